@@ -120,7 +120,7 @@ impl Pair {
             if at == 1 && templates.len() < TEMPLATES_MAX {
                 templates.push((d.imm, d.payload.to_vec()));
             }
-            rdm.judge(now, d, ram)
+            rdm.admit(now, d, ram)
         });
     }
 
@@ -143,7 +143,7 @@ impl Pair {
         let (src_qpn, dst_qpn) = (Qpn(1), Qpn(1));
         let payload = &payload[..];
         let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable: true, payload };
-        rdm.judge(self.now, &delivery, ram);
+        rdm.admit(self.now, &delivery, ram);
     }
 
     fn step(&mut self, what: u8, a: u8, b: u8, c: u8) {

@@ -7,7 +7,9 @@ use std::path::Path;
 use srd_sim::scenario::{Scenario, TopologySpec};
 use srd_sim::topology::clos::ClosSpec;
 use srd_sim::topology::topo_file;
+use srd_sim::workload::chakra::{self, Groups};
 use srd_sim::workload::cm::{self, TimeUnit};
+use srd_sim::workload::{Workload, goal};
 
 /// Most hosts and ports that a target builds: building more is slow, not wrong.
 const HOSTS_MAX: u64 = 4096;
@@ -68,6 +70,28 @@ pub(crate) fn cm(bytes: &[u8]) {
                     assert!(!error.to_string().is_empty());
                 }
             }
+            Err(error) => assert!(!error.what.is_empty()),
+        }
+    }
+}
+
+/// A schedule in GOAL, or the file of a rank of a Chakra trace, which one rank has, or two.
+pub(crate) fn traces(bytes: &[u8]) {
+    let hosts: Vec<u32> = (0..16).collect();
+    let check = |workload: Workload| {
+        workload.check(16).expect("what is read fits the network");
+        let schedule = workload.schedule.expect("it has operations");
+        schedule.check(&workload.flows).expect("operations and flows fit each other");
+    };
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        match goal::parse(text, &hosts) {
+            Ok(workload) => check(workload),
+            Err(error) => assert!(!error.what.is_empty()),
+        }
+    }
+    for files in [vec![bytes.to_vec()], vec![bytes.to_vec(); 2]] {
+        match chakra::read(&files, &Groups::new(), &hosts) {
+            Ok(workload) => check(workload),
             Err(error) => assert!(!error.what.is_empty()),
         }
     }

@@ -1,13 +1,16 @@
-//! The data plane of a virtual private cloud alone: frames of a guest to another guest of the same
-//! card, without ports and clocks of a machine.
+//! The data plane of a virtual private cloud alone, without ports and clocks of a machine.
 //!
 //! ```sh
-//! vpc established FLOWS SECONDS     known flows of 64 bytes, in turns
-//! vpc new RULES MEMBERS SECONDS     each packet begins a flow
-//! vpc mutation FLOWS SECONDS        known flows, without and with 1,000 changes of rules a second
+//! vpc established WAY FLOWS SECONDS   known flows of 64 bytes, in turns
+//! vpc new WAY RULES MEMBERS SECONDS   each packet begins a flow
+//! vpc mutation FLOWS SECONDS          known flows, without and with 1,000 changes of rules a second
+//! vpc workers FLOWS SECONDS           known flows of one card, and of two cards on two threads
+//! vpc memory FLOWS                    bytes of a flow, both directions
 //! ```
 //!
-//! One packet passes the sender's half and the receiver's: two look-ups, two instances' limits.
+//! WAY is `out`, to another host, which is one pass of the pipeline: a look-up, and the limits of
+//! one instance; or `hairpin`, to a guest of the same card, which is two. Time is that for which
+//! the thread has a core.
 
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -28,19 +31,36 @@ const HOST: &str = "here";
 /// Frames that a device hands over at once.
 const TOGETHER: usize = 32;
 
+/// Seconds that this thread has had a core for: others on the machine do not count. Without the
+/// kernel's word for it, seconds of the wall clock.
+struct Clock(WallInstant);
+
+impl Clock {
+    fn new() -> Self {
+        Self(WallInstant::now())
+    }
+
+    fn seconds(&self) -> f64 {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let on_core = text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok());
+        on_core.map_or_else(|| self.0.elapsed().as_secs_f64(), |ns| ns as f64 / 1e9)
+    }
+}
+
 /// Takes frames back, so that their memory is used again.
 #[derive(Default)]
 struct Sink {
-    delivered: u64,
+    passed: u64,
     frames: Vec<Vec<u8>>,
 }
 
 impl Around for Sink {
     fn to_guest(&mut self, _: PortId, frame: Vec<u8>) {
-        self.delivered += 1;
+        self.passed += 1;
         self.frames.push(frame);
     }
     fn to_host(&mut self, _: &Arc<str>, _: VpcId, _: Envelope, frame: Vec<u8>, _: bool) {
+        self.passed += 1;
         self.frames.push(frame);
     }
     fn to_service(&mut self, _: PortId, _: Service, frame: Vec<u8>) {
@@ -56,9 +76,9 @@ fn block(text: &str) -> ipnet::IpNet {
     text.parse().expect("a block")
 }
 
-/// A cloud of one subnet, two instances of this host, and a group of so many rules: all but the
-/// last are for other ports. The last names a group of so many other interfaces and, with `open`,
-/// everybody.
+/// A cloud of one subnet, two instances of this host, one of another host, and a group of so many
+/// rules: all but the last are for other ports. The last names the group, which has so many
+/// members.
 fn world(rules: u16, members: u32) -> World {
     let mut world = World::default();
     let (vpc, subnet, acl, table, group) =
@@ -109,7 +129,7 @@ fn world(rules: u16, members: u32) -> World {
         map_public_ip: false,
     };
     world.subnets.insert(subnet, lane);
-    for n in 0..members.max(2) {
+    for n in 0..members.max(3) {
         let host = if n < 2 { HOST } else { "elsewhere" };
         let instance = Instance {
             name: String::new(),
@@ -143,11 +163,32 @@ fn world(rules: u16, members: u32) -> World {
     world
 }
 
-fn frame(flow: u32) -> Vec<u8> {
+/// Where packets go: by the number of the interface.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Hairpin = 1,
+    Out = 2,
+}
+
+impl Way {
+    fn of(text: Option<&String>) -> Option<Self> {
+        match text?.as_str() {
+            "hairpin" => Some(Self::Hairpin),
+            "out" => Some(Self::Out),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        if self == Self::Out { "to another host" } else { "hairpin" }
+    }
+}
+
+fn frame(way: Way, flow: u32) -> Vec<u8> {
     let mut bytes = vec![0; OFFLOAD_BYTES];
     bytes.extend_from_slice(&[0x45, 0, 0, 64, 0, 0, 0x40, 0, 64, 6, 0, 0]);
     bytes.extend_from_slice(&address(0).octets());
-    bytes.extend_from_slice(&address(1).octets());
+    bytes.extend_from_slice(&address(way as u32).octets());
     let ports = [(flow % 60_000) + 1024, 2000 + flow / 60_000];
     for port in ports {
         bytes.extend_from_slice(&u16::try_from(port).unwrap_or(u16::MAX).to_be_bytes());
@@ -166,8 +207,8 @@ struct Run {
 }
 
 impl Run {
-    fn new(rules: u16, members: u32, allowance: u32) -> Self {
-        let rules = Rules::compile(&world(rules, members), HOST);
+    fn new(world: &World, allowance: u32) -> Self {
+        let rules = Rules::compile(world, HOST);
         let now = Instant::ZERO;
         let mut card = Card::new(HOST, Arc::new(rules), 7);
         let kind = InstanceType::find("c7i.48xlarge").expect("a type");
@@ -179,9 +220,11 @@ impl Run {
         Self { card, sink: Sink::default(), now, from }
     }
 
-    fn send(&mut self, frame: Vec<u8>) {
-        self.now += Duration::from_nanos(100);
-        self.card.from_guest(self.now, self.from, frame, &mut self.sink);
+    fn with_flows(way: Way, flows: u32) -> (Self, Vec<Vec<u8>>) {
+        let mut run = Self::new(&world(2, 3), flows + 10);
+        let frames: Vec<Vec<u8>> = (0..flows).map(|flow| frame(way, flow)).collect();
+        run.send_each(&frames);
+        (run, frames)
     }
 
     /// As a device hands them over: several at once.
@@ -190,98 +233,206 @@ impl Run {
         self.card.from_guest_all(self.now, self.from, frames, &mut self.sink);
     }
 
-    /// A frame of this flow, in the memory of one that was delivered.
+    fn send_each(&mut self, templates: &[Vec<u8>]) {
+        let mut together = Vec::new();
+        for some in templates.chunks(TOGETHER) {
+            together.extend(some.iter().map(|template| self.of(template)));
+            self.send_all(&mut together);
+        }
+    }
+
+    /// A frame of this flow, in the memory of one that has passed.
     fn of(&mut self, template: &[u8]) -> Vec<u8> {
         let mut frame = self.sink.frames.pop().unwrap_or_default();
         frame.clear();
         frame.extend_from_slice(template);
         frame
     }
+
+    /// Packets that pass in so many seconds, and the seconds that it took. Not one flow after the
+    /// other: a flow's memory is rarely in the cache.
+    fn pass(
+        &mut self,
+        frames: &[Vec<u8>],
+        seconds: u64,
+        mut between: impl FnMut(&mut Self, f64),
+    ) -> (u64, f64) {
+        let (clock, before) = (Clock::new(), self.sink.passed);
+        let began = clock.seconds();
+        let (mut at, mut together) = (0, Vec::new());
+        loop {
+            for _ in 0..16 {
+                for _ in 0..TOGETHER {
+                    at = (at + 7919) % frames.len();
+                    let frame = self.of(&frames[at]);
+                    together.push(frame);
+                }
+                self.send_all(&mut together);
+            }
+            let spent = clock.seconds() - began;
+            if spent >= seconds as f64 {
+                return (self.sink.passed - before, spent);
+            }
+            between(self, spent);
+        }
+    }
+
+    fn judged(&self) -> u64 {
+        let ports = [self.from, PortId(1)];
+        ports.iter().map(|port| self.card.counts(*port).judged).sum()
+    }
 }
 
-fn established(flows: u32, seconds: u64) {
-    let mut run = Run::new(2, 2, flows + 10);
-    let frames: Vec<Vec<u8>> = (0..flows).map(frame).collect();
-    for template in &frames {
-        let frame = run.of(template);
-        run.send(frame);
-    }
-    let judged = run.card.counts(run.from).judged;
-    let (began, before) = (WallInstant::now(), run.sink.delivered);
-    // Not one after the other: a flow's memory is rarely in the cache.
-    let (mut at, mut together) = (0, Vec::new());
-    let spent = loop {
-        for _ in 0..128 {
-            for _ in 0..TOGETHER {
-                at = (at + 7919) % frames.len();
-                let frame = run.of(&frames[at]);
-                together.push(frame);
-            }
+fn established(way: Way, flows: u32, seconds: u64) {
+    let (mut run, frames) = Run::with_flows(way, flows);
+    let before = run.judged();
+    let (packets, spent) = run.pass(&frames, seconds, |_, _| ());
+    let judged = run.judged() - before;
+    report(packets, spent, &format!("established, {}, {flows} flows, {judged} judged", way.name()));
+}
+
+fn new(way: Way, rules: u16, members: u32, seconds: u64) {
+    let (mut packets, mut spent) = (0, 0.0);
+    let world = world(rules, members);
+    while spent < seconds as f64 {
+        let mut run = Run::new(&world, 1 << 20);
+        let mut frames: Vec<Vec<u8>> = (0..500_000).rev().map(|flow| frame(way, flow)).collect();
+        let mut together = Vec::new();
+        let clock = Clock::new();
+        let began = clock.seconds();
+        while !frames.is_empty() {
+            together.extend(frames.drain(frames.len().saturating_sub(TOGETHER)..).rev());
             run.send_all(&mut together);
         }
-        let spent = began.elapsed();
-        if spent.as_secs() >= seconds {
-            break spent;
-        }
-    };
-    let packets = run.sink.delivered - before;
-    let judged = run.card.counts(run.from).judged - judged;
-    report(packets, spent.as_secs_f64(), &format!("established, {flows} flows, {judged} judged"));
-}
-
-fn new(rules: u16, members: u32, seconds: u64) {
-    let (mut packets, mut spent) = (0, 0.0);
-    while spent < seconds as f64 {
-        let mut run = Run::new(rules, members, 1 << 20);
-        let frames: Vec<Vec<u8>> = (0..500_000).map(frame).collect();
-        let began = WallInstant::now();
-        for frame in frames {
-            run.send(frame);
-        }
-        spent += began.elapsed().as_secs_f64();
-        packets += run.sink.delivered;
+        spent += clock.seconds() - began;
+        packets += run.sink.passed;
     }
-    report(packets, spent, &format!("new flows, {rules} rules, group of {members}"));
+    let what = format!("new flows, {}, {rules} rules, group of {members}", way.name());
+    report(packets, spent, &what);
 }
 
-/// Each change is another rule that concerns none of the flows; it is compiled before.
+/// What changes and changes back a thousand times a second.
+const CHANGES: [&str; 6] = [
+    "nothing",
+    "rules of another interface",
+    "the place of another interface",
+    "rules of both interfaces, for other ports",
+    "the list of their subnet, for other addresses",
+    "the place of the receiver, seen by another interface",
+];
+
+fn changed(change: &str) -> World {
+    let mut other = world(2, 4);
+    let spare = GroupId(2);
+    let group = Group { rules: Vec::new(), ..other.groups[&GroupId(1)].clone() };
+    other.groups.insert(spare, group);
+    // The fourth interface is here, with a group of its own.
+    other.instances.get_mut(&InstanceId(3)).expect("it is there").host = Some(HOST.into());
+    other.enis.get_mut(&EniId(3)).expect("it is there").groups = vec![spare];
+    let one = |id: u64| GroupRule {
+        id: GroupRuleId(id),
+        egress: false,
+        traffic: Traffic::Tcp(7, 7),
+        peer: RulePeer::Block(block("192.0.2.0/24")),
+        description: String::new(),
+    };
+    let rules = |world: &mut World, id| {
+        world.groups.get_mut(&id).expect("it is there").rules.push(one(99));
+    };
+    match change {
+        "rules of another interface" => rules(&mut other, spare),
+        "rules of both interfaces, for other ports" => rules(&mut other, GroupId(1)),
+        "the place of another interface" => {
+            let eni = other.enis.get_mut(&EniId(3)).expect("it is there");
+            eni.ipv4 = vec![address(77)];
+        }
+        "the list of their subnet, for other addresses" => {
+            let acl = other.acls.get_mut(&AclId(1)).expect("it is there");
+            let entry = AclEntry { number: 7, block: block("192.0.2.0/24"), ..acl.entries[0] };
+            acl.entries.push(entry);
+        }
+        "the place of the receiver, seen by another interface" => {
+            let eni = other.enis.get_mut(&EniId(1)).expect("it is there");
+            eni.ipv4.push(address(78));
+        }
+        _ => {}
+    }
+    other
+}
+
+/// Each change is compiled before.
 fn mutation(flows: u32, seconds: u64) {
-    let began = WallInstant::now();
-    let other = Arc::new(Rules::compile(&world(3, 2), HOST));
-    println!("a host of two interfaces compiles in {} us", began.elapsed().as_micros());
-    let both = [Arc::new(Rules::compile(&world(2, 2), HOST)), other];
-    let mut run = Run::new(2, 2, flows + 10);
-    let frames: Vec<Vec<u8>> = (0..flows).map(frame).collect();
-    let mut rates = [0.0; 2];
-    for (changes, rate) in rates.iter_mut().enumerate() {
-        for template in &frames {
-            let frame = run.of(template);
-            run.send(frame);
-        }
-        let (began, before) = (WallInstant::now(), run.sink.delivered);
-        let (mut at, mut number, mut longest) = (0, 0_u64, 0);
-        while began.elapsed().as_secs() < seconds {
-            for _ in 0..256 {
-                at = (at + 7919) % frames.len();
-                let frame = run.of(&frames[at]);
-                run.send(frame);
-            }
-            if changes == 1 && began.elapsed().as_millis() > u128::from(number) {
-                let start = WallInstant::now();
-                run.card.set_rules(Arc::clone(&both[usize::from(number % 2 == 0)]));
-                longest = start.elapsed().as_nanos().max(longest);
+    let (mut run, frames) = Run::with_flows(Way::Hairpin, flows);
+    let mut without = 0.0;
+    for change in CHANGES {
+        let both = ["nothing", change].map(|what| Arc::new(Rules::compile(&changed(what), HOST)));
+        run.card.set_rules(both[0].clone());
+        run.send_each(&frames);
+        let (before, mut number, mut longest) = (run.judged(), 0_u64, 0);
+        let (packets, spent) = run.pass(&frames, seconds, |run, spent| {
+            if change != "nothing" && spent * 1000.0 > number as f64 {
                 number += 1;
+                let rules = both[usize::from(!number.is_multiple_of(2))].clone();
+                let start = WallInstant::now();
+                run.card.set_rules(rules);
+                longest = start.elapsed().as_nanos().max(longest);
             }
+        });
+        let rate = packets as f64 / spent;
+        let judged = 100.0 * (run.judged() - before) as f64 / packets as f64;
+        if change == "nothing" {
+            without = rate;
         }
-        let spent = began.elapsed().as_secs_f64();
-        *rate = (run.sink.delivered - before) as f64 / spent;
-        let changed = if changes == 1 { "with" } else { "without" };
+        let (rate, ratio) = (rate / 1e6, rate / without);
         println!(
-            "{flows} flows {changed} changes: {:.2} M packets/s; {number}, longest {longest} ns",
-            *rate / 1e6
+            "{flows} flows, {number} changes of {change}: {rate:.2} M packets/s, {ratio:.2}; \
+             {judged:.1} % judged; longest change {} us",
+            longest / 1000
         );
     }
-    println!("with changes / without: {:.2}", rates[1] / rates[0]);
+}
+
+fn workers(flows: u32, seconds: u64) {
+    let one = || {
+        let (mut run, frames) = Run::with_flows(Way::Out, flows);
+        move || {
+            let (packets, spent) = run.pass(&frames, seconds, |_, _| ());
+            packets as f64 / spent / 1e6
+        }
+    };
+    let alone = one()();
+    let threads = [one(), one()].map(std::thread::spawn);
+    let both: f64 = threads.into_iter().map(|one| one.join().expect("a worker")).sum();
+    println!(
+        "{flows} flows of a worker: one {alone:.2} M packets/s, two {both:.2}, {:.2} x",
+        both / alone
+    );
+}
+
+/// Bytes of memory of this process.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4096
+}
+
+fn memory(flows: u32) {
+    let mut run = Run::new(&world(2, 3), flows);
+    let (before, began) = (resident(), WallInstant::now());
+    let mut together = Vec::new();
+    for flow in 0..flows {
+        let bytes = run.of(&frame(Way::Out, flow));
+        together.push(bytes);
+        if together.len() == TOGETHER || flow + 1 == flows {
+            run.send_all(&mut together);
+        }
+    }
+    let (tracked, _) = run.card.flows(run.from);
+    let bytes = (resident() - before) as f64 / f64::from(flows);
+    println!(
+        "{tracked} of {flows} flows are tracked: {bytes:.0} bytes each, {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
 }
 
 fn report(packets: u64, seconds: f64, what: &str) {
@@ -289,25 +440,31 @@ fn report(packets: u64, seconds: f64, what: &str) {
     println!("{what}: {:.2} M packets/s, {:.0} ns a packet", rate / 1e6, 1e9 / rate);
 }
 
+fn run(args: &[String]) -> Option<()> {
+    let number = |at: usize| args.get(at).and_then(|text| text.parse::<u32>().ok());
+    match args.first()?.as_str() {
+        "established" => established(Way::of(args.get(1))?, number(2)?.max(1), number(3)?.into()),
+        "new" => {
+            let rules = u16::try_from(number(2)?).ok()?;
+            new(Way::of(args.get(1))?, rules, number(3)?, number(4)?.into());
+        }
+        "mutation" => mutation(number(1)?.max(1), number(2)?.into()),
+        "workers" => workers(number(1)?.max(1), number(2)?.into()),
+        "memory" => memory(number(1)?.max(1)),
+        _ => return None,
+    }
+    Some(())
+}
+
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize| args.get(at).and_then(|text| text.parse::<u32>().ok());
-    match (args.first().map(String::as_str), number(1), number(2), number(3)) {
-        (Some("established"), Some(flows), Some(seconds), None) => {
-            established(flows.max(1), seconds.into());
-        }
-        (Some("mutation"), Some(flows), Some(seconds), None) => {
-            mutation(flows.max(1), seconds.into());
-        }
-        (Some("new"), Some(rules), Some(members), Some(seconds)) => {
-            new(u16::try_from(rules).unwrap_or(u16::MAX), members, seconds.into());
-        }
-        _ => {
-            eprintln!(
-                "usage: vpc established|mutation FLOWS SECONDS | vpc new RULES MEMBERS SECONDS"
-            );
-            return ExitCode::from(2);
-        }
+    if run(&args).is_some() {
+        return ExitCode::SUCCESS;
     }
-    ExitCode::SUCCESS
+    eprintln!(
+        "usage: vpc established out|hairpin FLOWS SECONDS\n       \
+         vpc new out|hairpin RULES MEMBERS SECONDS\n       \
+         vpc mutation FLOWS SECONDS\n       vpc workers FLOWS SECONDS\n       vpc memory FLOWS"
+    );
+    ExitCode::from(2)
 }

@@ -16,6 +16,8 @@ pub struct Config {
     pub express: bool,
     /// Whether it is on for UDP, too (`ena_srd_udp_enabled`).
     pub express_udp: bool,
+    /// Whether it is on for tunnels without ports, too: GRE, ESP, IP in IP.
+    pub express_tunnels: bool,
     /// Whether UDP datagrams go up as they come, in any order.
     pub udp_bypass: bool,
     /// Longest wait for a hole in one flow.
@@ -43,6 +45,7 @@ impl Default for Config {
             mtu: 8900,
             express: true,
             express_udp: true,
+            express_tunnels: false,
             udp_bypass: false,
             order_wait: Duration::from_millis(100),
             queue_target: Duration::from_millis(5),

@@ -20,6 +20,14 @@ impl Keyed {
     }
 }
 
+impl Keyed {
+    /// The hash of bytes at once; `hash_one` copies what it is given into a buffer.
+    #[inline]
+    pub(crate) fn of(&self, bytes: &[u8]) -> u64 {
+        self.build_hasher().hash(bytes)
+    }
+}
+
 impl BuildHasher for Keyed {
     type Hasher = SipHasher13;
 

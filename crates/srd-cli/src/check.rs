@@ -1,7 +1,7 @@
 //! `srd check`: the arguments, and the exit code, which is a count as scripts for Amazon's cards
 //! expect it. So errors of usage are 255 here and not 2. The checks are in `srd_doctor::check`.
 
-use crate::output::{JsonOutput, is_broken_pipe};
+use crate::output::{JsonOutput, is_broken_pipe, say};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use srd_doctor::check::{self, Options, Paint, Purpose};
@@ -22,6 +22,9 @@ EXAMPLES
   srd check --interface eth0 --low-rtt
   sudo srd check --fix
   sudo srd check --fix --only tcp-autocorking,rx-ring
+  sudo srd check --latency --fix --persist
+  sudo srd check --unpersist
+  sudo srd check --image /mnt/image --for ena --fix
   srd check --json | jq '.checks[] | select(.status == \"error\")'";
 
 /// Arguments of `srd check`.
@@ -40,9 +43,24 @@ pub(crate) struct CheckArgs {
     /// The daemon works in transparent mode: check what only that needs.
     #[arg(long)]
     transparent: bool,
+    /// Delays matter more than CPU and power: check idle states and busy polling, too, and want
+    /// interrupts at once.
+    #[arg(long)]
+    latency: bool,
     /// Fix what can be fixed, as root, and check again. Says what does not survive a restart.
     #[arg(long)]
     fix: bool,
+    /// With --fix: write it down, so that it holds after a restart: kernel settings in
+    /// /etc/sysctl.d, and a unit that sets the rest again at boot.
+    #[arg(long, requires = "fix", conflicts_with = "root")]
+    persist: bool,
+    /// Take back what --persist wrote, and kernel settings that it changed.
+    #[arg(long, conflicts_with_all = ["fix", "only", "interface", "root", "json"])]
+    unpersist: bool,
+    /// Check the files of a machine image below this directory instead of a running system; with
+    /// --fix, write them there. Takes --for.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["root", "interface"])]
+    image: Option<PathBuf>,
     /// Only these checks, by number or name.
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     only: Vec<String>,
@@ -80,9 +98,12 @@ impl CheckArgs {
             purpose: self.purpose.map(Purpose::from),
             low_rtt: self.low_rtt,
             transparent: self.transparent,
+            latency: self.latency,
             fix: self.fix,
+            persist: self.persist,
+            image: self.image.is_some(),
             only: self.only.clone(),
-            root: self.root.clone(),
+            root: self.image.as_ref().unwrap_or(&self.root).clone(),
         }
     }
 }
@@ -106,6 +127,12 @@ pub(crate) fn or_unchecked(result: Result<u8>) -> Result<u8> {
 fn examine(args: &CheckArgs) -> Result<u8> {
     let json = JsonOutput { json: args.json.clone() };
     json.check()?;
+    if args.unpersist {
+        for line in check::take_back(&args.options())? {
+            say(line)?;
+        }
+        return Ok(0);
+    }
     let report = check::examine(&args.options())?;
     json.say(report.people(Paint::of_terminal()))?;
     json.write(&report.machine())?;

@@ -10,6 +10,7 @@
 //! | [`perf`] | `srd perf`: throughput and round trips of SRD, TCP and UDP |
 //! | [`sim`] | `srd sim`: experiments in the simulator |
 //! | [`watch`] | `srd watch`: bursts on interfaces and in capture files |
+//! | [`profile`] | `srd profile`: what traffic needs of an instance |
 //! | [`vpc`] | `srd vpc`: virtual private clouds from a file |
 //! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
 //! | [`nfs_proxy`] | `srd nfs-proxy`: NFS through TLS and several connections |
@@ -34,6 +35,7 @@ mod mpi_check;
 mod nfs_proxy;
 mod output;
 mod perf;
+mod profile;
 mod shape;
 mod sim;
 mod units;
@@ -96,6 +98,8 @@ enum Command {
     Run(Box<card::run::RunArgs>),
     /// Find bursts of packets on any interface, and name their flows and the limits they exceed.
     Watch(Box<watch::WatchArgs>),
+    /// Say what traffic needs: its kinds and rates, the instance types that carry it, what to tune.
+    Profile(Box<profile::ProfileArgs>),
     /// Carry NFS between machines through TLS and several connections.
     NfsProxy(Box<nfs_proxy::NfsProxyArgs>),
     /// Let an interface send no faster than a rate, and no flow faster than another
@@ -164,6 +168,7 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Card(command) => card::run(&command),
         Command::Run(args) => card::run::run(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::Profile(args) => profile::run(&args),
         Command::NfsProxy(args) => nfs_proxy::run(&args),
         Command::Shape(args) => shape::run(&args),
         Command::Compare(args) => compare::run(&args),

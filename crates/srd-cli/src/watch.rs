@@ -148,7 +148,7 @@ fn parse_bin(text: &str) -> Result<u64, String> {
 }
 
 /// A prefix of addresses, or an address.
-fn parse_prefix(text: &str) -> Result<srd_watch::Prefix, String> {
+pub(crate) fn parse_prefix(text: &str) -> Result<srd_watch::Prefix, String> {
     let address = text.parse().ok();
     let whole = |address: std::net::IpAddr| {
         srd_watch::Prefix::new(address, if address.is_ipv4() { 32 } else { 128 })
@@ -158,7 +158,7 @@ fn parse_prefix(text: &str) -> Result<srd_watch::Prefix, String> {
 }
 
 /// Bytes of a ring.
-fn parse_ring(text: &str) -> Result<u32, String> {
+pub(crate) fn parse_ring(text: &str) -> Result<u32, String> {
     let bytes = parse_bytes(text)?;
     let range = (1 << 20)..=(1 << 30);
     u32::try_from(bytes)

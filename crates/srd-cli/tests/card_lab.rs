@@ -75,6 +75,32 @@ fn each_limit_shows_and_nothing_is_left() {
 }
 
 #[test]
+fn packets_go_to_queues_and_a_walk_has_its_steps() {
+    if !ready_with_iperf3() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(SRD);
+    command.args(["card", "lab", "--quick", "--json", "-", "rss", "walk", "tenants"]);
+    let output = command.env("TMPDIR", directory.path()).output().unwrap();
+    assert!(output.status.success(), "{output:#?}");
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let here = |experiment, name| figure(&results, experiment, name);
+    assert_eq!(here("rss", "off: queues with packets"), 1.0);
+    assert_eq!(here("rss", "on: queues with packets"), 8.0);
+    assert!(here("rss", "rules: share of port 22 in queue 1") > 0.9);
+    assert!(here("rss", "rules: share of other TCP in queue 2") > 0.9);
+    assert!(here("rss", "rules: share of UDP") > 0.9);
+    assert_eq!(here("walk", "the name leads to the server's interface"), 1.0);
+    assert_eq!(here("walk", "status of HTTP"), 200.0);
+    assert!(here("walk", "packets by a kept verdict") >= 4.0);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("1 name: ip-10-0-1-11.ec2.internal asked of 10.0.0.2"), "{said}");
+    assert!(here("tenants", "alone: p99") > 0.0);
+    assert_eq!(here("tenants", "quiet: pps_allowance_exceeded"), 0.0);
+}
+
+#[test]
 fn a_run_that_is_killed_takes_its_card_with_it() {
     if !ready_with_iperf3() {
         return;

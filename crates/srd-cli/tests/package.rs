@@ -106,6 +106,7 @@ fn the_package_holds_what_the_program_says_about_itself() {
         "usr/bin/srd",
         "lib/systemd/system/srd@.service",
         "lib/systemd/system/srd-card.service",
+        "lib/systemd/system/srd-check.service",
         "lib/systemd/system/srd-nfs-proxy@.service",
         "sbin/mount.srd-nfs",
         "etc/srd/srd0.toml.example",

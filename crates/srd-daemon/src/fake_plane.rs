@@ -131,6 +131,7 @@ pub(crate) fn snapshot(round: u64, detail: &Detail) -> Snapshot {
             state,
             express,
             express_udp: is_up,
+            express_tunnels: false,
             problem: (!is_up).then(|| "port-closed".to_owned()),
             problem_text: (!is_up).then(|| "nothing listens at the port".to_owned()),
             last_handshake_s: is_up.then_some(1.2),

@@ -97,6 +97,8 @@ pub struct Change {
     pub express: Option<bool>,
     /// Whether UDP does, too.
     pub udp: Option<bool>,
+    /// Whether tunnels without ports do, too. Of the whole interface only.
+    pub tunnels: Option<bool>,
     /// How order is kept for UDP. Of the whole interface only.
     pub udp_ordering: Option<UdpOrdering>,
 }
@@ -110,6 +112,9 @@ impl fmt::Display for Change {
         }
         if let Some(udp) = self.udp {
             write!(f, " udp {}", on(udp))?;
+        }
+        if let Some(tunnels) = self.tunnels {
+            write!(f, " tunnels {}", on(tunnels))?;
         }
         match self.udp_ordering {
             Some(UdpOrdering::Ordered) => f.write_str(" udp-ordering ordered"),

@@ -266,6 +266,8 @@ pub struct PeerSnapshot {
     pub express: ExpressState,
     /// Whether UDP rides SRD, too, on both sides.
     pub express_udp: bool,
+    /// Whether tunnels without ports ride SRD, too, on both sides.
+    pub express_tunnels: bool,
     /// Why it does not answer, as one word: `cannot-send`, `unknown-key`, `other-key-for-us`,
     /// `answer-unauthentic`, `other-version`, `other-protection`, `port-closed`, `host-silent`,
     /// `no-route`, `prohibited`, `ended`, `nothing-heard`; absent if it answers, or nothing is

@@ -29,7 +29,7 @@
 //! loop {
 //!     device.pump(now, endpoint, memory)       // transfers go on
 //!     endpoint.poll_transmit ... endpoint.poll_event -> device.event(now, event)
-//!     endpoint.handle_packet_with(now, meta, packet, |d| device.judge(now, d, memory))
+//!     endpoint.handle_packet_with(now, meta, packet, |d| device.admit(now, d, memory))
 //!     device.poll_cq(cq)                       // completions for the application
 //! }
 //! ```

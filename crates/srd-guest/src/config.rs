@@ -43,6 +43,7 @@ struct Document {
     underlay: Option<UnderlayTable>,
     metrics: Option<MetricsTable>,
     vhost_user: BTreeMap<Spanned<String>, Spanned<String>>,
+    vhost_user_client: BTreeMap<Spanned<String>, Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -100,13 +101,16 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
         name => name.as_ref().map_or(HOST_DEFAULT, |name| name.get_ref()).to_owned(),
     };
     let mut vhost_user = BTreeMap::new();
-    for (name, path) in &document.vhost_user {
+    for (name, path) in document.vhost_user.iter().chain(&document.vhost_user_client) {
         if let Some(other) = vhost_user.values().position(|other| *other == place(path)) {
             let other = vhost_user.keys().nth(other).cloned().unwrap_or_default();
             let what = format!("`{other}` has this socket already");
             return Err(source.error(Some(path.span()), what, "give each instance its own"));
         }
-        vhost_user.insert(name.get_ref().clone(), place(path));
+        if vhost_user.insert(name.get_ref().clone(), place(path)).is_some() {
+            let what = format!("`{}` has a socket already", name.get_ref());
+            return Err(source.error(Some(name.span()), what, "one end listens: name it once"));
+        }
     }
     Ok(Options {
         file: document.vpc.as_ref().map(place),
@@ -120,6 +124,11 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
         underlay: document.underlay.as_ref().map(|of| underlay(&source, of)).transpose()?,
         socket: document.socket.as_ref().map_or_else(|| socket.to_owned(), place),
         vhost_user,
+        vhost_user_client: document
+            .vhost_user_client
+            .keys()
+            .map(|name| name.get_ref().clone())
+            .collect(),
         busy_poll: document.busy_poll,
         metrics: document.metrics.as_ref().map(|of| metrics(&source, of)).transpose()?,
     })
@@ -209,6 +218,7 @@ pub(crate) fn other_settings(runs: &Options, new: &Options) -> Vec<&'static str>
         ("underlay", runs.underlay == new.underlay),
         ("metrics", runs.metrics == new.metrics),
         ("vhost_user", runs.vhost_user == new.vhost_user),
+        ("vhost_user_client", runs.vhost_user_client == new.vhost_user_client),
     ];
     all.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()
 }
@@ -216,8 +226,10 @@ pub(crate) fn other_settings(runs: &Options, new: &Options) -> Vec<&'static str>
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)] // a test may fail loudly
-    use super::*;
+    use std::collections::BTreeSet;
     use std::path::PathBuf;
+
+    use super::*;
 
     fn read_text(text: &str) -> Result<Options, String> {
         let options = parse(text, Path::new("/etc/srd/card.toml"), Path::new("/run/s.sock"));
@@ -243,6 +255,8 @@ mod tests {
             remote = true
             [vhost_user]
             web = "/run/web.sock"
+            [vhost_user_client]
+            app = "app.sock"
         "#;
         let options = read_text(text).unwrap();
         assert_eq!(options.file, Some(PathBuf::from("/etc/srd/cloud.toml")));
@@ -253,6 +267,8 @@ mod tests {
         assert!(underlay.plain && underlay.hosts["beta"] == IpAddr::from([10, 77, 77, 2]));
         assert_eq!(options.metrics.unwrap().listen.port(), 9472);
         assert_eq!(options.vhost_user["web"], Path::new("/run/web.sock"));
+        assert_eq!(options.vhost_user["app"], Path::new("/etc/srd/app.sock"));
+        assert_eq!(options.vhost_user_client, BTreeSet::from([String::from("app")]));
         let none = read_text("").unwrap();
         assert_eq!((none.host.as_str(), none.scale, none.credits_s), ("here", 1, 300));
         assert_eq!((none.file.clone(), none.socket.as_path()), (None, Path::new("/run/s.sock")));
@@ -266,6 +282,7 @@ mod tests {
             "underlay",
             "metrics",
             "vhost_user",
+            "vhost_user_client",
         ];
         assert_eq!(other_settings(&none, &options), differ);
         assert!(other_settings(&none, &none.clone()).is_empty());
@@ -291,6 +308,11 @@ mod tests {
                 "remedy: write \"127.0.0.1:1\", or remote = true",
             ),
             ("[vhost_user]\na = \"s\"\nb = \"s\"", 3, "`a` has this socket already"),
+            (
+                "[vhost_user]\na = \"s\"\n[vhost_user_client]\na = \"t\"",
+                4,
+                "`a` has a socket already",
+            ),
         ] {
             let error = read_text(text).unwrap_err();
             assert!(error.starts_with(&format!("/etc/srd/card.toml:{line}:")), "{error}");

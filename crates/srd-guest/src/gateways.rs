@@ -1,7 +1,7 @@
 //! Where the card's packets go: devices of instances, and the internet's side.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -70,6 +70,8 @@ impl Gateways {
 /// What is around the card.
 pub(crate) struct Outside<'a> {
     pub(crate) devices: &'a mut BTreeMap<PortId, Port>,
+    /// Interfaces with packets that wait for an interrupt.
+    pub(crate) held: &'a mut BTreeSet<PortId>,
     pub(crate) gateways: &'a mut Gateways,
     pub(crate) services: &'a mut Services,
     pub(crate) publics: &'a BTreeMap<NatGatewayId, std::net::Ipv4Addr>,
@@ -78,8 +80,12 @@ pub(crate) struct Outside<'a> {
 
 impl Around for Outside<'_> {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
-        if !self.devices.get_mut(&port).is_some_and(|device| device.write(frame)) {
-            self.gateways.lose("device");
+        let Some(device) = self.devices.get_mut(&port) else {
+            return self.gateways.lose("device");
+        };
+        device.write(self.now, frame);
+        if device.poll_timeout().is_some() {
+            self.held.insert(port);
         }
     }
 

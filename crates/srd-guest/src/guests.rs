@@ -1,5 +1,6 @@
 //! The instances of this host: made, added, removed.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,15 +9,17 @@ use anyhow::{Context, Result, bail};
 use srd_card::l2::Link;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::Guest;
+use srd_card::vpc::{Guest, PortId};
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
 use srd_vpc::id::{EniId, InstanceId};
 use srd_vpc::object::{Eni, World};
 
-use crate::namespace::{Device, Namespace};
-use crate::port::Port;
-use crate::protocol::{Attach, Instance};
+use crate::adapter::{Adapter, steering_of};
+use crate::maker::{Place, Places, Wanted};
+use crate::namespace::Device;
+use crate::port::{Meets, Port};
+use crate::protocol::DeviceSettings;
 use crate::resolv_conf::resolver_of;
 use crate::state::{Options, Running, Service};
 use crate::world::{Vpc, is_name};
@@ -25,103 +28,106 @@ use crate::world::{Vpc, is_name};
 const DEVICE_FIRST: usize = 5;
 
 impl Service {
-    /// Makes all instances of this host that do not run yet.
-    pub(crate) fn make_guests(&mut self, now: Instant) -> Result<()> {
-        let host = self.options.host.clone();
-        let of_host = self.world.instances.iter();
-        let names: Vec<(InstanceId, String)> = of_host
-            .filter(|(_, instance)| instance.host.as_deref() == Some(&host))
-            .map(|(id, instance)| (*id, instance.name.clone()))
-            .filter(|(_, name)| !self.guests.by_name.contains_key(name))
-            .collect();
-        for (id, name) in names {
-            self.make(now, id, &name).with_context(|| format!("instance `{name}`"))?;
+    /// Makes all instances of this host that do not run yet, in these places, as far as they were
+    /// made before.
+    pub(crate) fn make_guests(&mut self, now: Instant, mut places: Places) -> Result<()> {
+        for (id, name) in missing(&self.world, &self.options.host, &self.guests.by_name) {
+            let place = places.remove(&name);
+            self.make(now, id, &name, place).with_context(|| format!("instance `{name}`"))?;
         }
+        places.into_values().for_each(|place| self.maker.remove(place));
         Ok(())
     }
 
-    fn make(&mut self, now: Instant, id: InstanceId, name: &str) -> Result<()> {
+    fn make(
+        &mut self,
+        now: Instant,
+        id: InstanceId,
+        name: &str,
+        place: Option<Place>,
+    ) -> Result<()> {
         let (kind, enis) = kind_of(&self.world, id)?;
         let profile = burst_of(Profile::of(kind), &self.options);
         let socket = self.options.vhost_user.get(name).cloned();
-        let namespace = match &socket {
-            None => Some(Namespace::make(name, &self.undo)?),
-            Some(_) => None,
+        let place = match (place, &socket) {
+            (Some(place), _) => Some(place),
+            (None, Some(_)) => None,
+            (None, None) => Some(wanted(&self.world, id, name)?.make(&self.undo)?),
         };
+        let (namespace, mut queues) = place.map_or((None, Vec::new().into_iter()), |place| {
+            (place.namespace, place.devices.into_iter())
+        });
         let mut guests = Vec::new();
         let mut devices = Vec::new();
+        let (settings, steering) = (DeviceSettings::of(&kind), Arc::new(steering_of(&kind)));
         for (place, eni) in enis.iter().enumerate() {
             let interface = &self.world.enis[eni];
             guests.push(Guest { eni: *eni, timeouts: timeouts_of(Some(interface), &kind)? });
             let device = device(&self.world, interface, place);
-            let port = match (&namespace, &socket) {
-                (Some(namespace), _) => Port::tun(namespace.add(&device)?),
-                (None, Some(path)) => {
+            let port = match &socket {
+                None => {
+                    let (settings, steering) = (settings.clone(), Arc::clone(&steering));
+                    let queues = queues.next().context("a device was not made")?;
+                    let eni = u16::try_from(place).unwrap_or(u16::MAX);
+                    Port::tun(queues, Adapter::new(now, settings, steering, eni)?)
+                }
+                Some(path) => {
                     let path = socket_of(path, &device);
                     let link = link(&self.world, interface);
-                    Port::vhost(&path, link)
+                    Port::vhost(&path, self.options.meets(name, Meets::Listens), link)
                         .with_context(|| format!("the socket {}", path.display()))?
                 }
-                (None, None) => continue,
             };
             devices.push((*eni, device, port));
         }
         let ports = self.card.add_instance(now, &profile, &guests);
         let mut interfaces = Vec::new();
+        self.share(&ports, &kind)?;
         for (port, (eni, device, at)) in ports.into_iter().zip(devices) {
-            self.devices.insert(port, at);
+            self.watch(port, at)?;
             interfaces.push((port, eni, device));
         }
-        let running = Running { id, namespace, profile, interfaces };
+        let running = Running { id, namespace, profile, interfaces, steering };
         self.guests.by_name.insert(name.to_owned(), running);
+        Ok(())
+    }
+
+    /// Gives an instance its share of the time: as much as it has processors.
+    pub(crate) fn share(&mut self, ports: &[PortId], kind: &InstanceType) -> Result<()> {
+        let tenant = ports.first().and_then(|port| self.card.tenant_of(*port));
+        tenant.map_or(Ok(()), |tenant| self.turns.add(tenant, kind.vcpus))
+    }
+
+    /// Takes the device of an interface.
+    pub(crate) fn watch(&mut self, port: PortId, device: Port) -> Result<()> {
+        let tenant = self.card.tenant_of(port).context("an interface of no instance")?;
+        self.turns.watch(port, tenant, &device)?;
+        if device.kernel().is_none() {
+            self.sockets.push(port);
+        }
+        self.devices.insert(port, device);
         Ok(())
     }
 
     /// Makes the sockets of interfaces that another process had.
     pub(crate) fn begin_sockets(&mut self) -> Result<()> {
-        let Self { guests, options, devices, world, .. } = self;
+        let Self { guests, options, world, .. } = self;
+        let mut made = Vec::new();
         for (name, running) in &guests.by_name {
             let Some(path) = options.vhost_user.get(name) else { continue };
             for (port, eni, device) in &running.interfaces {
                 let path = socket_of(path, device);
                 let Some(interface) = world.enis.get(eni) else { continue };
-                let at = Port::vhost_again(&path, link(world, interface));
-                devices.insert(*port, at.with_context(|| format!("{}", path.display()))?);
+                let meets = options.meets(name, Meets::Replaces);
+                let at = Port::vhost(&path, meets, link(world, interface));
+                made.push((*port, at.with_context(|| format!("{}", path.display()))?));
             }
         }
-        Ok(())
-    }
-
-    pub(crate) fn attach(&mut self, now: Instant, attach: &Attach) -> Result<Instance> {
-        let mut vpc = self.vpc.clone();
-        let name = vpc.attach(attach)?;
-        self.apply_or_stay(now, vpc)?;
-        let mut all = self.status(now).instances.into_iter();
-        all.find(|instance| instance.name == name).context("the instance is not here")
-    }
-
-    pub(crate) fn detach(&mut self, now: Instant, name: &str) {
-        let mut vpc = self.vpc.clone();
-        vpc.detach(name);
-        if let Err(error) = self.apply(now, vpc) {
-            tracing::warn!("removing the instance `{name}`: {error:#}");
-        }
-    }
-
-    /// Takes another VPC, or stays with this one if that fails.
-    pub(crate) fn apply_or_stay(&mut self, now: Instant, vpc: Vpc) -> Result<()> {
-        check(&vpc.world(), &self.options.host)?;
-        let before = self.vpc.clone();
-        self.apply(now, vpc).map_err(|error| match self.apply(now, before) {
-            Ok(()) => error,
-            Err(also) => {
-                error.context(format!("the rules before are in force again, but: {also:#}"))
-            }
-        })
+        made.into_iter().try_for_each(|(port, device)| self.watch(port, device))
     }
 
     /// Takes another VPC: rules first, so that none of the old ones judges another packet.
-    pub(crate) fn apply(&mut self, now: Instant, vpc: Vpc) -> Result<()> {
+    pub(crate) fn apply(&mut self, now: Instant, vpc: Vpc, places: Places) -> Result<()> {
         let world = vpc.world();
         let rules = Rules::compile(&world, &self.options.host);
         self.card.set_rules(Arc::new(rules));
@@ -133,7 +139,7 @@ impl Service {
             edge.route(&Vpc::publics(&self.world))?;
         }
         self.remove_guests(now);
-        self.make_guests(now)?;
+        self.make_guests(now, places)?;
         self.set_resolvers();
         for (port, eni, _) in self.guests.by_name.values().flat_map(|of| &of.interfaces) {
             if let (Some(device), Some(eni)) =
@@ -182,16 +188,66 @@ impl Service {
             .collect();
         for name in gone {
             if let Some(running) = self.guests.by_name.remove(&name) {
+                let mut devices = Vec::new();
                 for (port, ..) in &running.interfaces {
-                    self.devices.remove(port);
+                    let device = self.devices.remove(port);
+                    devices.extend(device.map(Port::into_queues));
+                    self.sockets.retain(|socket| socket != port);
                     self.services.forget(*port);
                 }
                 if let Some((port, ..)) = running.interfaces.first() {
+                    if let Some(tenant) = self.card.tenant_of(*port) {
+                        self.turns.remove(tenant);
+                    }
                     self.card.remove_instance(now, *port);
+                }
+                let place = Place { devices, namespace: running.namespace };
+                let mut here = self.world.instances.values();
+                if here.any(|i| i.name == name && i.host.as_ref() == Some(&self.options.host)) {
+                    // Another one of its name is made at once, which has to find it gone.
+                    drop(place);
+                } else {
+                    self.maker.remove(place);
                 }
             }
         }
     }
+}
+
+/// The instances of this host that do not run.
+fn missing(
+    world: &World,
+    host: &str,
+    running: &BTreeMap<String, Running>,
+) -> Vec<(InstanceId, String)> {
+    let of_host = world.instances.iter();
+    of_host
+        .filter(|(_, instance)| instance.host.as_deref() == Some(host))
+        .map(|(id, instance)| (*id, instance.name.clone()))
+        .filter(|(_, name)| !running.contains_key(name))
+        .collect()
+}
+
+impl Service {
+    /// The namespaces that are to be made for a world.
+    pub(crate) fn wanted(&self, world: &World) -> Result<Vec<Wanted>> {
+        let all = missing(world, &self.options.host, &self.guests.by_name).into_iter();
+        let all = all.filter(|(_, name)| !self.options.vhost_user.contains_key(name));
+        all.map(|(id, name)| wanted(world, id, &name)).collect()
+    }
+}
+
+fn wanted(world: &World, id: InstanceId, name: &str) -> Result<Wanted> {
+    let (kind, enis) = kind_of(world, id)?;
+    let settings = DeviceSettings::of(&kind);
+    let devices = enis.iter().enumerate();
+    let devices = devices.filter_map(|(n, eni)| Some(device(world, world.enis.get(eni)?, n)));
+    Ok(Wanted {
+        name: name.to_owned(),
+        devices: devices.collect(),
+        queues: settings.queues,
+        tx_ring: settings.tx_ring,
+    })
 }
 
 /// Finds what cannot be made before anything is changed.

@@ -20,14 +20,17 @@
 //! | `server` | the socket |
 //! | `service` | the loop that moves packets and obeys |
 //! | `state` | what it works on |
-//! | `world` | instances that are added while it runs |
+//! | `world`, `changes` | instances that are added while it runs; other rules |
+//! | `maker` | the thread that makes namespaces |
 //! | `namespace` | namespaces and their interfaces |
 //! | `resolv_conf` | the resolver of a namespace's programs |
 //! | `edge` | the internet's side |
 //! | `underlay` | other hosts |
 //! | `undo` | what is done at the end, however it comes |
-//! | `guests`, `status` | instances, made and removed, and told about |
-//! | `port` | the device of an interface: TUN, or vhost-user |
+//! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
+//! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
+//! | `adapter`, `devices` | queues, steering and interrupts of a device, and changes of them |
+//! | `turns` | whose packets are read next |
 //! | `packets`, `gateways` | where packets go |
 //! | `logging`, `logs` | flow logs: which, and their files |
 //! | `link_local` | names, metadata and time for instances |
@@ -37,16 +40,22 @@
 //! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
 
+mod adapter;
+mod changes;
 pub mod client;
 pub mod config;
+mod devices;
 mod edge;
 mod following;
 mod gateways;
 mod guests;
 mod handover;
+mod kernel;
+mod kernel_counts;
 mod link_local;
 mod logging;
 mod logs;
+mod maker;
 mod metrics;
 mod namespace;
 mod orders;
@@ -60,6 +69,7 @@ mod service;
 mod state;
 mod status;
 mod trace;
+mod turns;
 mod underlay;
 mod undo;
 mod world;

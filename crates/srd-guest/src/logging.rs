@@ -1,7 +1,6 @@
 //! Flow logs and mirrors of this host's interfaces, as the rules of now want them.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::SystemTime;
 
 use srd_net::clock;
@@ -20,14 +19,15 @@ impl Service {
         self.card.set_flow_logs(now, &plan.lengths());
         // What was counted before belongs to the plan before.
         self.write_logs();
-        self.logs.plan = plan;
-        self.logs.owes_plan = true;
+        if let Err(error) = self.logs.set_plan(plan) {
+            tracing::warn!("a flow log is not written: {error:#}");
+        }
         self.write_logs();
     }
 
     /// Hands windows that are over to the thread.
     pub(crate) fn write_logs(&mut self) {
-        self.logs.send_plan();
+        self.logs.send_plans();
         while let Some(window) = self.card.take_window() {
             self.logs.offer(window);
         }
@@ -42,8 +42,7 @@ impl Service {
 
     /// Waits until what was handed to the thread is written, but not for ever.
     pub(crate) fn end_writing(&mut self) {
-        self.logs.queue = None;
-        if self.logs.ended.recv_timeout(END_WAIT_MAX) == Err(RecvTimeoutError::Timeout) {
+        if self.logs.end() > 0 {
             tracing::warn!("flow logs are not written within {END_WAIT_MAX:?}: some are lost");
         }
     }

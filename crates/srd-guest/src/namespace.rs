@@ -1,10 +1,11 @@
 //! Network namespaces of instances, and their interfaces.
 
 use std::fs::File;
+use std::io::Write;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
@@ -16,7 +17,7 @@ use crate::undo::Undo;
 
 /// Names of our namespaces begin with this.
 const PREFIX: &str = "srd-i-";
-const NETNS_DIR: &str = "/run/netns";
+pub(crate) const NETNS_DIR: &str = "/run/netns";
 /// Bytes of a guest's largest packet (EC2 User Guide, *Network MTU*).
 const MTU: u16 = 9001;
 
@@ -52,6 +53,21 @@ pub(crate) fn run(program: &str, words: &[&str]) -> Result<()> {
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("{program} {}: {}", words.join(" "), said.trim());
+    }
+    Ok(())
+}
+
+/// Runs `ip` with these words, and lines at its standard input.
+fn batch(words: &[&str], lines: &str) -> Result<()> {
+    let mut child = Command::new("ip");
+    child.args(words).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = child.spawn().context("`ip` cannot be run: apt-get install iproute2")?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(format!("{lines}\n").as_bytes()).context("ip")?;
+    }
+    let output = child.wait_with_output().context("ip")?;
+    if !output.status.success() {
+        bail!("ip {lines}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(())
 }
@@ -107,31 +123,49 @@ impl Namespace {
         &self.name
     }
 
-    /// Makes a device inside, and gives it addresses and routes.
-    pub(crate) fn add(&self, device: &Device) -> Result<Tun> {
-        let tun = self.within(|| Tun::open(&device.name))?.context("a TUN device")?;
-        let own = |words: &[&str]| ip(&[&["-n", &self.name], words].concat());
-        let mtu = MTU.to_string();
-        own(&["link", "set", &device.name, "mtu", &mtu, "up"])?;
+    /// Opens so many queues of a device, which is made if it is not there.
+    pub(crate) fn open(&self, device: &str, queues: u16) -> Result<Vec<Tun>> {
+        let open = || (0..queues).map(|_| Tun::open_one_of_several(device)).collect();
+        let opened: std::io::Result<Vec<Tun>> = self.within(open)?;
+        opened.context("a TUN device")
+    }
+
+    /// Makes a device inside with so many queues, each with a ring of so many packets, and gives it
+    /// addresses and routes.
+    pub(crate) fn add(&self, device: &Device, queues: u16, ring: u32) -> Result<Vec<Tun>> {
+        let tun = self.open(&device.name, queues)?;
+        let name = &device.name;
+        let mut lines = vec![format!("link set {name} mtu {MTU} txqueuelen {ring} up")];
         let mut families = [false; 2];
         for (address, length) in &device.addresses {
-            let text = format!("{address}/{length}");
-            let mut words = vec!["addr", "add", &text, "dev", &device.name];
-            if address.is_ipv6() {
-                words.push("nodad");
-            }
-            own(&words)?;
+            let nodad = if address.is_ipv6() { " nodad" } else { "" };
+            lines.push(format!("addr add {address}/{length} dev {name}{nodad}"));
             families[usize::from(address.is_ipv6())] = true;
         }
+        let routes = families.into_iter().zip(["-4 ", "-6 "]);
         if device.is_primary {
-            if families[0] {
-                own(&["route", "add", "default", "dev", &device.name])?;
-            }
-            if families[1] {
-                own(&["-6", "route", "add", "default", "dev", &device.name])?;
+            for (_, family) in routes.filter(|(has, _)| *has) {
+                lines.push(format!("{family}route add default dev {name}"));
             }
         }
+        self.batch(&lines)?;
         Ok(tun)
+    }
+
+    /// Runs `ip` once for several lines.
+    fn batch(&self, lines: &[String]) -> Result<()> {
+        for family in ["-4", "-6"] {
+            let of = |line: &&String| line.starts_with("-6") == (family == "-6");
+            let text: Vec<&str> = lines
+                .iter()
+                .filter(of)
+                .map(|line| line.trim_start_matches(family).trim())
+                .collect();
+            if !text.is_empty() {
+                batch(&["-n", &self.name, family, "-batch", "-"], &text.join("\n"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Runs `work` on a thread of its own inside. Files that are opened there stay inside.

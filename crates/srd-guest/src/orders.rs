@@ -9,6 +9,7 @@ use std::sync::mpsc::Sender;
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
+use crate::maker::Places;
 use crate::protocol::{Answer, Request};
 use crate::trace::Noted;
 
@@ -18,6 +19,8 @@ pub(crate) enum Command {
     /// Take the rules of a file that was read since this time.
     Apply(Box<VpcFile>, Instant, Sender<Answer>),
     Detach(String),
+    /// The namespaces of a change are there, or could not be made.
+    Made(anyhow::Result<Places>),
     /// What a trace has noted; none if there is no such trace.
     Traced(u64, Sender<Option<Noted>>),
     EndTrace(u64),

@@ -7,16 +7,20 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::packet::Packet;
-use srd_card::vpc::{Card, Envelope};
+use srd_card::tenants::Turn;
+use srd_card::vpc::{Card, Envelope, PortId};
+use srd_net::clock;
 use srd_proto::time::Instant;
 use srd_vpc::id::{EniId, NatGatewayId};
 use srd_vpc::judge::Exit;
 
 use crate::gateways::Outside;
+use crate::port::Port;
 use crate::state::Service;
+use crate::turns::{OUTSIDE, TURNS_TIME};
 
-/// Frames from the internet in one turn.
-const BURST: usize = 256;
+/// Frames that the card takes at once: the first of them waits for the others to be read.
+const TOGETHER: usize = 16;
 
 impl Service {
     /// Lets the card work, with what is around it.
@@ -25,9 +29,103 @@ impl Service {
         now: Instant,
         work: impl FnOnce(&mut Card, &mut Outside<'_>),
     ) {
-        let Self { card, devices, gateways, services, guests, .. } = self;
+        let Self { card, devices, held, gateways, services, guests, .. } = self;
         let publics = &guests.nat_publics;
-        work(card, &mut Outside { devices, gateways, services, publics, now });
+        work(card, &mut Outside { devices, held, gateways, services, publics, now });
+    }
+
+    /// Gives packets to guests whose interrupt is due.
+    pub(crate) fn interrupt(&mut self, now: Instant) {
+        let Self { devices, held, .. } = self;
+        held.retain(|port| {
+            let Some(kernel) = devices.get_mut(port).and_then(Port::kernel_mut) else {
+                return false;
+            };
+            kernel.interrupt(now);
+            kernel.adapter.poll_timeout().is_some()
+        });
+    }
+
+    /// Reads frames, each instance for its share of the time, until none are left or it is time
+    /// for other work.
+    pub(crate) fn take_turns(&mut self, now: Instant) -> Result<()> {
+        let until = now + TURNS_TIME;
+        let mut began = now;
+        for port in 0..self.sockets.len() {
+            if let Some(device) = self.devices.get_mut(&self.sockets[port]) {
+                device.wake(!self.options.busy_poll);
+            }
+        }
+        self.turns.look(&self.sockets);
+        if self.gateways.edge.is_some() || self.gateways.underlay.is_some() {
+            self.turns.wake_outside();
+        }
+        while let Some(turn) = self.turns.next(began) {
+            let (frames, is_dry) = if turn.tenant == OUTSIDE {
+                let read = self.read_edge(began, turn.frames)?;
+                let read = read.max(self.read_hosts(began, turn.frames));
+                (read, read < turn.frames)
+            } else {
+                self.read_guest(began, &turn)
+            };
+            let ended = clock::now();
+            self.turns.end(turn, frames, is_dry, ended.since(began));
+            began = ended;
+            if ended >= until {
+                break;
+            }
+            if !self.held.is_empty() {
+                self.interrupt(ended);
+            }
+            // One that comes back does not wait for the end of the round.
+            self.turns.look(&[]);
+        }
+        Ok(())
+    }
+
+    /// Reads what an instance sends: its devices in turns. Returns how many frames there were, and
+    /// whether there are no more.
+    fn read_guest(&mut self, now: Instant, turn: &Turn) -> (u32, bool) {
+        let most = usize::try_from(turn.frames).unwrap_or(TOGETHER);
+        let (mut read, mut frames) = (0, Vec::with_capacity(TOGETHER));
+        while read < most
+            && let Some(port) = self.turns.ready(turn.tenant)
+        {
+            let wanted = TOGETHER.min(most - read);
+            self.read_some(port, wanted, &mut frames);
+            let count = frames.len();
+            // After the last one of a turn: what comes later has not waited for this turn's end.
+            let is_last = read + count == most;
+            let is_dry = count < wanted
+                || (is_last && self.devices.get(&port).is_none_or(|device| !device.has_frames()));
+            self.turns.turned(turn.tenant, !is_dry);
+            read += count;
+            if count > 0 {
+                self.with_card(now, |card, around| {
+                    card.from_guest_all(now, port, &mut frames, around);
+                });
+                if self.turns.is_over(now, turn) {
+                    self.card.count_over_share(port, u32::try_from(count).unwrap_or(u32::MAX));
+                }
+            }
+        }
+        (u32::try_from(read).unwrap_or(u32::MAX), self.turns.ready(turn.tenant).is_none())
+    }
+
+    /// At most so many frames of an interface.
+    fn read_some(&mut self, port: PortId, most: usize, frames: &mut Vec<Vec<u8>>) {
+        while let Some(device) = self.devices.get_mut(&port)
+            && frames.len() < most
+        {
+            match device.read() {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!("a device of an instance is gone: {error}");
+                    self.devices.remove(&port);
+                }
+            }
+        }
     }
 
     /// The network's own services answer.
@@ -67,12 +165,12 @@ impl Service {
         }
     }
 
-    /// What arrives from the internet.
-    pub(crate) fn read_edge(&mut self, now: Instant) -> Result<()> {
-        for _ in 0..BURST {
-            let Some(edge) = &mut self.gateways.edge else { return Ok(()) };
+    /// What arrives from the internet: at most so many frames. Returns how many there were.
+    fn read_edge(&mut self, now: Instant, most: u32) -> Result<u32> {
+        for read in 0..most {
+            let Some(edge) = &mut self.gateways.edge else { return Ok(read) };
             let frame = edge.tun.read().context("the device of the internet's side is gone")?;
-            let Some(mut frame) = frame else { return Ok(()) };
+            let Some(mut frame) = frame else { return Ok(read) };
             let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
             if !packet.is_some_and(|packet| edge.has(packet.destination)) {
                 // Neighbour and router discovery of the kernel's own.
@@ -90,15 +188,15 @@ impl Service {
             let name = self.gateways.name.clone();
             self.with_card(now, |card, around| card.from_host(now, &name, envelope, frame, around));
         }
-        Ok(())
+        Ok(most)
     }
 
-    /// What arrives from other hosts.
-    pub(crate) fn read_hosts(&mut self, now: Instant) {
-        for _ in 0..BURST {
-            let Some(underlay) = &mut self.gateways.underlay else { return };
+    /// What arrives from other hosts: at most so many frames. Returns how many there were.
+    fn read_hosts(&mut self, now: Instant, most: u32) -> u32 {
+        for read in 0..most {
+            let Some(underlay) = &mut self.gateways.underlay else { return read };
             match underlay.receive() {
-                None => return,
+                None => return read,
                 Some(Err(why)) => self.gateways.lose(why),
                 Some(Ok((host, envelope, frame))) => {
                     self.with_card(now, |card, around| {
@@ -107,6 +205,7 @@ impl Service {
                 }
             }
         }
+        most
     }
 
     fn is_of_nat(&self, address: Option<IpAddr>) -> bool {

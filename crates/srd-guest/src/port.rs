@@ -6,33 +6,46 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::Arc;
 
+use srd_card::FlowKey;
+use srd_card::device::rss::{Hash, Rss};
 use srd_card::l2::fit::Accepts;
 use srd_card::l2::{Cause, Link, Sent};
+use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::packet::Packet;
 use srd_net::Tun;
+use srd_proto::time::Instant;
 use srd_vhost::session::feature;
 use srd_vhost::{Device, Frame};
 
+use crate::adapter::Adapter;
+use crate::kernel::Kernel;
 use crate::protocol::VhostUser;
 
 /// Frames that are no packets for the card, in one call of [`Port::read`].
 const NO_PACKETS_MAX: usize = 64;
 
+/// Turns of a card that never waits, in which a front end is not asked.
+const TURNS_MAX: u32 = 64;
+
 /// A device.
 #[derive(Debug)]
 pub(crate) enum Port {
-    Tun(Kernel),
+    Tun(Box<Kernel>),
     Vhost(Box<Vhost>),
 }
 
-/// A TUN device.
-#[derive(Debug)]
-pub(crate) struct Kernel {
-    tun: Tun,
-    fd: Arc<OwnedFd>,
+/// How a device of vhost-user meets its front end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Meets {
+    /// It listens.
+    Listens,
+    /// It listens in the place of another process, which ends.
+    Replaces,
+    /// The front end listens.
+    Joins,
 }
 
 /// A device of vhost-user, and the link that its guest sees.
@@ -40,34 +53,50 @@ pub(crate) struct Kernel {
 pub(crate) struct Vhost {
     device: Device,
     link: Link,
+    /// Turns since the front end was asked.
+    turns: u32,
+    /// Which pair of rings a flow is for.
+    spread: Rss,
     drops: BTreeMap<Cause, u64>,
     /// Packets of the card's that could not be made frames of.
     not_framed: u64,
 }
 
 impl Port {
-    pub(crate) fn tun(tun: Tun) -> Self {
-        Self::Tun(Kernel { fd: tun.fd(), tun })
+    pub(crate) fn tun(queues: Vec<Tun>, adapter: Adapter) -> Self {
+        Self::Tun(Box::new(Kernel::new(queues, adapter)))
     }
 
-    pub(crate) fn vhost(path: &Path, link: Link) -> io::Result<Self> {
-        let device = Device::open(path)?;
-        let drops = BTreeMap::new();
-        Ok(Self::Vhost(Box::new(Vhost { device, link, drops, not_framed: 0 })))
-    }
-
-    /// A socket in the place of another process's, which ends.
-    pub(crate) fn vhost_again(path: &Path, link: Link) -> io::Result<Self> {
-        let device = Device::replace(path)?;
-        let drops = BTreeMap::new();
-        Ok(Self::Vhost(Box::new(Vhost { device, link, drops, not_framed: 0 })))
+    pub(crate) fn vhost(path: &Path, meets: Meets, link: Link) -> io::Result<Self> {
+        let device = match meets {
+            Meets::Listens => Device::open(path)?,
+            Meets::Replaces => Device::replace(path)?,
+            Meets::Joins => Device::join(path),
+        };
+        Ok(Self::Vhost(Box::new(Vhost::new(device, link))))
     }
 
     /// A device of the kernel.
-    pub(crate) fn kernel(&self) -> Option<&Tun> {
+    pub(crate) fn kernel(&self) -> Option<&Kernel> {
         match self {
-            Self::Tun(kernel) => Some(&kernel.tun),
+            Self::Tun(kernel) => Some(kernel),
             Self::Vhost(_) => None,
+        }
+    }
+
+    /// As [`Port::kernel`], to change it.
+    pub(crate) fn kernel_mut(&mut self) -> Option<&mut Kernel> {
+        match self {
+            Self::Tun(kernel) => Some(kernel),
+            Self::Vhost(_) => None,
+        }
+    }
+
+    /// The queues of a device of the kernel, which are to be closed.
+    pub(crate) fn into_queues(self) -> Vec<Tun> {
+        match self {
+            Self::Tun(kernel) => kernel.into_queues(),
+            Self::Vhost(_) => Vec::new(),
         }
     }
 
@@ -81,16 +110,20 @@ impl Port {
     /// What to wait on.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let (tun, device) = match self {
-            Self::Tun(kernel) => (Some(kernel.fd.as_fd()), None),
+            Self::Tun(kernel) => (Some(kernel.descriptors()), None),
             Self::Vhost(vhost) => (None, Some(vhost.device.descriptors())),
         };
-        tun.into_iter().chain(device.into_iter().flatten())
+        tun.into_iter().flatten().chain(device.into_iter().flatten())
     }
 
-    /// After waiting: obeys the front end.
-    pub(crate) fn wake(&mut self) {
+    /// After waiting: obeys the front end. A card that never waits asks it in some turns only.
+    pub(crate) fn wake(&mut self, has_waited: bool) {
         if let Self::Vhost(vhost) = self {
-            vhost.device.turn();
+            vhost.turns += 1;
+            if has_waited || vhost.turns >= TURNS_MAX {
+                vhost.turns = 0;
+                vhost.device.turn();
+            }
             vhost.device.wake();
         }
     }
@@ -98,17 +131,27 @@ impl Port {
     /// The next frame for the card; `None`: there is none now.
     pub(crate) fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         match self {
-            Self::Tun(kernel) => kernel.tun.read(),
+            Self::Tun(kernel) => kernel.read(),
             Self::Vhost(vhost) => Ok(vhost.read()),
         }
     }
 
-    /// Gives a packet to the guest. Returns whether it got it.
-    pub(crate) fn write(&mut self, frame: Vec<u8>) -> bool {
+    /// Whether there may be another frame for the card.
+    pub(crate) fn has_frames(&self) -> bool {
+        self.kernel().is_none_or(Kernel::has_frames)
+    }
+
+    /// Gives a packet to the guest. What the device does not take it counts itself.
+    pub(crate) fn write(&mut self, now: Instant, frame: Vec<u8>) {
         match self {
-            Self::Tun(kernel) => kernel.tun.write(&frame).is_ok(),
+            Self::Tun(kernel) => kernel.write(now, frame),
             Self::Vhost(vhost) => vhost.write(frame),
         }
+    }
+
+    /// When packets that wait for an interrupt are given to the guest.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.kernel().and_then(|kernel| kernel.adapter.poll_timeout())
     }
 
     /// At the end of a turn: the guest sees what was read and written.
@@ -138,12 +181,21 @@ impl Port {
         let Self::Vhost(vhost) = self else { return None };
         let path = vhost.device.path().display().to_string();
         let (connected, running) = (vhost.device.is_connected(), vhost.device.is_running());
-        Some(VhostUser { path, connected, running })
+        Some(VhostUser { path, connected, running, pairs: vhost.device.pairs() })
     }
 
     /// What the device itself has dropped, by cause, and what its front end did wrong.
     pub(crate) fn drops(&self) -> Vec<(String, u64)> {
-        let Self::Vhost(vhost) = self else { return Vec::new() };
+        let vhost = match self {
+            Self::Vhost(vhost) => vhost,
+            Self::Tun(kernel) => {
+                let not_taken = Some(kernel.not_taken()).filter(|packets| *packets > 0);
+                return not_taken
+                    .map(|n| (String::from("DeviceNotTaken"), n))
+                    .into_iter()
+                    .collect();
+            }
+        };
         let counts = vhost.device.counts();
         let link = vhost.drops.iter();
         let link = link.map(|(cause, frames)| (format!("Link{cause:?}"), *frames));
@@ -162,13 +214,18 @@ impl Port {
 }
 
 impl Vhost {
+    fn new(device: Device, link: Link) -> Self {
+        let spread = Rss::new(Hash::default(), 1);
+        Self { device, link, turns: 0, spread, drops: BTreeMap::new(), not_framed: 0 }
+    }
+
     fn read(&mut self) -> Option<Vec<u8>> {
         for _ in 0..NO_PACKETS_MAX {
             let Frame { ethernet, packet } = self.device.read()?;
             match self.link.from_guest(&ethernet, packet) {
                 Sent::Packet(frame) => return Some(frame),
                 Sent::Answer((ethernet, packet)) => {
-                    self.device.write(&Frame { ethernet, packet });
+                    self.device.write(&Frame { ethernet, packet }, 0);
                 }
                 Sent::Nothing => {}
                 Sent::Drop(cause) => *self.drops.entry(cause).or_default() += 1,
@@ -177,7 +234,22 @@ impl Vhost {
         None
     }
 
-    fn write(&mut self, frame: Vec<u8>) -> bool {
+    /// The pair of rings that a packet for the guest is for.
+    fn pair_of(&mut self, frame: &[u8]) -> u32 {
+        let pairs = self.device.pairs();
+        if pairs <= 1 {
+            return 0;
+        }
+        let pairs = u16::try_from(pairs).unwrap_or(u16::MAX);
+        if self.spread.queues() != pairs {
+            self.spread = Rss::new(Hash::default(), pairs);
+        }
+        let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
+        packet.map_or(0, |packet| self.spread.queue(&FlowKey::of(&packet)).into())
+    }
+
+    fn write(&mut self, frame: Vec<u8>) {
+        let pair = self.pair_of(&frame);
         let device = &mut self.device;
         let accepts = Accepts {
             checksum: device.has(feature::GUEST_CSUM),
@@ -187,10 +259,9 @@ impl Vhost {
             uso: device.has(feature::GUEST_USO4 | feature::GUEST_USO6),
         };
         let is_packet = self.link.to_guest(frame, accepts, |(ethernet, packet)| {
-            device.write(&Frame { ethernet, packet });
+            device.write(&Frame { ethernet, packet }, pair);
         });
-        self.not_framed += u64::from(!is_packet);
         // What the device did not take it has counted itself.
-        true
+        self.not_framed += u64::from(!is_packet);
     }
 }

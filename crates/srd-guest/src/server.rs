@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::devices::set_tx_ring;
 use crate::handover::asker;
+use crate::kernel_counts;
 use crate::orders::{Command, Orders};
 use srd_net::clock;
 
@@ -216,6 +218,8 @@ impl Begun<'_> {
 
 pub(crate) fn ask(orders: &Orders, request: Request) -> Result<Answer> {
     let (back, answer) = channel();
+    let has_tx_ring =
+        matches!(&request, Request::Device { change, .. } if change.tx_ring.is_some());
     let command = match request {
         // Here, and not where packets are moved: a file may take its time.
         Request::Apply { file } => {
@@ -227,7 +231,17 @@ pub(crate) fn ask(orders: &Orders, request: Request) -> Result<Answer> {
         }
         request => Command::Ask(request, back),
     };
-    hand(orders, command, &answer)
+    let mut answer = hand(orders, command, &answer)?;
+    match &mut answer {
+        Answer::Status(status) => kernel_counts::add(status),
+        Answer::Device(report) if has_tx_ring => {
+            if let Err(error) = set_tx_ring(report) {
+                return Ok(Answer::Failed { what: format!("the ring: {error:#}") });
+            }
+        }
+        _ => {}
+    }
+    Ok(answer)
 }
 
 /// Lets the process at the other end go on with everything.

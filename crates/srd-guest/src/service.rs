@@ -1,10 +1,10 @@
 //! The loop that moves packets and obeys.
 //!
-//! One thread reads the devices of all instances in turns, at most `BURST` frames of each, and
-//! hands them to the card. Requests are obeyed between two turns, so that a change of rules is
-//! whole before its answer is given.
+//! One thread reads the devices of all instances, each for its share of the time
+//! ([`crate::turns`]), and hands frames to the card. Requests are obeyed between two rounds of
+//! turns, so that a change of rules is whole before its answer is given.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -13,16 +13,18 @@ use std::sync::mpsc::{SendError, channel};
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use srd_card::vpc::{Card, PortId};
+use srd_card::vpc::Card;
 use srd_net::clock;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
 
+use crate::changes::Changes;
 use crate::edge::Edge;
 use crate::gateways::Gateways;
 use crate::link_local::Services;
 use crate::logging::unix_ns_at_zero;
-use crate::logs::Logs;
+use crate::logs::FlowLogs;
+use crate::maker::{self, Maker};
 use crate::metrics;
 use crate::orders::{Command, Orders, Stopper};
 use crate::port::Port;
@@ -30,14 +32,11 @@ use crate::protocol::{Answer, Request};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Ended, Guests, Options, Service};
+use crate::turns::{Turns, raise_descriptors};
 use crate::underlay::Underlay;
 use crate::undo::Undo;
 use crate::world::Vpc;
 
-/// Frames of one device in one turn.
-const BURST: usize = 64;
-/// Frames that the card takes at once: the first of them waits for the others to be read.
-const TOGETHER: usize = 16;
 /// The longest pause: flows that are over are freed so often.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Steps of that work for each instance.
@@ -50,6 +49,7 @@ impl Service {
     /// The file is wrong, a privilege or a program is missing, or something is in the way; what was
     /// made is given back.
     pub fn open(options: Options) -> Result<Self> {
+        raise_descriptors();
         let (queue, commands) = channel();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wake = Arc::new(wake);
@@ -73,6 +73,7 @@ impl Service {
         }
         let services = Services::new(options.internet)?;
         let is_ending = Arc::new(AtomicBool::new(false));
+        let stopper = Stopper { is_ending, orders: orders.clone() };
         let now = clock::now();
         let mut service = Self {
             options,
@@ -81,13 +82,18 @@ impl Service {
             card,
             guests: Guests::default(),
             devices: BTreeMap::new(),
+            held: BTreeSet::new(),
+            maker: Maker::start(undo.clone(), orders)?,
+            changes: Changes::default(),
+            sockets: Vec::new(),
+            turns: Turns::new()?,
             gateways: Gateways::new(edge, underlay),
-            logs: Logs::start(unix_ns_at_zero)?,
+            logs: FlowLogs::new(unix_ns_at_zero),
             services,
             resolv_confs: ResolvConfs::default(),
             commands,
             wake,
-            stopper: Stopper { is_ending, orders },
+            stopper,
             server,
             metrics,
             is_handed_over: false,
@@ -96,7 +102,9 @@ impl Service {
             undo,
         };
         service.set_edges();
-        service.make_guests(now)?;
+        let wanted = service.wanted(&service.world)?;
+        let places = maker::make_all(&wanted, &service.undo)?;
+        service.make_guests(now, places)?;
         service.set_resolvers();
         service.plan_logs(now);
         Ok(service)
@@ -130,11 +138,11 @@ impl Service {
                 // Packets, and what waits for a limit, are another process's.
                 return Ok(());
             }
-            self.read_guests(now);
-            self.read_edge(now)?;
-            self.read_hosts(now);
+            self.take_turns(now)?;
+            let now = clock::now();
             self.serve(now);
             self.with_card(now, |card, around| card.poll(now, around));
+            self.interrupt(now);
             self.devices.values_mut().for_each(Port::flush);
             self.write_logs();
             if self.expire_at <= now {
@@ -147,13 +155,23 @@ impl Service {
 
     /// Waits for packets, requests, or the next packet that a limit lets go.
     fn wait(&mut self) -> io::Result<()> {
+        if !self.turns.is_idle() {
+            // Devices are known to have frames: all else is asked without waiting.
+            return Ok(());
+        }
+        self.turns.rest();
         if self.options.busy_poll {
             return Ok(());
         }
         // Each device is asked: one that has frames already must not keep the others from kicks.
-        let ready = self.devices.values_mut().fold(false, |ready, device| device.rest() | ready);
+        let mut ready = false;
+        for port in &self.sockets {
+            ready |= self.devices.get_mut(port).is_some_and(Port::rest);
+        }
         let now = clock::now();
-        let at = self.card.poll_timeout().into_iter().chain(self.services.poll_timeout()).min();
+        let held = self.held.iter().filter_map(|port| self.devices.get(port)?.poll_timeout());
+        let at = self.card.poll_timeout().into_iter().chain(self.services.poll_timeout());
+        let at = at.chain(held).min();
         let next = at.map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
         let next = if ready { Duration::ZERO } else { next };
         let nanoseconds = next.as_nanos();
@@ -164,7 +182,9 @@ impl Service {
         let around = self.gateways.fds();
         let asked = self.services.fds();
         let fds = around.iter().chain(&asked).map(|fd| fd.as_fd()).chain([self.wake.as_fd()]);
-        let fds = self.devices.values().flat_map(Port::descriptors).chain(fds);
+        let sockets = self.sockets.iter().filter_map(|port| self.devices.get(port));
+        let sockets = sockets.flat_map(Port::descriptors);
+        let fds = sockets.chain([self.turns.fd()]).chain(fds);
         let mut fds: Vec<PollFd<'_>> =
             fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut fds, Some(&pause)) {
@@ -176,9 +196,10 @@ impl Service {
     fn obey(&mut self, now: Instant) {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.wake, &mut count);
-        while let Ok(command) = self.commands.try_recv() {
+        while let Some(command) = self.next_command() {
             match command {
                 Command::Detach(name) => self.detach(now, &name),
+                Command::Made(made) => self.made(clock::now(), made),
                 Command::Traced(id, back) => {
                     let _ = back.send(self.take_trace(now, id));
                 }
@@ -190,25 +211,15 @@ impl Service {
                         return;
                     }
                 }
-                Command::Apply(file, began, back) => {
-                    let vpc = self.vpc.replaced(*file);
-                    let applied = vpc.and_then(|vpc| self.apply_or_stay(now, vpc));
-                    let microseconds = clock::now().since(began).as_nanos() / 1000;
-                    let answer = applied.map(|()| Answer::Applied { microseconds });
-                    let failed = |error| Answer::Failed { what: format!("{error:#}") };
-                    let _ = back.send(answer.unwrap_or_else(failed));
-                }
+                Command::Apply(file, began, back) => self.replace_file(now, *file, began, back),
+                Command::Ask(Request::Attach(attach), back) => self.attach(now, &attach, back),
                 Command::Ask(request, back) => {
                     let answer = self.answer(now, request);
                     let answer =
                         answer.unwrap_or_else(|e| Answer::Failed { what: format!("{e:#}") });
-                    // A connection that does not wait any more ends nothing either.
-                    match back.send(answer) {
-                        Err(SendError(Answer::Attached(instance))) => {
-                            self.detach(now, &instance.name);
-                        }
-                        Err(SendError(Answer::Tracing { id })) => self.end_trace(id),
-                        _ => {}
+                    // A trace ends with the connection that has begun it.
+                    if let Err(SendError(Answer::Tracing { id })) = back.send(answer) {
+                        self.end_trace(id);
                     }
                 }
             }
@@ -221,54 +232,22 @@ impl Service {
             Request::Flows { instance, most } => {
                 Ok(Answer::Flows { flows: self.flows(&instance, most)? })
             }
+            Request::Device { instance, device, change } => {
+                let report = self.set_device(now, &instance, device.as_deref(), &change)?;
+                Ok(Answer::Device(Box::new(report)))
+            }
             Request::Logs => Ok(Answer::Logs { logs: self.logs.report() }),
-            Request::Attach(attach) => Ok(Answer::Attached(self.attach(now, &attach)?)),
             Request::Trace { instance, filter, packets, head_bytes } => {
                 let id = self.begin_trace(instance.as_deref(), &filter, packets, head_bytes)?;
                 Ok(Answer::Tracing { id })
             }
-            // The connection's own thread reads the file, or finds the words.
-            Request::Apply { .. } | Request::Traced { .. } | Request::TakeOver { .. } => {
+            // The connection's own thread reads the file, or finds the words; an instance is made
+            // on another one.
+            Request::Attach(_)
+            | Request::Apply { .. }
+            | Request::Traced { .. }
+            | Request::TakeOver { .. } => {
                 bail!("this is no request for here")
-            }
-        }
-    }
-
-    /// At most [`TOGETHER`] frames of an interface.
-    fn read_some(&mut self, port: PortId, frames: &mut Vec<Vec<u8>>) {
-        while let Some(device) = self.devices.get_mut(&port)
-            && frames.len() < TOGETHER
-        {
-            match device.read() {
-                Ok(Some(frame)) => frames.push(frame),
-                Ok(None) => break,
-                Err(error) => {
-                    tracing::warn!("a device of an instance is gone: {error}");
-                    self.devices.remove(&port);
-                }
-            }
-        }
-    }
-
-    /// What guests send.
-    fn read_guests(&mut self, now: Instant) {
-        let ports: Vec<PortId> = self.devices.keys().copied().collect();
-        let mut frames = Vec::with_capacity(TOGETHER);
-        for port in ports {
-            if let Some(device) = self.devices.get_mut(&port) {
-                device.wake();
-            }
-            for _ in 0..BURST / TOGETHER {
-                self.read_some(port, &mut frames);
-                let read = frames.len();
-                if read > 0 {
-                    self.with_card(now, |card, around| {
-                        card.from_guest_all(now, port, &mut frames, around);
-                    });
-                }
-                if read < TOGETHER {
-                    break;
-                }
             }
         }
     }

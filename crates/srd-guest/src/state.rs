@@ -1,26 +1,30 @@
 //! What the loop works on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use srd_card::device::steering::Steering;
 use srd_card::profile::Profile;
 use srd_card::vpc::{Card, PortId};
 use srd_proto::time::Instant;
 use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
 use srd_vpc::object::World;
 
+use crate::changes::Changes;
 use crate::gateways::Gateways;
 use crate::link_local::Services;
-use crate::logs::Logs;
+use crate::logs::FlowLogs;
+use crate::maker::Maker;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Command, Stopper};
-use crate::port::Port;
+use crate::port::{Meets, Port};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
+use crate::turns::Turns;
 use crate::underlay::UnderlayOptions;
 use crate::undo::Undo;
 use crate::world::Vpc;
@@ -45,10 +49,19 @@ pub struct Options {
     /// Instances whose interfaces are sockets of vhost-user, by name: the primary one is at this
     /// path, each other one at the path with its device's name behind it.
     pub vhost_user: BTreeMap<String, PathBuf>,
+    /// Those of them whose front ends listen there, and the card connects.
+    pub vhost_user_client: BTreeSet<String>,
     /// Whether to look for packets without pause, and never to wait.
     pub busy_poll: bool,
     /// Where figures are served over HTTP, if anywhere.
     pub metrics: Option<Metrics>,
+}
+
+impl Options {
+    /// How the devices of an instance meet their front ends, if `otherwise` they are who listens.
+    pub(crate) fn meets(&self, name: &str, otherwise: Meets) -> Meets {
+        if self.vhost_user_client.contains(name) { Meets::Joins } else { otherwise }
+    }
 }
 
 /// Where figures are served over HTTP.
@@ -76,9 +89,17 @@ pub struct Service {
     pub(crate) world: World,
     pub(crate) card: Card,
     pub(crate) guests: Guests,
+    pub(crate) changes: Changes,
+    pub(crate) maker: Maker,
     pub(crate) devices: BTreeMap<PortId, Port>,
+    /// Interfaces with packets that wait for an interrupt.
+    pub(crate) held: BTreeSet<PortId>,
+    /// Interfaces at sockets of vhost-user.
+    pub(crate) sockets: Vec<PortId>,
+    /// Whose packets are read next.
+    pub(crate) turns: Turns,
     pub(crate) gateways: Gateways,
-    pub(crate) logs: Logs,
+    pub(crate) logs: FlowLogs,
     pub(crate) services: Services,
     pub(crate) resolv_confs: ResolvConfs,
     pub(crate) commands: Receiver<Command>,
@@ -115,4 +136,6 @@ pub(crate) struct Running {
     pub(crate) namespace: Option<Namespace>,
     pub(crate) profile: Profile,
     pub(crate) interfaces: Vec<(PortId, EniId, Device)>,
+    /// The rules that steer packets to queues of its interfaces.
+    pub(crate) steering: Arc<Steering>,
 }

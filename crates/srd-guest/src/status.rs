@@ -105,7 +105,7 @@ fn mac(service: &Service, eni: EniId) -> String {
 }
 
 fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) -> Instance {
-    let Running { id, namespace, profile, interfaces } = running;
+    let Running { id, namespace, profile, interfaces, .. } = running;
     let first = interfaces.first().map(|(port, ..)| *port);
     let card = &mut service.card;
     let credits =
@@ -131,6 +131,16 @@ fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) 
         add("mirrored_packets", counts.mirrored_packets);
         add("mirrored_bytes", counts.mirrored_bytes);
         add("mirror_dropped_packets", counts.mirror_dropped);
+        if let Some(kernel) = service.devices.get(port).and_then(Port::kernel) {
+            let all: Vec<_> = kernel.adapter.counts().collect();
+            add("rx_overruns", all.iter().map(|queue| queue.rx_overruns).sum());
+            for (number, of) in all.into_iter().enumerate() {
+                add(&format!("queue_{number}_tx_cnt"), of.tx_packets);
+                add(&format!("queue_{number}_tx_bytes"), of.tx_bytes);
+                add(&format!("queue_{number}_rx_cnt"), of.rx_packets);
+                add(&format!("queue_{number}_rx_bytes"), of.rx_bytes);
+            }
+        }
         let drops = service.card.drops(*port);
         let drops = drops.all().map(|(cause, packets)| (cause_name(cause), packets));
         let device_drops = service.devices.get(port).map(Port::drops).unwrap_or_default();

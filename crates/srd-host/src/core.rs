@@ -56,8 +56,8 @@ struct Upcalls<'a, S: Sink> {
 }
 
 impl<S: Sink> Application for Upcalls<'_, S> {
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
-        self.layer.judge(now, delivery, self.memory)
+    fn admit(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
+        self.layer.admit(now, delivery, self.memory)
     }
 
     /// The layer has taken what it judged good.
@@ -160,7 +160,7 @@ impl<S: Sink> Core<S> {
         self.more = true;
         for _ in 0..ROUND_TURNS_MAX {
             let (local, mut upcalls) = self.parts();
-            local.tell(&mut upcalls);
+            local.hand_out_events(&mut upcalls);
             let Upcalls { layer, memory, .. } = upcalls;
             let (endpoint, now) = local.core_mut();
             let handed_over = layer.pump(&mut World { now, endpoint, memory });

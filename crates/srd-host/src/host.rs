@@ -204,10 +204,10 @@ impl<S: Sink> Handle<S> {
         self.0.hand_over();
     }
 
-    /// Whether both are of one host.
+    /// A number that the handles of no other host have, as long as this one is held.
     #[must_use]
-    pub fn is_of(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+    pub fn id(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
     }
 }
 

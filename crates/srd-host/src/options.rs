@@ -11,7 +11,7 @@ use srd_proto::{Config, Duration};
 const ACK_DELAY: Duration = Duration::from_micros(25);
 /// Idle time after which a peer's context gives its tables back: jobs have thousands of peers, and
 /// few that they talk to at a time.
-const IDLE_REST: Duration = Duration::from_secs(1);
+const IDLE_HIBERNATE: Duration = Duration::from_secs(1);
 /// Peers of an endpoint: as many as the transport can name.
 const PEERS_MAX: u32 = 1_000_000;
 
@@ -102,12 +102,12 @@ impl Options {
             paths: self.paths,
             answer_timeout: self.answer_timeout,
             peer_timeout: self.peer_timeout,
-            idle_rest: IDLE_REST,
+            idle_hibernate: IDLE_HIBERNATE,
             // Peers stay known as long as the endpoint, and may come and go.
             peers_max: PEERS_MAX,
             idle_reclaim: self.idle_reclaim(),
             ack_delay: ACK_DELAY,
-            ack_delay_conversation: ACK_DELAY,
+            ack_delay_interactive: ACK_DELAY,
             protection: self.job_key.map_or(Protection::Plain, Protection::JobKey),
             ..Config::sockets()
         };

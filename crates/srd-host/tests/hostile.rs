@@ -287,8 +287,8 @@ fn a_liar_with_the_key_touches_nothing_that_is_not_his_and_others_get_through() 
     println!("{lies} lies, {ended} operations ended, {counters:?}");
     assert!(lies > 100 && ended > 50, "{lies} lies, {ended} ends");
     assert!(counters.malformed > 0 && counters.stale > 0 && counters.bad_address > 0);
-    // He is gone. What waits for nothing but a word of his may wait on: no transport asks after a
-    // peer at rest. Closing the host gives its buffers back.
+    // The liar has ended. An operation that waits for its answer may wait on: the transport does
+    // not probe an idle peer. Closing the host gives its buffers back.
     victim.call(|mut call| {
         let (rdm, mut world, _) = call.parts();
         rdm.remove_peer(&mut world, peer);

@@ -42,7 +42,7 @@ fn ask(at: SocketAddr, word: &str) -> Result<(), Box<dyn Error>> {
     server.send(Bytes::from(word.to_string()))?;
     match endpoint.recv_timeout(Duration::from_secs(6))? {
         Some(answer) => println!("{}", String::from_utf8_lossy(&answer.payload)),
-        None => return Err(format!("no answer: {:?}", endpoint.take_news()).into()),
+        None => return Err(format!("no answer: {:?}", endpoint.take_events()).into()),
     }
     endpoint.close(Duration::from_secs(1));
     Ok(())

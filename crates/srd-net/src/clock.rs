@@ -94,7 +94,7 @@ const EPOCH_FILE_BYTES_MAX: u64 = 64;
 
 /// As [`epoch`], and larger than every one that was drawn with the same file before, also if the
 /// clock was set back meanwhile: the file keeps the last one. A file that holds no number, or one
-/// that no clock can have shown, counts as absent. Whoever else may write to the directory can
+/// that no clock can have shown, counts as absent. A process that may write to the directory can
 /// choose the number and nothing more: links are not followed when the file is replaced, and
 /// nothing is waited for.
 ///

@@ -2,7 +2,7 @@
 //!
 //! Application threads leave commands in a queue behind a lock that is held for a few
 //! nanoseconds, and wake the driver only if it sleeps. The driver takes the whole queue at
-//! once. Every wait is bounded: room per peer bounds the commands, receive buffers bound the
+//! once. Every wait is bounded: permits per peer bound the commands, receive buffers bound the
 //! arrivals.
 
 use std::collections::VecDeque;
@@ -18,16 +18,16 @@ use srd_proto::{
 };
 
 use crate::engine::{Application, Context, Engine};
+use crate::events::{EndpointEvent, Report};
 use crate::io::{Notice, PacketIo};
-use crate::news::{News, Report};
-use crate::sync::{Giver, Inbox, Room, lock};
+use crate::sync::{Inbox, OneshotSender, Semaphore, lock};
 use crate::sys::os;
 use crate::wake::IoWaker;
 
 /// The queue pair of an endpoint that is used through [`crate::Endpoint`].
 pub(crate) const QPN: Qpn = Qpn(1);
-/// News that wait to be read; further ones are dropped.
-const NEWS_MAX: usize = 256;
+/// Events that wait to be read; further ones are dropped.
+const EVENTS_MAX: usize = 256;
 /// How long a closing endpoint stays to acknowledge what its peers have in flight.
 const CLOSE_QUIET: Duration = Duration::from_millis(2);
 /// How often a closing endpoint looks whether it is done.
@@ -39,11 +39,11 @@ pub(crate) enum Command {
     Connect {
         address: SocketAddr,
         public_key: Option<[u8; 32]>,
-        reply: Giver<Result<Arc<PeerState>, AddPeerError>>,
+        reply: OneshotSender<Result<Arc<PeerState>, AddPeerError>>,
     },
     Send(Outgoing),
     PostReceives(u32),
-    Report(Giver<Report>),
+    Report(OneshotSender<Report>),
     Close {
         linger: Duration,
     },
@@ -52,28 +52,28 @@ pub(crate) enum Command {
 /// A datagram on its way to the core. If it is dropped on the way, it has failed.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    pub place: Place,
+    pub permit: Permit,
     pub payload: Bytes,
     pub class: Class,
-    pub reply: Option<Giver<Status>>,
+    pub reply: Option<OneshotSender<Status>>,
 }
 
-/// The room of a datagram, which was taken already.
+/// The permit of a datagram, which was acquired already.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Permit {
     pub peer: Arc<PeerState>,
-    /// The core has the datagram, and will tell of its end.
+    /// The core has the datagram, and will report its completion.
     handed_over: bool,
 }
 
-impl Place {
-    /// The room that was taken for a datagram to this peer.
+impl Permit {
+    /// The permit that was acquired for a datagram to this peer.
     pub(crate) fn of(peer: Arc<PeerState>) -> Self {
         Self { peer, handed_over: false }
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         if !self.handed_over {
             self.peer.ended(Status::Flushed);
@@ -87,10 +87,10 @@ pub(crate) struct PeerState {
     pub shared: Arc<Shared>,
     pub address: SocketAddr,
     public_key: Option<[u8; 32]>,
-    pub room: Room,
+    pub permits: Semaphore,
     /// Datagrams that ended with an error.
     pub failures: AtomicU64,
-    /// The last error, until a flush tells it.
+    /// The last error, until a flush reports it.
     pub failure: Mutex<Option<Status>>,
     /// The core's name for it; the driver renews it when the core has forgotten the peer.
     id: Mutex<PeerId>,
@@ -103,7 +103,7 @@ impl PeerState {
             self.failures.fetch_add(1, Ordering::Relaxed);
             *lock(&self.failure) = Some(status);
         }
-        self.room.release(1);
+        self.permits.release(1);
     }
 }
 
@@ -123,14 +123,14 @@ pub(crate) struct Shared {
     /// Taken from the inbox, and not given back to the core as receive buffers yet.
     taken: AtomicU32,
     post_batch: u32,
-    news: Mutex<VecDeque<News>>,
+    events: Mutex<VecDeque<EndpointEvent>>,
     pub local_address: SocketAddr,
     pub payload_bytes_max: usize,
-    room_datagrams: u32,
+    permits_max: u32,
     pub busy_poll: bool,
     /// Whether the driver has ended with everything acknowledged.
     pub ended_clean: AtomicBool,
-    pub ended: Room,
+    pub ended: Semaphore,
 }
 
 #[derive(Debug, Default)]
@@ -163,9 +163,9 @@ impl Shared {
         }
     }
 
-    /// Takes all news.
-    pub(crate) fn take_news(&self) -> Vec<News> {
-        lock(&self.news).drain(..).collect()
+    /// Takes all events.
+    pub(crate) fn take_events(&self) -> Vec<EndpointEvent> {
+        lock(&self.events).drain(..).collect()
     }
 }
 
@@ -175,15 +175,15 @@ struct Ledger {
     /// By the core's index, with the whole of its name.
     peers: Vec<Option<(PeerId, Arc<PeerState>)>>,
     arrivals: VecDeque<Arrived>,
-    /// Who waits for a status, by the number that travels with the datagram, less one.
-    replies: Vec<Option<Giver<Status>>>,
+    /// The receivers of statuses, by the number that travels with the datagram, less one.
+    replies: Vec<Option<OneshotSender<Status>>>,
     free_replies: Vec<usize>,
     /// Accepted from the application and refused by the core for now.
     deferred: VecDeque<Outgoing>,
 }
 
-/// Ends the commands, the inbox and the driver for those who wait for them, however the driver
-/// ends: also by a panic.
+/// Ends the commands, the inbox and the driver for the threads that wait for them, however the
+/// driver ends: also by a panic.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
@@ -193,7 +193,7 @@ impl Drop for Ending {
             commands.closed = true;
             std::mem::take(&mut commands.queue)
         };
-        // Each tells its waiter by being dropped.
+        // A sender that is dropped ends the wait of its receiver.
         drop(rest);
         self.0.inbox.close();
         self.0.ended.close();
@@ -208,19 +208,19 @@ pub(crate) fn start<I: PacketIo + Send + 'static>(
 ) -> io::Result<Arc<Shared>> {
     let mut engine = engine;
     let config = engine.core_ref().config();
-    let room_datagrams = config.send_queue_datagrams_max;
-    let ended = Room::new(1);
-    ended.try_take();
+    let permits_max = config.send_queue_datagrams_max;
+    let ended = Semaphore::new(1);
+    ended.try_acquire();
     let shared = Arc::new(Shared {
         commands: Mutex::default(),
         waker: engine.io().waker()?,
         inbox: Inbox::new(),
         taken: AtomicU32::new(0),
         post_batch: (receive_queue_datagrams / 8).max(1),
-        news: Mutex::default(),
+        events: Mutex::default(),
         local_address: engine.io_ref().local_address(),
         payload_bytes_max: engine.core_ref().payload_bytes_max(),
-        room_datagrams,
+        permits_max,
         busy_poll,
         ended_clean: AtomicBool::new(false),
         ended,
@@ -274,24 +274,24 @@ fn drive<I: PacketIo>(mut engine: Engine<I>, mut ledger: Ledger) -> io::Result<(
         shared.inbox.append(&mut ledger.arrivals);
     };
     if result.is_ok() {
-        // Our last acknowledgements, and then a goodbye, so that peers do not wait for a node that
+        // Our last acknowledgements, and then a Close, so that peers do not wait for a node that
         // has gone.
         let quiet = engine.now() + CLOSE_QUIET;
         while engine.now() < quiet {
             engine.round(quiet, &mut ledger)?;
         }
-        // What ends unsent now makes no room for more: that would be lost without a word.
+        // A datagram that ends unsent now frees no permit: the next would be lost without a report.
         ledger.close_rooms();
         let now = engine.look();
         engine.core().close(now);
-        engine.farewell(&mut ledger)?;
+        engine.send_closes(&mut ledger)?;
     }
     drop(ledger);
     drop(ending);
     result
 }
 
-/// Nothing will be sent any more: whoever waits is told, by what is dropped here.
+/// Nothing will be sent any more: what is dropped here ends every wait.
 impl Drop for Ledger {
     fn drop(&mut self) {
         self.deferred.clear();
@@ -304,18 +304,18 @@ impl Ledger {
     /// Nothing more is taken from senders.
     fn close_rooms(&self) {
         for (_, peer) in self.peers.iter().flatten() {
-            peer.room.close();
+            peer.permits.close();
         }
     }
 
     fn obey<I: PacketIo>(&mut self, engine: &mut Engine<I>, command: Command) {
         match command {
             Command::Connect { address, public_key, reply } => {
-                reply.give(self.connect(engine, address, public_key));
+                reply.send(self.connect(engine, address, public_key));
             }
             Command::Send(outgoing) => self.send(engine, outgoing),
             Command::PostReceives(n) => engine.core().post_receives(QPN, n),
-            Command::Report(reply) => reply.give(self.report(engine)),
+            Command::Report(reply) => reply.send(self.report(engine)),
             Command::Close { .. } => {}
         }
     }
@@ -347,7 +347,7 @@ impl Ledger {
             shared: self.shared.clone(),
             address,
             public_key,
-            room: Room::new(self.shared.room_datagrams),
+            permits: Semaphore::new(self.shared.permits_max),
             failures: AtomicU64::new(0),
             failure: Mutex::new(None),
             id: Mutex::new(id),
@@ -373,7 +373,7 @@ impl Ledger {
     fn send<I: PacketIo>(&mut self, engine: &mut Engine<I>, outgoing: Outgoing) {
         let now = engine.last_look();
         let mut outgoing = outgoing;
-        let Some(id) = self.resolve(engine.core(), now, &outgoing.place.peer) else { return };
+        let Some(id) = self.resolve(engine.core(), now, &outgoing.permit.peer) else { return };
         let user = outgoing.reply.take().map_or(0, |reply| self.register(reply));
         let datagram = Datagram {
             src_qpn: QPN,
@@ -384,7 +384,7 @@ impl Ledger {
             user,
         };
         match engine.core().send(now, id, datagram) {
-            Ok(_) => outgoing.place.handed_over = true,
+            Ok(_) => outgoing.permit.handed_over = true,
             Err(SendError::QueueFull) => {
                 outgoing.reply = self.unregister(user);
                 self.deferred.push_back(outgoing);
@@ -419,7 +419,7 @@ impl Ledger {
         }
     }
 
-    fn register(&mut self, reply: Giver<Status>) -> u64 {
+    fn register(&mut self, reply: OneshotSender<Status>) -> u64 {
         let slot = self.free_replies.pop().unwrap_or_else(|| {
             self.replies.push(None);
             self.replies.len() - 1
@@ -428,7 +428,7 @@ impl Ledger {
         slot as u64 + 1
     }
 
-    fn unregister(&mut self, user: u64) -> Option<Giver<Status>> {
+    fn unregister(&mut self, user: u64) -> Option<OneshotSender<Status>> {
         let slot = usize::try_from(user.checked_sub(1)?).ok()?;
         let reply = self.replies.get_mut(slot)?.take();
         self.free_replies.push(slot);
@@ -436,7 +436,7 @@ impl Ledger {
     }
 
     fn is_idle(&self) -> bool {
-        self.deferred.is_empty() && self.peers.iter().flatten().all(|(_, p)| p.room.is_idle())
+        self.deferred.is_empty() && self.peers.iter().flatten().all(|(_, p)| p.permits.is_idle())
     }
 
     fn report<I: PacketIo>(&self, engine: &Engine<I>) -> Report {
@@ -449,10 +449,10 @@ impl Ledger {
         Report { stats: core.stats().clone(), io: engine.io_ref().stats(), peers: peers.collect() }
     }
 
-    fn news(&self, news: News) {
-        let mut waiting = lock(&self.shared.news);
-        if waiting.len() < NEWS_MAX {
-            waiting.push_back(news);
+    fn push_event(&self, event: EndpointEvent) {
+        let mut waiting = lock(&self.shared.events);
+        if waiting.len() < EVENTS_MAX {
+            waiting.push_back(event);
         }
     }
 
@@ -476,14 +476,14 @@ impl Application for Ledger {
                 let reply = self.unregister(user);
                 if let Some(peer) = self.known(peer) {
                     if let Some(reply) = reply {
-                        reply.give(status);
+                        reply.send(status);
                     }
                     peer.ended(status);
                 }
             }
             Event::PeerUp { peer } => {
                 if let Some(address) = context.core().address_of(peer) {
-                    self.news(News::PeerUp(address));
+                    self.push_event(EndpointEvent::PeerUp(address));
                 }
             }
             Event::PeerDown { peer, reason } => {
@@ -492,7 +492,7 @@ impl Application for Ledger {
                         Some(hint) => tracing::info!("peer {address} is down: {reason:?}: {hint}"),
                         None => tracing::info!("peer {address} is down: {reason:?}"),
                     }
-                    self.news(News::PeerDown(address, reason));
+                    self.push_event(EndpointEvent::PeerDown(address, reason));
                 }
             }
             Event::Writable { .. } => {}
@@ -511,7 +511,7 @@ impl Application for Ledger {
                     } else {
                         tracing::info!("the path to {peer} passes {works_bytes} bytes again");
                     }
-                    self.news(News::PathMtu { peer, works_bytes, configured_bytes });
+                    self.push_event(EndpointEvent::PathMtu { peer, works_bytes, configured_bytes });
                 }
             }
         }
@@ -519,6 +519,6 @@ impl Application for Ledger {
 
     fn notice(&mut self, notice: Notice) {
         tracing::warn!("{notice}");
-        self.news(News::Notice(notice));
+        self.push_event(EndpointEvent::Notice(notice));
     }
 }

@@ -11,11 +11,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use srd_proto::{AddPeerError, Class, Config, Status};
 
-use crate::driver::{self, Command, Outgoing, PeerState, Place, Shared};
+use crate::bind::engine_over;
+use crate::driver::{self, Command, Outgoing, PeerState, Permit, Shared};
+use crate::events::{EndpointEvent, Report};
 use crate::io::{PacketIo, PollMode};
-use crate::news::{News, Report};
-use crate::options::{BindError, BindOptions, engine_over};
-use crate::sync::{Giver, Inbox, InboxClosed, Reply, Taken, deadline, lock, reply};
+use crate::options::{BindError, BindOptions};
+use crate::sync::{
+    Acquired, Inbox, InboxClosed, OneshotReceiver, OneshotSender, deadline, lock, oneshot,
+};
 
 /// An SRD endpoint with a thread of its own.
 ///
@@ -36,7 +39,7 @@ pub struct Peer {
 /// A datagram that arrived.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// Who sent it.
+    /// The peer that sent it.
     pub peer: Peer,
     /// What it carries.
     pub payload: Bytes,
@@ -110,9 +113,9 @@ impl Endpoint {
         &self,
         address: SocketAddr,
         public_key: Option<[u8; 32]>,
-    ) -> Result<Reply<Result<Arc<PeerState>, AddPeerError>>, ConnectError> {
-        let (giver, reply) = reply();
-        let command = Command::Connect { address, public_key, reply: giver };
+    ) -> Result<OneshotReceiver<Result<Arc<PeerState>, AddPeerError>>, ConnectError> {
+        let (sender, reply) = oneshot();
+        let command = Command::Connect { address, public_key, reply: sender };
         if self.shared.command(command) { Ok(reply) } else { Err(ConnectError::Closed) }
     }
 
@@ -168,8 +171,8 @@ impl Endpoint {
     }
 
     /// What has happened since the last call, other than arrivals.
-    pub fn take_news(&self) -> Vec<News> {
-        self.shared.take_news()
+    pub fn take_events(&self) -> Vec<EndpointEvent> {
+        self.shared.take_events()
     }
 
     /// Counters and the state of every peer.
@@ -177,8 +180,8 @@ impl Endpoint {
     /// # Errors
     /// When the endpoint has ended.
     pub fn report(&self) -> Result<Report, Closed> {
-        let (giver, reply) = reply();
-        if !self.shared.command(Command::Report(giver)) {
+        let (sender, reply) = oneshot();
+        if !self.shared.command(Command::Report(sender)) {
             return Err(Closed);
         }
         reply.wait(None).ok_or(Closed)
@@ -217,13 +220,17 @@ impl Peer {
     }
 
     /// Queues a datagram, waiting while as many as the endpoint allows are outstanding. It is
-    /// delivered at most once, in any order; [`Peer::flush`] tells how it went.
+    /// delivered at most once, in any order; [`Peer::flush`] returns how it went.
     ///
     /// # Errors
     /// When it is larger than one packet, or the endpoint has ended.
     pub fn send(&self, payload: Bytes) -> Result<(), SendError> {
         self.check(&payload)?;
-        if self.state.room.take() { self.queue(payload, None) } else { Err(SendError::Closed) }
+        if self.state.permits.acquire() {
+            self.queue(payload, None)
+        } else {
+            Err(SendError::Closed)
+        }
     }
 
     /// Queues a datagram if there is room.
@@ -232,10 +239,10 @@ impl Peer {
     /// As [`Peer::send`], and when there is no room.
     pub fn try_send(&self, payload: Bytes) -> Result<(), SendError> {
         self.check(&payload)?;
-        match self.state.room.try_take() {
-            Taken::Yes => self.queue(payload, None),
-            Taken::Full => Err(SendError::WouldBlock),
-            Taken::Closed => Err(SendError::Closed),
+        match self.state.permits.try_acquire() {
+            Acquired::Yes => self.queue(payload, None),
+            Acquired::Full => Err(SendError::WouldBlock),
+            Acquired::Closed => Err(SendError::Closed),
         }
     }
 
@@ -245,7 +252,7 @@ impl Peer {
     /// As [`Peer::send`].
     pub async fn send_async(&self, payload: Bytes) -> Result<(), SendError> {
         self.check(&payload)?;
-        if poll_fn(|context| self.state.room.poll_take(context)).await {
+        if poll_fn(|context| self.state.permits.poll_acquire(context)).await {
             self.queue(payload, None)
         } else {
             Err(SendError::Closed)
@@ -258,11 +265,11 @@ impl Peer {
     /// As [`Peer::send`], and [`SendError::Failed`].
     pub fn send_acknowledged(&self, payload: Bytes) -> Result<(), SendError> {
         self.check(&payload)?;
-        if !self.state.room.take() {
+        if !self.state.permits.acquire() {
             return Err(SendError::Closed);
         }
-        let (giver, reply) = reply();
-        self.queue(payload, Some(giver))?;
+        let (sender, reply) = oneshot();
+        self.queue(payload, Some(sender))?;
         Self::outcome(reply.wait(None))
     }
 
@@ -272,11 +279,11 @@ impl Peer {
     /// As [`Peer::send_acknowledged`].
     pub async fn send_acknowledged_async(&self, payload: Bytes) -> Result<(), SendError> {
         self.check(&payload)?;
-        if !poll_fn(|context| self.state.room.poll_take(context)).await {
+        if !poll_fn(|context| self.state.permits.poll_acquire(context)).await {
             return Err(SendError::Closed);
         }
-        let (giver, reply) = reply();
-        self.queue(payload, Some(giver))?;
+        let (sender, reply) = oneshot();
+        self.queue(payload, Some(sender))?;
         Self::outcome(reply.await)
     }
 
@@ -292,9 +299,9 @@ impl Peer {
         if payload.len() > max_bytes { Err(SendError::TooLarge { max_bytes }) } else { Ok(()) }
     }
 
-    fn queue(&self, payload: Bytes, reply: Option<Giver<Status>>) -> Result<(), SendError> {
-        let place = Place::of(self.state.clone());
-        let outgoing = Outgoing { place, payload, class: Class::Bulk, reply };
+    fn queue(&self, payload: Bytes, reply: Option<OneshotSender<Status>>) -> Result<(), SendError> {
+        let permit = Permit::of(self.state.clone());
+        let outgoing = Outgoing { permit, payload, class: Class::Bulk, reply };
         if self.state.shared.command(Command::Send(outgoing)) {
             Ok(())
         } else {
@@ -307,7 +314,7 @@ impl Peer {
     /// # Errors
     /// When time ran out, or a datagram has failed since the last flush.
     pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
-        let idle = self.state.room.wait_idle(deadline(Some(timeout)));
+        let idle = self.state.permits.wait_idle(deadline(Some(timeout)));
         self.flushed(idle)
     }
 
@@ -316,7 +323,7 @@ impl Peer {
     /// # Errors
     /// When a datagram has failed since the last flush, or the endpoint has ended.
     pub async fn flush_async(&self) -> Result<(), FlushError> {
-        let idle = poll_fn(|context| self.state.room.poll_idle(context)).await;
+        let idle = poll_fn(|context| self.state.permits.poll_idle(context)).await;
         self.flushed(idle)
     }
 
@@ -327,7 +334,7 @@ impl Peer {
         if idle {
             Ok(())
         } else {
-            Err(FlushError::Unfinished { datagrams: self.state.room.outstanding() })
+            Err(FlushError::Unfinished { datagrams: self.state.permits.outstanding() })
         }
     }
 
@@ -338,7 +345,7 @@ impl Peer {
 
     /// Datagrams that wait or are in flight to this peer.
     pub fn outstanding(&self) -> u32 {
-        self.state.room.outstanding()
+        self.state.permits.outstanding()
     }
 }
 

@@ -10,8 +10,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::{PacketRef, Transmit, TransmitBuf};
 use srd_proto::{Datagram, DatagramId, Delivery, Event, PeerId, Qpn, SendError, Status};
 
-use crate::io::{Notice, PacketIo, Undelivered, Wait};
-use crate::udp::BATCH_BYTES_MAX;
+use crate::io::{BATCH_BYTES_MAX, Notice, PacketIo, Undelivered, Wait};
 
 /// Batches sent between two looks at what has arrived.
 const ROUND_BATCHES_MAX: usize = 8;
@@ -23,9 +22,9 @@ const ROUND_TURNS_MAX: usize = 4;
 const STALL: Duration = Duration::from_millis(5);
 /// Looks at the socket before such a timer. A full receive buffer takes fewer.
 const STALL_RECEIVES_MAX: usize = 1024;
-/// How long goodbyes may take to leave.
-const FAREWELL_MAX: Duration = Duration::from_millis(50);
-/// When a full socket is tried again by who does not wait for it.
+/// How long Closes may take to leave.
+const CLOSES_TIME_MAX: Duration = Duration::from_millis(50);
+/// When a full socket is tried again by a caller that does not wait for it.
 const BLOCKED_RETRY: Duration = Duration::from_micros(200);
 
 /// What an application does when something happens. Called on the thread that drives the
@@ -33,7 +32,7 @@ const BLOCKED_RETRY: Duration = Duration::from_micros(200);
 pub trait Application {
     /// Whether a datagram is taken, as [`srd_proto::Endpoint::handle_packet_with`] asks. The
     /// default takes every one.
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
+    fn admit(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
         let _ = (now, delivery);
         Status::Ok
     }
@@ -168,7 +167,7 @@ impl<I: PacketIo> Engine<I> {
         until: Instant,
         app: &mut impl Application,
     ) -> io::Result<usize> {
-        self.send_and_tell(app)?;
+        self.send_and_notify(app)?;
         self.receive(until, app)
     }
 
@@ -195,15 +194,15 @@ impl<I: PacketIo> Engine<I> {
         self.io.receive(wait, |now, meta, bytes| {
             *last_look = now;
             let packet = PacketRef::Whole(bytes);
-            let judge = |delivery: &Delivery<'_>| app.judge(now, delivery);
-            if let Some(delivery) = core.handle_packet_with(now, meta, packet, judge) {
+            let admit = |delivery: &Delivery<'_>| app.admit(now, delivery);
+            if let Some(delivery) = core.handle_packet_with(now, meta, packet, admit) {
                 app.delivered(&mut Context { core, now }, delivery);
             }
         })
     }
 
     /// Runs due timers, sends what may be sent, and hands out events until there are none.
-    pub(crate) fn send_and_tell(&mut self, app: &mut impl Application) -> io::Result<Flow> {
+    pub(crate) fn send_and_notify(&mut self, app: &mut impl Application) -> io::Result<Flow> {
         let before = self.last_look;
         let mut now = self.look();
         if let Some(due) = self.core.poll_timeout().filter(|due| *due <= now) {
@@ -220,13 +219,13 @@ impl<I: PacketIo> Engine<I> {
         }
         let mut flow = self.transmit(now)?;
         for turn in 1..=ROUND_TURNS_MAX {
-            if !self.tell(app) {
+            if !self.hand_out_events(app) {
                 break;
             }
             let now = self.look();
             flow = self.transmit(now)?;
             if turn == ROUND_TURNS_MAX {
-                // There may be more to tell: arrivals first, but without waiting for them.
+                // There may be more events: arrivals first, but without waiting for them.
                 flow = Flow::More;
             }
         }
@@ -248,11 +247,11 @@ impl<I: PacketIo> Engine<I> {
         Ok(())
     }
 
-    /// Sends what a closed core has still to say: goodbyes, for a bounded time where a socket is
+    /// Sends what a closed core has still to send: Closes, for a bounded time where a socket is
     /// full.
-    pub(crate) fn farewell(&mut self, app: &mut impl Application) -> io::Result<()> {
-        let deadline = self.now() + FAREWELL_MAX;
-        while self.send_and_tell(app)? != Flow::Idle && self.last_look < deadline {
+    pub(crate) fn send_closes(&mut self, app: &mut impl Application) -> io::Result<()> {
+        let deadline = self.now() + CLOSES_TIME_MAX;
+        while self.send_and_notify(app)? != Flow::Idle && self.last_look < deadline {
             if self.flow == Flow::Blocked {
                 std::thread::sleep(std::time::Duration::from_micros(200));
             }
@@ -261,14 +260,14 @@ impl<I: PacketIo> Engine<I> {
     }
 
     /// Hands out every event. Returns whether there was one.
-    pub(crate) fn tell(&mut self, app: &mut impl Application) -> bool {
-        let mut told = false;
+    pub(crate) fn hand_out_events(&mut self, app: &mut impl Application) -> bool {
+        let mut any = false;
         let now = self.last_look;
         while let Some(event) = self.core.poll_event() {
-            told = true;
+            any = true;
             app.event(&mut Context { core: &mut self.core, now }, event);
         }
-        told
+        any
     }
 
     /// Sends each batch as soon as it is built: the first does not wait for the core to find

@@ -13,6 +13,10 @@ use srd_proto::transmit::{PacketMeta, Transmit, TransmitBuf};
 
 use crate::clock::Clock;
 
+/// Most UDP payload bytes in a batch: IP and UDP headers and a link-layer header must fit into
+/// the 65,536 bytes that devices segment.
+pub(crate) const BATCH_BYTES_MAX: usize = 65_400;
+
 /// The bytes of a batch, where they are.
 pub trait Segments {
     /// Each segment in order: contiguous bytes, then a payload by reference (may be empty).
@@ -75,7 +79,7 @@ pub enum Sent {
     },
 }
 
-/// Why the network did not deliver a packet, as ICMP tells it. Anybody can forge that.
+/// Why the network did not deliver a packet, as ICMP reports it. Such reports can be forged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Undelivered {
     /// Its destination cannot be reached.
@@ -103,7 +107,7 @@ pub enum Notice {
     },
     /// The kernel or the device refuses segmentation offload; sending goes on without it.
     SegmentationOff,
-    /// Sending failed for another reason; counted, and told once per reason.
+    /// Sending failed for another reason; counted, and reported once per reason.
     SendFailed {
         /// Where it was going.
         destination: SocketAddr,
@@ -160,7 +164,7 @@ pub struct IoStats {
     pub received_bytes: u64,
     /// Times that the thread slept.
     pub sleeps: u64,
-    /// Packets that the network said it could not deliver (ICMP).
+    /// Packets that ICMP errors reported as not delivered.
     pub undelivered: u64,
 }
 

@@ -44,17 +44,18 @@
 //! Anything but Linux. An IPv6 flow label of our own: the kernel derives one from each path's
 //! port (`net.ipv6.auto_flowlabels`, its default), which is as good to a switch. Several local
 //! addresses in one endpoint.
+mod bind;
 pub mod clock;
 mod driver;
 mod endpoint;
 mod engine;
+mod events;
 pub mod io;
 mod key_file;
 pub mod link;
 mod local;
 mod memory;
 pub mod near;
-mod news;
 mod options;
 mod ports;
 pub mod raw;
@@ -78,13 +79,13 @@ pub mod xdp;
 pub use clock::Clock;
 pub use endpoint::{Closed, ConnectError, Endpoint, FlushError, Peer, Received, SendError};
 pub use engine::{Application, Context};
+pub use events::{EndpointEvent, Report};
 pub use io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Undelivered, Wait};
 pub use key_file::{KeyFileError, read_key_file, read_key_file_of};
 pub use link::{Link, LocalAddress, detect_link_rate, local_addresses};
 pub use local::LocalEndpoint;
 pub use memory::{MemoryIo, MemoryNet, MemoryOptions};
 pub use near::NearIo;
-pub use news::{News, Report};
 pub use options::{BindError, BindOptions, UdpOptions};
 pub use tun::Tun;
 pub use udp::UdpIo;

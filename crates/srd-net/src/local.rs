@@ -12,10 +12,11 @@ use srd_proto::{
     ReceiveBuffers, SendError, Status,
 };
 
+use crate::bind::{engine_of_run, engine_over, engines};
 use crate::engine::{Application, Context, Engine, Flow};
 use crate::io::{IoStats, Notice, PacketIo};
 use crate::near::{self, NearIo};
-use crate::options::{BindError, BindOptions, engine_of_run, engine_over, engines};
+use crate::options::{BindError, BindOptions};
 use crate::sys::os;
 use crate::udp::UdpIo;
 
@@ -37,8 +38,8 @@ struct Counted<'a, A> {
 }
 
 impl<A: Application> Application for Counted<'_, A> {
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
-        self.app.judge(now, delivery)
+    fn admit(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
+        self.app.admit(now, delivery)
     }
 
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
@@ -237,7 +238,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
                 break;
             }
         }
-        self.engine.send_and_tell(&mut counted)?;
+        self.engine.send_and_notify(&mut counted)?;
         Ok(counted.calls)
     }
 
@@ -247,10 +248,10 @@ impl<I: PacketIo> LocalEndpoint<I> {
     /// # Errors
     /// What makes the sockets unusable.
     pub fn transmit(&mut self, app: &mut impl Application) -> io::Result<bool> {
-        Ok(self.engine.send_and_tell(app)? == Flow::More)
+        Ok(self.engine.send_and_notify(app)? == Flow::More)
     }
 
-    /// Ends the endpoint: says goodbye to every peer ([`srd_proto::Endpoint::close`]), and waits
+    /// Ends the endpoint: sends every peer a Close ([`srd_proto::Endpoint::close`]), and waits
     /// for at most 50 ms until that has left.
     ///
     /// # Errors
@@ -258,12 +259,12 @@ impl<I: PacketIo> LocalEndpoint<I> {
     pub fn close(&mut self, app: &mut impl Application) -> io::Result<()> {
         let now = self.engine.look();
         self.engine.core().close(now);
-        self.engine.farewell(app)
+        self.engine.send_closes(app)
     }
 
-    /// Hands out what has happened. Returns whether there was anything.
-    pub fn tell(&mut self, app: &mut impl Application) -> bool {
-        self.engine.tell(app)
+    /// Hands out the events. Returns whether there was one.
+    pub fn hand_out_events(&mut self, app: &mut impl Application) -> bool {
+        self.engine.hand_out_events(app)
     }
 
     /// The other half: receives what has arrived, after a [`LocalEndpoint::transmit`] that left
@@ -295,7 +296,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.io().waker()
     }
 
-    /// The core itself, and the time that it was last told.
+    /// The core itself, and the time of its last call.
     pub fn core_mut(&mut self) -> (&mut srd_proto::Endpoint, Instant) {
         let now = self.engine.look();
         (self.engine.core(), now)

@@ -1,5 +1,5 @@
 //! The twin of [`crate::UdpIo`] in memory: the same interface over a network that exists only
-//! in this process and loses, reorders, duplicates and marks as it is told, by seed.
+//! in this process and loses, reorders, duplicates and marks as its options say, by seed.
 //!
 //! For tests of everything above the sockets. Time is real, so a run is random in its timing;
 //! what befalls the n-th packet is fixed by the seed.

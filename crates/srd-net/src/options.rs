@@ -3,15 +3,10 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 
-use srd_proto::{Config, ConfigError, Duration, Ecn, Epoch, Node};
+use srd_proto::{Config, ConfigError, Duration, Ecn};
 
-use crate::clock;
-use crate::engine::Engine;
-use crate::io::{PacketIo, PollMode};
-use crate::link;
-use crate::udp::UdpIo;
+use crate::io::PollMode;
 
 /// How long to spin for a packet by default before sleeping. Waking a sleeping thread costs
 /// 10 us and more, and most answers come sooner.
@@ -45,7 +40,7 @@ pub struct BindOptions {
     pub send_buffer_bytes: u32,
     /// Whether to use segmentation offload where the kernel has it.
     pub segmentation: bool,
-    /// Datagrams that may wait for `recv`. Beyond it peers are told to try again (RNR).
+    /// Datagrams that may wait for `recv`. Beyond it peers have to try again (RNR).
     pub receive_queue_datagrams: u32,
     /// How long an endpoint that is dropped goes on to have its last datagrams acknowledged.
     pub linger: Duration,
@@ -114,93 +109,11 @@ impl UdpOptions {
     }
 }
 
-/// Bytes of a greeting.
-#[allow(clippy::cast_possible_truncation)] // sixteen
-const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
-
 impl BindOptions {
     /// The defaults at a local address and port.
     pub fn at(address: SocketAddr) -> Self {
         Self { address: address.ip(), base_port: address.port(), ..Self::default() }
     }
-
-    /// Opens the sockets and makes the core over them.
-    pub(crate) fn open(&self) -> Result<Engine<UdpIo>, BindError> {
-        let (io, config) = self.open_io(1)?;
-        only(engines(io, config, clock::epoch())?)
-    }
-
-    /// The same for each shard of a node.
-    pub(crate) fn open_shards(&self, shards: u8) -> Result<Vec<Engine<UdpIo>>, BindError> {
-        let (io, config) = self.open_io(shards)?;
-        engines(io, config, clock::epoch())
-    }
-
-    /// The sockets of each shard, and the settings that follow from them.
-    pub(crate) fn open_io(&self, shards: u8) -> Result<(Vec<UdpIo>, Config), BindError> {
-        let mut config = self.config.clone();
-        let ip = self.address;
-        if self.packet_bytes_from_interface {
-            let passes = link::local_packet_bytes(ip).map_err(BindError::Io)?;
-            // A plain context's first packets carry a greeting beside the datagram.
-            let greeting = if config.protection.is_on() { 0 } else { GREETING_BYTES };
-            config.packet_bytes_max = passes.saturating_sub(greeting);
-        }
-        if self.link_rate_from_interface && config.link_rate_bps == 0 {
-            config.link_rate_bps = link::local_rate(ip).unwrap_or(0);
-        }
-        let mut options = UdpOptions::new(SocketAddr::new(ip, self.base_port));
-        options.paths = config.paths;
-        options.paths_anywhere = self.paths_anywhere;
-        options.ecn = if config.ecn { Ecn::Ect } else { Ecn::NotEct };
-        options.poll = self.poll;
-        options.receive_buffer_bytes = self.receive_buffer_bytes;
-        options.send_buffer_bytes = self.send_buffer_bytes;
-        options.segmentation = self.segmentation;
-        Ok((UdpIo::open_shards(&options, shards).map_err(BindError::Io)?, config))
-    }
-}
-
-/// A core with this configuration over a back end.
-pub(crate) fn engine_over<I: PacketIo>(io: I, config: Config) -> Result<Engine<I>, BindError> {
-    engine_of_run(io, config, clock::epoch())
-}
-
-/// The same for a run with this epoch.
-pub(crate) fn engine_of_run<I: PacketIo>(
-    io: I,
-    config: Config,
-    epoch: Epoch,
-) -> Result<Engine<I>, BindError> {
-    only(engines(vec![io], config, epoch)?)
-}
-
-/// The shards of a node, one over each of the back ends, which receive at one address.
-pub(crate) fn engines<I: PacketIo>(
-    ios: Vec<I>,
-    config: Config,
-    epoch: Epoch,
-) -> Result<Vec<Engine<I>>, BindError> {
-    let mut config = config;
-    if let Some(first) = ios.first() {
-        config.local_port = first.local_address().port();
-        config.local_addresses = first.local_addresses();
-    }
-    // Where descriptors are scarce one may have fewer paths than another.
-    config.paths = ios.iter().map(PacketIo::paths).min().unwrap_or(config.paths);
-    let shards = u8::try_from(ios.len()).unwrap_or(u8::MAX);
-    let node = Arc::new(Node::new(config, epoch, shards).map_err(BindError::Config)?);
-    let engine = |(shard, io): (u8, I)| {
-        let seed = clock::seed().map_err(BindError::Io)?;
-        let core = srd_proto::Endpoint::of_node(node.clone(), shard, seed, io.clock().now());
-        Ok(Engine::new(core, io))
-    };
-    (0..shards).zip(ios).map(engine).collect()
-}
-
-fn only<I>(engines: Vec<Engine<I>>) -> Result<Engine<I>, BindError> {
-    let none = || BindError::Io(io::Error::other("there is no back end"));
-    engines.into_iter().next().ok_or_else(none)
 }
 
 /// Why an endpoint could not be bound.

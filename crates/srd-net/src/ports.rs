@@ -34,7 +34,7 @@ impl Bound {
 /// For each shard sockets bound to consecutive ports, one for each path, the first of them at the
 /// base port; behind them those at the base port of each further local address.
 pub(crate) fn bind(options: &UdpOptions, shards: u8) -> io::Result<Vec<Bound>> {
-    // Numbers are given from the lowest on: the newest one tells how many are in use. Half of them
+    // Numbers are given from the lowest on: the newest one shows how many are in use. Half of them
     // are left to the application, and to endpoints that are still to come.
     let descriptors_max = if options.paths_anywhere { os::descriptors_max() / 2 } else { u64::MAX };
     if options.address.port() != 0 {

@@ -1,5 +1,5 @@
-//! What driver thread and application threads share: answers, room to send, arrivals. Each
-//! can be waited for by blocking a thread or by a future, with no runtime.
+//! What driver thread and application threads share: oneshot channels, a semaphore, and an inbox.
+//! Each can be waited for by blocking a thread or by a future, with no runtime.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -42,7 +42,7 @@ impl Waiters {
                 return Some(value);
             }
             self.threads.fetch_add(1, Ordering::SeqCst);
-            // Between the look above and here, someone may have passed without the lock.
+            // Since the look above another thread may have changed the state without the lock.
             if let Some(value) = ready(&mut guard) {
                 self.threads.fetch_sub(1, Ordering::SeqCst);
                 return Some(value);
@@ -72,15 +72,15 @@ impl Waiters {
         self.has_futures.store(true, Ordering::SeqCst);
     }
 
-    /// Whether anyone waits.
+    /// Whether a thread or a future waits.
     fn any(&self) -> bool {
         self.threads.load(Ordering::SeqCst) > 0 || self.has_futures.load(Ordering::SeqCst)
     }
 
-    /// Wakes everyone. `state` is the lock that the threads wait under.
+    /// Wakes every waiter. `state` is the lock that the threads wait under.
     fn wake<S>(&self, state: &Mutex<S>) {
         if self.threads.load(Ordering::SeqCst) > 0 {
-            // Whoever is between its look and its sleep holds the lock.
+            // A thread between its look and its sleep holds the lock.
             drop(lock(state));
             self.condvar.notify_all();
         }
@@ -97,94 +97,94 @@ impl Waiters {
     }
 }
 
-/// The end of an answer that gives it. Dropped without one, it ends the wait all the same.
+/// The sender of one value. If it is dropped without one, the receiver stops waiting.
 #[derive(Debug)]
-pub(crate) struct Giver<T> {
-    shared: Arc<ReplyState<T>>,
+pub(crate) struct OneshotSender<T> {
+    shared: Arc<OneshotState<T>>,
 }
 
-/// The end of an answer that waits for it: it comes later, once, or not at all.
+/// The receiver of one value, or of none.
 #[derive(Debug)]
-pub(crate) struct Reply<T> {
-    shared: Arc<ReplyState<T>>,
+pub(crate) struct OneshotReceiver<T> {
+    shared: Arc<OneshotState<T>>,
 }
 
 #[derive(Debug)]
-struct ReplyState<T> {
-    answer: Mutex<Answer<T>>,
+struct OneshotState<T> {
+    value: Mutex<Value<T>>,
     waiters: Waiters,
 }
 
 #[derive(Debug)]
-enum Answer<T> {
+enum Value<T> {
     Open,
-    Given(T),
-    /// There will be none, or it was taken.
+    Sent(T),
+    /// The sender was dropped, or the value was taken.
     Over,
 }
 
-impl<T> Answer<T> {
-    /// The answer, taken; `Some(None)`: there is none any more.
+impl<T> Value<T> {
+    /// Takes the value; `Some(None)`: there is none any more.
     fn take(&mut self) -> Option<Option<T>> {
         match std::mem::replace(self, Self::Over) {
             Self::Open => {
                 *self = Self::Open;
                 None
             }
-            Self::Given(value) => Some(Some(value)),
+            Self::Sent(value) => Some(Some(value)),
             Self::Over => Some(None),
         }
     }
 }
 
-/// Both ends of an answer.
-pub(crate) fn reply<T>() -> (Giver<T>, Reply<T>) {
-    let state = ReplyState { answer: Mutex::new(Answer::Open), waiters: Waiters::default() };
+/// A channel for one value.
+pub(crate) fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
+    let state = OneshotState { value: Mutex::new(Value::Open), waiters: Waiters::default() };
     let shared = Arc::new(state);
-    (Giver { shared: shared.clone() }, Reply { shared })
+    (OneshotSender { shared: shared.clone() }, OneshotReceiver { shared })
 }
 
-impl<T> Giver<T> {
-    /// Gives the answer.
-    pub(crate) fn give(self, value: T) {
-        *lock(&self.shared.answer) = Answer::Given(value);
+impl<T> OneshotSender<T> {
+    /// Sends the value.
+    pub(crate) fn send(self, value: T) {
+        *lock(&self.shared.value) = Value::Sent(value);
     }
 }
 
-impl<T> Drop for Giver<T> {
+impl<T> Drop for OneshotSender<T> {
     fn drop(&mut self) {
         {
-            let mut answer = lock(&self.shared.answer);
-            if matches!(*answer, Answer::Open) {
-                *answer = Answer::Over;
+            let mut value = lock(&self.shared.value);
+            if matches!(*value, Value::Open) {
+                *value = Value::Over;
             }
         }
-        self.shared.waiters.wake(&self.shared.answer);
+        self.shared.waiters.wake(&self.shared.value);
     }
 }
 
-impl<T> Reply<T> {
-    /// Blocks until the answer is there. `None`: there will be none, or the time has passed.
+impl<T> OneshotReceiver<T> {
+    /// Blocks until the value has arrived. `None`: there will be none, or the time has passed.
     pub(crate) fn wait(&self, until: Option<Instant>) -> Option<T> {
-        self.shared.waiters.wait(&self.shared.answer, until, Answer::take).flatten()
+        self.shared.waiters.wait(&self.shared.value, until, Value::take).flatten()
     }
 }
 
-impl<T> Future for Reply<T> {
+impl<T> Future for OneshotReceiver<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         self.shared.waiters.register(context.waker());
-        lock(&self.shared.answer).take().map_or(Poll::Pending, Poll::Ready)
+        lock(&self.shared.value).take().map_or(Poll::Pending, Poll::Ready)
     }
 }
 
-/// Room for datagrams that are outstanding to one peer.
+/// A semaphore: permits for datagrams that are outstanding to one peer.
 ///
-/// Taking room costs one atomic operation while there is some. Waiters are woken when a
-/// quarter of it is free, so that a sender at the limit is not woken for every datagram.
+/// Acquiring a permit costs one atomic operation while some are free. Waiters are woken when a
+/// quarter of them is free, so that a sender at the limit is not woken for every datagram.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Semaphore {
     free: AtomicU32,
     capacity: u32,
     closed: AtomicBool,
@@ -193,15 +193,15 @@ pub(crate) struct Room {
     flushers: Waiters,
 }
 
-/// What came of trying to take room.
+/// The result of an attempt to acquire a permit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Taken {
+pub(crate) enum Acquired {
     Yes,
     Full,
     Closed,
 }
 
-impl Room {
+impl Semaphore {
     pub(crate) fn new(capacity: u32) -> Self {
         Self {
             free: AtomicU32::new(capacity),
@@ -213,43 +213,43 @@ impl Room {
         }
     }
 
-    pub(crate) fn try_take(&self) -> Taken {
+    pub(crate) fn try_acquire(&self) -> Acquired {
         if self.closed.load(Ordering::SeqCst) {
-            return Taken::Closed;
+            return Acquired::Closed;
         }
         let take = |free: u32| free.checked_sub(1);
         match self.free.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take) {
-            Ok(_) => Taken::Yes,
-            Err(_) => Taken::Full,
+            Ok(_) => Acquired::Yes,
+            Err(_) => Acquired::Full,
         }
     }
 
-    /// Blocks for room. False: there will be none any more.
-    pub(crate) fn take(&self) -> bool {
-        let ready = |_: &mut ()| match self.try_take() {
-            Taken::Yes => Some(true),
-            Taken::Closed => Some(false),
-            Taken::Full => None,
+    /// Blocks until a permit is free. False: the semaphore is closed.
+    pub(crate) fn acquire(&self) -> bool {
+        let ready = |_: &mut ()| match self.try_acquire() {
+            Acquired::Yes => Some(true),
+            Acquired::Closed => Some(false),
+            Acquired::Full => None,
         };
         self.senders.wait(&self.gate, None, ready).unwrap_or(false)
     }
 
-    pub(crate) fn poll_take(&self, context: &mut Context<'_>) -> Poll<bool> {
+    pub(crate) fn poll_acquire(&self, context: &mut Context<'_>) -> Poll<bool> {
         for look in 0..2 {
-            match self.try_take() {
-                Taken::Yes => return Poll::Ready(true),
-                Taken::Closed => return Poll::Ready(false),
-                Taken::Full if look == 0 => self.senders.register(context.waker()),
-                Taken::Full => {}
+            match self.try_acquire() {
+                Acquired::Yes => return Poll::Ready(true),
+                Acquired::Closed => return Poll::Ready(false),
+                Acquired::Full if look == 0 => self.senders.register(context.waker()),
+                Acquired::Full => {}
             }
         }
         Poll::Pending
     }
 
-    /// Gives room back.
+    /// Gives permits back.
     pub(crate) fn release(&self, n: u32) {
         let free = self.free.fetch_add(n, Ordering::SeqCst) + n;
-        debug_assert!(free <= self.capacity, "more was given back than taken");
+        debug_assert!(free <= self.capacity, "more permits were given back than acquired");
         if free > self.capacity / 4 && self.senders.any() {
             self.senders.wake(&self.gate);
         }
@@ -258,18 +258,18 @@ impl Room {
         }
     }
 
-    /// Whether nothing is outstanding.
+    /// Whether no permit is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
         self.free.load(Ordering::SeqCst) >= self.capacity
     }
 
-    /// How much is outstanding.
+    /// How many permits are outstanding.
     pub(crate) fn outstanding(&self) -> u32 {
         self.capacity.saturating_sub(self.free.load(Ordering::SeqCst))
     }
 
-    /// Blocks until nothing is outstanding. False: the time has passed, or the room is closed
-    /// with something outstanding.
+    /// Blocks until no permit is outstanding. False: the time has passed, or the semaphore was
+    /// closed with permits outstanding.
     pub(crate) fn wait_idle(&self, until: Option<Instant>) -> bool {
         let ready = |_: &mut ()| self.idle_or_closed();
         self.flushers.wait(&self.gate, until, ready).unwrap_or(false)
@@ -285,7 +285,7 @@ impl Room {
         if self.is_idle() { Some(true) } else { closed.then_some(false) }
     }
 
-    /// No more room for anyone.
+    /// No permit can be acquired any more.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.senders.wake(&self.gate);

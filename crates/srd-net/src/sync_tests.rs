@@ -1,4 +1,4 @@
-//! Answers, room and inbox, with real threads.
+//! Answers, permits and inbox, with real threads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ const SOON: Duration = Duration::from_millis(5);
 
 #[test]
 fn an_answer_reaches_a_blocked_thread_once() {
-    let (giver, reply) = reply();
+    let (sender, reply) = oneshot();
     let thread = std::thread::spawn(move || {
         std::thread::sleep(SOON);
-        giver.give(7);
+        sender.send(7);
     });
     assert_eq!(reply.wait(None), Some(7));
     thread.join().unwrap();
@@ -22,10 +22,10 @@ fn an_answer_reaches_a_blocked_thread_once() {
 
 #[test]
 fn an_answer_that_nobody_gives_ends_the_wait() {
-    let (giver, waiting) = reply::<u32>();
+    let (sender, waiting) = oneshot::<u32>();
     let thread = std::thread::spawn(move || {
         std::thread::sleep(SOON);
-        drop(giver);
+        drop(sender);
     });
     assert_eq!(waiting.wait(None), None);
     thread.join().unwrap();
@@ -33,37 +33,37 @@ fn an_answer_that_nobody_gives_ends_the_wait() {
 
 #[test]
 fn room_runs_out_and_comes_back_by_quarters() {
-    let room = Arc::new(Room::new(8));
+    let permits = Arc::new(Semaphore::new(8));
     for _ in 0..8 {
-        assert_eq!(room.try_take(), Taken::Yes);
+        assert_eq!(permits.try_acquire(), Acquired::Yes);
     }
-    assert_eq!(room.try_take(), Taken::Full);
-    assert_eq!(room.outstanding(), 8);
-    assert!(!room.wait_idle(deadline(Some(SOON))));
-    let waiting = room.clone();
-    let thread = std::thread::spawn(move || waiting.take());
+    assert_eq!(permits.try_acquire(), Acquired::Full);
+    assert_eq!(permits.outstanding(), 8);
+    assert!(!permits.wait_idle(deadline(Some(SOON))));
+    let waiting = permits.clone();
+    let thread = std::thread::spawn(move || waiting.acquire());
     std::thread::sleep(SOON);
     for _ in 0..3 {
-        room.release(1);
+        permits.release(1);
     }
     assert!(thread.join().unwrap());
-    room.release(6);
-    assert!(room.is_idle() && room.wait_idle(None));
+    permits.release(6);
+    assert!(permits.is_idle() && permits.wait_idle(None));
 }
 
 #[test]
 fn closing_frees_whoever_waits() {
-    let room = Arc::new(Room::new(1));
-    assert_eq!(room.try_take(), Taken::Yes);
-    let waiting = room.clone();
-    let sender = std::thread::spawn(move || waiting.take());
-    let waiting = room.clone();
+    let permits = Arc::new(Semaphore::new(1));
+    assert_eq!(permits.try_acquire(), Acquired::Yes);
+    let waiting = permits.clone();
+    let sender = std::thread::spawn(move || waiting.acquire());
+    let waiting = permits.clone();
     let flusher = std::thread::spawn(move || waiting.wait_idle(None));
     std::thread::sleep(SOON);
-    room.close();
+    permits.close();
     assert!(!sender.join().unwrap());
     assert!(!flusher.join().unwrap());
-    assert_eq!(room.try_take(), Taken::Closed);
+    assert_eq!(permits.try_acquire(), Acquired::Closed);
 }
 
 #[test]
@@ -85,14 +85,14 @@ fn an_inbox_keeps_order_and_yields_its_rest_after_closing() {
 
 #[test]
 fn room_survives_many_threads() {
-    let room = Arc::new(Room::new(4));
+    let permits = Arc::new(Semaphore::new(4));
     let takers: Vec<_> = (0..4)
         .map(|_| {
-            let room = room.clone();
+            let permits = permits.clone();
             std::thread::spawn(move || {
                 for _ in 0..5000 {
-                    assert!(room.take());
-                    room.release(1);
+                    assert!(permits.acquire());
+                    permits.release(1);
                 }
             })
         })
@@ -100,5 +100,5 @@ fn room_survives_many_threads() {
     for taker in takers {
         taker.join().unwrap();
     }
-    assert!(room.is_idle());
+    assert!(permits.is_idle());
 }

@@ -1,7 +1,7 @@
 //! A TUN device: the guest's side of the card.
 //!
 //! Frames are packets behind ten bytes of offload header (`srd_card::offload`): checksums that
-//! nobody has added up, and super-packets of up to 64 KB that nobody has cut. The kernel is
+//! are not filled in, and super-packets of up to 64 KB that are not cut. The kernel is
 //! crossed once for each, not once per MTU.
 
 use std::io;
@@ -44,6 +44,15 @@ impl Tun {
     /// As [`Tun::open`]; the device exists and has one queue.
     pub fn open_queues(name: &str, queues: u8) -> io::Result<Vec<Self>> {
         (0..queues).map(|_| Self::open_queue(name, queues > 1)).collect()
+    }
+
+    /// One more queue of a device with several; the first of them makes the device, which has as
+    /// many as are open.
+    ///
+    /// # Errors
+    /// As [`Tun::open`]; the device exists and is none with several queues.
+    pub fn open_one_of_several(name: &str) -> io::Result<Self> {
+        Self::open_queue(name, true)
     }
 
     fn open_queue(name: &str, one_of_several: bool) -> io::Result<Self> {

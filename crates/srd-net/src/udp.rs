@@ -35,23 +35,21 @@ use crate::sys::send::Sender;
 use crate::sys::socket::Socket;
 use crate::sys::timer::Alarm;
 use crate::wake::IoWaker;
-use receive::Ear;
+use receive::Input;
 use refusals::Refusals;
 
 /// Paths that an endpoint may have.
 const PATHS_MAX: u16 = 256;
 /// Notices that wait to be taken; further ones are counted only.
 const NOTICES_MAX: usize = 16;
-/// Most UDP payload bytes in a batch: IP and UDP headers and a link-layer header must fit into
-/// the 65,536 bytes that devices segment.
-pub(crate) const BATCH_BYTES_MAX: usize = 65_400;
 /// Sleeping has a latency; a deadline nearer than this is spun for.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
 /// How often the error queues of sockets that have sent are looked at.
 const ERRORS_LOOK: Duration = Duration::from_millis(20);
 /// How often it is looked at after a path has sent: for a second.
 const ERRORS_LOOKS: u8 = 50;
-/// How long an error waits before it is told: until all that had arrived before it was looked at.
+/// How long an error waits before it is reported: until all that had arrived before it was
+/// received.
 const ERRORS_WAIT: Duration = Duration::from_millis(10);
 /// Errors that wait to be taken; a flood of forged ones costs no more.
 const ERRORS_MAX: usize = 64;
@@ -74,7 +72,7 @@ pub struct UdpIo {
     sender: Sender,
     /// The socket that receives at each local address, and what it receives into.
     receivers: Vec<usize>,
-    ears: Vec<Ear>,
+    inputs: Vec<Input>,
     clock: Clock,
     /// The path whose socket was full.
     blocked: Option<usize>,
@@ -86,9 +84,9 @@ pub struct UdpIo {
     watched: Option<Arc<OwnedFd>>,
     alarm: Alarm,
     notices: std::collections::VecDeque<Notice>,
-    failures_told: Vec<i32>,
+    failed_with: Vec<i32>,
     refusals: Refusals,
-    too_large_told: Vec<SocketAddr>,
+    too_large_for: Vec<SocketAddr>,
     /// How often the error queue of each path is still looked at, and when that last was.
     sent_on: Vec<u8>,
     errors_looked_at: Instant,
@@ -151,7 +149,7 @@ impl UdpIo {
             segments_max,
             receive_buffer_bytes,
             sender: Sender::default(),
-            ears: receivers.iter().map(|_| Ear::new()).collect(),
+            inputs: receivers.iter().map(|_| Input::new()).collect(),
             receivers,
             path_count,
             clock: Clock::new(),
@@ -161,9 +159,9 @@ impl UdpIo {
             watched: None,
             alarm: Alarm::new()?,
             notices: std::collections::VecDeque::new(),
-            failures_told: Vec::new(),
+            failed_with: Vec::new(),
             refusals: Refusals::default(),
-            too_large_told: Vec::new(),
+            too_large_for: Vec::new(),
             sent_on,
             errors_looked_at: Instant::ZERO,
             undelivered: std::collections::VecDeque::new(),
@@ -186,8 +184,8 @@ impl UdpIo {
     /// # Errors
     /// The operating system's, and that there are several such sockets.
     pub(crate) fn arrivals(&self) -> io::Result<OwnedFd> {
-        if self.ears.len() > 1 {
-            let text = "packets arrive at several local addresses: no one descriptor tells of them";
+        if self.inputs.len() > 1 {
+            let text = "packets arrive at several local addresses, each with its descriptor";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         self.sockets[self.receivers[0]].as_fd().try_clone_to_owned()
@@ -207,12 +205,13 @@ impl UdpIo {
     /// the next one that is not.
     fn path_of(&self, entropy: Entropy, destination: SocketAddr) -> usize {
         let count = self.path_count;
+        // W1
         let first = usize::from(entropy.0) % count;
         let reaches = |path: &usize| {
             let ip = self.sources[*path].ip();
             ip.is_ipv4() == destination.is_ipv4() || (ip.is_ipv6() && ip.is_unspecified())
         };
-        let mut turns = (0..self.ears.len()).map(|turn| (first + turn) % count);
+        let mut turns = (0..self.inputs.len()).map(|turn| (first + turn) % count);
         turns.find(reaches).unwrap_or(first)
     }
 
@@ -309,7 +308,7 @@ impl UdpIo {
         match errno(error) {
             libc::EMSGSIZE => {
                 self.stats.send_too_large += 1;
-                self.tell_too_large(destination, transmit.segment_bytes);
+                self.report_too_large(destination, transmit.segment_bytes);
             }
             // A full device queue is a loss like any other; a refusal belongs to an earlier
             // packet, to whomever it went.
@@ -317,8 +316,8 @@ impl UdpIo {
             errno => {
                 self.stats.send_failed += 1;
                 self.refusals.refused(destination.ip(), errno);
-                if !self.failures_told.contains(&errno) && self.failures_told.len() < NOTICES_MAX {
-                    self.failures_told.push(errno);
+                if !self.failed_with.contains(&errno) && self.failed_with.len() < NOTICES_MAX {
+                    self.failed_with.push(errno);
                     self.notice(Notice::SendFailed { destination, errno });
                 }
             }
@@ -326,9 +325,9 @@ impl UdpIo {
     }
 
     /// Tells once for each destination.
-    fn tell_too_large(&mut self, destination: SocketAddr, packet_bytes: usize) {
-        if self.too_large_told.len() < NOTICES_MAX && !self.too_large_told.contains(&destination) {
-            self.too_large_told.push(destination);
+    fn report_too_large(&mut self, destination: SocketAddr, packet_bytes: usize) {
+        if self.too_large_for.len() < NOTICES_MAX && !self.too_large_for.contains(&destination) {
+            self.too_large_for.push(destination);
             let works_bytes = link::packet_bytes_max(destination).ok();
             self.notice(Notice::PacketTooLarge { destination, packet_bytes, works_bytes });
         }
@@ -350,7 +349,7 @@ impl UdpIo {
     fn drain_errors(&mut self, path: usize) -> bool {
         let mut any = false;
         for _ in 0..ERRORS_MAX {
-            // A queue that cannot be read says nothing; calls on the socket tell what is wrong.
+            // A queue that cannot be read is skipped; calls on the socket report what is wrong.
             let Ok(Some(told)) = refused::take_error(&self.sockets[path]) else { break };
             any = true;
             let Some(told) = told else { continue };
@@ -371,8 +370,8 @@ impl UdpIo {
             return Ok(false);
         }
         self.stats.sleeps += 1;
-        for ear in &mut self.ears {
-            ear.receiver.expect_few();
+        for input in &mut self.inputs {
+            input.receiver.expect_few();
         }
         let woken = self.sleep_announced(wait);
         let rung = woken.as_ref().is_ok_and(|w| w.called);
@@ -460,7 +459,7 @@ impl PacketIo for UdpIo {
         // Asking for what is not there costs a system call for nothing.
         let ask_first = no_wait
             || !self.slept
-            || self.ears.iter().any(|ear| ear.is_waiting() || ear.receiver.is_full())
+            || self.inputs.iter().any(|input| input.is_waiting() || input.receiver.is_full())
             || self.poll != PollMode::Block;
         if ask_first && let Some(n) = self.receive_now(&mut each)? {
             return Ok(n);
@@ -509,7 +508,7 @@ impl PacketIo for UdpIo {
     }
 
     fn local_addresses(&self) -> u8 {
-        u8::try_from(self.ears.len()).unwrap_or(1)
+        u8::try_from(self.inputs.len()).unwrap_or(1)
     }
 
     fn local_address_at(&self, place: u8) -> SocketAddr {
@@ -531,7 +530,7 @@ impl PacketIo for UdpIo {
     fn check_destination(&mut self, destination: SocketAddr, packet_bytes_max: u16) {
         let Ok(works) = link::packet_bytes_max(destination) else { return };
         if works < packet_bytes_max {
-            self.tell_too_large(destination, usize::from(packet_bytes_max));
+            self.report_too_large(destination, usize::from(packet_bytes_max));
         }
     }
 
@@ -545,7 +544,7 @@ impl PacketIo for UdpIo {
                 }
             }
         }
-        // What the destination said before it fell silent may wait to be received still.
+        // Packets that the destination sent before it became unreachable may still wait.
         let (at, to, why) = *self.undelivered.front()?;
         if now.since(at) < ERRORS_WAIT {
             return None;

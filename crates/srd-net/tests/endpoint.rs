@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use srd_net::{
-    BindOptions, ConnectError, Endpoint, FlushError, LocalEndpoint, MemoryNet, MemoryOptions, News,
-    PollMode, SendError,
+    BindOptions, ConnectError, Endpoint, EndpointEvent, FlushError, LocalEndpoint, MemoryNet,
+    MemoryOptions, PollMode, SendError,
 };
 use srd_proto::crypto::public_key;
 use srd_proto::{
@@ -201,7 +201,7 @@ fn a_flush_fails_when_nobody_answers() {
     assert_eq!(peer.send_acknowledged(numbered(2, 100)), failed);
     assert!(matches!(peer.flush(PATIENCE), Err(FlushError::Failed(Status::UnreachRemote))));
     assert_eq!(peer.failures(), 2);
-    let told = || a.take_news().iter().any(|n| matches!(n, News::PeerDown(..)));
+    let told = || a.take_events().iter().any(|n| matches!(n, EndpointEvent::PeerDown(..)));
     assert!((0..500).any(|_| told() || nap()));
 }
 
@@ -258,7 +258,7 @@ fn a_packet_size_beyond_the_interface_is_told_on_connecting() {
     options.config.packet_bytes_max = 9000;
     let a = Endpoint::bind(&options).unwrap();
     a.connect(SocketAddr::from(([127, 0, 0, 1], 9))).unwrap();
-    assert_eq!(a.take_news(), Vec::new(), "loopback passes 9,000 bytes");
+    assert_eq!(a.take_events(), Vec::new(), "loopback passes 9,000 bytes");
 }
 
 #[test]

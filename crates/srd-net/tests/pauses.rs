@@ -156,16 +156,16 @@ impl srd_net::Application for Count {
 }
 
 /// Polls every peer until each was delivered something new; returns how long that took.
-fn until_all_have_news(peers: &mut [LocalEndpoint]) -> Duration {
+fn until_all_have_events(peers: &mut [LocalEndpoint]) -> Duration {
     let start = std::time::Instant::now();
-    let mut news = vec![false; peers.len()];
-    while news.contains(&false) {
-        for (peer, news) in peers.iter_mut().zip(&mut news) {
+    let mut events = vec![false; peers.len()];
+    while events.contains(&false) {
+        for (peer, events) in peers.iter_mut().zip(&mut events) {
             let mut count = Count::default();
             peer.poll(Span::ZERO, &mut count).unwrap();
-            *news |= count.0 > 0;
+            *events |= count.0 > 0;
         }
-        let missing = news.iter().filter(|news| !**news).count();
+        let missing = events.iter().filter(|events| !**events).count();
         assert!(start.elapsed() < PATIENCE, "{missing} peers heard nothing");
     }
     start.elapsed()
@@ -192,7 +192,7 @@ fn a_process_that_was_stopped_gives_none_of_its_300_peers_up_and_goes_on_at_once
     let line = ports.collect::<Vec<_>>().join(" ");
     let mut input = hub.stdin.take().unwrap();
     writeln!(input, "{line}").unwrap();
-    until_all_have_news(&mut peers);
+    until_all_have_events(&mut peers);
     let pid = i32::try_from(hub.id()).unwrap();
     // SAFETY: signals to a child that has not been waited for.
     unsafe { libc::kill(pid, libc::SIGSTOP) };
@@ -204,7 +204,7 @@ fn a_process_that_was_stopped_gives_none_of_its_300_peers_up_and_goes_on_at_once
     }
     // SAFETY: as above.
     unsafe { libc::kill(pid, libc::SIGCONT) };
-    let took = until_all_have_news(&mut peers);
+    let took = until_all_have_events(&mut peers);
     println!("all {PEERS} peers heard again {took:?} after the stop");
     drop(input);
     let mut said = String::new();

@@ -46,7 +46,7 @@ use std::collections::VecDeque;
 
 use primitives::Arc;
 use shuttle::thread;
-use sync::{Inbox, Room, Taken, reply};
+use sync::{Acquired, Inbox, Semaphore, oneshot};
 use wake::IoWaker;
 
 /// Orders that are tried of each test. A wait that nobody ends is a deadlock, which fails it.
@@ -59,9 +59,9 @@ fn in_many_orders(test: impl Fn() + Send + Sync + 'static) {
 #[test]
 fn an_answer_and_its_loss_end_the_wait() {
     in_many_orders(|| {
-        let ((giver, waiting), (lost, forlorn)) = (reply::<u32>(), reply::<u32>());
+        let ((sender, waiting), (lost, forlorn)) = (oneshot::<u32>(), oneshot::<u32>());
         let give = thread::spawn(move || {
-            giver.give(7);
+            sender.send(7);
             drop(lost);
         });
         assert_eq!(waiting.wait(None), Some(7));
@@ -73,8 +73,8 @@ fn an_answer_and_its_loss_end_the_wait() {
 #[test]
 fn a_future_is_woken_by_its_answer() {
     in_many_orders(|| {
-        let (giver, waiting) = reply::<u32>();
-        let give = thread::spawn(move || giver.give(7));
+        let (sender, waiting) = oneshot::<u32>();
+        let give = thread::spawn(move || sender.send(7));
         assert_eq!(shuttle::future::block_on(waiting), Some(7));
         give.join().unwrap();
     });
@@ -83,19 +83,19 @@ fn a_future_is_woken_by_its_answer() {
 #[test]
 fn room_that_is_given_back_reaches_who_waits_and_closing_reaches_all() {
     in_many_orders(|| {
-        let room = Arc::new(Room::new(1));
-        assert_eq!(room.try_take(), Taken::Yes);
+        let permits = Arc::new(Semaphore::new(1));
+        assert_eq!(permits.try_acquire(), Acquired::Yes);
         let sender = {
-            let room = room.clone();
-            thread::spawn(move || room.take())
+            let permits = permits.clone();
+            thread::spawn(move || permits.acquire())
         };
         let flusher = {
-            let room = room.clone();
-            thread::spawn(move || room.wait_idle(None))
+            let permits = permits.clone();
+            thread::spawn(move || permits.wait_idle(None))
         };
-        room.release(1);
-        assert!(sender.join().unwrap(), "there was room");
-        room.close();
+        permits.release(1);
+        assert!(sender.join().unwrap(), "a permit was free");
+        permits.close();
         // Idle for a moment, or closed: it ends in either case.
         let _ = flusher.join().unwrap();
     });

@@ -8,7 +8,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
-use srd_net::{BindOptions, Endpoint, News, Notice, PacketIo, Sent, UdpIo, UdpOptions, Wait};
+use srd_net::{
+    BindOptions, Endpoint, EndpointEvent, Notice, PacketIo, Sent, UdpIo, UdpOptions, Wait,
+};
 use srd_proto::transmit::{Ecn, Transmit};
 use srd_proto::{Duration as Span, Entropy};
 
@@ -123,7 +125,7 @@ fn a_configured_size_that_does_not_fit_is_told_on_connecting() {
     let peer = a.connect(to).unwrap();
     peer.send(Bytes::from_static(b"the driver tells before it sends this")).unwrap();
     for _ in 0..100 {
-        if let [News::Notice(notice)] = a.take_news().as_slice() {
+        if let [EndpointEvent::Notice(notice)] = a.take_events().as_slice() {
             let text = notice.to_string();
             assert!(text.contains("2000") && text.contains("1372"), "{text}");
             return;

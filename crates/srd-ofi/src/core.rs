@@ -17,7 +17,6 @@ use crate::abi::bits::fi_version;
 use crate::abi::errno::FI_EINVAL;
 use crate::abi::info::fi_info;
 use crate::abi::provider::{FI_LOG_CORE, FI_LOG_INFO, FI_LOG_WARN, fi_provider};
-use crate::entry::provider::provider;
 use crate::settings::Illegible;
 
 type Version = unsafe extern "C" fn() -> u32;
@@ -43,6 +42,8 @@ pub const OLDEST: u32 = fi_version(1, 17);
 /// The libfabric that loaded the provider.
 #[derive(Debug)]
 pub struct Core {
+    /// The provider that it was given.
+    provider: *mut fi_provider,
     version: Version,
     dup_info: DupInfo,
     free_info: FreeInfo,
@@ -71,10 +72,13 @@ pub fn core() -> Option<&'static Core> {
 }
 
 /// Looks for the libfabrics that are loaded by now; `None` in a process that has none, or only
-/// older ones than [`OLDEST`].
-pub fn look() -> Option<&'static Core> {
+/// older ones than [`OLDEST`]. In calls to them the provider is this one.
+///
+/// # Safety
+/// The provider lives as long as the process.
+pub unsafe fn look(provider: *mut fi_provider) -> Option<&'static Core> {
     for name in loaded() {
-        let Some(found) = Core::in_library(name.as_deref()) else { continue };
+        let Some(found) = Core::in_library(name.as_deref(), provider) else { continue };
         if core().is_none_or(|core| core.version() < found.version()) {
             NEWEST.store(Box::into_raw(Box::new(found)), Ordering::Release);
         }
@@ -114,7 +118,7 @@ pub fn log(level: Level, text: &str) {
 
 impl Core {
     /// The libfabric that is a loaded library, or that it needs.
-    fn in_library(name: Option<&CStr>) -> Option<Self> {
+    fn in_library(name: Option<&CStr>, provider: *mut fi_provider) -> Option<Self> {
         let name = name.map_or(ptr::null(), CStr::as_ptr);
         // SAFETY: the name is a C string, or null for the program and what is linked to it; nothing
         // is loaded, and no code runs.
@@ -122,7 +126,7 @@ impl Core {
         if library.is_null() {
             return None;
         }
-        let core = Self::at(library);
+        let core = Self::at(library, provider);
         if core.is_none() {
             // SAFETY: it came from `dlopen`, and nothing was found in it. What was found stays.
             unsafe { libc::dlclose(library) };
@@ -131,7 +135,7 @@ impl Core {
     }
 
     /// The calls of a library that stays loaded.
-    fn at(library: *mut c_void) -> Option<Self> {
+    fn at(library: *mut c_void, provider: *mut fi_provider) -> Option<Self> {
         let find = |name: &CStr| {
             // SAFETY: `library` came from `dlopen` and is not closed.
             let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
@@ -142,6 +146,7 @@ impl Core {
         let core = unsafe {
             use std::mem::transmute;
             Self {
+                provider,
                 version: transmute::<*mut c_void, Version>(find(c"fi_version")?),
                 dup_info: transmute::<*mut c_void, DupInfo>(find(c"fi_dupinfo")?),
                 free_info: transmute::<*mut c_void, FreeInfo>(find(c"fi_freeinfo")?),
@@ -178,7 +183,7 @@ impl Core {
 
     /// Declares a parameter of the provider. `kind` is one of `FI_PARAM_*`.
     pub fn define(&self, name: &CStr, kind: c_int, help: &CStr) {
-        let provider = provider();
+        let provider = self.provider;
         // SAFETY: the core copies name and help; the help has no place for arguments, because it
         // is one itself.
         let code = unsafe {
@@ -194,7 +199,8 @@ impl Core {
     pub fn string(&self, name: &CStr) -> Option<String> {
         let mut value: *mut c_char = std::ptr::null_mut();
         // SAFETY: a string's value is a pointer to one, which belongs to the environment.
-        let code = unsafe { (self.param_get)(provider(), name.as_ptr(), (&raw mut value).cast()) };
+        let code =
+            unsafe { (self.param_get)(self.provider, name.as_ptr(), (&raw mut value).cast()) };
         if code != 0 || value.is_null() {
             return None;
         }
@@ -209,7 +215,8 @@ impl Core {
     pub fn integer(&self, name: &CStr) -> Result<Option<c_int>, Illegible> {
         let mut value: c_int = 0;
         // SAFETY: the value of an integer or boolean is an `int`.
-        let code = unsafe { (self.param_get)(provider(), name.as_ptr(), (&raw mut value).cast()) };
+        let code =
+            unsafe { (self.param_get)(self.provider, name.as_ptr(), (&raw mut value).cast()) };
         match code {
             0 => Ok(Some(value)),
             code if code == -FI_EINVAL => Err(Illegible),
@@ -223,7 +230,7 @@ impl Core {
             Level::Warn => FI_LOG_WARN,
             Level::Info => FI_LOG_INFO,
         };
-        let provider = provider();
+        let provider = self.provider;
         // SAFETY: the provider lives as long as the process.
         if unsafe { (self.log_enabled)(provider, level, FI_LOG_CORE) } == 0 {
             return;

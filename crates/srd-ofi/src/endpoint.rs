@@ -22,7 +22,7 @@ use crate::core::{Level, log};
 use crate::counter::Counter;
 use crate::domain::{Domain, Slot};
 use crate::event::EventQueue;
-use crate::hosts::HostHandle;
+use crate::handle::HostHandle;
 use crate::offers::{OPERATIONS, TX_FLAGS};
 use crate::service::Service;
 use crate::sink::{Bindings, EndpointSink};

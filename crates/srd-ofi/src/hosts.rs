@@ -1,31 +1,57 @@
-//! Hosts by the objects that drive them: queues, counters, vectors and domains know their
-//! endpoints.
+//! The endpoints that an object drives: queues, counters, vectors and domains know theirs.
 
+use std::fmt::Debug;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use srd_host::Handle;
+use srd_efa::layer::Shared;
+use srd_host::{RegionNumber, Span};
 
-use crate::sink::EndpointSink;
+use crate::Outcome;
 
-/// What an endpoint's host is called through.
-pub type HostHandle = Handle<EndpointSink>;
+/// What objects of a domain ask of an endpoint.
+pub trait Driven: Debug + Send + Sync {
+    /// A number that no other endpoint has while this one is known.
+    fn id(&self) -> usize;
 
-/// The hosts of an object. Bound: the endpoints of a domain.
+    /// One round of work, without waiting.
+    fn poll(&self);
+
+    /// The progress thread does the work from now on.
+    fn hand_over(&self);
+
+    /// Makes registered memory known.
+    ///
+    /// # Errors
+    /// `FI_ENOSPC` if there is no room for it.
+    ///
+    /// # Safety
+    /// The memory stays where it is until [`Driven::unshare`].
+    #[allow(unsafe_code, reason = "names memory of the application's")]
+    unsafe fn share(&self, number: RegionNumber, spans: Box<[Span]>, shared: Shared) -> Outcome;
+
+    /// Takes registered memory back: nothing of it is used afterwards.
+    fn unshare(&self, key: u64, number: RegionNumber);
+
+    /// The address with this number was removed from the endpoint's vector.
+    fn forget(&self, number: u64);
+}
+
+/// The endpoints of an object. Bound: those of a domain.
 #[derive(Debug, Default)]
-pub struct Hosts(RwLock<Vec<HostHandle>>);
+pub struct Hosts(RwLock<Vec<Box<dyn Driven>>>);
 
 impl Hosts {
     /// An endpoint is bound to the object; more than once counts once.
-    pub fn add(&self, host: &HostHandle) {
+    pub fn add<H: Driven + Clone + 'static>(&self, host: &H) {
         let mut hosts = self.write();
-        if !hosts.iter().any(|known| known.is_of(host)) {
-            hosts.push(host.clone());
+        if !hosts.iter().any(|known| known.id() == host.id()) {
+            hosts.push(Box::new(host.clone()));
         }
     }
 
     /// An endpoint is closed.
-    pub fn remove(&self, host: &HostHandle) {
-        self.write().retain(|known| !known.is_of(host));
+    pub fn remove(&self, host: &dyn Driven) {
+        self.write().retain(|known| known.id() != host.id());
     }
 
     /// One round of work of each, without waiting.
@@ -42,16 +68,16 @@ impl Hosts {
         }
     }
 
-    /// Calls `each` for every host.
-    pub fn each(&self, each: impl FnMut(&HostHandle)) {
-        self.read().iter().for_each(each);
+    /// Calls `each` for every endpoint.
+    pub fn each(&self, mut each: impl FnMut(&dyn Driven)) {
+        self.read().iter().for_each(|host| each(host.as_ref()));
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Vec<HostHandle>> {
+    fn read(&self) -> RwLockReadGuard<'_, Vec<Box<dyn Driven>>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Vec<HostHandle>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Vec<Box<dyn Driven>>> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -36,15 +36,15 @@
 //! | [`abi`] | libfabric's binary interface |
 //! | [`core`] | the calls of libfabric that the provider makes |
 //! | [`provider`] | what libfabric finds in the library |
-//! | [`settings`] | the parameters `FI_SRD_*` |
+//! | [`settings`] `parameters` | the parameters `FI_SRD_*`, and what libfabric knows of them |
 //! | [`service`] [`offers`] [`hints`] [`negotiate`] | what there is, what is asked for, what fits |
 //! | [`preferred`] [`order`] | which interface; which operations do not overtake which |
 //! | [`address`] | the form of addresses |
 //! | [`fabric`] [`domain`] [`vector`] [`endpoint`] | objects |
 //! | [`transfer`] [`arithmetic`] | operations of endpoints |
 //! | [`sink`] [`ledger`] [`failure`] | completions |
-//! | [`hosts`] | which endpoints an object drives |
-//! | [`queue`] [`completion`] [`event`] [`counter`] [`region`] | what they fill and know |
+//! | [`hosts`] [`handle`] | which endpoints an object drives, and how |
+//! | [`queue`] [`completion`] [`event`] [`counter`] [`region`] [`registration`] | what they fill and know |
 //! | [`entry`] | C calls to these objects, and back |
 //!
 //! # Safety and panics
@@ -69,15 +69,18 @@ pub mod entry;
 pub mod event;
 pub mod fabric;
 pub mod failure;
+pub mod handle;
 pub mod hints;
 pub mod hosts;
 pub mod ledger;
 pub mod negotiate;
 pub mod offers;
 pub mod order;
+mod parameters;
 pub mod preferred;
 pub mod queue;
 pub mod region;
+pub mod registration;
 pub mod service;
 pub mod settings;
 pub mod sink;

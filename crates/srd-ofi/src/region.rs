@@ -4,7 +4,6 @@
 //! to those that will be.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use srd_efa::Access;
 use srd_efa::layer::Shared;
@@ -12,9 +11,7 @@ use srd_host::{RegionNumber, Span};
 
 use crate::abi::bits::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use crate::abi::errno::{FI_ENOKEY, FI_ENOSPC};
-use crate::domain::Domain;
-use crate::fabric::same_process;
-use crate::hosts::HostHandle;
+use crate::hosts::Driven;
 use crate::{Errno, Outcome};
 
 /// A piece of the application's memory: an address that is only compared, and bytes.
@@ -79,7 +76,12 @@ impl Regions {
         self.by_key.get(&key).map(|(region, _)| region)
     }
 
-    fn remove(&mut self, key: u64) -> Option<RegionNumber> {
+    /// The number of a key's region.
+    pub(crate) fn number_of(&self, key: u64) -> Option<RegionNumber> {
+        self.by_key.get(&key).map(|(_, number)| *number)
+    }
+
+    pub(crate) fn remove(&mut self, key: u64) -> Option<RegionNumber> {
         let (_, number) = self.by_key.remove(&key)?;
         self.free.insert(number.0);
         Some(number)
@@ -89,7 +91,7 @@ impl Regions {
     ///
     /// # Errors
     /// What the Messaging Layer refuses.
-    pub fn share_all(&self, host: &HostHandle) -> Outcome {
+    pub fn share_all(&self, host: &dyn Driven) -> Outcome {
         self.by_key
             .iter()
             .try_for_each(|(key, (region, number))| share(host, *key, region, *number))
@@ -98,7 +100,7 @@ impl Regions {
 
 /// Makes a region known to an endpoint.
 #[allow(unsafe_code, reason = "names memory of the application's")]
-fn share(host: &HostHandle, key: u64, region: &Region, number: RegionNumber) -> Outcome {
+pub(crate) fn share(host: &dyn Driven, key: u64, region: &Region, number: RegionNumber) -> Outcome {
     if !region.is_shared() {
         return Ok(());
     }
@@ -115,77 +117,7 @@ fn share(host: &HostHandle, key: u64, region: &Region, number: RegionNumber) -> 
         Shared { region: u64::from(number.0), addr: region.first, length, rkey: key, access };
     // SAFETY: the application leaves registered memory where it is until `fi_close`, which
     // takes it back.
-    let called = unsafe {
-        host.call(|call| {
-            call.memory.add(number, spans);
-            call.layer.share(shared)
-        })
-    };
-    match called {
-        Ok(Err(_)) => Err(Errno(FI_ENOSPC)),
-        // An endpoint that is gone needs to know nothing.
-        Ok(Ok(())) | Err(_) => Ok(()),
-    }
-}
-
-/// Takes a region back from an endpoint: nothing of it is used afterwards.
-#[allow(unsafe_code, reason = "every call of a host is unsafe")]
-fn unshare(host: &HostHandle, key: u64, number: RegionNumber) {
-    // SAFETY: names no memory.
-    let _ = unsafe {
-        host.call(|call| {
-            call.layer.unshare(key);
-            call.memory.remove(number);
-        })
-    };
-}
-
-/// A registration, which ends when it is dropped.
-#[derive(Debug)]
-pub struct Registration {
-    /// The domain that it belongs to.
-    pub domain: Arc<Domain>,
-    /// The region's key.
-    pub key: u64,
-}
-
-impl Registration {
-    /// Registers memory in a domain. A domain with `basic_mr` chooses the key itself.
-    ///
-    /// # Errors
-    /// What [`Regions::add`] says.
-    pub fn new(domain: &Arc<Domain>, pieces: Vec<Iov>, access: u64, key: u64) -> Outcome<Self> {
-        same_process(domain.fabric.process)?;
-        let start = pieces.first().map_or(0, |piece| piece.0 as u64);
-        let first = if domain.basic_mr { start } else { 0 };
-        let key = if domain.basic_mr { None } else { Some(key) };
-        let region = Region { pieces, access, first };
-        // Endpoints that open meanwhile wait for the lock, and find the region.
-        let mut regions = domain.regions();
-        let key = regions.add(region.clone(), key)?;
-        let registration = Self { domain: Arc::clone(domain), key };
-        let number = regions.by_key.get(&key).map(|(_, number)| *number);
-        let mut shared = Ok(());
-        if let Some(number) = number {
-            domain.hosts.each(|host| {
-                if shared.is_ok() {
-                    shared = share(host, key, &region, number);
-                }
-            });
-        }
-        drop(regions);
-        // One that some endpoint has no room for is taken back from all, by its drop.
-        shared.map(|()| registration)
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        let mut regions = self.domain.regions();
-        if let Some(number) = regions.remove(self.key) {
-            self.domain.hosts.each(|host| unshare(host, self.key, number));
-        }
-    }
+    unsafe { host.share(number, spans, shared) }
 }
 
 #[cfg(test)]
@@ -212,23 +144,5 @@ mod tests {
         regions.add(region(), None).unwrap();
         regions.add(region(), None).unwrap();
         assert_eq!(regions.add(region(), None), Err(Errno(FI_ENOSPC)));
-    }
-
-    #[test]
-    fn a_registration_ends_when_it_is_dropped() {
-        let domain = crate::domain::tests::domain();
-        let registration = Registration::new(&domain, vec![(4096, 10)], 0, 5).unwrap();
-        assert_eq!(domain.regions().find(5).unwrap().first, 0);
-        drop(registration);
-        assert_eq!(domain.regions().find(5), None);
-    }
-
-    #[test]
-    fn the_basic_model_chooses_keys_and_speaks_of_pointers() {
-        let fabric = crate::fabric::tests::fabric();
-        let domain = Arc::new(Domain::new(fabric, [127, 0, 0, 1].into(), true));
-        let registration = Registration::new(&domain, vec![(4096, 10)], 0, 5).unwrap();
-        assert_ne!(registration.key, 5);
-        assert_eq!(domain.regions().find(registration.key).unwrap().first, 4096);
     }
 }

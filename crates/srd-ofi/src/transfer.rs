@@ -15,7 +15,6 @@ use crate::abi::errno::{
 };
 use crate::abi::fid::{FI_ADDR_NOTAVAIL, FI_ADDR_UNSPEC};
 use crate::endpoint::{Active, Endpoint};
-use crate::hosts::HostHandle;
 use crate::ledger::{Entry, OpKind};
 use crate::offers::IOV_LIMIT;
 use crate::sink::EndpointSink;
@@ -537,21 +536,4 @@ impl Endpoint {
         let bytes = unsafe { active.host.call(|call| call.layer.atomic_bytes_max(compare)) };
         bytes.map(|bytes| usize::try_from(bytes).unwrap_or(0)).map_err(gone)
     }
-}
-
-/// A peer was removed from the vector of an endpoint.
-#[allow(unsafe_code, reason = "every call of a host is unsafe")]
-pub(crate) fn forget(host: &HostHandle, number: u64) {
-    // SAFETY: names no memory.
-    let _ = unsafe {
-        host.call(|mut call| {
-            let (layer, mut world, sink) = call.parts();
-            let at = usize::try_from(number).ok();
-            let peer = at.and_then(|at| sink.peers.get_mut(at)).and_then(Option::take);
-            if let Some(peer) = peer {
-                sink.numbers[peer.0 as usize] = FI_ADDR_NOTAVAIL;
-                layer.remove_peer(&mut world, peer);
-            }
-        })
-    };
 }

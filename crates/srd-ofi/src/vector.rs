@@ -55,7 +55,7 @@ impl AddressVector {
         self.slot.check()?;
         let Some(at) = self.lock().remove(number)? else { return Ok(()) };
         // The number is not given out again before every endpoint has forgotten its peer.
-        self.hosts.each(|host| crate::transfer::forget(host, number));
+        self.hosts.each(|host| host.forget(number));
         self.lock().free.insert(at);
         Ok(())
     }

@@ -3,7 +3,6 @@
 use core::net::IpAddr;
 
 use crate::error::ConfigError;
-use crate::peer::ADDRESSES_MAX;
 use crate::time::Duration;
 
 /// Nanoseconds.
@@ -11,6 +10,9 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
 const S: u64 = 1_000 * MS;
 const DAY: u64 = 86_400 * S;
+
+/// Most addresses of one peer, and most local addresses of an endpoint.
+pub const ADDRESSES_MAX: usize = 4;
 
 const WINDOW_PACKETS_LEAST: u64 = 128;
 const WINDOW_PACKETS_MOST: u64 = 4096;
@@ -20,7 +22,8 @@ const WINDOW_PACKETS_MOST: u64 = 4096;
 pub enum Protection {
     /// Neither authenticated nor encrypted. For trusted fabrics and simulation only.
     Plain,
-    /// A key that every member of a job shares: authenticated, encrypted, no handshake trip.
+    /// A key that every member of a job shares, 32 uniformly random bytes: authenticated,
+    /// encrypted, no handshake trip. Any member can pose as any other (S21).
     JobKey([u8; 32]),
     /// A static key pair per node (Noise IK): this is our private key.
     Static([u8; 32]),
@@ -33,12 +36,12 @@ impl Protection {
     }
 }
 
-/// Whom a node with a static key talks to.
+/// The peers that a node with a static key accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
     /// Only peers that were added with their public key.
     Known,
-    /// Whoever holds some key: they are told apart, not vouched for.
+    /// Any peer that holds some key: peers are told apart by it, nobody vouches for them.
     Anyone,
 }
 
@@ -59,7 +62,7 @@ pub enum Spray {
 pub struct Config {
     /// Protection of every packet.
     pub protection: Protection,
-    /// Whom we answer, with static keys.
+    /// The peers that are accepted, with static keys.
     pub admission: Admission,
     /// The well-known UDP port we receive on; it travels in the greeting, since data comes
     /// from other ports. 1..=65,535.
@@ -76,8 +79,9 @@ pub struct Config {
     pub own_packet_bytes_max: u16,
     /// Speed of our own link, bits per second. Zero: unknown, estimated from delivery.
     pub link_rate_bps: u64,
-    /// Whether data leaves the endpoint no faster than `link_rate_bps`, if that is known: for who
-    /// has a link of its own, whose queue the host does not keep short.
+    /// Whether data leaves the endpoint no faster than `link_rate_bps`, if that is known. Switch
+    /// this on if the endpoint is the only user of its link and the host does not keep the queue of
+    /// the interface short.
     pub egress_pacing: bool,
     /// Bytes below UDP payload that a packet costs (IP and UDP; where links are emulated, what they
     /// count). 0..=200.
@@ -111,9 +115,9 @@ pub struct Config {
     pub ack_bytes: u32,
     /// Acknowledge at most so long after an arrival. 0..=1 s.
     pub ack_delay: Duration,
-    /// Acknowledge at most so long after an arrival in a conversation, where the answer tells
-    /// the sender what it wants to know. Less than `ack_delay` means `ack_delay`. 0..=1 s.
-    pub ack_delay_conversation: Duration,
+    /// Acknowledge at most so long after an arrival in interactive mode, where the peer's answer
+    /// shows the sender that its packet arrived. Less than `ack_delay` means `ack_delay`. 0..=1 s.
+    pub ack_delay_interactive: Duration,
     /// Path tuples per acknowledgement. 1..=16.
     pub ack_tuples_max: u8,
     /// Lower bound of the retransmission timeout. 1 us..=10 s.
@@ -132,11 +136,11 @@ pub struct Config {
     /// Idle time after which a context gives its memory back. Longer than `peer_timeout`, ours
     /// and any peer's, or a datagram that is repeated after it could be delivered again.
     pub idle_reclaim: Duration,
-    /// Idle time, at least 100 us, after which a context gives back the tables that it sends
-    /// with, and keeps what the protocol must not forget. Where contexts rest, those with peers
-    /// that the application named
-    /// are never reclaimed. [`Duration::MAX`]: never. Contexts with a keepalive do not rest.
-    pub idle_rest: Duration,
+    /// Idle time, at least 100 us, after which a context hibernates: it gives back the tables that
+    /// it sends with, and keeps what the protocol must not forget. With this set, contexts with
+    /// peers that the application named are never reclaimed. [`Duration::MAX`]: never. Contexts
+    /// with a keepalive do not hibernate.
+    pub idle_hibernate: Duration,
     /// RNR verdicts before a datagram fails; 7 means for ever, as in EFA. 0..=7.
     pub rnr_retries: u8,
     /// Peers per endpoint. 1..=1,000,000.
@@ -189,7 +193,7 @@ impl Default for Config {
             ack_packets: 4,
             ack_bytes: 16_384,
             ack_delay: Duration::from_nanos(1500),
-            ack_delay_conversation: Duration::from_nanos(1500),
+            ack_delay_interactive: Duration::from_nanos(1500),
             ack_tuples_max: 4,
             rto_min: Duration::from_micros(100),
             rto_max: Duration::from_secs(1),
@@ -197,7 +201,7 @@ impl Default for Config {
             answer_timeout: Duration::ZERO,
             keepalive: Duration::MAX,
             idle_reclaim: Duration::from_secs(60),
-            idle_rest: Duration::MAX,
+            idle_hibernate: Duration::MAX,
             rnr_retries: 7,
             peers_max: 16_384,
             flows_max: 4096,
@@ -228,7 +232,7 @@ impl Config {
             ack_packets: 64,
             ack_bytes: 256 * 1024,
             ack_delay: Duration::from_micros(100),
-            ack_delay_conversation: Duration::from_micros(1000),
+            ack_delay_interactive: Duration::from_micros(1000),
             rto_min: Duration::from_micros(1000),
             send_queue_datagrams_max: 8192,
             unreliable_queue_datagrams_max: 1024,
@@ -251,8 +255,8 @@ impl Config {
     }
 
     /// How long a peer may be silent, which has answered before or has not.
-    pub(crate) fn patience(&self, heard: bool) -> Duration {
-        let known = heard || self.answer_timeout == Duration::ZERO;
+    pub(crate) fn patience(&self, has_received: bool) -> Duration {
+        let known = has_received || self.answer_timeout == Duration::ZERO;
         if known { self.peer_timeout } else { self.answer_timeout }
     }
 
@@ -263,8 +267,8 @@ impl Config {
     }
 
     /// How long an acknowledgement that was not asked for may wait.
-    pub(crate) fn ack_wait(&self, conversation: bool) -> Duration {
-        if conversation { self.ack_delay.max(self.ack_delay_conversation) } else { self.ack_delay }
+    pub(crate) fn ack_wait(&self, interactive: bool) -> Duration {
+        if interactive { self.ack_delay.max(self.ack_delay_interactive) } else { self.ack_delay }
     }
 
     /// Checks every bound.
@@ -272,6 +276,7 @@ impl Config {
     /// # Errors
     /// The first knob that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
+        // E4
         for (field, value, min, max) in self.bounds() {
             if !(min..=max).contains(&value) {
                 return Err(ConfigError { field, value, min, max });
@@ -299,9 +304,9 @@ impl Config {
             wire_overhead_bytes, rtt_initial, paths, spray_burst_packets, delay_target_percent,
             delay_target_min,
             window_initial_bytes, window_max_percent, credit_percent, ack_packets, ack_bytes,
-            ack_delay, ack_delay_conversation, ack_tuples_max, rto_min, rto_max, peer_timeout,
-            answer_timeout, keepalive, idle_reclaim, idle_rest, rnr_retries, peers_max, flows_max,
-            send_queue_datagrams_max, unreliable_queue_datagrams_max, window_packets_max,
+            ack_delay, ack_delay_interactive, ack_tuples_max, rto_min, rto_max, peer_timeout,
+            answer_timeout, keepalive, idle_reclaim, idle_hibernate, rnr_retries, peers_max,
+            flows_max, send_queue_datagrams_max, unreliable_queue_datagrams_max, window_packets_max,
             events_max, handshakes_per_second_max, key_packets_max, key_lifetime,
         } = self;
         let ns = |d: &Duration| d.as_nanos();
@@ -325,7 +330,7 @@ impl Config {
             ("ack_packets", (*ack_packets).into(), 1, 256),
             ("ack_bytes", (*ack_bytes).into(), 1, 1 << 24),
             ("ack_delay", ns(ack_delay), 0, S),
-            ("ack_delay_conversation", ns(ack_delay_conversation), 0, S),
+            ("ack_delay_interactive", ns(ack_delay_interactive), 0, S),
             ("ack_tuples_max", (*ack_tuples_max).into(), 1, 16),
             ("rto_min", ns(rto_min), US, 10 * S),
             ("rto_max", ns(rto_max), ns(rto_min), 60 * S),
@@ -333,7 +338,7 @@ impl Config {
             ("answer_timeout", ns(answer_timeout), answer_min, DAY),
             ("keepalive", ns(keepalive), 100 * US, u64::MAX),
             ("idle_reclaim", ns(idle_reclaim), ns(peer_timeout).saturating_add(1), u64::MAX),
-            ("idle_rest", ns(idle_rest), 100 * US, u64::MAX),
+            ("idle_hibernate", ns(idle_hibernate), 100 * US, u64::MAX),
             ("rnr_retries", (*rnr_retries).into(), 0, 7),
             ("peers_max", (*peers_max).into(), 1, 1_000_000),
             ("flows_max", (*flows_max).into(), 1, 65_536),

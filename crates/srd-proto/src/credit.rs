@@ -1,10 +1,10 @@
 //! The receiver's share: when several contexts send to one receiver, it divides a window of
 //! `credit_percent` of its own bandwidth-delay product among them, round robin.
 //!
-//! Each sender's limit is counted from what this receiver has *received*, so a lost packet
-//! leaks nothing: the sender repeats it under the same limit. Arrivals free room; room is
+//! Each sender's credit limit is counted from what this receiver has *received*, so a lost packet
+//! loses no credit: the sender repeats it under the same limit. Arrivals free credit; credit is
 //! granted in quanta to the next sender that has more to send, and that holds no more than its part
-//! of the room if there is such a one. A sender alone has no limit.
+//! of the credit if there is such a one. A sender alone has no credit limit.
 //! A sender that leaves a grant unused is set aside until it uses it, or for a time that doubles.
 //!
 //! The round trip in that product is the largest base round trip of the contexts that send now.
@@ -35,7 +35,7 @@ const SILENT_ROUND_TRIPS: u64 = 20;
 const SILENT_MIN: Duration = Duration::from_micros(100);
 const SILENT_MAX: Duration = Duration::from_secs(1);
 /// No round trip counts as a longer one: a sender that writes nonsense can make the share too
-/// generous while it sends, but not without limit.
+/// generous while it sends, but within a bound.
 const RTT_MAX_NS: u64 = 1_000_000_000;
 /// How long a generation of a sender's least round trip lives.
 const RTT_GENERATION: Duration = Duration::from_secs(5);
@@ -49,10 +49,10 @@ const SENDERS_MEMORY: Duration = Duration::from_millis(10);
 pub(crate) struct Share {
     /// Datagram bytes received, each datagram once.
     pub received: u64,
-    /// Bytes the sender has ever queued, as far as it has said.
+    /// Bytes the sender has ever queued, as its packets report.
     pub queued: u64,
-    /// Received plus in flight may reach this.
-    pub limit: u64,
+    /// Bytes received plus bytes in flight may reach this credit limit.
+    pub credit_limit: u64,
     /// Bytes of the limit that count as outstanding now.
     outstanding: u64,
     /// Since when the sender has left a quantum unused that it was granted, and what will have been
@@ -82,7 +82,7 @@ impl Default for Share {
         Self {
             received: 0,
             queued: 0,
-            limit: 0,
+            credit_limit: 0,
             outstanding: 0,
             unanswered_since: Instant::FAR_FUTURE,
             answered_at: 0,
@@ -99,15 +99,16 @@ impl Default for Share {
 }
 
 impl Share {
-    /// Something came of the sender. To be heard is not enough: a grant is used when what is left
+    /// A packet of the sender arrived. That is not enough: a grant is used when what is left
     /// of it is too little for a packet, or when there is nothing more to send. Then the next
     /// quantum is waited for.
     fn note_use(&mut self, now: Instant, packet_bytes: u64) {
+        // R7
         let wants = self.queued > self.received;
         if wants && self.received + packet_bytes <= self.answered_at {
             return;
         }
-        let more = wants && self.received + packet_bytes <= self.limit;
+        let more = wants && self.received + packet_bytes <= self.credit_limit;
         self.unanswered_since = if more { now } else { Instant::FAR_FUTURE };
         self.answered_at = self.quantum_end(packet_bytes);
         (self.aside_until, self.aside) = (Instant::ZERO, Duration::ZERO);
@@ -115,10 +116,10 @@ impl Share {
 
     /// What will have been received when the sender has used the next quantum of its grant.
     fn quantum_end(&self, packet_bytes: u64) -> u64 {
-        self.limit.min(self.received + QUANTUM_PACKETS * packet_bytes)
+        self.credit_limit.min(self.received + QUANTUM_PACKETS * packet_bytes)
     }
 
-    /// Notes what a packet said of the sender's base round trip.
+    /// Records the sender's base round trip that a packet carried.
     fn note_rtt(&mut self, now: Instant, code: u8) {
         if now >= self.rtt_until {
             let fresh = now < self.rtt_until + RTT_GENERATION;
@@ -187,7 +188,7 @@ pub(crate) struct ReceiverShare {
     round_trips: RoundTrips,
     senders_recent: u32,
     senders_until: Instant,
-    /// What this shard tells the others of its node, and how many senders those have.
+    /// What this shard reports to the others of its node, and how many senders those have.
     count: SenderCount,
     others: u32,
     /// Contexts with a grant, each with the time of the oldest that was not answered when it was
@@ -198,7 +199,7 @@ pub(crate) struct ReceiverShare {
 /// Access to the shares of other contexts.
 pub(crate) trait Shares {
     fn share(&mut self, peer: PeerId) -> Option<&mut Share>;
-    /// The peer's limit moved: tell it.
+    /// The peer's credit limit moved: an acknowledgement carries it to the peer.
     fn announce(&mut self, peer: PeerId);
 }
 
@@ -226,8 +227,9 @@ impl ReceiverShare {
         }
     }
 
-    /// Whether limits bind: two or more contexts are sending.
+    /// Whether credit limits apply: two or more contexts are sending.
     pub(crate) fn binds(&self) -> bool {
+        // R1
         self.enabled && self.sending() >= 2
     }
 
@@ -238,6 +240,7 @@ impl ReceiverShare {
 
     /// How many contexts of the node are sending, or were within the last 10 ms.
     pub(crate) fn senders(&self, now: Instant) -> u32 {
+        // R9
         self.recent(now).saturating_add(self.others)
     }
 
@@ -245,7 +248,7 @@ impl ReceiverShare {
         if now < self.senders_until { self.senders_recent.max(self.active) } else { self.active }
     }
 
-    /// Says to the node's other shards how many senders there are here, and hears from them: each
+    /// Exchanges the numbers of senders with the node's other shards: each
     /// shard grants as large a part of the whole as it has of the senders.
     pub(crate) fn sync(&mut self, now: Instant) {
         if self.enabled {
@@ -253,7 +256,7 @@ impl ReceiverShare {
         }
     }
 
-    /// When the other shards are told of fewer senders, unless something arrives before.
+    /// When fewer senders are reported to the other shards, unless something arrives before.
     pub(crate) fn sync_at(&self) -> Option<Instant> {
         (self.count.said() > self.active).then_some(self.senders_until)
     }
@@ -310,27 +313,28 @@ impl ReceiverShare {
             share.active = wants;
             if wants {
                 self.active += 1;
-                share.limit = share.limit.max(share.received);
+                share.credit_limit = share.credit_limit.max(share.received);
             } else {
                 self.active -= 1;
-                // What it may send of the next message before it hears from us.
-                share.limit = share.received + unsolicited;
+                // R6. What it may send of the next message before our next acknowledgement.
+                share.credit_limit = share.received + unsolicited;
             }
             if self.active >= self.senders_recent || now >= self.senders_until {
                 self.senders_recent = self.active;
                 self.senders_until = now + SENDERS_MEMORY;
             }
         } else if was_aside && share.queued <= share.received {
-            share.limit = share.received + unsolicited;
+            share.credit_limit = share.received + unsolicited;
         }
         if comes_back {
             // Perhaps its next datagram is larger than what is left to it.
             share.unanswered_since = now;
-            share.limit = (share.limit + quantum).min(share.queued + self.packet_bytes);
+            share.credit_limit =
+                (share.credit_limit + quantum).min(share.queued + self.packet_bytes);
         }
         self.count_rtt(share);
         self.recount(share);
-        let waits = self.sending() >= 2 && share.active && share.limit < share.queued;
+        let waits = self.sending() >= 2 && share.active && share.credit_limit < share.queued;
         let has_grant = share.active && share.unanswered_since != Instant::FAR_FUTURE;
         if waits && !core::mem::replace(&mut share.in_ring, true) {
             if self.ring.len() >= self.entries_max {
@@ -349,8 +353,9 @@ impl ReceiverShare {
         }
     }
 
-    /// Limits bind no more: each sender that waits for a grant is told so.
+    /// Credit limits do not apply any more: each sender that waits for a grant is notified.
     fn release(&mut self, shares: &mut impl Shares) {
+        // R8
         while let Some(peer) = self.ring.pop_front() {
             if let Some(share) = shares.share(peer) {
                 share.in_ring = false;
@@ -375,10 +380,10 @@ impl ReceiverShare {
     }
 
     fn recount(&mut self, share: &mut Share) {
-        let granted = share.limit.min(share.queued).saturating_sub(share.received);
+        let granted = share.credit_limit.min(share.queued).saturating_sub(share.received);
         // What is too little for a packet may never be used: if it counted, a few such rests
         // could leave no room to grant anything to anyone.
-        let usable = granted >= self.packet_bytes || share.limit >= share.queued;
+        let usable = granted >= self.packet_bytes || share.credit_limit >= share.queued;
         let now_out = if share.active && usable { granted } else { 0 };
         self.outstanding = self.outstanding + now_out - share.outstanding;
         share.outstanding = now_out;
@@ -388,6 +393,7 @@ impl ReceiverShare {
     /// equal part of it, then to the others. A sender that leaves its grants unused, because it is
     /// slow or because it wants to, would else come to hold all of the room.
     fn grant(&mut self, now: Instant, quantum: u64, shares: &mut impl Shares) {
+        // R3
         let budget = self.budget_bytes();
         let part = (budget / u64::from(self.active.max(1))).max(self.packet_bytes);
         for beyond_part in [false, true] {
@@ -412,10 +418,11 @@ impl ReceiverShare {
     /// Grants a quantum to a sender, which stands in the ring again if it wants more.
     fn grant_to(&mut self, now: Instant, next: PeerId, quantum: u64, shares: &mut impl Shares) {
         let Some(share) = shares.share(next) else { return };
-        share.limit = (share.limit.max(share.received) + quantum).min(
+        // R3
+        share.credit_limit = (share.credit_limit.max(share.received) + quantum).min(
             share.queued + self.packet_bytes, // never far past what it has
         );
-        let more = share.limit < share.queued;
+        let more = share.credit_limit < share.queued;
         share.in_ring = more;
         self.recount(share);
         if more {
@@ -442,6 +449,7 @@ impl ReceiverShare {
 
     /// Sets aside the grants of senders that have gone silent: looks at the oldest few.
     fn set_aside_silent(&mut self, now: Instant, shares: &mut impl Shares) {
+        // R7
         let patience = self.rtt().times(SILENT_ROUND_TRIPS).clamp(SILENT_MIN, SILENT_MAX);
         for _ in 0..2 {
             match self.granted.front() {

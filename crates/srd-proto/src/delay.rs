@@ -70,6 +70,7 @@ impl DelayEstimator {
             }
             self.longest = [None, self.longest[0]];
         }
+        // C1
         let class = (bytes.max(64).ilog2() as usize - 6).min(CLASSES - 1);
         let [current, previous] = &mut self.minima[class];
         let least = match (*current, *previous) {
@@ -102,6 +103,7 @@ impl DelayEstimator {
         self.recent[self.recent_at] = delay;
         self.recent_at = (self.recent_at + 1) % SAMPLES;
         self.recent_len = (self.recent_len + 1).min(SAMPLES);
+        // C3
         if self.recent_at.is_multiple_of(4) || self.recent_len < 4 {
             let mut sorted = self.recent;
             let sorted = &mut sorted[..self.recent_len];
@@ -189,12 +191,13 @@ impl RttEstimator {
 
     /// The base round trip: the least of the last seconds, or the configured guess.
     pub(crate) fn base(&self) -> Duration {
+        // A7
         let least = self.least[0].into_iter().chain(self.least[1]).min();
         least.map_or(self.initial, Duration::from_nanos)
     }
 
-    /// The base round trip that the peer is told. The least of a few samples may be no base: in a
-    /// crowd that begins at once the first packet of most senders has waited in a queue.
+    /// The base round trip that packets carry to the peer. The least of a few samples may be no
+    /// base: in a crowd that begins at once the first packet of most senders has waited in a queue.
     pub(crate) fn reported(&self) -> Option<Duration> {
         let most = self.initial.times(FEW_SAMPLES_PERCENT).over(100);
         match self.samples {

@@ -97,7 +97,7 @@ impl core::error::Error for SendError {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum DropReason {
-    /// Shorter than its header says, or with fields that no sender writes.
+    /// Shorter than its header claims, or with fields that no sender writes.
     Malformed,
     /// A version of the protocol that we do not speak.
     Version,

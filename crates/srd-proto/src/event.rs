@@ -1,4 +1,4 @@
-//! What the core tells the application: arrivals at once, everything else as events.
+//! What the core reports to the application: arrivals at once, everything else as events.
 
 use core::fmt;
 
@@ -82,14 +82,14 @@ impl Status {
 /// Why a peer went down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DownReason {
-    /// It never answered. Nor does one that holds another key than we were told, or does not
-    /// know ours: strangers are not answered. An [`Event::Diagnosis`] tells what is known of why.
+    /// It never answered. A peer that holds another key than was configured, or does not know ours,
+    /// does not answer either. An [`Event::Diagnosis`] reports what is known of the reason.
     Unreachable,
     /// It stopped answering.
     Unresponsive,
     /// It came back with a later epoch: a new process, or a new machine under its address.
     Restarted,
-    /// It said goodbye: its endpoint has ended, or has removed us.
+    /// It sent a Close: its endpoint has ended, or has removed us.
     Closed,
 }
 
@@ -114,7 +114,7 @@ pub enum Diagnosis {
     OtherProtection,
     /// Nothing came from the peer's address while we tried to reach it: its host or endpoint is
     /// down, or the network does not pass the packets.
-    NothingHeard,
+    NothingReceived,
 }
 
 impl fmt::Display for Diagnosis {
@@ -127,7 +127,7 @@ impl fmt::Display for Diagnosis {
             }
             Self::OtherVersion => "it speaks another version of the protocol",
             Self::OtherProtection => "one side is plain and the other demands protection",
-            Self::NothingHeard => "nothing comes back from it",
+            Self::NothingReceived => "nothing comes back from it",
         })
     }
 }
@@ -141,12 +141,12 @@ impl Diagnosis {
             Self::AnswerUnauthentic => 4,
             Self::OtherVersion => 8,
             Self::OtherProtection => 16,
-            Self::NothingHeard => 32,
+            Self::NothingReceived => 32,
         }
     }
 }
 
-/// What the network says of a packet that it did not deliver (ICMP destination unreachable).
+/// Why the network did not deliver a packet (ICMP destination unreachable).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unreachable {
     /// The peer's host answers, and nothing listens at the port.
@@ -184,7 +184,7 @@ pub enum Event {
         /// How it ended.
         status: Status,
     },
-    /// A context exists: the peer has answered (or, at a receiver, has been heard).
+    /// A context exists: the peer has answered or, at a receiver, has sent a packet.
     PeerUp {
         /// The peer.
         peer: PeerId,
@@ -198,7 +198,7 @@ pub enum Event {
         reason: DownReason,
     },
     /// Evidence of why there is no session with a peer: each at most once in 30 seconds, and none
-    /// while there is one. `NothingHeard` comes just before the `PeerDown` that it explains.
+    /// while there is one. `NothingReceived` comes just before the `PeerDown` that it explains.
     Diagnosis {
         /// The peer.
         peer: PeerId,

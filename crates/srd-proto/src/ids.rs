@@ -1,7 +1,7 @@
 //! Identifiers: one newtype per idea, so that none can stand in for another.
 
 /// A peer (a remote node and its context) of one endpoint. Local, never on the wire. Never
-/// given out twice: one that is kept for longer than its peer names nobody.
+/// given out twice: one that is kept for longer than its peer names no peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PeerId {
     index: u32,

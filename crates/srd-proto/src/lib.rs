@@ -61,13 +61,12 @@ pub mod wire;
 pub use srd_crypto as crypto;
 pub use srd_crypto::time;
 
-pub use config::{Admission, Config, Protection, Spray};
+pub use config::{ADDRESSES_MAX, Admission, Config, Protection, Spray};
 pub use endpoint::{Endpoint, PeerConfig};
 pub use error::{AddPeerError, ConfigError, DropReason, SendError};
 pub use event::{Class, Datagram, Delivery, Diagnosis, DownReason, Event, Status, Unreachable};
 pub use ids::{DatagramId, Entropy, Epoch, PeerId, Qpn};
 pub use node::{Node, SHARDS_MAX, shard_of};
-pub use peer::ADDRESSES_MAX;
 pub use queue_pairs::ReceiveBuffers;
 pub use stats::{PathReport, PeerStats, Stats};
 pub use time::{Duration, Instant};

@@ -6,7 +6,7 @@
 //! on, the rate of the link and the receiver's share.
 //!
 //! A context is between one shard here and one shard there. The number of the shard stands in the
-//! top bits of the context numbers that it gives out, so the packet itself says where it belongs:
+//! top bits of the context numbers that it gives out, so a packet names the shard that it is for:
 //! [`shard_of`]. A node of one shard touches nothing that is shared.
 
 use alloc::sync::Arc;
@@ -20,7 +20,7 @@ use crate::wire::{HEADER_BYTES, Kind, VERSION, handshake, u32_at};
 
 /// Most shards of a node.
 pub const SHARDS_MAX: u8 = 1 << SHARD_BITS;
-/// Bits of a context number that say which shard gave it out: the highest.
+/// Bits of a context number that name the shard that gave it out: the highest.
 pub const SHARD_BITS: u32 = 4;
 /// How far the shard's number is shifted in a context number, and its bits.
 const SHARD_SHIFT: u32 = 32 - SHARD_BITS;
@@ -38,7 +38,7 @@ pub struct Node {
     shards: u8,
     /// Until when the link is sold, in nanoseconds. Written once for a lease of many packets.
     link_sold_ns: AtomicU64,
-    /// Senders of all shards, as each shard last said. Written when that changes.
+    /// Senders of all shards, as each shard last reported. Written when that changes.
     senders: AtomicU32,
 }
 
@@ -89,7 +89,7 @@ impl Node {
     }
 }
 
-/// What one shard has said of how many senders it has. Ends with the shard.
+/// How many senders one shard has reported. Withdrawn when the shard ends.
 #[derive(Debug)]
 pub(crate) struct SenderCount {
     node: Arc<Node>,
@@ -101,7 +101,7 @@ impl SenderCount {
         Self { node, said: 0 }
     }
 
-    /// Says how many senders this shard has now. Returns how many the other shards have.
+    /// Reports how many senders this shard has now. Returns how many the other shards have.
     pub(crate) fn say(&mut self, senders: u32) -> u32 {
         if !self.node.is_sharded() {
             return 0;
@@ -115,7 +115,7 @@ impl SenderCount {
         total.load(Ordering::Relaxed).wrapping_sub(self.said)
     }
 
-    /// How many this shard last said.
+    /// How many this shard last reported.
     pub(crate) fn said(&self) -> u32 {
         self.said
     }
@@ -133,8 +133,9 @@ pub(crate) const fn shard_of_context(context: u32) -> u8 {
 }
 
 /// A number that a shard gives out: for the peer in slot `index`, beginning with a generation whose
-/// bits are taken from `random`, so that a number says nothing about its age.
+/// bits are taken from `random`, so that a number does not reveal its age.
 pub(crate) const fn context_number(shard: u8, random: u32, index: u32) -> u32 {
+    // W6
     (shard as u32) << SHARD_SHIFT | random & GENERATION_MASK | (index + 1)
 }
 

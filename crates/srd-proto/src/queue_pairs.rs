@@ -1,4 +1,4 @@
-//! The local queue pairs: who may receive, and with how many buffers.
+//! The local queue pairs: which may receive, and with how many buffers.
 
 use alloc::vec::Vec;
 
@@ -41,8 +41,9 @@ impl QueuePairs {
         }
     }
 
-    /// Uses one buffer, or says why there is none.
+    /// Uses one buffer, or returns why there is none.
     pub(crate) fn take_buffer(&mut self, qpn: Qpn) -> Status {
+        // D8
         match self.open.get_mut(usize::from(qpn.0)) {
             Some(Some(ReceiveBuffers::Unlimited)) => Status::Ok,
             Some(Some(ReceiveBuffers::Counted(0))) => Status::RemoteRnr,

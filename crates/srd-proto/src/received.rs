@@ -86,12 +86,14 @@ impl Received {
     /// What accepting packet `psn` of datagram `first` would mean. `first <= psn`.
     pub(crate) fn classify(&self, psn: u64, first: u64, floor: u64) -> Arrival {
         let floor = floor.max(self.floor);
+        // D6
         if psn < floor || first < floor || psn >= floor + self.window {
             return Arrival::Outside;
         }
         if psn < self.highest && self.has(psn) {
             return Arrival::Replay;
         }
+        // D2
         let (word, bit) = self.index(first);
         if first < self.highest && self.delivered[word] & bit != 0 {
             return Arrival::Duplicate;

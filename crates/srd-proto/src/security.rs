@@ -76,6 +76,7 @@ enum Reading {
 
 impl Security {
     pub(crate) fn new(config: &Config, seed: &[u8; 32], now: Instant) -> Self {
+        // S1
         let mut drbg = Drbg::new(seed, "endpoint");
         let public = match &config.protection {
             Protection::Static(private) => public_key(private),
@@ -116,7 +117,7 @@ impl Security {
         matches!(self.mode, Protection::JobKey(_))
     }
 
-    /// Whether an opening was made for us, as far as its MAC over `rest` tells.
+    /// Whether an opening was made for us, as its MAC over `rest` shows.
     pub(crate) fn is_for_us(&self, mac: &[u8; MAC_BYTES], rest: &[u8]) -> bool {
         self.hello_key.as_ref().is_some_and(|key| key.check(rest, mac))
     }
@@ -130,12 +131,12 @@ impl Security {
         }
     }
 
-    /// Sixty-four bits that nobody can guess.
+    /// Sixty-four random bits.
     pub(crate) fn word(&mut self) -> u64 {
         self.drbg.next_u64()
     }
 
-    /// A token that nobody can guess.
+    /// A random token.
     pub(crate) fn token(&mut self) -> Token {
         self.drbg.array()
     }
@@ -230,6 +231,7 @@ impl Security {
                 Ok((done.message2, done.secrets))
             }
             (Reading::Job(theirs), Protection::JobKey(key)) => {
+                // S18
                 let ours = JobSide { salt: self.drbg.array(), epoch: greeting.epoch };
                 let message = seal_job(key, &ours, &theirs.salt, &hello, self.limits, now);
                 let secrets = bound_secrets(key, &ours, &theirs, &[]);
@@ -271,6 +273,7 @@ fn numbered(payload: &[u8]) -> Result<(Greeting, u64), DropReason> {
 /// A source in canonical form: an IPv4 address mapped into IPv6 is the IPv4 address. Without
 /// the port: openings, repeated over different paths, come from different ones.
 fn address_bytes(source: SocketAddr) -> Vec<u8> {
+    // S23
     match source.ip().to_canonical() {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
@@ -285,6 +288,7 @@ fn early_keys(
     limits: RotationLimits,
     now: Instant,
 ) -> SessionKeys {
+    // S20
     let secret = || early_secret(key, side, context);
     SessionKeys::new(SessionSecrets { send: secret(), receive: secret() }, limits, now)
 }

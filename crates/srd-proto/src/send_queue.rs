@@ -35,7 +35,7 @@ pub(crate) enum Place {
     InFlight,
     /// Waiting to be sent again.
     Retransmit,
-    /// Refused for want of a receive buffer, waiting until it may be sent again.
+    /// Refused because there was no receive buffer, waiting until it may be sent again.
     Refused,
     /// Lost, and waiting until it is known whether packets of its size pass.
     Aside,
@@ -100,7 +100,7 @@ pub(crate) struct SendQueue {
     flow_links: Links,
     flow_of: BTreeMap<(Qpn, Class), u16>,
     retransmit: Chain,
-    /// Refused for want of a receive buffer; to be tried again when their wait is over.
+    /// Refused because there was no receive buffer; sent again when their wait is over.
     rnr: Chain,
     /// Lost while it is in doubt whether packets of their size pass.
     aside: Chain,
@@ -183,7 +183,7 @@ impl SendQueue {
             self.idle.push_back(&mut self.flow_links, flow.into());
             flow
         } else {
-            // A flow that has nothing waiting gives its place to one that has.
+            // E7. A flow that has nothing waiting gives its place to one that has.
             let idle = self.idle.first().and_then(|flow| u16::try_from(flow).ok());
             let flow = idle.ok_or(SendError::TooManyFlows)?;
             let before = core::mem::replace(&mut self.flows[usize::from(flow)], fresh);
@@ -197,10 +197,12 @@ impl SendQueue {
     /// Which datagram goes next.
     pub(crate) fn peek(&self) -> Option<u32> {
         let next = || self.flows[self.next_flow()? as usize].waiting.first();
+        // D12
         self.retransmit.first().or_else(next)
     }
 
     fn next_flow(&self) -> Option<u32> {
+        // D12
         match (self.low_latency.first(), self.bulk.first()) {
             (Some(_), Some(b)) if self.low_latency_credit < -LOW_LATENCY_BURST_BYTES => Some(b),
             (Some(l), _) => Some(l),
@@ -391,7 +393,7 @@ impl SendQueue {
         self.held.len()
     }
 
-    /// Looks whether each datagram and each flow stands where it says.
+    /// Checks that each datagram and each flow is in the list that it names.
     ///
     /// # Panics
     /// If one does not.
@@ -435,18 +437,19 @@ impl SendQueue {
         self.held.len() - self.free.len()
     }
 
-    /// Remembers that a send was refused for want of room.
+    /// Records that a send was refused because the queue was full.
     pub(crate) fn refuse(&mut self) {
         self.refused = true;
     }
 
-    /// Whether a send was refused and nobody has been told of room since.
+    /// Whether a send was refused and room has not been reported since.
     pub(crate) fn has_refused(&self) -> bool {
         self.refused
     }
 
     /// Whether a send was refused and there is room again; answers true once per refusal.
     pub(crate) fn take_writable(&mut self, datagrams_max: u32) -> bool {
+        // E7
         let room = self.refused && self.len() * 4 <= datagrams_max as usize * 3;
         if room {
             self.refused = false;

@@ -37,7 +37,7 @@ pub(crate) struct Sent {
     pub fate: Fate,
     /// Whether this PSN is the datagram's identity (its first sending).
     pub first: bool,
-    /// Whether its acknowledgement is to come soon, so that it tells the round-trip time.
+    /// Whether its acknowledgement is not delayed, so that it measures the round-trip time.
     pub asks: bool,
 }
 

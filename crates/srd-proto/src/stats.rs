@@ -38,7 +38,7 @@ pub struct Stats {
     pub spurious_losses: u64,
     /// Duplicates received: datagrams that had been delivered before.
     pub rx_duplicates: u64,
-    /// Datagrams refused for want of a receive buffer.
+    /// Datagrams refused because there was no receive buffer.
     pub rx_rnr: u64,
     /// Data packets sent.
     pub data_pkts: u64,
@@ -58,7 +58,7 @@ pub struct Stats {
     pub clock_clamped: u64,
     /// Pauses of this endpoint's own: calls that came much later than a timer was due.
     pub own_pauses: u64,
-    /// Times that the network said that a peer cannot be reached.
+    /// ICMP errors that reported a peer as unreachable.
     pub unreachable_hints: u64,
     /// Dropped packets by reason, in the order of [`DropReason::ALL`].
     pub drops: [u64; DropReason::COUNT],
@@ -89,10 +89,10 @@ pub struct PeerStats {
     pub in_flight_bytes: u64,
     /// Datagrams waiting or in flight.
     pub queued_datagrams: usize,
-    /// Bytes that the receiver's limit still allows beyond what is in flight; negative: the
-    /// limit holds.
-    pub limit_left_bytes: i64,
-    /// Whether the receiver's credit binds.
+    /// Bytes that the receiver's credit limit still allows beyond what is in flight; negative:
+    /// none.
+    pub credit_left_bytes: i64,
+    /// Whether a credit limit of the receiver applies.
     pub credit_limited: bool,
     /// Delivery rate measured, bits per second.
     pub delivery_rate_bps: u64,

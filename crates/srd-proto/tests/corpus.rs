@@ -177,8 +177,8 @@ fn bodies_of_packets() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let head = AckHead {
         cumulative: 100,
         received_bytes: 5000,
-        limit_bytes: 9000,
-        limited: true,
+        credit_limit_bytes: 9000,
+        credit_limited: true,
         senders: 4,
         echo: Some((77, 1234)),
     };

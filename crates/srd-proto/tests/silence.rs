@@ -19,7 +19,7 @@ fn config(protection: Protection) -> Config {
 /// As the provider has it: contexts rest, and a peer may be late to start.
 fn provider(protection: Protection) -> Config {
     Config {
-        idle_rest: Duration::from_millis(2),
+        idle_hibernate: Duration::from_millis(2),
         answer_timeout: Duration::from_secs(3),
         ..config(protection)
     }

@@ -23,8 +23,10 @@ pub mod rule {
     pub const FAULT: u32 = 8;
     /// Its link is down, or was.
     pub const DOWN: u32 = 16;
+    /// Its packets are captured.
+    pub const CAPTURE: u32 = 32;
     /// Those that concern a packet on its way in.
-    pub const ON_SEND: u32 = MARK | TRIM | CONTROL | FAULT;
+    pub const ON_SEND: u32 = MARK | TRIM | CONTROL | FAULT | CAPTURE;
 }
 
 /// The state of a port.

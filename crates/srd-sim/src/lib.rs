@@ -42,5 +42,6 @@ pub mod srd_node;
 pub mod talk;
 pub mod tcp;
 pub mod topology;
+mod wire_image;
 pub mod workload;
 pub mod world;

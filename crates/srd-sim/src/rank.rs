@@ -30,7 +30,7 @@ const RECEIVES_MAX: u32 = 1024;
 /// Room of a message in a rank's memory; a longer flow is refused.
 const MESSAGE_BYTES_MAX: u64 = 1 << 32;
 /// Idle time after which a peer's context gives its tables back, as `srd_host` sets it.
-pub const IDLE_REST: Duration = Duration::from_secs(1);
+pub const IDLE_HIBERNATE: Duration = Duration::from_secs(1);
 
 /// A message that a rank will be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -339,7 +339,7 @@ impl Node for RankNode {
         let is_sealed = self.config.endpoint.protection.is_on();
         let Some((meta, bytes)) = nic::open(now, packet, is_sealed) else { return };
         let Self { endpoint, rdm, memory, .. } = self;
-        endpoint.handle_packet_with(now, meta, bytes, |d| rdm.judge(now, d, memory));
+        endpoint.handle_packet_with(now, meta, bytes, |d| rdm.admit(now, d, memory));
         self.news = true;
         self.events(now);
         self.hear(now, out);

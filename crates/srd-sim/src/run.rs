@@ -167,6 +167,9 @@ pub struct RunResult {
     /// What was recorded over time.
     #[serde(skip)]
     pub series: Option<Series>,
+    /// Packets of chosen ports, as a file in the pcapng format.
+    #[serde(skip)]
+    pub capture: Option<Vec<u8>>,
 }
 
 /// What the transports of all hosts sent.
@@ -242,6 +245,7 @@ pub fn run_while(job: &Job, wanted: &dyn Fn() -> bool) -> Result<Option<RunResul
     let cpu_s = (thread_cpu_ns() - begin_cpu_ns) as f64 / 1e9;
     world.check_conservation().map_err(|e| ScenarioError(format!("packets are lost: {e}")))?;
     let mut result = summarise(job, &world, &ideals, ended);
+    result.capture = world.take_capture();
     result.schedule = world.progress().zip(least_ps).map(|(p, ps)| Completion::of(p, ps));
     result.cost = Cost {
         wall_s: begin.elapsed().as_secs_f64(),
@@ -341,6 +345,7 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
             .map(|s| recovery::recoveries(s, &job.scenario.fault, rtt_us))
             .unwrap_or_default(),
         series: world.series().cloned(),
+        capture: None,
     }
 }
 

@@ -11,8 +11,12 @@ use std::path::{Path, PathBuf};
 
 type Body = fn(&[u8]);
 
-const TARGETS: [(&str, Body); 3] =
-    [("scenario", bodies::scenario), ("topo", bodies::topo), ("cm", bodies::cm)];
+const TARGETS: [(&str, Body); 4] = [
+    ("scenario", bodies::scenario),
+    ("topo", bodies::topo),
+    ("cm", bodies::cm),
+    ("traces", bodies::traces),
+];
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
@@ -67,7 +71,7 @@ fn write_seeds() {
     }
 }
 
-const SEEDS: [(&str, &str, &str); 9] = [
+const SEEDS: [(&str, &str, &str); 12] = [
     ("topo", "fat-tree.topo", FAT_TREE),
     ("topo", "leaf-spine.topo", LEAF_SPINE),
     (
@@ -82,6 +86,14 @@ const SEEDS: [(&str, &str, &str); 9] = [
         "Nodes 8\nConnections 1\nFailures 1\n1->0 id 1 start 0 size 9\n\
          failure tier 1 switch 0 link 0\n",
     ),
+    (
+        "traces",
+        "messages.goal",
+        "num_ranks 2\nrank 0 {\nl1: calc 9\nl2: send 8b to 1 tag 7 cpu 1\nl2 requires l1\n}\n\
+         rank 1 {\nl1: recv 9b from 0 tag 7\nl2: calc 5\nl2 irequires l1 // end\n}\n",
+    ),
+    ("traces", "collective.et", COLLECTIVE),
+    ("traces", "messages.et", MESSAGES),
     ("scenario", "incast.toml", INCAST),
     ("scenario", "everything.toml", EVERYTHING),
     (
@@ -95,6 +107,18 @@ const SEEDS: [(&str, &str, &str); 9] = [
         "[topology]\nkind = \"dumbbell\"\nside_hosts = 2\ncore_gbps = 25.0\n",
     ),
 ];
+
+/// A calculation and an all-reduce, as Protocol Buffers.
+const COLLECTIVE: &str = concat!(
+    "\x07\x0a\x050.0.4\x06\x08\x01\x18\x048\x09$\x08\x02\x18\x07 \x01R\x0d\x0a\x09com",
+    "m_typeH\x00R\x0d\x0a\x09comm_sizeH`",
+);
+/// A rank that sends to itself.
+const MESSAGES: &str = concat!(
+    "\x07\x0a\x050.0.4/\x08\x01\x18\x05R\x0c\x0a\x08comm_dstH\x00R\x0d\x0a\x09comm_si",
+    "zeH\x09R\x0c\x0a\x08comm_tagH\x031\x08\x02\x18\x06 \x01R\x0c\x0a\x08comm_srcH",
+    "\x00R\x0d\x0a\x09comm_sizeH\x09R\x0c\x0a\x08comm_tagH\x03",
+);
 
 const FAT_TREE: &str = "\
 Nodes 16

@@ -2,24 +2,32 @@
 //!
 //! One front end at a time; when it goes, another may come. Nothing here waits: the caller waits on
 //! [`Device::descriptors`], and then calls [`Device::turn`].
+//!
+//! Either end may be the one that listens. A device that joins a front end looks for it again
+//! whenever it is gone.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::frame::{self, Frame, Layout, Put, Taken};
-use crate::ring::{Broken, Piece};
-use crate::session::{Kick, RECEIVE, SEND, Session, feature};
+use crate::frame::{self, Frame, Layout, Put, Scratch, Taken};
+use crate::ring::{Broken, Ring};
+use crate::session::{Kick, RECEIVE, RINGS_MAX, SEND, Session, feature};
 use crate::socket::{Connection, Ended};
 
 /// Requests of one turn.
 const REQUESTS_MAX: usize = 64;
 /// Chains without a good frame that one call of [`Device::read`] takes.
-const MALFORMED_MAX: usize = 64;
+const USELESS_MAX: usize = 64;
+
+/// How often a device looks for a front end that listens.
+const JOIN_EVERY: Duration = Duration::from_millis(100);
 
 /// What was counted since the device is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,17 +48,30 @@ pub struct Counts {
     pub no_driver: u64,
 }
 
+/// How a device meets its front end.
+#[derive(Debug)]
+enum Meets {
+    /// It listens.
+    Listens(UnixListener),
+    /// It connects, when this time has come.
+    Joins(Instant),
+}
+
 /// A device.
 #[derive(Debug)]
 pub struct Device {
     path: PathBuf,
     /// Another process has its file.
     is_replaced: bool,
-    listener: UnixListener,
+    meets: Meets,
     connection: Option<Connection>,
     session: Session,
+    /// Rings for frames for the driver that may be used now.
+    receivers: Vec<usize>,
+    /// The ring that is read first.
+    sender: usize,
     counts: Counts,
-    pieces: Vec<Piece>,
+    scratch: Scratch,
 }
 
 impl Device {
@@ -77,21 +98,31 @@ impl Device {
     /// # Errors
     /// The system's.
     pub fn replace(path: &Path) -> io::Result<Self> {
-        let listener = bind_for_us(path, RenameFlags::empty())?;
-        Self::of(path, listener)
+        Self::of(path, bind_for_us(path, RenameFlags::empty())?)
+    }
+
+    /// Connects to the front end that listens at `path`, now or whenever it is there.
+    pub fn join(path: &Path) -> Self {
+        Self::with(path, Meets::Joins(Instant::now()))
     }
 
     fn of(path: &Path, listener: UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Ok(Self {
+        Ok(Self::with(path, Meets::Listens(listener)))
+    }
+
+    fn with(path: &Path, meets: Meets) -> Self {
+        Self {
             path: path.to_owned(),
             is_replaced: false,
-            listener,
+            meets,
             connection: None,
             session: Session::default(),
+            receivers: Vec::new(),
+            sender: SEND,
             counts: Counts::default(),
-            pieces: Vec::new(),
-        })
+            scratch: Scratch::default(),
+        }
     }
 
     /// Ends, and leaves its file to the process that is in its place.
@@ -111,7 +142,12 @@ impl Device {
 
     /// Whether the driver takes frames.
     pub fn is_running(&self) -> bool {
-        self.session.rings[RECEIVE].ring.is_some() && self.session.is_enabled(RECEIVE)
+        !self.receivers.is_empty()
+    }
+
+    /// How many pairs of rings the driver uses for frames for it.
+    pub fn pairs(&self) -> usize {
+        self.receivers.len()
     }
 
     /// What was counted.
@@ -127,28 +163,36 @@ impl Device {
 
     /// What to wait on, to read.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let front = self.connection.as_ref().map(Connection::fd);
-        let front = front.unwrap_or_else(|| self.listener.as_fd());
-        let kick = match &self.session.rings[SEND].kick {
+        let front = match (&self.connection, &self.meets) {
+            (Some(connection), _) => Some(connection.fd()),
+            (None, Meets::Listens(listener)) => Some(listener.as_fd()),
+            (None, Meets::Joins(_)) => None,
+        };
+        let kicks = senders().filter_map(|index| match &self.session.rings[index].kick {
             Kick::By(kick) => Some(kick.as_fd()),
             _ => None,
-        };
-        [front].into_iter().chain(kick)
+        });
+        front.into_iter().chain(kicks)
     }
 
     /// Obeys the front end, and takes note of kicks.
     pub fn turn(&mut self) {
-        if let Kick::By(kick) = &self.session.rings[SEND].kick {
-            let _ = rustix::io::read(kick, &mut [0; 8]);
+        for index in senders() {
+            let setup = &self.session.rings[index];
+            let may_kick = setup.ring.as_ref().is_none_or(Ring::asks_for_kicks);
+            if let Kick::By(kick) = &setup.kick
+                && may_kick
+            {
+                let _ = rustix::io::read(kick, &mut [0; 8]);
+            }
         }
         if self.connection.is_none() {
-            self.connection =
-                self.listener.accept().and_then(|(stream, _)| Connection::new(stream)).ok();
+            self.connection = self.meet().and_then(Connection::new).ok();
             self.counts.connected += u64::from(self.connection.is_some());
         }
         for _ in 0..REQUESTS_MAX {
             match self.obey() {
-                Ok(true) => {}
+                Ok(true) => self.find_receivers(),
                 Ok(false) => break,
                 Err(ended) => {
                     self.end(&ended);
@@ -156,6 +200,32 @@ impl Device {
                 }
             }
         }
+    }
+
+    fn meet(&mut self) -> io::Result<UnixStream> {
+        match &mut self.meets {
+            Meets::Listens(listener) => listener.accept().map(|(stream, _)| stream),
+            Meets::Joins(at) => {
+                let now = Instant::now();
+                if now < *at {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                *at = now + JOIN_EVERY;
+                // A front end that takes nobody now must not hold up this one.
+                let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+                let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+                connect(&socket, &SocketAddrUnix::new(&self.path)?)?;
+                Ok(socket.into())
+            }
+        }
+    }
+
+    fn find_receivers(&mut self) {
+        let session = &self.session;
+        let may =
+            |index: &usize| session.rings[*index].ring.is_some() && session.is_enabled(*index);
+        self.receivers.clear();
+        self.receivers.extend((RECEIVE..RINGS_MAX).step_by(2).filter(may));
     }
 
     /// Obeys one request, if there is one.
@@ -178,24 +248,44 @@ impl Device {
         }
         self.counts.broken_rings += self.session.broken;
         self.session = Session::default();
+        self.receivers.clear();
         self.connection = None;
     }
 
     /// The next frame of the driver's; `None`: there is none, or a turn's share of chains was bad.
     pub fn read(&mut self) -> Option<Frame> {
+        let mut useless = 0;
+        for _ in senders() {
+            let frame = self.read_ring(self.sender, &mut useless);
+            if frame.is_some() || useless >= USELESS_MAX {
+                return frame;
+            }
+            self.next_sender();
+        }
+        None
+    }
+
+    fn next_sender(&mut self) {
+        self.sender = (self.sender + 2) % RINGS_MAX;
+    }
+
+    fn read_ring(&mut self, index: usize, useless: &mut usize) -> Option<Frame> {
         let has_count = self.layout().has_count;
         // "Must process and discard any TX packets" while it is disabled.
-        let is_enabled = self.session.is_enabled(SEND);
-        for _ in 0..MALFORMED_MAX {
+        let is_enabled = self.session.is_enabled(index);
+        while *useless < USELESS_MAX {
             let Session { memory, rings, .. } = &mut self.session;
-            let (memory, setup) = (memory.as_ref()?, &mut rings[SEND]);
-            match frame::take(setup.ring.as_mut()?, memory, has_count, &mut self.pieces) {
+            let (memory, ring) = (memory.as_ref()?, rings[index].ring.as_mut()?);
+            match frame::take(ring, memory, has_count, &mut self.scratch) {
                 Ok(Taken::Frame(frame)) if is_enabled => return Some(frame),
-                Ok(Taken::Frame(_)) => {}
+                Ok(Taken::Frame(_)) => *useless += 1,
                 Ok(Taken::Nothing) => return None,
-                Ok(Taken::Malformed) => self.counts.malformed += 1,
+                Ok(Taken::Malformed) => {
+                    *useless += 1;
+                    self.counts.malformed += 1;
+                }
                 Err(broken) => {
-                    self.stop(SEND, broken);
+                    self.stop(index, broken);
                     return None;
                 }
             }
@@ -203,22 +293,23 @@ impl Device {
         None
     }
 
-    /// Gives a frame to the driver. Returns whether it got it; if not, it was counted.
-    pub fn write(&mut self, frame: &Frame) -> bool {
+    /// Gives a frame to the driver, by the pair that belongs to this number of its flow. Returns
+    /// whether it got it; if not, it was counted.
+    pub fn write(&mut self, frame: &Frame, flow: u32) -> bool {
         let layout = self.layout();
-        let is_enabled = self.session.is_enabled(RECEIVE);
+        let pair = flow as usize % self.receivers.len().max(1);
         let Session { memory, rings, .. } = &mut self.session;
-        let ring = rings[RECEIVE].ring.as_mut().filter(|_| is_enabled);
-        let (Some(memory), Some(ring)) = (memory.as_ref(), ring) else {
+        let ring = self.receivers.get(pair).map(|index| (*index, rings[*index].ring.as_mut()));
+        let (Some(memory), Some((index, Some(ring)))) = (memory.as_ref(), ring) else {
             self.counts.no_driver += 1;
             return false;
         };
-        match frame::put(ring, memory, layout, frame, &mut self.pieces) {
+        match frame::put(ring, memory, layout, frame, &mut self.scratch) {
             Ok(Put::Done) => return true,
             Ok(Put::Full) => self.counts.no_buffer += 1,
             Ok(Put::Long) => self.counts.too_long += 1,
             Ok(Put::Malformed) => self.counts.malformed += 1,
-            Err(broken) => self.stop(RECEIVE, broken),
+            Err(broken) => self.stop(index, broken),
         }
         false
     }
@@ -230,6 +321,8 @@ impl Device {
                 self.stop(index, broken);
             }
         }
+        // Each ring is the first once.
+        self.next_sender();
     }
 
     fn flush_ring(&mut self, index: usize) -> Result<(), Broken> {
@@ -247,32 +340,36 @@ impl Device {
         Ok(())
     }
 
-    /// Before the caller waits: asks for a kick. Returns whether there is no need to wait, since
+    /// Before the caller waits: asks for kicks. Returns whether there is no need to wait, since
     /// there are frames already.
     pub fn rest(&mut self) -> bool {
-        let asked = self.ask();
-        asked.unwrap_or_else(|broken| {
-            self.stop(SEND, broken);
-            false
-        })
+        let mut is_ready = false;
+        for index in 0..RINGS_MAX {
+            match self.ask(index) {
+                Ok(ready) => is_ready |= ready,
+                Err(broken) => self.stop(index, broken),
+            }
+        }
+        is_ready
     }
 
-    fn ask(&mut self) -> Result<bool, Broken> {
+    fn ask(&mut self, index: usize) -> Result<bool, Broken> {
         let Session { memory, rings, .. } = &mut self.session;
-        let [receive, send] = rings;
-        let Some(memory) = memory else { return Ok(false) };
-        if let Some(ring) = &mut receive.ring {
+        let setup = &mut rings[index];
+        let (Some(memory), Some(ring)) = (memory, &mut setup.ring) else { return Ok(false) };
+        if index % 2 == RECEIVE {
             // Buffers are looked for when there is a frame for them.
             ring.refuse_kicks(memory)?;
+            return Ok(false);
         }
-        let Some(ring) = &mut send.ring else { return Ok(false) };
-        Ok(ring.ask_for_kicks(memory)? || matches!(send.kick, Kick::Never))
+        Ok(ring.ask_for_kicks(memory)? || matches!(setup.kick, Kick::Never))
     }
 
     /// After the caller has waited: no kicks, until it waits again.
     pub fn wake(&mut self) {
         let Session { memory, rings, .. } = &mut self.session;
-        if let (Some(memory), Some(ring)) = (memory, &mut rings[SEND].ring) {
+        let Some(memory) = memory else { return };
+        for ring in rings.iter_mut().filter_map(|setup| setup.ring.as_mut()) {
             // If this fails, so does what follows, where it is counted.
             let _ = ring.refuse_kicks(memory);
         }
@@ -287,12 +384,18 @@ impl Device {
         tracing::warn!("ring {ring} of {} has stopped: {broken:?}", self.path.display());
         self.counts.broken_rings += 1;
         self.session.rings[ring].break_off();
+        self.find_receivers();
     }
+}
+
+/// The rings that drivers send by.
+fn senders() -> impl Iterator<Item = usize> {
+    (SEND..RINGS_MAX).step_by(2)
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
-        if !self.is_replaced {
+        if !self.is_replaced && matches!(self.meets, Meets::Listens(_)) {
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -16,6 +16,14 @@ pub const PACKET_BYTES_MAX: usize = 65_535;
 /// Buffers that a frame may take.
 const BUFFERS_MAX: usize = 128;
 
+/// Memory for what is known of buffers between two frames.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    pieces: Vec<Piece>,
+    /// Heads of chains, with the bytes that each of them takes of a frame.
+    heads: Vec<(u16, u32)>,
+}
+
 /// A frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
@@ -58,8 +66,9 @@ pub fn take(
     ring: &mut Ring,
     memory: &Memory,
     has_count: bool,
-    pieces: &mut Vec<Piece>,
+    scratch: &mut Scratch,
 ) -> Result<Taken, Broken> {
+    let pieces = &mut scratch.pieces;
     pieces.clear();
     let Some(chain) = ring.take(memory, Access::Read, pieces)? else { return Ok(Taken::Nothing) };
     let frame = chain.bytes.and_then(|bytes| read(memory, pieces, bytes, has_count));
@@ -76,6 +85,21 @@ fn read(memory: &Memory, pieces: &[Piece], bytes: u64, has_count: bool) -> Optio
         return None;
     }
     let mut ethernet = [0; ETHERNET_BYTES];
+    // Most frames lie in one buffer.
+    if let [piece] = pieces
+        && let Some(slice) = memory.slice(piece.at, headers + packet_bytes)
+    {
+        let mut head = [0; HEADER_BYTES + 2 + ETHERNET_BYTES];
+        let head = &mut head[..headers];
+        slice.copy_to(head);
+        // Not `vec![0; n]`, which is `calloc`: glibc keeps no memory at hand for that.
+        let mut packet = Vec::with_capacity(HEADER_BYTES + packet_bytes);
+        packet.extend_from_slice(&head[..HEADER_BYTES]);
+        packet.resize(HEADER_BYTES + packet_bytes, 0);
+        slice.offset(headers).ok()?.copy_to(&mut packet[HEADER_BYTES..]);
+        ethernet.copy_from_slice(&head[headers - ETHERNET_BYTES..]);
+        return Some(Frame { ethernet, packet });
+    }
     let mut packet = vec![0; HEADER_BYTES + packet_bytes];
     let (header, payload) = packet.split_at_mut(HEADER_BYTES);
     let mut pieces = pieces.iter();
@@ -115,13 +139,13 @@ pub fn put(
     memory: &Memory,
     layout: Layout,
     frame: &Frame,
-    pieces: &mut Vec<Piece>,
+    scratch: &mut Scratch,
 ) -> Result<Put, Broken> {
+    let Scratch { pieces, heads } = scratch;
     pieces.clear();
+    heads.clear();
     let count_bytes = if layout.has_count { 2 } else { 0 };
     let wanted = (count_bytes + ETHERNET_BYTES + frame.packet.len()) as u64;
-    // Heads of the chains that were taken, with the bytes that each of them takes of the frame.
-    let mut heads: Vec<(u16, u32)> = Vec::with_capacity(1);
     let (mut room, mut good) = (0, true);
     while room < wanted && good {
         let few = heads.is_empty() || layout.may_merge && heads.len() < BUFFERS_MAX;
@@ -136,7 +160,7 @@ pub fn put(
         room += used;
     }
     good = good && write(memory, pieces, layout, heads.len(), frame).is_some();
-    for (head, bytes) in &heads {
+    for (head, bytes) in heads {
         // Buffers that cannot be written are given back empty.
         ring.give_back(memory, *head, if good { *bytes } else { 0 })?;
     }
@@ -153,6 +177,22 @@ fn write(
     let (header, packet) = frame.packet.split_at_checked(HEADER_BYTES)?;
     let count = u16::try_from(buffers).ok()?.to_le_bytes();
     let count = if layout.has_count { &count[..] } else { &[] };
+    let headers = HEADER_BYTES + count.len() + ETHERNET_BYTES;
+    let whole = headers + packet.len();
+    // Most frames fit into one buffer.
+    if let [piece] = pieces
+        && usize::try_from(piece.bytes).is_ok_and(|bytes| bytes >= whole)
+        && let Some(slice) = memory.slice(piece.at, whole)
+    {
+        let mut head = [0; HEADER_BYTES + 2 + ETHERNET_BYTES];
+        let head = &mut head[..headers];
+        head[..HEADER_BYTES].copy_from_slice(header);
+        head[HEADER_BYTES..headers - ETHERNET_BYTES].copy_from_slice(count);
+        head[headers - ETHERNET_BYTES..].copy_from_slice(&frame.ethernet);
+        slice.copy_from(head);
+        slice.offset(headers).ok()?.copy_from(packet);
+        return Some(());
+    }
     let mut pieces = pieces.iter();
     let (mut at, mut left) = (0, 0);
     for mut part in [header, count, &frame.ethernet, packet] {

@@ -9,7 +9,10 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use vm_memory::mmap::MmapRegion;
-use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap};
+use vm_memory::{
+    Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap,
+    VolatileSlice,
+};
 
 use crate::message::Region;
 
@@ -80,25 +83,38 @@ impl Memory {
         })
     }
 
+    /// So many bytes at this place, if they lie in one region.
+    pub(crate) fn slice(&self, at: u64, bytes: usize) -> Option<VolatileSlice<'_>> {
+        self.regions.get_slice(GuestAddress(at), bytes).ok()
+    }
+
     /// Reads all of `into`.
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+        if let Some(slice) = self.slice(at, into.len()) {
+            slice.copy_to(into);
+            return Ok(());
+        }
         self.regions.read_slice(into, GuestAddress(at)).map_err(|_| Fault)
     }
 
     /// Writes all of `bytes`.
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Fault> {
+        if let Some(slice) = self.slice(at, bytes.len()) {
+            slice.copy_from(bytes);
+            return Ok(());
+        }
         self.regions.write_slice(bytes, GuestAddress(at)).map_err(|_| Fault)
     }
 
     /// A little-endian number that the other side changes. What it wrote before is seen, too.
     pub fn load(&self, at: u64) -> Result<u16, Fault> {
-        let value = self.regions.load(GuestAddress(at), Ordering::Acquire);
-        value.map(u16::from_le).map_err(|_| Fault)
+        let slice = self.slice(at, 2).ok_or(Fault)?;
+        slice.load(0, Ordering::Acquire).map(u16::from_le).map_err(|_| Fault)
     }
 
     /// A number that the other side looks at. Once it sees it, it sees what was written before.
     pub fn store(&self, at: u64, value: u16) -> Result<(), Fault> {
-        let at = GuestAddress(at);
-        self.regions.store(value.to_le(), at, Ordering::Release).map_err(|_| Fault)
+        let slice = self.slice(at, 2).ok_or(Fault)?;
+        slice.store(value.to_le(), 0, Ordering::Release).map_err(|_| Fault)
     }
 }

@@ -110,6 +110,16 @@ pub struct Ring {
     published: u16,
     /// The used index when the driver was last thought to be told.
     told: u16,
+    kicks: Kicks,
+}
+
+/// What the driver was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kicks {
+    /// Nothing yet.
+    Unsaid,
+    Wanted,
+    Refused,
 }
 
 impl Ring {
@@ -152,6 +162,7 @@ impl Ring {
             next_used,
             published: next_used,
             told: next_used,
+            kicks: Kicks::Unsaid,
         })
     }
 
@@ -299,10 +310,16 @@ impl Ring {
     /// # Errors
     /// The ring cannot go on.
     pub fn refuse_kicks(&mut self, memory: &Memory) -> Result<(), Broken> {
-        if !self.event_index {
+        if !self.event_index && self.kicks != Kicks::Refused {
             memory.store(self.place.used, NO_NOTIFY)?;
         }
+        self.kicks = Kicks::Refused;
         Ok(())
+    }
+
+    /// Whether the driver may kick.
+    pub fn asks_for_kicks(&self) -> bool {
+        self.kicks != Kicks::Refused
     }
 
     /// Asks the driver for a kick at the next chain. Returns whether one is there already.
@@ -310,6 +327,7 @@ impl Ring {
     /// # Errors
     /// The ring cannot go on.
     pub fn ask_for_kicks(&mut self, memory: &Memory) -> Result<bool, Broken> {
+        self.kicks = Kicks::Wanted;
         if self.event_index {
             let at = self.place.used + 4 + u64::from(self.place.size) * 8;
             memory.store(at, self.next_available)?;

@@ -22,6 +22,7 @@ pub mod feature {
     pub const HOST_TSO6: u64 = 1 << 12;
     pub const HOST_ECN: u64 = 1 << 13;
     pub const MRG_RXBUF: u64 = 1 << 15;
+    pub const MQ: u64 = 1 << 22;
     pub const INDIRECT_DESC: u64 = 1 << 28;
     pub const EVENT_IDX: u64 = 1 << 29;
     pub const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -41,6 +42,7 @@ pub const OFFERED: u64 = feature::CSUM
     | feature::HOST_TSO6
     | feature::HOST_ECN
     | feature::MRG_RXBUF
+    | feature::MQ
     | feature::INDIRECT_DESC
     | feature::EVENT_IDX
     | feature::PROTOCOL_FEATURES
@@ -49,14 +51,16 @@ pub const OFFERED: u64 = feature::CSUM
     | feature::GUEST_USO6
     | feature::HOST_USO;
 
-/// The one feature of the protocol: an answer to each request that wants one.
-const REPLY_ACK: u64 = 1 << 3;
+/// Features of the protocol: several pairs of rings, and an answer to each request that wants one.
+const PROTOCOL: u64 = 1 << 0 | 1 << 3;
 
-/// Rings: one that the driver gets frames from, one that it sends by.
-pub const RINGS: usize = 2;
-/// The ring of frames for the driver.
+/// Pairs of rings that a device has at most.
+pub const PAIRS_MAX: usize = 8;
+/// Rings: of each pair one that the driver gets frames from, and behind it one that it sends by.
+pub const RINGS_MAX: usize = PAIRS_MAX * 2;
+/// The first pair's ring of frames for the driver.
 pub const RECEIVE: usize = 0;
-/// The ring of frames of the driver's.
+/// The first pair's ring of frames of the driver's.
 pub const SEND: usize = 1;
 
 /// A request that breaks the protocol: the front end is given up.
@@ -131,7 +135,7 @@ pub struct Session {
     /// What it shares.
     pub memory: Option<Memory>,
     /// Its rings.
-    pub rings: [Setup; RINGS],
+    pub rings: [Setup; RINGS_MAX],
     /// Rings that could not go on.
     pub broken: u64,
 }
@@ -165,8 +169,8 @@ impl Session {
         let said = |number: u64| Ok(Some(number.to_ne_bytes().to_vec()));
         match header.request {
             request::GET_FEATURES => return said(OFFERED),
-            request::GET_PROTOCOL_FEATURES => return said(REPLY_ACK),
-            request::GET_QUEUE_NUM => return said(1),
+            request::GET_PROTOCOL_FEATURES => return said(PROTOCOL),
+            request::GET_QUEUE_NUM => return said(PAIRS_MAX as u64),
             request::SET_FEATURES => {
                 let features = number()?;
                 if features & !OFFERED != 0 {
@@ -175,7 +179,7 @@ impl Session {
                 self.features = features;
             }
             request::SET_PROTOCOL_FEATURES => {
-                if number()? & !REPLY_ACK != 0 {
+                if number()? & !PROTOCOL != 0 {
                     return Err(Violation("features of the protocol that were not offered"));
                 }
             }

@@ -4,7 +4,8 @@
 
 mod support;
 
-use srd_vhost::session::{RECEIVE, SEND, feature};
+use srd_vhost::message::request;
+use srd_vhost::session::{RECEIVE, RINGS_MAX, SEND, feature};
 use support::{
     BUFFER_BYTES, BUFFERS, FrontEnd, INDIRECT, MERGED, NEXT, PLAIN, SIZE, device, frame,
 };
@@ -22,7 +23,7 @@ fn frames_pass_in_both_directions() {
         assert_eq!(device.read(), Some(sent));
         assert_eq!(device.read(), None);
         front.give_buffers(1);
-        assert!(device.write(&frame(100 + round)));
+        assert!(device.write(&frame(100 + round), 0));
         assert_eq!(front.receive(), None, "nothing is published yet");
         device.flush();
         assert_eq!(front.used(SEND).len(), 1);
@@ -64,11 +65,11 @@ fn buffers_of_one_frame_appear_at_once() {
     front.set_up(&mut device, MERGED);
     let long = frame(9001);
     front.give_buffers(4);
-    assert!(!device.write(&long), "five buffers are needed");
+    assert!(!device.write(&long, 0), "five buffers are needed");
     device.flush();
     assert_eq!((front.used(RECEIVE), device.counts().no_buffer), (vec![], 1));
     front.give_buffers(1);
-    assert!(device.write(&long));
+    assert!(device.write(&long, 0));
     device.flush();
     assert_eq!(front.receive(), Some(long));
 }
@@ -81,8 +82,8 @@ fn without_merging_a_frame_that_is_longer_than_a_buffer_is_dropped() {
     front.set_up(&mut device, PLAIN);
     front.give_buffers(2);
     let fits = usize::try_from(BUFFER_BYTES).unwrap() - 26;
-    assert!(!device.write(&frame(fits + 1)));
-    assert!(device.write(&frame(fits)), "the buffer is still there");
+    assert!(!device.write(&frame(fits + 1), 0));
+    assert!(device.write(&frame(fits), 0), "the buffer is still there");
     assert_eq!(device.counts().too_long, 1);
     device.flush();
     assert_eq!(front.receive(), Some(frame(fits)));
@@ -96,7 +97,7 @@ fn the_driver_is_told_only_if_it_wants_to_be() {
     front.set_up(&mut device, PLAIN);
     let mut round = |front: &mut FrontEnd| {
         front.give_buffers(2);
-        assert!(device.write(&frame(1)) && device.write(&frame(2)));
+        assert!(device.write(&frame(1), 0) && device.write(&frame(2), 0));
         device.flush();
         device.flush();
         FrontEnd::told(&front.rings[RECEIVE].call)
@@ -118,7 +119,7 @@ fn with_event_indices_the_driver_says_at_which_buffer_it_is_told() {
     // After the third buffer, which has the index 2.
     front.write(event, &2_u16.to_le_bytes());
     let told = [1, 2, 3, 4].map(|n| {
-        assert!(device.write(&frame(n)));
+        assert!(device.write(&frame(n), 0));
         device.flush();
         FrontEnd::told(&front.rings[RECEIVE].call)
     });
@@ -148,4 +149,46 @@ fn a_device_that_looks_anyway_wants_no_kicks() {
     assert_eq!(device.descriptors().count(), 2);
     device.turn();
     assert_eq!(FrontEnd::told(&front.rings[SEND].kick), 0, "the kick was taken note of");
+}
+
+#[test]
+fn each_flow_has_its_pair_of_rings_and_all_pairs_are_read_in_turns() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut device, path) = device(&directory);
+    let mut front = FrontEnd::connect(&path);
+    front.set_up(&mut device, PLAIN | feature::MQ);
+    for ring in [2 + RECEIVE, 2 + SEND] {
+        front.start(ring, 0);
+        front.state(request::SET_VRING_ENABLE, ring, 1);
+    }
+    device.turn();
+    assert_eq!(device.pairs(), 2);
+    assert_eq!(device.descriptors().count(), 3, "the front end, and a kick of each pair");
+
+    front.give_buffers_to(0, 8);
+    front.give_buffers_to(1, 8);
+    for flow in [0, 1, 1, 7, 4] {
+        assert!(device.write(&frame(60), flow));
+    }
+    device.flush();
+    assert_eq!((front.used(RECEIVE).len(), front.used(2 + RECEIVE).len()), (2, 3));
+
+    // A pair that is always full does not keep another one from being read.
+    let mut firsts = Vec::new();
+    for _ in 0..RINGS_MAX {
+        front.send_frame_by(0, &frame(100));
+        front.send_frame_by(1, &frame(101));
+        firsts.push(device.read().unwrap().packet.len());
+        assert!(device.read().is_some() && device.read().is_none());
+        device.flush();
+    }
+    assert!(firsts.contains(&110) && firsts.contains(&111), "{firsts:?}");
+
+    // A pair that is switched off gets nothing.
+    front.state(request::SET_VRING_ENABLE, 2 + RECEIVE, 0);
+    device.turn();
+    assert_eq!(device.pairs(), 1);
+    assert!(device.write(&frame(60), 1));
+    device.flush();
+    assert_eq!((front.used(RECEIVE).len(), front.used(2 + RECEIVE).len()), (1, 0));
 }

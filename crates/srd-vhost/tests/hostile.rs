@@ -118,7 +118,7 @@ fn buffers_that_cannot_be_written_are_given_back_empty() {
     for (index, (piece, flags)) in (0..).zip(bad) {
         front.descriptor(table, index, piece, flags);
         front.offer(RECEIVE, index);
-        assert!(!device.write(&frame(60)));
+        assert!(!device.write(&frame(60), 0));
     }
     device.flush();
     assert_eq!(front.used(RECEIVE), [(0, 0), (1, 0), (2, 0)]);
@@ -128,7 +128,7 @@ fn buffers_that_cannot_be_written_are_given_back_empty() {
         front.descriptor(table, 0, (BUFFERS, 0), (WRITABLE, 0));
         front.offer(RECEIVE, 0);
     }
-    assert!(!device.write(&frame(60)));
+    assert!(!device.write(&frame(60), 0));
     assert_eq!(device.counts().no_buffer, 1);
 }
 
@@ -163,7 +163,7 @@ fn a_head_that_is_no_descriptor_stops_the_ring() {
     front.set_up(&mut device, PLAIN);
     front.offer(SEND, SIZE);
     front.offer(RECEIVE, u16::MAX);
-    assert_eq!((device.read(), device.write(&frame(1))), (None, false));
+    assert_eq!((device.read(), device.write(&frame(1), 0)), (None, false));
     assert_eq!(device.counts().broken_rings, 2);
 }
 

@@ -25,7 +25,7 @@ fn a_front_end_that_comes_back_goes_on() {
         drop(front);
         device.turn();
         assert!(!device.is_connected() && !device.is_running());
-        assert!(!device.write(&frame(5)));
+        assert!(!device.write(&frame(5), 0));
         assert_eq!(
             device.counts(),
             Counts { connected: round, no_driver: round, ..Counts::default() }
@@ -41,7 +41,7 @@ fn a_back_end_that_comes_back_finds_its_place_in_the_rings() {
     front.set_up(&mut first, PLAIN);
     front.give_buffers(3);
     front.send_frame(&frame(1));
-    assert!(first.read().is_some() && first.write(&frame(2)));
+    assert!(first.read().is_some() && first.write(&frame(2), 0));
     first.flush();
     drop(first);
     assert!(!path.exists());
@@ -53,7 +53,9 @@ fn a_back_end_that_comes_back_finds_its_place_in_the_rings() {
     again.set_up_at(&mut second, PLAIN, [1, 1]);
     again.send_frame(&frame(3));
     assert_eq!(second.read(), Some(frame(3)));
-    assert!(second.write(&frame(4)) && second.write(&frame(5)) && !second.write(&frame(6)));
+    assert!(
+        second.write(&frame(4), 0) && second.write(&frame(5), 0) && !second.write(&frame(6), 0)
+    );
     second.flush();
     assert_eq!(again.used(RECEIVE).len(), 3);
     assert_eq!(again.used(SEND).len(), 2);
@@ -122,7 +124,7 @@ fn disabled_rings_take_frames_and_lose_them() {
     device.turn();
     front.send_frame(&frame(1));
     front.give_buffers(1);
-    assert_eq!((device.read(), device.write(&frame(1))), (None, false));
+    assert_eq!((device.read(), device.write(&frame(1), 0)), (None, false));
     device.flush();
     assert_eq!((front.used(SEND).len(), front.used(RECEIVE).len()), (1, 0));
 }
@@ -153,15 +155,15 @@ fn requests_that_break_the_protocol_end_the_front_end_and_no_more() {
         (77, vec![]),
         (request::SET_FEATURES, vec![1, 2]),
         (request::SET_FEATURES, numbers(&[1 << 34])),
-        (request::SET_PROTOCOL_FEATURES, numbers(&[1])),
+        (request::SET_PROTOCOL_FEATURES, numbers(&[2])),
         (request::SET_MEM_TABLE, vec![]),
         (request::SET_MEM_TABLE, numbers(&[1, 0, 4096, 0, 0])),
         (request::SET_MEM_TABLE, numbers(&[u64::MAX])),
-        (request::SET_VRING_NUM, numbers(&[2])),
+        (request::SET_VRING_NUM, numbers(&[16])),
         (request::SET_VRING_NUM, [0, 65_536].map(u32::to_ne_bytes).concat()),
         (request::SET_VRING_ADDR, numbers(&[0, 1])),
         (request::SET_VRING_KICK, numbers(&[0])),
-        (request::SET_VRING_CALL, numbers(&[9])),
+        (request::SET_VRING_CALL, numbers(&[0x110])),
     ];
     let count = cases.len() as u64;
     for (request, body) in cases {
@@ -210,4 +212,32 @@ fn files_that_are_shorter_than_they_are_said_to_be_are_not_mapped() {
     device.turn();
     device.turn();
     assert_eq!((device.is_connected(), device.counts().violations), (false, 1));
+}
+
+#[test]
+fn a_device_that_joins_looks_for_its_front_end_until_it_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("port");
+    let mut device = Device::join(&path);
+    device.turn();
+    assert!(!device.is_connected() && device.descriptors().count() == 0);
+    // What listens there is the front end's, and stays.
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    for round in 1..=2 {
+        let began = std::time::Instant::now();
+        while !device.is_connected() {
+            assert!(began.elapsed().as_secs() < 10);
+            device.turn();
+        }
+        let mut front = FrontEnd::with(listener.accept().unwrap().0);
+        front.set_up(&mut device, PLAIN);
+        front.send_frame(&frame(5));
+        assert_eq!(device.read(), Some(frame(5)));
+        assert_eq!(device.counts().connected, round);
+        drop(front);
+        device.turn();
+        assert!(!device.is_connected());
+    }
+    drop(device);
+    assert!(path.exists());
 }

@@ -87,8 +87,6 @@ struct Interface {
     resolution: u128,
     /// Seconds to add.
     offset_s: i64,
-    session: Option<Session>,
-    last: Instant,
 }
 
 /// What a file was found to have.
@@ -100,7 +98,23 @@ pub struct Outcome {
     pub error: Option<FileError>,
 }
 
-/// Reads a file. An error within it ends it there; what was found before is reported.
+/// A packet of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Read<'a> {
+    /// The number of its interface, below [`INTERFACES_MAX`].
+    pub interface: usize,
+    /// The name of that.
+    pub name: &'a str,
+    /// The packet.
+    pub raw: Raw<'a>,
+    /// Whether the file says which way it goes.
+    pub is_marked: bool,
+    /// Bytes of the file that were read before.
+    pub position: u64,
+}
+
+/// Watches the packets of a file. An error within it ends it there; what was found before is
+/// reported.
 ///
 /// # Errors
 /// The file cannot be opened, or is no capture file.
@@ -110,29 +124,26 @@ pub fn run(
     stop: &dyn Fn() -> bool,
     report: &mut dyn FnMut(Report),
 ) -> Result<Outcome, FileError> {
-    let opened = File::open(file).map_err(FileError::Io)?;
-    let mut reader = create_reader(BUFFER_BYTES, opened).map_err(|error| match error {
-        PcapError::ReadError => FileError::Io(io::Error::other("it cannot be read")),
-        _ => FileError::Unknown,
-    })?;
-    let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
-    let mut reading =
-        Reading { name, options, interfaces: Vec::new(), base: 0, packets: 0, nano: false };
-    let mut error = None;
-    while !stop() {
-        match step(reader.as_mut(), &mut reading, report) {
-            Ok(true) => {}
-            Ok(false) => break,
-            Err(found) => {
-                error = Some(found);
-                break;
-            }
+    let mut watched: Vec<Option<(Session, Instant)>> = Vec::new();
+    let (local, mtu_bytes) = (&options.local[..], options.mtu_bytes);
+    let error = packets(file, local, mtu_bytes, stop, &mut |read| {
+        if watched.len() <= read.interface {
+            watched.resize_with(read.interface + 1, || None);
         }
-    }
+        let (session, last) = watched[read.interface].get_or_insert_with(|| {
+            let Options { model, settings, kept_bytes, .. } = options;
+            let watch = Watch::new(read.name, *settings, model, read.raw.time);
+            (Session::new(watch, None, *kept_bytes), Instant::ZERO)
+        });
+        session.see(&read.raw);
+        *last = (*last).max(read.raw.time);
+        while let Some(found) = session.next_report(false) {
+            report(found);
+        }
+    })?;
     let mut sessions = Vec::new();
-    for interface in reading.interfaces {
-        let Some(mut session) = interface.session else { continue };
-        session.finish(interface.last);
+    for (mut session, last) in watched.into_iter().flatten() {
+        session.finish(last);
         while let Some(found) = session.next_report(true) {
             report(found);
         }
@@ -141,16 +152,52 @@ pub fn run(
     Ok(Outcome { sessions, error })
 }
 
+/// Reads the packets of a file one by one; `local` and `mtu_bytes` as in [`Options`]. Returns why
+/// reading ended before the end of the file.
+///
+/// # Errors
+/// The file cannot be opened, or is no capture file.
+pub fn packets(
+    file: &Path,
+    local: &[Prefix],
+    mtu_bytes: Option<u16>,
+    stop: &dyn Fn() -> bool,
+    see: &mut dyn FnMut(&Read<'_>),
+) -> Result<Option<FileError>, FileError> {
+    let opened = File::open(file).map_err(FileError::Io)?;
+    let mut reader = create_reader(BUFFER_BYTES, opened).map_err(|error| match error {
+        PcapError::ReadError => FileError::Io(io::Error::other("it cannot be read")),
+        _ => FileError::Unknown,
+    })?;
+    let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+    let mut reading = Reading {
+        name,
+        local,
+        mtu_bytes,
+        see,
+        interfaces: Vec::new(),
+        base: 0,
+        packets: 0,
+        position: 0,
+        nano: false,
+    };
+    while !stop() {
+        match step(reader.as_mut(), &mut reading) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(found) => return Ok(Some(found)),
+        }
+    }
+    Ok(None)
+}
+
 /// One block. False: the file is over.
-fn step(
-    reader: &mut dyn PcapReaderIterator,
-    reading: &mut Reading<'_>,
-    report: &mut dyn FnMut(Report),
-) -> Result<bool, FileError> {
+fn step(reader: &mut dyn PcapReaderIterator, reading: &mut Reading<'_>) -> Result<bool, FileError> {
     let packets = reading.packets;
     let wanted = match reader.next() {
         Ok((used, block)) => {
-            reading.block(&block, report)?;
+            reading.block(&block)?;
+            reading.position += used as u64;
             reader.consume(used);
             return Ok(true);
         }
@@ -192,11 +239,14 @@ fn grow(reader: &mut dyn PcapReaderIterator, packets: u64) -> Result<(), FileErr
 /// What is known while a file is read.
 struct Reading<'a> {
     name: String,
-    options: &'a Options,
+    local: &'a [Prefix],
+    mtu_bytes: Option<u16>,
+    see: &'a mut dyn FnMut(&Read<'_>),
     interfaces: Vec<Interface>,
     /// Where those of this section begin.
     base: usize,
     packets: u64,
+    position: u64,
     /// Whether a pcap file has nanoseconds.
     nano: bool,
 }
@@ -211,11 +261,7 @@ struct Found<'a> {
 }
 
 impl Reading<'_> {
-    fn block(
-        &mut self,
-        block: &PcapBlockOwned<'_>,
-        report: &mut dyn FnMut(Report),
-    ) -> Result<(), FileError> {
+    fn block(&mut self, block: &PcapBlockOwned<'_>) -> Result<(), FileError> {
         match block {
             PcapBlockOwned::LegacyHeader(header) => {
                 self.nano = header.is_nanosecond_precision();
@@ -226,16 +272,13 @@ impl Reading<'_> {
                 let fraction = u64::from(packet.ts_usec).saturating_mul(unit);
                 let ns = (u64::from(packet.ts_sec) * 1_000_000_000).saturating_add(fraction);
                 let kept = (packet.caplen as usize).min(packet.data.len());
-                self.packet(
-                    &Found {
-                        interface: 0,
-                        time: Instant::from_nanos(ns),
-                        way: None,
-                        length: packet.origlen,
-                        bytes: &packet.data[..kept],
-                    },
-                    report,
-                );
+                self.packet(&Found {
+                    interface: 0,
+                    time: Instant::from_nanos(ns),
+                    way: None,
+                    length: packet.origlen,
+                    bytes: &packet.data[..kept],
+                });
                 Ok(())
             }
             PcapBlockOwned::NG(Block::SectionHeader(_)) => {
@@ -248,7 +291,7 @@ impl Reading<'_> {
                 self.interface(name, found.linktype.0, resolution, found.if_tsoffset)
             }
             PcapBlockOwned::NG(Block::EnhancedPacket(found)) => {
-                self.enhanced(found, report);
+                self.enhanced(found);
                 Ok(())
             }
             // Simple packets have no time, and other blocks no packet.
@@ -267,12 +310,11 @@ impl Reading<'_> {
             return Err(FileError::Interfaces);
         }
         let name = name.map_or(self.name.clone(), |name| format!("{}:{name}", self.name));
-        let (session, last) = (None, Instant::ZERO);
-        self.interfaces.push(Interface { name, link, resolution, offset_s, session, last });
+        self.interfaces.push(Interface { name, link, resolution, offset_s });
         Ok(())
     }
 
-    fn enhanced(&mut self, found: &EnhancedPacketBlock<'_>, report: &mut dyn FnMut(Report)) {
+    fn enhanced(&mut self, found: &EnhancedPacketBlock<'_>) {
         let number = self.base.saturating_add(found.if_id as usize);
         let Some(interface) = self.interfaces.get(number) else { return };
         let units = u128::from(found.ts_high) << 32 | u128::from(found.ts_low);
@@ -282,21 +324,18 @@ impl Reading<'_> {
         let ns = u64::try_from(ns.max(0)).unwrap_or(u64::MAX / 2);
         let big_endian = found.block_type != pcap_parser::pcapng::EPB_MAGIC;
         let kept = (found.caplen as usize).min(found.data.len());
-        self.packet(
-            &Found {
-                interface: number,
-                time: Instant::from_nanos(ns.min(u64::MAX / 2)),
-                way: found.options.iter().find_map(|option| direction(option, big_endian)),
-                length: found.origlen,
-                bytes: &found.data[..kept],
-            },
-            report,
-        );
+        self.packet(&Found {
+            interface: number,
+            time: Instant::from_nanos(ns.min(u64::MAX / 2)),
+            way: found.options.iter().find_map(|option| direction(option, big_endian)),
+            length: found.origlen,
+            bytes: &found.data[..kept],
+        });
     }
 
-    fn packet(&mut self, found: &Found<'_>, report: &mut dyn FnMut(Report)) {
+    fn packet(&mut self, found: &Found<'_>) {
         self.packets += 1;
-        let Some(interface) = self.interfaces.get_mut(found.interface) else { return };
+        let Some(interface) = self.interfaces.get(found.interface) else { return };
         let link = link(interface.link, found.bytes);
         let (at, ethertype, out) = link.unwrap_or((0, Some(0), false));
         let marked = found.way.or(out.then_some(Way::Out));
@@ -307,26 +346,23 @@ impl Reading<'_> {
             ethertype,
             length: found.length.saturating_sub(header_bytes),
             segment_bytes: None,
-            mtu_bytes: self.options.mtu_bytes,
+            mtu_bytes: self.mtu_bytes,
             bytes: found.bytes.get(at..).unwrap_or_default(),
         };
-        if marked.is_none() && !self.options.local.is_empty() {
+        if marked.is_none() && !self.local.is_empty() {
             let source = raw.arrival().map(|arrival| arrival.flow.outer.source);
             let local = |prefix: &Prefix| source.is_some_and(|source| prefix.contains(source));
-            if self.options.local.iter().any(local) {
+            if self.local.iter().any(local) {
                 raw.way = Way::Out;
             }
         }
-        let session = interface.session.get_or_insert_with(|| {
-            let Options { model, settings, kept_bytes, .. } = self.options;
-            let watch = Watch::new(&interface.name, *settings, model, found.time);
-            Session::new(watch, None, *kept_bytes)
+        (self.see)(&Read {
+            interface: found.interface,
+            name: &interface.name,
+            raw,
+            is_marked: marked.is_some(),
+            position: self.position,
         });
-        session.see(&raw);
-        interface.last = interface.last.max(found.time);
-        while let Some(found) = session.next_report(false) {
-            report(found);
-        }
     }
 }
 

@@ -29,7 +29,7 @@ mod find;
 pub mod html;
 pub mod keep;
 pub mod live;
-mod meters;
+pub mod meters;
 pub mod model;
 pub mod read;
 pub mod session;

@@ -12,11 +12,11 @@ use srd_card::limits::FlowMeter;
 use srd_proto::time::Instant;
 
 /// Flows of one generation.
-pub(crate) const METERS_KEPT: usize = 1 << 15;
+pub const METERS_KEPT: usize = 1 << 15;
 
 /// Meters by flow, as the network sees it: of the outer headers. A flow has a direction.
 #[derive(Debug, Default)]
-pub(crate) struct Meters {
+pub struct Meters {
     young: HashMap<FlowKey, FlowMeter>,
     old: HashMap<FlowKey, FlowMeter>,
     forgotten: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Meters {
 
 impl Meters {
     /// The meter of a flow.
-    pub(crate) fn of(&mut self, flow: &FlowKey, now: Instant) -> &mut FlowMeter {
+    pub fn of(&mut self, flow: &FlowKey, now: Instant) -> &mut FlowMeter {
         if self.young.len() >= METERS_KEPT && !self.young.contains_key(flow) {
             self.forgotten += self.old.len() as u64;
             self.old.clear();
@@ -37,7 +37,7 @@ impl Meters {
     }
 
     /// Meters that went, to make room.
-    pub(crate) fn forgotten(&self) -> u64 {
+    pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 

@@ -37,7 +37,7 @@ pub struct Raw<'a> {
 
 impl<'a> Raw<'a> {
     /// The packet from its IP header on, with its length; `None` if it is no IP packet.
-    pub(crate) fn ip(&self) -> Option<(&'a [u8], u32)> {
+    pub fn ip(&self) -> Option<(&'a [u8], u32)> {
         let (ethertype, at) = match self.ethertype {
             None => ethernet(self.bytes, 0)?,
             Some(ethertype) => untagged(self.bytes, ethertype, 0)?,

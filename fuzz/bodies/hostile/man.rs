@@ -91,7 +91,7 @@ impl Man {
         &mut self,
         to: usize,
         delivery: &Delivery<'_>,
-        mut judge: impl FnMut(&Delivery<'_>) -> Status,
+        mut admit: impl FnMut(&Delivery<'_>) -> Status,
     ) -> Status {
         self.learn(to, delivery);
         let Rates { swallow, refuse, twice, hold, change, .. } = self.rates;
@@ -116,12 +116,12 @@ impl Man {
                 0 => imm ^= 1 << self.rng.below(64),
                 length => payload[self.rng.below(length.min(64) as u32) as usize] ^= bit,
             }
-            return judge(&Delivery { imm, payload: &payload, ..*delivery });
+            return admit(&Delivery { imm, payload: &payload, ..*delivery });
         }
         if self.chance(twice) {
-            judge(delivery);
+            admit(delivery);
         }
-        judge(delivery)
+        admit(delivery)
     }
 
     /// Remembers what a datagram says.

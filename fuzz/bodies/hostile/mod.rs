@@ -129,7 +129,7 @@ impl Pair {
         let (now, man) = (self.now, &mut self.man);
         let Node { endpoint, judge, .. } = &mut self.nodes[at];
         endpoint.handle_packet_with(now, meta, PacketRef::Whole(&mut packet), |delivery| {
-            man.meddle(at, delivery, |delivery| judge.judge(now, delivery))
+            man.meddle(at, delivery, |delivery| judge.admit(now, delivery))
         });
         self.nodes[at].take_events(now);
     }
@@ -137,7 +137,7 @@ impl Pair {
     /// The man says something under a peer's name.
     fn throw(&mut self, at: usize, imm: u64, payload: &[u8]) {
         let Some(peer) = self.nodes[at].endpoint.peer_at(node::address(1 - at)) else { return };
-        self.nodes[at].judge.judge(self.now, &man::delivery(peer, imm, payload));
+        self.nodes[at].judge.admit(self.now, &man::delivery(peer, imm, payload));
         self.nodes[at].take_events(self.now);
     }
 

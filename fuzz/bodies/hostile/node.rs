@@ -79,9 +79,9 @@ fn refusals(rdm: &Rdm) -> u64 {
 impl Judge {
     /// Lets the messaging layer judge. What it refuses is counted once; what it takes may bring
     /// kept parts into their place that do not fit there.
-    pub(crate) fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
+    pub(crate) fn admit(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
         let before = refusals(&self.rdm);
-        let status = self.rdm.judge(now, delivery, &mut self.memory);
+        let status = self.rdm.admit(now, delivery, &mut self.memory);
         if status != Status::Ok {
             assert_eq!(refusals(&self.rdm), before + 1, "{status:?}");
         }

@@ -94,7 +94,9 @@ impl World {
     pub(super) fn is_whole(&self) -> bool {
         self.nodes.iter().all(|node| {
             let others = (0..NODES).filter(|other| *other != node.index);
-            others.into_iter().all(|o| node.reach[o] == Some(Reach::Express { udp: true }))
+            others
+                .into_iter()
+                .all(|o| node.reach[o] == Some(Reach::Express { udp: true, tunnels: false }))
         })
     }
 

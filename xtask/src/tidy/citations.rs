@@ -51,9 +51,11 @@ pub(super) fn rule(line: &str) -> Option<&str> {
     is_number(id).then_some(id)
 }
 
+/// Letters and digits, and a small letter where a rule was put between two: `S15`, `P4a`.
 fn is_number(id: &str) -> bool {
     let letters = id.chars().take_while(char::is_ascii_uppercase).count();
     let digits = &id[letters..];
+    let digits = digits.strip_suffix(|c: char| c.is_ascii_lowercase()).unwrap_or(digits);
     letters > 0 && !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit())
 }
 
@@ -81,7 +83,7 @@ mod tests {
     fn a_rule_is_cited_by_its_number_in_a_comment() {
         let source = "/// Drops it (S1).\nlet x = 1; // S2: it must\nlet s3 = \"S9\";\n";
         assert!(of("srd.md", &[("crates/srd-proto/src/a.rs", source)]).is_empty());
-        let source = "let s = \"S1\"; // XS2 S2-like S20\n";
+        let source = "let s = \"S1\"; // XS2 S2-like S20 S2a S2ab\n";
         let missing = of("srd.md", &[("crates/srd-proto/src/a.rs", source)]);
         assert_eq!(missing, ["srd.md S1", "srd.md S2"]);
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Our crates from the bottom up, with the layer of each. Arrows run strictly downwards, so
 /// that nothing knows its neighbour: the simulator cannot leak into the driver, nor a world
 /// into the core.
-const LAYERS: [(&str, u8); 27] = [
+const LAYERS: [(&str, u8); 28] = [
     ("srd-crypto", 0),
     ("srd-pcapng", 0),
     ("srd-http", 0),
@@ -29,6 +29,7 @@ const LAYERS: [(&str, u8); 27] = [
     ("srd-guest", 4),
     ("srd-doctor", 4),
     ("srd-watch", 4),
+    ("srd-profile", 5),
     ("srd-ofi", 5),
     ("srd-capi", 5),
     ("srd-nccl", 5),

@@ -1,5 +1,5 @@
-//! Sentences whose subject is nobody in particular: "Who arrives late waits." The reader has to
-//! find out who or what that is; "A packet that arrives late waits" says it. See docs/language.md.
+//! Sentences whose subject is nobody in particular, such as "who arrives late waits". The reader
+//! has to find out what that is; "a packet that arrives late waits" says it. See docs/language.md.
 
 /// First words of such a sentence.
 const BARE: [&str; 4] = ["Who ", "Whoever ", "Whom ", "He who "];

@@ -16,7 +16,11 @@
 //! | `requests`, `frames`, `datagrams` | a load of GET and SET, the account of a video, paced flows |
 //! | `elephants` | long flows beside a measurement |
 //! | `iperf` | iperf3 there and back |
+//! | `fetched` | programs from their registries, with checksums |
+//! | `machines` | host names, and names of hosts, for programs that look themselves up |
 //! | `hadoop` | HDFS, YARN and MapReduce |
+//! | `records` | Spark, Dask, Ray: sorts and joins |
+//! | `training` | data-parallel training, with JAX and with MPI |
 //! | `mpi` | MPI, over kernel TCP and over SRD |
 //! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
 //! | the others | one experiment each |
@@ -28,12 +32,14 @@ pub mod distribution;
 pub(crate) mod elephants;
 mod failover;
 mod fairness;
+mod fetched;
 mod flood;
 mod frames;
 mod hadoop;
 mod incast;
 mod iperf;
 mod loss;
+mod machines;
 mod mpi;
 mod nconnect;
 mod nfs;
@@ -42,6 +48,7 @@ pub mod page;
 mod process;
 pub mod programs;
 pub mod pulse;
+mod records;
 mod redis;
 mod requests;
 pub mod result;
@@ -50,10 +57,11 @@ pub mod show;
 mod shuffle;
 mod single_flow;
 mod soak;
+mod training;
 pub mod variant;
 mod video;
 
-pub use hadoop::{NotFetched, fetch as fetch_hadoop};
+pub use fetched::{NotFetched, check_fetched, fetch, names as fetchable};
 pub use programs::{MissingPrograms, Program};
 pub use result::Outcome;
 pub use run::run;
@@ -162,7 +170,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 17] = [
+pub const ALL: [&Experiment; 22] = [
     &single_flow::EXPERIMENT,
     &nconnect::EXPERIMENT,
     &redis::EXPERIMENT,
@@ -177,8 +185,13 @@ pub const ALL: [&Experiment; 17] = [
     &shuffle::EXPERIMENT,
     &nfs::EXPERIMENT,
     &hadoop::EXPERIMENT,
+    &records::spark::EXPERIMENT,
+    &records::dask::EXPERIMENT,
+    &records::ray::EXPERIMENT,
     &mpi::EXPERIMENT,
     &mpi::INCAST,
+    &training::EXPERIMENT,
+    &training::MPI,
     &soak::EXPERIMENT,
 ];
 

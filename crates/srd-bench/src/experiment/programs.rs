@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a server may take until it accepts connections.
-const READY_MAX: Duration = Duration::from_secs(10);
+/// How long a server may take until it accepts connections: JVMs take long on a busy machine.
+const READY_MAX: Duration = Duration::from_secs(60);
 /// How long a program may take to end when asked to.
 const LEAVE_MAX: Duration = Duration::from_secs(3);
 /// Longest part of a program's complaint that an error shows.

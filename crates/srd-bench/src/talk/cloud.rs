@@ -187,10 +187,17 @@ impl Cloud {
         self.ask(&["apply", &file.display().to_string()]).map(drop)
     }
 
+    /// A command of `srd card`.
+    pub(super) fn card(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("card").args(words).arg("--socket").arg(self.socket());
+        command
+    }
+
     /// What `srd card` answers.
     fn ask(&self, words: &[&str]) -> Result<Value> {
-        let mut command = Command::new(&self.program);
-        command.arg("card").args(words).arg("--socket").arg(self.socket()).args(["--json", "-"]);
+        let mut command = self.card(words);
+        command.args(["--json", "-"]);
         let output = command.output().with_context(|| self.program.display().to_string())?;
         if !output.status.success() {
             bail!("srd card {}: {}", words[0], String::from_utf8_lossy(&output.stderr).trim());
@@ -202,6 +209,25 @@ impl Cloud {
     pub(super) fn counter(&self, instance: &str, name: &str) -> Result<u64> {
         let stats = self.ask(&["stats", &format!("{}{instance}", self.tag)])?;
         stats[name].as_u64().with_context(|| format!("the card has no counter {name}"))
+    }
+
+    /// Sets the device of an instance.
+    pub(super) fn set(&self, instance: &str, words: &[&str]) -> Result<()> {
+        let name = format!("{}{instance}", self.tag);
+        self.ask(&[&["set", &name], words].concat()).map(drop)
+    }
+
+    /// What each queue of an instance has received.
+    pub(super) fn queues(&self, instance: &str) -> Result<Vec<u64>> {
+        let stats = self.ask(&["stats", &format!("{}{instance}", self.tag)])?;
+        let count = |queue: u32| stats[format!("queue_{queue}_rx_cnt")].as_u64();
+        Ok((0..).map_while(count).collect())
+    }
+
+    /// The flows of an instance, as the card knows them.
+    pub(super) fn flows(&self, instance: &str) -> Result<Vec<Value>> {
+        let flows = self.ask(&["flows", &format!("{}{instance}", self.tag)])?;
+        Ok(flows.as_array().cloned().unwrap_or_default())
     }
 
     /// The limits that held packets of an instance up, but for those of flows and gateways, which

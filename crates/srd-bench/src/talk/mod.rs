@@ -22,13 +22,16 @@ mod iperf;
 mod mutation;
 mod nconnect;
 pub mod page;
+mod rss;
 mod shaping;
 pub mod show;
 mod sizes;
 mod stream;
+mod tenants;
 pub mod tour;
 mod tracking;
 mod tunnels;
+mod walk;
 
 pub use cloud::remove_files;
 
@@ -65,7 +68,8 @@ pub struct Experiment {
 }
 
 /// All experiments, in the talk's order.
-pub const ALL: [&Experiment; 11] = [
+pub const ALL: [&Experiment; 14] = [
+    &walk::EXPERIMENT,
     &sizes::EXPERIMENT,
     &bursts::MICROBURST,
     &shaping::EXPERIMENT,
@@ -76,6 +80,8 @@ pub const ALL: [&Experiment; 11] = [
     &credits::EXPERIMENT,
     &bursts::PACKETS,
     &tracking::FULL,
+    &tenants::EXPERIMENT,
+    &rss::EXPERIMENT,
     &nconnect::EXPERIMENT,
 ];
 

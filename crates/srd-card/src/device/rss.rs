@@ -123,6 +123,23 @@ impl fmt::Display for NoQueue {
 
 impl core::error::Error for NoQueue {}
 
+/// A table whose queues, from 0 on, have entries in proportion to their weights, as
+/// `ethtool -X weight` fills it; `None` if no weight is more than zero.
+pub fn weighted(weights: &[u32]) -> Option<[u16; TABLE_ENTRIES]> {
+    let sum: u64 = weights.iter().copied().map(u64::from).sum();
+    let mut table = [0; TABLE_ENTRIES];
+    let (mut next, mut partial) = ((0..).zip(weights), 0);
+    let mut queue = 0;
+    for (place, entry) in (0..).zip(&mut table) {
+        while place >= (TABLE_ENTRIES as u64 * partial).checked_div(sum)? {
+            let (of, weight) = next.next()?;
+            (queue, partial) = (of, partial + u64::from(*weight));
+        }
+        *entry = queue;
+    }
+    Some(table)
+}
+
 /// The hash, and the table from hash to queue.
 #[derive(Clone, Debug)]
 pub struct Rss {
@@ -162,6 +179,11 @@ impl Rss {
     /// The queue of a flow.
     pub fn queue(&self, flow: &FlowKey) -> u16 {
         self.table[self.entry(flow)]
+    }
+
+    /// The queue of each entry.
+    pub fn table(&self) -> &[u16; TABLE_ENTRIES] {
+        &self.table
     }
 
     /// How many queues there are.
@@ -232,6 +254,16 @@ mod tests {
         }
         assert!(queues.len() == 8 && queues.values().all(|n| *n > 150), "{queues:?}");
         assert_eq!(Rss::new(Hash::default(), 1).queue(&flow("10.0.0.1", "10.0.0.2", (1, 2))), 0);
+    }
+
+    #[test]
+    fn entries_follow_weights() {
+        let table = weighted(&[3, 0, 1]).unwrap();
+        let of = |queue| table.iter().filter(|entry| **entry == queue).count();
+        assert_eq!([0, 1, 2].map(of), [96, 0, 32]);
+        assert_eq!(weighted(&[1; 128]).unwrap()[127], 127);
+        assert_eq!(weighted(&[u32::MAX, 1]).unwrap()[127], 0, "too light for an entry");
+        assert!(weighted(&[]).is_none() && weighted(&[0, 0]).is_none());
     }
 
     #[test]

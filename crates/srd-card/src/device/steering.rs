@@ -155,6 +155,17 @@ impl Steering {
         Ok(())
     }
 
+    /// How many places there are.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// The rules of an ENI by their places.
+    pub fn rules(&self, eni: u16) -> impl Iterator<Item = (u32, &Rule)> {
+        let own = self.rules.iter().filter(move |(_, (owner, _))| *owner == eni);
+        own.map(|(location, (_, rule))| (*location, rule))
+    }
+
     /// Takes the rule out of a place; returns whether there was one.
     pub fn remove(&mut self, location: u32) -> bool {
         self.rules.remove(&location).is_some()

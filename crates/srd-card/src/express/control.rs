@@ -77,6 +77,14 @@ impl Express {
         }
     }
 
+    /// Turns SRD on or off for tunnels without ports: GRE, ESP, IP in IP.
+    pub fn set_tunnels(&mut self, now: Instant, tunnels: bool) {
+        Arc::make_mut(&mut self.rules).set_tunnels(tunnels);
+        for slot in self.rules.slots() {
+            self.offer_anew(now, slot.0);
+        }
+    }
+
     /// Whether UDP goes up in any order, and how long a hole is waited for.
     pub fn set_order(&mut self, udp_bypass: bool, wait: Duration) {
         self.config.udp_bypass = udp_bypass;

@@ -66,7 +66,9 @@ impl Express {
         let fits =
             layout.offload.gso.is_some() || layout.packet_bytes() <= usize::from(self.config.mtu);
         match layout.protocol {
-            _ if !(fits && layout.has_ports()) || self.table.is_overflow(slot) => Kind::Other,
+            _ if !fits || self.table.is_overflow(slot) => Kind::Other,
+            _ if layout.is_tunnel() => Kind::Tunnel, // X6
+            _ if !layout.has_ports() => Kind::Other,
             protocol::TCP => Kind::Tcp,
             _ => Kind::Udp,
         }

@@ -116,11 +116,11 @@ impl Express {
         let reach = peer.reach(enabled);
         let chunk_bytes_max = endpoint.payload_bytes_max_to(peer.id).max(1); // G2a
         let chunks_max = CHUNKS_MAX.min(endpoint.config().send_queue_datagrams_max as usize);
-        let (tcp, udp) = match reach {
-            Reach::Express { udp } => (true, udp),
-            Reach::Off | Reach::Waiting => (false, false),
+        let frame_bytes_max = chunks_max * chunk_bytes_max;
+        let rule = match reach {
+            Reach::Express { udp, tunnels } => Rule { tcp: true, udp, tunnels, frame_bytes_max },
+            Reach::Off | Reach::Waiting => Rule { frame_bytes_max, ..Rule::default() },
         };
-        let rule = Rule { tcp, udp, frame_bytes_max: chunks_max * chunk_bytes_max };
         peer.scheduler.set_rule(&self.table.queues, rule);
         let rate_bps = endpoint.delivery_rate_bps(peer.id);
         let bytes = (rate_bps / 8 * FEED_NS / 1_000_000_000).clamp(FEED_BYTES_MIN, FEED_BYTES_MAX);
@@ -255,7 +255,10 @@ fn plain_room(peer: &Peer, endpoint: &Endpoint) -> usize {
 /// Whether SRD carries packets of this kind to the peer, whatever their size. // X1
 fn eligible(layout: &Layout, reach: Reach) -> bool {
     match reach {
-        Reach::Express { udp } => layout.has_ports() && (layout.protocol == protocol::TCP || udp),
+        Reach::Express { tunnels, .. } if layout.is_tunnel() => tunnels, // X6
+        Reach::Express { udp, .. } => {
+            layout.has_ports() && (layout.protocol == protocol::TCP || udp)
+        }
         Reach::Off | Reach::Waiting => false,
     }
 }

@@ -8,7 +8,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_proto::{Class, Datagram, Endpoint, Event, PeerId, SHARDS_MAX, Status};
 
 use super::stage::Express;
-use crate::rules::snapshot::PeerSlot;
+use crate::rules::snapshot::{Carried, PeerSlot};
 use crate::wire::offer::Offer;
 use crate::wire::queue_pairs::OFFER_QPN;
 
@@ -128,8 +128,9 @@ impl Express {
                 self.offer_at = self.offer_at.min(peer.offer_at);
                 continue;
             }
-            let (express, udp) = self.rules.enabled_for(PeerSlot(slot));
-            let offer = Offer { express, udp, asks: peer.offer.is_none() };
+            let ours = self.rules.enabled_for(PeerSlot(slot));
+            let Carried { express, udp, tunnels } = ours;
+            let offer = Offer { express, udp, tunnels, asks: peer.offer.is_none() };
             // Further shards ask again until they have an answer; they are not asked.
             let partners = self.partners.get(&slot).map_or(&[][..], Vec::as_slice);
             for to in once(&peer.id).chain(partners) {
@@ -137,7 +138,7 @@ impl Express {
                 let went = endpoint.send(now, *to, datagram(Offer { asks, ..offer })).is_ok();
                 peer.offering = if *to == peer.id { went } else { peer.offering };
             }
-            peer.offered = Some((express, udp)).filter(|_| peer.offering);
+            peer.offered = Some(ours).filter(|_| peer.offering);
             let answered = peer.offer.is_some() && peer.offering;
             peer.offer_at = if answered { Instant::FAR_FUTURE } else { now + OFFER_INTERVAL };
             if !peer.offering {

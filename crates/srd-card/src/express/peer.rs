@@ -8,15 +8,18 @@ use srd_proto::time::Instant;
 use crate::counters::Traffic;
 use crate::meta::layout::Layout;
 use crate::queue::scheduler::Scheduler;
+use crate::rules::snapshot::Carried;
 use crate::wire::offer::Offer;
 
 /// How packets reach a peer now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// By SRD, UDP too if so.
+    /// TCP by SRD.
     Express {
         /// Whether UDP rides as well.
         udp: bool,
+        /// Whether tunnels without ports do.
+        tunnels: bool,
     },
     /// Plainly: one of the two sides has SRD off.
     Off,
@@ -41,8 +44,8 @@ pub(super) struct Cut {
 pub(super) struct Peer {
     pub(super) id: PeerId,
     pub(super) offer: Option<Offer>,
-    /// Our last offer, unless it was lost: whether SRD is on, and for UDP, too.
-    pub(super) offered: Option<(bool, bool)>,
+    /// Our last offer, unless it was lost.
+    pub(super) offered: Option<Carried>,
     /// An offer of ours is on its way.
     pub(super) offering: bool,
     /// When to offer (again), if we know no answer or have another offer to make.
@@ -80,12 +83,15 @@ impl Peer {
         }
     }
 
-    /// How packets reach it, by its offer and ours: whether SRD is on, and for UDP, too. // X1
-    pub(super) fn reach(&self, (express, udp): (bool, bool)) -> Reach {
+    /// How packets reach it, by its offer and ours. // X1
+    pub(super) fn reach(&self, ours: Carried) -> Reach {
         match self.offer {
-            _ if !express => Reach::Off,
+            _ if !ours.express => Reach::Off,
             None => Reach::Waiting,
-            Some(offer) if offer.express => Reach::Express { udp: offer.udp && udp },
+            Some(offer) if offer.express => Reach::Express {
+                udp: offer.udp && ours.udp,
+                tunnels: offer.tunnels && ours.tunnels,
+            },
             Some(_) => Reach::Off,
         }
     }

@@ -8,7 +8,7 @@ use super::peer::Reach;
 use super::stage::Express;
 use crate::counters::{Counters, Traffic};
 use crate::meta::key::{Direction, FlowKey};
-use crate::rules::snapshot::PeerSlot;
+use crate::rules::snapshot::{Carried, PeerSlot};
 use crate::wire::offer::Offer;
 
 /// One peer, for people and monitoring.
@@ -59,7 +59,7 @@ impl Express {
 
     /// `ena_srd_mode`: bit 0 SRD, bit 1 for UDP, bit 2 UDP in any order.
     pub fn mode(&self) -> u64 {
-        let (express, udp) = self.rules.enabled();
+        let Carried { express, udp, .. } = self.rules.enabled();
         u64::from(express) | u64::from(udp) << 1 | u64::from(self.config.udp_bypass) << 2
     }
 

@@ -15,7 +15,7 @@ use crate::flow::table::FlowTable;
 use crate::order::{Limits, Order};
 use crate::queue::scheduler::Aqm;
 use crate::rewrite::too_big::Limit;
-use crate::rules::snapshot::Rules;
+use crate::rules::snapshot::{Carried, Rules};
 use crate::wire::queue_pairs::{FRAME_QPN, OFFER_QPN};
 
 /// Where frames for the guest go.
@@ -69,7 +69,11 @@ impl Express {
         };
         Self {
             aqm,
-            rules: Arc::new(Rules::new(config.express, config.express_udp)),
+            rules: Arc::new(Rules::new(Carried {
+                express: config.express,
+                udp: config.express_udp,
+                tunnels: config.express_tunnels,
+            })),
             peers: Vec::new(),
             by_id: BTreeMap::new(),
             partners: BTreeMap::new(),

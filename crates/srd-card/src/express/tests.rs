@@ -119,7 +119,7 @@ impl Rig {
     fn both() -> Self {
         let mut rig = Self::new(settings(), settings());
         rig.run_ms(20);
-        assert_eq!(rig.reach(0), Reach::Express { udp: true });
+        assert_eq!(rig.reach(0), Reach::Express { udp: true, tunnels: false });
         rig
     }
 
@@ -271,6 +271,46 @@ fn packets_that_ride_srd_and_packets_that_count_as_eligible() {
 }
 
 #[test]
+fn tunnels_ride_srd_in_order_if_both_ends_carry_them() {
+    let tunnels = || Config { express_tunnels: true, udp_bypass: true, ..settings() };
+    let gre = |n: u16| v4(protocol::GRE, (n, 0), &n.to_be_bytes());
+    for (far, rides) in [(settings(), 0), (tunnels(), 4)] {
+        let mut rig = Rig::new(tunnels(), far);
+        rig.run_ms(20);
+        let before = rig.traffic(0);
+        let mut fragment = gre(9);
+        fragment[6] = 0x20;
+        for packet in [&gre(1), &v4(protocol::ESP, (1, 0), b"esp"), &fragment, &gre(2), &gre(3)] {
+            rig.send(0, packet);
+        }
+        rig.run_ms(20);
+        let after = rig.traffic(0);
+        assert_eq!(after.srd_tx_pkts - before.srd_tx_pkts, rides);
+        assert_eq!(after.eligible_tx_pkts - before.eligible_tx_pkts, rides);
+        assert_eq!(rig.ends[1].guest.0.len(), 5, "everything arrives, whatever it rides");
+    }
+    // A wire that loses and overtakes: the packets of a tunnel come up in order all the same.
+    let mut rig = Rig::new(tunnels(), tunnels());
+    rig.run_ms(20);
+    (rig.loss_permille, rig.jitter_us) = (200, 300);
+    for n in 0..200 {
+        rig.send(0, &gre(n));
+    }
+    rig.run_ms(400);
+    let arrived = &rig.ends[1].guest.0;
+    let numbers: Vec<u16> = arrived
+        .iter()
+        .map(|frame| u16::from_be_bytes(frame[frame.len() - 2..].try_into().unwrap()))
+        .collect();
+    assert_eq!(numbers, (0..200).collect::<Vec<u16>>());
+    // Turned off, they go plainly, at once.
+    let now = rig.now;
+    rig.ends[1].express.set_tunnels(now, false);
+    rig.run_ms(20);
+    assert_eq!(rig.reach(0), Reach::Express { udp: true, tunnels: false });
+}
+
+#[test]
 fn the_mode_counts_bits_as_the_driver_does() {
     let mode = |express, express_udp, udp_bypass| {
         let config = Config { express, express_udp, udp_bypass, ..settings() };
@@ -380,7 +420,7 @@ fn a_peer_that_turns_it_off_is_obeyed() {
     assert_eq!(rig.reach(0), Reach::Off);
     rig.ends[1].express.set_enabled(now, true, false);
     rig.run_ms(5);
-    assert_eq!(rig.reach(0), Reach::Express { udp: false });
+    assert_eq!(rig.reach(0), Reach::Express { udp: false, tunnels: false });
 }
 
 #[test]
@@ -397,7 +437,7 @@ fn a_peer_that_restarts_is_met_again_and_flows_go_on() {
         rig.send(0, &tcp(n));
         rig.run_ms(1);
     }
-    assert_eq!(rig.reach(0), Reach::Express { udp: true });
+    assert_eq!(rig.reach(0), Reach::Express { udp: true, tunnels: false });
     let seen = numbers(&rig.ends[1].guest.0);
     assert!(seen.len() > 900, "{}", seen.len());
     assert!(seen.contains(&999));

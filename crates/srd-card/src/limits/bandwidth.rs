@@ -56,6 +56,20 @@ impl Bandwidth {
         }
     }
 
+    /// Whether so many bits need not wait: then [`Bandwidth::pay`] is all that `take` would do.
+    #[inline]
+    pub(super) fn has(&mut self, now: Instant, bits: u64) -> bool {
+        self.peak.has(now, bits)
+            && self.credits.as_mut().is_none_or(|credits| credits.has(now, bits))
+    }
+
+    /// Takes bits that are there.
+    #[inline]
+    pub(super) fn pay(&mut self, bits: u64) {
+        self.peak.pay(bits);
+        self.credits.iter_mut().for_each(|credits| credits.pay(bits));
+    }
+
     /// Takes `bits`, and returns how long the packet waits.
     ///
     /// # Errors

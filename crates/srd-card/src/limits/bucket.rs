@@ -45,7 +45,21 @@ impl Bucket {
 
     /// A bucket that continues from a level, in billionths of a token, at a time.
     pub(super) fn resume(rate: u64, depth: u64, level: i128, at: Instant) -> Self {
-        Self { level, ..Self::new(rate, depth, at) }
+        let bucket = Self::new(rate, depth, at);
+        Self { level: level.min(bucket.full), ..bucket }
+    }
+
+    /// Whether so many tokens are there: then [`Bucket::pay`] is all that `take` would do.
+    #[inline]
+    pub(super) fn has(&mut self, now: Instant, tokens: u64) -> bool {
+        self.earn(now);
+        self.level >= cost(tokens)
+    }
+
+    /// Takes tokens that are there.
+    #[inline]
+    pub(super) fn pay(&mut self, tokens: u64) {
+        self.level -= cost(tokens);
     }
 
     /// Takes `tokens`, and returns how long from `now` the packet has to wait for them: no time if
@@ -59,10 +73,14 @@ impl Bucket {
         tokens: u64,
         wait_max: Duration,
     ) -> Result<Duration, TooLong> {
+        if self.has(now, tokens) {
+            self.pay(tokens);
+            return Ok(Duration::ZERO);
+        }
         if !self.admits(now, tokens, wait_max) {
             return Err(TooLong);
         }
-        self.level = self.level.saturating_sub(i128::from(tokens) * NANO);
+        self.level = self.level.saturating_sub(cost(tokens));
         Ok(self.time_to_earn(self.level.saturating_neg()))
     }
 
@@ -71,7 +89,7 @@ impl Bucket {
     /// zero, none waits (L5).
     pub fn admits(&mut self, now: Instant, tokens: u64, wait_max: Duration) -> bool {
         self.earn(now);
-        let missing = (i128::from(tokens) * NANO).saturating_sub(self.level);
+        let missing = cost(tokens).saturating_sub(self.level);
         let first = self.level >= 0 && wait_max > Duration::ZERO;
         first || self.time_to_earn(missing) <= wait_max
     }
@@ -100,11 +118,18 @@ impl Bucket {
     }
 
     /// Time that runs backwards stands still.
+    #[inline]
     fn earn(&mut self, now: Instant) {
+        // Packets of one batch have one time.
+        if now <= self.at {
+            return;
+        }
         let elapsed = now.since(self.at).as_nanos();
-        self.at = self.at.max(now);
+        self.at = now;
         if !self.stopped {
-            let earned = i128::from(elapsed).saturating_mul(i128::from(self.rate));
+            // A product of two words is one multiplication.
+            let earned = u128::from(elapsed) * u128::from(self.rate);
+            let earned = i128::try_from(earned).unwrap_or(i128::MAX);
             self.level = self.full.min(self.level.saturating_add(earned));
         }
     }
@@ -118,6 +143,12 @@ impl Bucket {
         u64::try_from(missing.saturating_add(rate - 1) / rate)
             .map_or(Duration::MAX, Duration::from_nanos)
     }
+}
+
+/// Billionths of so many tokens.
+#[inline]
+fn cost(tokens: u64) -> i128 {
+    i128::from(tokens) * NANO
 }
 
 impl Bucket {

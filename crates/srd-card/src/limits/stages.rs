@@ -270,6 +270,9 @@ impl<T> Limits<T> {
         let wait = flow.map_or(Ok(Duration::ZERO), |(meter, ceiling)| {
             meter.take(ceiling, self.now, bits(offer), wait_max)
         });
+        if wait == Ok(Duration::ZERO) && self.ready.is_empty() && self.pays_at_once(offer) {
+            return Asked::Through;
+        }
         let held = match wait {
             Ok(Duration::ZERO) => self.pass(self.now, Stage::Gateway, offer),
             wait => Err(HeldUp { before: Limit::Flow, wait, next: Stage::Gateway }),
@@ -406,6 +409,23 @@ impl<T> Limits<T> {
             Ok(()) => Outcome::Passed(frame.item),
             Err(held) => self.hold(held, at, frame),
         }
+    }
+
+    /// A frame that needs to wait nowhere pays at each limit behind that of its flow; any other
+    /// pays nothing.
+    #[inline]
+    fn pays_at_once(&mut self, offer: &Offer) -> bool {
+        if offer.gateway || offer.link_local || offer.fragment {
+            return false;
+        }
+        let (at, bits, packets) = (self.now, bits(offer), u64::from(offer.packets));
+        let bandwidth = &mut self.bandwidth[index(offer.direction)];
+        if !bandwidth.has(at, bits) || !self.packets.has(at, packets) {
+            return false;
+        }
+        bandwidth.pay(bits);
+        self.packets.pay(packets);
+        true
     }
 
     /// A frame pays at each limit from `stage` on, until one holds it up.

@@ -103,6 +103,12 @@ impl Layout {
         self.has(PORTS)
     }
 
+    /// Whether it is a whole packet of a tunnel without ports: GRE, ESP, IP in IP.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        let known = [protocol::GRE, protocol::ESP, protocol::IPV4, protocol::IPV6];
+        known.contains(&self.protocol) && !self.is_fragment()
+    }
+
     /// Whether it is a part of a fragmented packet.
     pub(crate) fn is_fragment(&self) -> bool {
         self.has(FRAGMENT)

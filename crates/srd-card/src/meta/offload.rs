@@ -76,6 +76,11 @@ impl Header {
         }
     }
 
+    /// Payload bytes of each packet that it is to be cut into, if it is.
+    pub fn segment(&self) -> Option<u16> {
+        self.gso.map(|_| self.segment_bytes).filter(|bytes| *bytes > 0)
+    }
+
     /// Whether the packet is to be cut.
     pub(crate) fn is_super_packet(&self) -> bool {
         self.gso.is_some()

@@ -14,6 +14,14 @@ pub mod protocol {
     pub const TCP: u8 = 6;
     /// UDP.
     pub const UDP: u8 = 17;
+    /// IPv4 in IP (RFC 2003).
+    pub const IPV4: u8 = 4;
+    /// IPv6 in IP (RFC 2473, RFC 4213).
+    pub const IPV6: u8 = 41;
+    /// GRE.
+    pub const GRE: u8 = 47;
+    /// ESP, of IPsec.
+    pub const ESP: u8 = 50;
     /// ICMPv6.
     pub const ICMP_V6: u8 = 58;
 }
@@ -55,17 +63,20 @@ impl Packet {
         }
     }
 
+    #[inline]
     fn read_v4(bytes: &[u8]) -> Option<Self> {
-        let header_bytes = usize::from(bytes[0] & 15) * 4;
+        // Of a known length, so that no field is looked for in vain.
+        let header: &[u8; 20] = bytes.first_chunk()?;
+        let header_bytes = usize::from(header[0] & 15) * 4;
         if header_bytes < 20 || bytes.len() < header_bytes {
             return None;
         }
-        let flags = u16_at(bytes, 6);
+        let flags = u16::from_be_bytes([header[6], header[7]]);
         let fragment = flags & 0x3fff != 0;
         let mut packet = Self {
-            source: Ipv4Addr::new(bytes[12], bytes[13], bytes[14], bytes[15]).into(),
-            destination: Ipv4Addr::new(bytes[16], bytes[17], bytes[18], bytes[19]).into(),
-            protocol: bytes[9],
+            source: Ipv4Addr::new(header[12], header[13], header[14], header[15]).into(),
+            destination: Ipv4Addr::new(header[16], header[17], header[18], header[19]).into(),
+            protocol: header[9],
             transport_at: header_bytes,
             ports: None,
             fragment,
@@ -124,14 +135,20 @@ impl Packet {
 
     /// Source and destination port, which a first fragment has, too.
     pub(crate) fn ports_in_sight(&self, bytes: &[u8]) -> Option<(u16, u16)> {
-        let has = self.has_transport_ports() && self.first;
-        let at = self.transport_at;
-        (has && bytes.len() >= at + 8).then(|| (u16_at(bytes, at), u16_at(bytes, at + 2)))
+        if !(self.has_transport_ports() && self.first) {
+            return None;
+        }
+        let header: &[u8; 8] = bytes.get(self.transport_at..)?.first_chunk()?;
+        let port = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        Some((port(0), port(2)))
     }
 
     /// Whether the headers that rules look at are hidden: ports that are not in the first bytes, or
     /// behind more IPv6 extension headers than are read. No host sends such packets.
     pub(crate) fn is_hidden(&self, bytes: &[u8]) -> bool {
+        if self.ports.is_some() {
+            return false;
+        }
         let extension = !self.is_v4() && matches!(self.protocol, 0 | 43 | 44 | 60);
         let without_ports = self.has_transport_ports() && self.ports_in_sight(bytes).is_none();
         self.first && (extension || without_ports)

@@ -101,6 +101,7 @@ impl Order {
             }
         };
         flow.used_at = now;
+        // O2. Each flow has an order of its own.
         let ahead = place.sequence.wrapping_sub(flow.next);
         if ahead >= WINDOW {
             self.store.counts.bad_chunks += 1;

@@ -22,13 +22,15 @@ pub enum Generation {
     V6,
 }
 
-/// The families that NET402 names.
-const NAMED: [(&str, Generation); 5] = [
+/// The families that NET402 names. It sets n-tuple rules on a c8g.8xlarge, which versions from 5 on
+/// have.
+const NAMED: [(&str, Generation); 6] = [
     ("c4", Generation::V1),
     ("c5", Generation::V2),
     ("c5n", Generation::V3),
     ("c6in", Generation::V4),
     ("c7gn", Generation::V5),
+    ("c8g", Generation::V5),
 ];
 
 impl Generation {

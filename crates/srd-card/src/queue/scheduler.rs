@@ -49,6 +49,8 @@ pub(crate) enum Kind {
     Tcp,
     /// UDP that SRD may carry.
     Udp,
+    /// A packet of a tunnel without ports that SRD may carry.
+    Tunnel,
     /// What SRD never carries.
     Other,
 }
@@ -73,6 +75,8 @@ pub(crate) struct Rule {
     pub tcp: bool,
     /// Whether UDP does.
     pub udp: bool,
+    /// Whether tunnels without ports do.
+    pub tunnels: bool,
     /// The largest frame that does.
     pub frame_bytes_max: usize,
 }
@@ -82,6 +86,7 @@ impl Rule {
         let rides = match kind {
             Kind::Tcp => self.tcp,
             Kind::Udp => self.udp,
+            Kind::Tunnel => self.tunnels,
             Kind::Other => false,
         };
         if rides && frame_bytes <= self.frame_bytes_max { Lane::Srd } else { Lane::Plain }
@@ -273,6 +278,7 @@ impl Scheduler {
 
     /// Drops the oldest half of the flow that holds (nearly) most.
     fn drop_from_fattest(&mut self, flows: &mut [FlowQueue], counts: &mut QueueCounts) -> bool {
+        // Q4
         let Some(fattest) = self.fattest.find() else { return false };
         let flow = &mut flows[fattest as usize];
         let keep = flow.bytes / 2;
@@ -347,8 +353,10 @@ impl Scheduler {
             flow.bytes -= bytes;
             self.bytes -= bytes;
             self.frames -= 1;
+            // Q2
             let late = now.since(waiting.at) > aqm.target && !flow.frames.is_empty();
             if flow.codel.strikes(late, now, aqm.interval) {
+                // Q3
                 if !ecn::mark(&mut waiting.frame[OFFLOAD_BYTES..]) {
                     counts.dropped_late += 1;
                     continue;

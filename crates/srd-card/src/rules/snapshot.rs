@@ -30,6 +30,17 @@ pub struct PeerSettings {
     pub express_udp: bool,
 }
 
+/// The packets that ride SRD.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Carried {
+    /// SRD is on: TCP does.
+    pub express: bool,
+    /// UDP does, too.
+    pub udp: bool,
+    /// Tunnels without ports do, too: GRE, ESP, IP in IP.
+    pub tunnels: bool,
+}
+
 /// How the rules judge a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Verdict {
@@ -43,16 +54,15 @@ pub(crate) struct Verdict {
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     epoch: u64,
-    express: bool,
-    express_udp: bool,
+    carried: Carried,
     peers: Vec<Option<PeerSettings>>,
     routes: Routes<u32>,
 }
 
 impl Rules {
-    /// Rules without peers. Whether SRD is on at all, and for UDP, too.
-    pub fn new(express: bool, express_udp: bool) -> Self {
-        Self { express, express_udp, ..Self::default() }
+    /// Rules without peers.
+    pub fn new(carried: Carried) -> Self {
+        Self { carried, ..Self::default() }
     }
 
     /// A number that grows with each change.
@@ -60,15 +70,16 @@ impl Rules {
         self.epoch
     }
 
-    /// Whether SRD is on at all, and for UDP, too.
-    pub fn enabled(&self) -> (bool, bool) {
-        (self.express, self.express_udp)
+    /// The packets that ride SRD at all.
+    pub fn enabled(&self) -> Carried {
+        self.carried
     }
 
-    /// Whether SRD is on towards a peer, and for UDP, too.
-    pub fn enabled_for(&self, slot: PeerSlot) -> (bool, bool) {
+    /// The packets that ride SRD towards a peer.
+    pub fn enabled_for(&self, slot: PeerSlot) -> Carried {
         let peer = self.peer(slot).map_or((false, false), |p| (p.express, p.express_udp));
-        (self.express && peer.0, self.express_udp && peer.1)
+        let Carried { express, udp, tunnels } = self.carried;
+        Carried { express: express && peer.0, udp: udp && peer.1, tunnels }
     }
 
     /// The peer of a slot.
@@ -141,6 +152,12 @@ impl Rules {
     /// Turns SRD on or off as a whole.
     pub fn set_enabled(&mut self, express: bool, udp: bool) {
         self.epoch += 1;
-        (self.express, self.express_udp) = (express, udp);
+        (self.carried.express, self.carried.udp) = (express, udp);
+    }
+
+    /// Turns SRD on or off for tunnels without ports.
+    pub fn set_tunnels(&mut self, tunnels: bool) {
+        self.epoch += 1;
+        self.carried.tunnels = tunnels;
     }
 }

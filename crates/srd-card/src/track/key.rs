@@ -1,9 +1,9 @@
 //! What identifies a connection, seen from the instance: local and remote end, whichever way a
 //! packet goes. So both directions have one key, and one entry.
 
-use core::hash::{Hash, Hasher};
 use core::net::IpAddr;
 
+use crate::hash::Keyed;
 use crate::meta::key::Direction;
 use crate::meta::packet::{Packet, protocol};
 use crate::store::stored;
@@ -41,7 +41,8 @@ impl Key {
             let id = echo_id(packet, bytes)?;
             Some((id, id))
         };
-        let (from, to) = packet.ports_in_sight(bytes).or_else(echo).unwrap_or_default();
+        let ports = packet.ports.or_else(|| packet.ports_in_sight(bytes));
+        let (from, to) = ports.or_else(echo).unwrap_or_default();
         let (source, destination) = (bits(packet.source), bits(packet.destination));
         let (local, remote, ports) = match direction {
             Direction::Egress => (source, destination, (from, to)),
@@ -117,16 +118,25 @@ impl Key {
 
 stored!(Key { local, remote, ports, eni, protocol, v6 });
 
-/// As few words as hold the key.
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
+impl Key {
+    /// The hash under a secret, of as few words as hold the key: two of IPv4, five of IPv6.
+    #[inline]
+    pub(super) fn hash(&self, keyed: &Keyed) -> u64 {
         let (local, remote) = self.ports;
         let ends = u64::from(local) << 48 | u64::from(remote) << 32;
         let rest = u64::from(self.eni) << 16 | u64::from(self.protocol) << 8 | u64::from(self.v6);
-        for word in self.local.into_iter().chain(self.remote) {
-            state.write_u64(word);
+        let rest = (ends | rest).to_le_bytes();
+        let mut bytes = [0; 40];
+        if self.v6 {
+            let words = self.local.into_iter().chain(self.remote).map(u64::to_le_bytes);
+            bytes.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word));
+            bytes[32..].copy_from_slice(&rest);
+            return keyed.of(&bytes);
         }
-        state.write_u64(ends | rest);
+        let addresses = self.local[1] << 32 | self.remote[1];
+        bytes[..8].copy_from_slice(&addresses.to_le_bytes());
+        bytes[8..16].copy_from_slice(&rest);
+        keyed.of(&bytes[..16])
     }
 }
 

@@ -9,7 +9,6 @@
 //! growth of the index while it fills for the first time.
 
 use alloc::vec::Vec;
-use core::hash::BuildHasher;
 
 use hashbrown::HashTable;
 use srd_proto::time::{Duration, Instant};
@@ -49,7 +48,9 @@ struct Entry<T> {
     value: T,
 }
 
-/// An entry, or the place of one.
+/// An entry, or the place of one. No entry begins in the middle of a line of memory, so that it has
+/// as few lines as it can.
+#[repr(align(64))]
 enum Place<T> {
     /// Nothing; the number is that of the next free place.
     Free(u32),
@@ -62,6 +63,11 @@ const NO_PLACE: u32 = u32::MAX;
 /// Names an entry while it lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct TrackId(u32);
+
+impl TrackId {
+    /// Names none.
+    pub(crate) const NONE: Self = Self(NO_PLACE);
+}
 
 /// What a packet is to the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -454,7 +460,7 @@ impl<T> Table<T> {
 
     #[allow(clippy::cast_possible_truncation)] // half of the hash is as good as all of it
     fn slot(&self, key: &Key, number: u32) -> Slot {
-        Slot { number, hash: self.hash.hash_one(key) as u32 }
+        Slot { number, hash: key.hash(&self.hash) as u32 }
     }
 
     fn drop_entry(&mut self, number: u32) {
@@ -472,15 +478,18 @@ impl<T> Table<T> {
     fn file(&mut self, number: u32, now: u32) {
         let entry = self.entries.of(number);
         let timeouts = self.timeouts.get(usize::from(entry.key.eni()));
-        let idle =
-            timeouts.unwrap_or(&Timeouts::DEFAULT).idle(entry.progress.state, entry.key.protocol());
-        let ticks = idle.as_nanos().div_ceil(GRAIN.as_nanos());
-        let tracked = entry.tracked;
+        let timeouts = timeouts.unwrap_or(&Timeouts::DEFAULT);
+        let ticks = match entry.tracked {
+            true => timeouts.idle_ticks(entry.progress.state, entry.key.protocol()),
+            false => UNTRACKED_TICKS,
+        };
         // One more, since the tick of now has begun.
-        let ticks = u32::try_from(ticks).unwrap_or(TICK_MAX).min(1 << 19);
-        let expires = now + 1 + if tracked { ticks } else { UNTRACKED_TICKS };
-        entry.expires = expires;
-        self.wheel.file(&mut self.entries, number, expires);
+        let expires = now + 1 + ticks.min(1 << 19);
+        let before = core::mem::replace(&mut entry.expires, expires);
+        // It is filed under that time, or an earlier one.
+        if before > expires || before == 0 {
+            self.wheel.file(&mut self.entries, number, expires);
+        }
     }
 
     /// The tick of a time. Time that runs backwards stands still.

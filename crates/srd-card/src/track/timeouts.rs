@@ -17,15 +17,15 @@ const UDP_STREAM_S: RangeInclusive<u32> = 60..=180;
 const UDP_S: RangeInclusive<u32> = 30..=60;
 
 /// TCP of which only one side was seen, or whose handshake is not over.
-const TCP_OPENING_S: u64 = 120;
+const TCP_OPENING_S: u32 = 120;
 /// TCP of which one side ended its stream.
-const TCP_CLOSING_S: u64 = 120;
+const TCP_CLOSING_S: u32 = 120;
 /// TCP that both sides ended, or one reset.
-const TCP_CLOSED_S: u64 = 10;
+const TCP_CLOSED_S: u32 = 10;
 /// Echoes of ICMP.
-const ICMP_S: u64 = 30;
+const ICMP_S: u32 = 30;
 /// All other protocols.
-const OTHER_S: u64 = 600;
+const OTHER_S: u32 = 600;
 
 /// Idle times of an ENI (T3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,17 +90,21 @@ impl Timeouts {
 
     /// How long a connection in this state may be idle (T3).
     pub fn idle(&self, state: State, number: u8) -> Duration {
-        let seconds = match (state, number) {
+        Duration::from_secs(self.idle_ticks(state, number).into())
+    }
+
+    /// The same in seconds, of which each is a tick of the table.
+    pub(super) fn idle_ticks(&self, state: State, number: u8) -> u32 {
+        match (state, number) {
             (State::Opening, _) => TCP_OPENING_S,
-            (State::Established, _) => u64::from(self.tcp_established_s),
+            (State::Established, _) => self.tcp_established_s,
             (State::Closing, _) => TCP_CLOSING_S,
             (State::Closed, _) => TCP_CLOSED_S,
-            (State::Single, protocol::UDP) => u64::from(self.udp_s),
-            (State::Stream, _) => u64::from(self.udp_stream_s),
+            (State::Single, protocol::UDP) => self.udp_s,
+            (State::Stream, _) => self.udp_stream_s,
             (State::Single, protocol::ICMP | protocol::ICMP_V6) => ICMP_S,
             (State::Single, _) => OTHER_S,
-        };
-        Duration::from_secs(seconds)
+        }
     }
 }
 

@@ -31,6 +31,8 @@ struct There {
     instance: u32,
     key: Key,
     id: Option<TrackId>,
+    /// The entry at the sender is to say so.
+    is_new: bool,
 }
 
 impl Card {
@@ -50,18 +52,27 @@ impl Card {
         let mut looks: [Option<Look>; TOGETHER] = [const { None }; TOGETHER];
         while frames.len() > 0 {
             let together = &frames.as_slice()[..frames.len().min(TOGETHER)];
-            self.look(port, together, &mut looks);
-            for look in &mut looks[..together.len()] {
+            let looks = &mut looks[..together.len()];
+            self.look(port, together, looks);
+            for look in looks {
                 let Some(frame) = frames.next() else { break };
-                let Some(Look { read, key, here, there }) = look.take() else {
+                let Some(Look { read, key, here, there }) = look else {
                     self.drop_of(Some(port), Cause::Malformed, 1);
                     continue;
                 };
-                let there = there.and_then(|there| Some((there.instance, there.id?)));
-                for (instance, id) in here.map(|id| (instance, id)).into_iter().chain(there) {
+                if let Some(here) = *here {
+                    let flows = &mut self.instances[instance as usize].flows;
+                    flows.expect(here);
+                    if let Some(There { id: Some(id), is_new: true, .. }) = *there
+                        && let Some((flow, ..)) = flows.value(here)
+                    {
+                        flow.beside = id;
+                    }
+                }
+                if let Some(There { instance, id: Some(id), .. }) = *there {
                     self.instances[instance as usize].flows.expect(id);
                 }
-                self.send(now, port, frame, &read, &key, around);
+                self.send(now, port, frame, read, key, around);
             }
             self.run(now, around);
         }
@@ -94,15 +105,20 @@ impl Card {
             {
                 let bytes = &frame[OFFLOAD_BYTES..];
                 let key = Key::of(&look.read.packet, bytes, Direction::Ingress, port.index);
-                look.there = Some(There { instance: port.instance, key, id: None });
+                let (instance, id) = (port.instance, Some(flow.beside));
+                look.there = Some(There { instance, key, id, is_new: false });
             }
-        }
-        for there in looks.iter_mut().flatten().filter_map(|look| look.there.as_mut()) {
-            there.id = self.instances[there.instance as usize].flows.look(&there.key);
         }
         for there in looks.iter_mut().flatten().filter_map(|look| look.there.as_mut()) {
             let flows = &self.instances[there.instance as usize].flows;
             there.id = there.id.filter(|id| flows.peek(*id, &there.key).is_some());
+        }
+        // Where the sender's entry does not know it, the index does.
+        let all = looks.iter_mut().flatten().filter_map(|look| look.there.as_mut());
+        for there in all.filter(|there| there.id.is_none()) {
+            let flows = &self.instances[there.instance as usize].flows;
+            there.id = flows.look(&there.key).filter(|id| flows.peek(*id, &there.key).is_some());
+            there.is_new = there.id.is_some();
         }
     }
 }

@@ -10,6 +10,7 @@ use super::asking::Waiting;
 use super::card::Card;
 use super::drops::Cause;
 use super::flow::{Flow, Known, Side, Target, To, Verdict};
+use super::onward::Out;
 use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::{Read, bytes_of};
@@ -91,13 +92,13 @@ impl Card {
         };
         let kind = target.kind;
         let asked = self.ask(now, instance, &offer, id.map(|id| (id, kind)));
-        let epoch = self.epochs.now();
-        let parcel = Parcel { frame, port, epoch, going: Going::Out(slot), followed };
         if asked == Asked::Through {
-            self.onward(now, &offer, parcel, Some(read), around);
-        } else {
-            self.keep(now, instance, asked, offer, parcel);
+            let out = Out { port, slot, followed, read: Some(read) };
+            return self.gone_out(now, &offer, out, frame, around);
         }
+        let (epoch, going) = (self.epochs.now(), Going::Out(slot));
+        let parcel = Parcel { frame, port, epoch, going, followed };
+        self.keep(now, instance, asked, offer, parcel);
     }
 
     /// Where a packet of a guest goes, and the entry of its flow. State and time of the flow move.

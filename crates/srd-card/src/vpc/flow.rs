@@ -48,6 +48,8 @@ pub(super) struct Flow {
     pub(super) meter: FlowMeter,
     /// The other end that may send its packets; [`NOBODY`] until one has.
     pub(super) sender: u32,
+    /// Where the instance of this host that takes its packets has its entry, as a hint.
+    pub(super) beside: TrackId,
 }
 
 /// No sender.
@@ -55,7 +57,13 @@ pub(super) const NOBODY: u32 = u32::MAX;
 
 impl Flow {
     pub(super) fn new(now: Instant) -> Self {
-        Self { out: Side::NONE, into: Side::NONE, meter: FlowMeter::new(now), sender: NOBODY }
+        Self {
+            out: Side::NONE,
+            into: Side::NONE,
+            meter: FlowMeter::new(now),
+            sender: NOBODY,
+            beside: TrackId::NONE,
+        }
     }
 
     /// Forgets the verdicts of both directions.

@@ -195,12 +195,13 @@ impl Card {
             link_local: false,
             fragment: read.packet.fragment,
         };
-        let going = Going::In(sender);
-        let parcel = Parcel { frame, port, epoch: self.epochs.now(), going, followed };
-        match self.ask(now, number, &offer, None) {
-            Asked::Through => self.onward(now, &offer, parcel, Some(read), around),
-            asked => self.keep(now, number, asked, offer, parcel),
+        let asked = self.ask(now, number, &offer, None);
+        if asked == Asked::Through {
+            return self.gone_in(now, &offer, port, followed, frame, around);
         }
+        let (epoch, going) = (self.epochs.now(), Going::In(sender));
+        let parcel = Parcel { frame, port, epoch, going, followed };
+        self.keep(now, number, asked, offer, parcel);
     }
 
     /// Whether a guest takes a packet. State and time of the flow move.

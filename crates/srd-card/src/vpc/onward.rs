@@ -14,7 +14,7 @@ use super::flow::{Sender, To};
 use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::Read;
-use super::trace::{Event, Next};
+use super::trace::{Event, Followed, Next};
 use super::translate;
 use crate::limits::{Asked, FlowKind, Limit, Offer, Outcome};
 use crate::meta::Meta;
@@ -22,6 +22,16 @@ use crate::meta::key::{Direction, FlowKey};
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::rewrite::{checksum, fragment, mss, segment, too_big};
 use crate::track::{Key, TrackId};
+
+/// A packet of a guest that has passed the limits.
+pub(super) struct Out<'a> {
+    pub(super) port: PortId,
+    /// The number of its target.
+    pub(super) slot: u32,
+    pub(super) followed: Followed,
+    /// Its frame, if that has just been read.
+    pub(super) read: Option<&'a Read>,
+}
 
 /// The MTU of guests whose packets SRD carries.
 const EXPRESS_MTU: u16 = 8900;
@@ -79,7 +89,7 @@ impl Card {
                         self.note(now, parcel.followed, || Event::Waits(Some(limit)));
                     }
                 }
-                self.onward(now, &offer, parcel, None, around);
+                self.onward(now, &offer, parcel, around);
             }
             while let Some((limit, parcel)) = self.instances[number as usize].limits.pop_late() {
                 self.note(now, parcel.followed, || Event::OverLimit(limit));
@@ -88,14 +98,13 @@ impl Card {
         }
     }
 
-    /// A packet has passed the limits. If the rules have changed while it waited, they are asked
-    /// again. `read`: its frame, if the caller has just read it. // V4
-    pub(super) fn onward(
+    /// A packet that waited has passed the limits. If the rules have changed meanwhile, they are
+    /// asked again. // V4
+    fn onward(
         &mut self,
         now: Instant,
         offer: &Offer,
         mut parcel: Parcel,
-        read: Option<&Read>,
         around: &mut impl Around,
     ) {
         if parcel.epoch != self.epochs.now()
@@ -118,43 +127,79 @@ impl Card {
             return self.drop_of(Some(parcel.port), cause, offer.packets.into());
         }
         let Parcel { frame, port, going, followed, .. } = parcel;
-        let counts = &mut self.ports[port.0 as usize].counts;
         match going {
-            Going::In(_) => {
-                counts.rx_packets += u64::from(offer.packets);
-                counts.rx_bytes += u64::from(offer.bytes);
-                self.log_passed(now, port, &frame, offer, None);
-                self.mirror(now, port, &frame, Direction::Ingress, around);
-                self.note(now, followed, || Event::Gone(Next::Guest));
-                around.to_guest(port, frame);
-            }
+            Going::In(_) => self.gone_in(now, offer, port, followed, frame, around),
             Going::Out(slot) => {
-                counts.tx_packets += u64::from(offer.packets);
-                counts.tx_bytes += u64::from(offer.bytes);
-                let Some(target) = self.ends.targets.get(slot) else { return };
-                let by_express = matches!(target.to, To::Host { express: true, .. });
-                counts.express_tx_packets += u64::from(by_express) * u64::from(offer.packets);
-                let (to, path) = (target.to.clone(), target.path);
-                if !offer.link_local {
-                    self.log_passed(now, port, &frame, offer, Some(path));
-                    self.mirror(now, port, &frame, Direction::Egress, around);
-                }
-                let next = followed.is_some().then(|| Next::of(&to));
-                let stays = matches!(to, To::Port(_) | To::Service(_));
-                if stays && let Some(next) = next.clone() {
-                    // Before what becomes of it on this host.
-                    self.note(now, followed, || Event::Gone(next));
-                }
-                if let (To::Port(other), Some(read)) = (&to, read) {
-                    let sender = Sender { host: None, eni: Some(self.ports[port.0 as usize].eni) };
-                    return self.arrive_read(now, sender, *other, frame, read, around);
-                }
-                let fits = self.leave(now, port, to, frame, around);
-                if !stays && let Some(next) = next {
-                    let end = if fits { Event::Gone(next) } else { Event::Dropped(Cause::TooBig) };
-                    self.note(now, followed, || end);
-                }
+                let out = Out { port, slot, followed, read: None };
+                self.gone_out(now, offer, out, frame, around);
             }
+        }
+    }
+
+    /// A packet goes up to its guest.
+    pub(super) fn gone_in(
+        &mut self,
+        now: Instant,
+        offer: &Offer,
+        port: PortId,
+        followed: Followed,
+        frame: Vec<u8>,
+        around: &mut impl Around,
+    ) {
+        let counts = &mut self.ports[port.0 as usize].counts;
+        counts.rx_packets += u64::from(offer.packets);
+        counts.rx_bytes += u64::from(offer.bytes);
+        self.log_passed(now, port, &frame, offer, None);
+        self.mirror(now, port, &frame, Direction::Ingress, around);
+        self.note(now, followed, || Event::Gone(Next::Guest));
+        around.to_guest(port, frame);
+    }
+
+    /// A packet goes to its target.
+    pub(super) fn gone_out(
+        &mut self,
+        now: Instant,
+        offer: &Offer,
+        Out { port, slot, followed, read }: Out<'_>,
+        frame: Vec<u8>,
+        around: &mut impl Around,
+    ) {
+        let Some(target) = self.ends.targets.get(slot) else { return };
+        let (by_express, path) = (matches!(target.to, To::Host { express: true, .. }), target.path);
+        let counts = &mut self.ports[port.0 as usize].counts;
+        counts.tx_packets += u64::from(offer.packets);
+        counts.tx_bytes += u64::from(offer.bytes);
+        counts.express_tx_packets += u64::from(by_express) * u64::from(offer.packets);
+        if !offer.link_local {
+            self.log_passed(now, port, &frame, offer, Some(path));
+            self.mirror(now, port, &frame, Direction::Egress, around);
+        }
+        let Some(target) = self.ends.targets.get(slot) else { return };
+        if let (To::Host { host, eni, express }, Some(read), false) =
+            (&target.to, read, followed.is_some())
+            && !read.layout.is_syn()
+            && read.layout.packet_bytes() <= self.host_bytes_max
+        {
+            // As nearly all packets for other hosts go.
+            let there = &self.ports[port.0 as usize];
+            let envelope = Envelope::Between { from: there.eni, to: *eni };
+            return around.to_host(host, there.vpc, envelope, frame, *express);
+        }
+        let to = target.to.clone();
+        let next = followed.is_some().then(|| Next::of(&to));
+        let stays = matches!(to, To::Port(_) | To::Service(_));
+        if stays && let Some(next) = next.clone() {
+            // Before what becomes of it on this host.
+            self.note(now, followed, || Event::Gone(next));
+        }
+        if let (To::Port(other), Some(read)) = (&to, read) {
+            let sender = Sender { host: None, eni: Some(self.ports[port.0 as usize].eni) };
+            return self.arrive_read(now, sender, *other, frame, read, around);
+        }
+        let fits = self.leave(now, port, to, frame, around);
+        if !stays && let Some(next) = next {
+            let end = if fits { Event::Gone(next) } else { Event::Dropped(Cause::TooBig) };
+            self.note(now, followed, || end);
         }
     }
 

@@ -4,7 +4,7 @@
 //! ```text
 //! +---------------+---------------+
 //! |   version=1   |     flags     |     1: SRD on   2: for UDP, too   4: send me yours
-//! +---------------+---------------+
+//! +---------------+---------------+     8: for tunnels, too
 //! ```
 //!
 //! Longer offers of later versions begin with the same two bytes.
@@ -13,6 +13,7 @@ const VERSION: u8 = 1;
 const EXPRESS: u8 = 1;
 const UDP: u8 = 2;
 const ASKS: u8 = 4;
+const TUNNELS: u8 = 8;
 
 /// The packets that a card is willing to carry by SRD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -21,6 +22,8 @@ pub struct Offer {
     pub express: bool,
     /// For UDP, too.
     pub udp: bool,
+    /// For tunnels without ports, too.
+    pub tunnels: bool,
     /// The sender does not know the other's offer, and asks for it.
     pub asks: bool,
 }
@@ -29,7 +32,8 @@ impl Offer {
     /// As it travels.
     pub fn encode(&self) -> [u8; 2] {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
-        [VERSION, bit(self.express, EXPRESS) | bit(self.udp, UDP) | bit(self.asks, ASKS)]
+        let kinds = bit(self.express, EXPRESS) | bit(self.udp, UDP) | bit(self.tunnels, TUNNELS);
+        [VERSION, kinds | bit(self.asks, ASKS)]
     }
 
     /// Reads one; `None` if it is none that we understand.
@@ -38,6 +42,7 @@ impl Offer {
             [version, flags, ..] if *version >= VERSION => Some(Self {
                 express: flags & EXPRESS != 0,
                 udp: flags & UDP != 0,
+                tunnels: flags & TUNNELS != 0,
                 asks: flags & ASKS != 0,
             }),
             _ => None,
@@ -51,8 +56,13 @@ mod tests {
 
     #[test]
     fn every_offer_survives_the_wire_and_rubbish_is_none() {
-        for bits in 0..8u8 {
-            let offer = Offer { express: bits & 1 != 0, udp: bits & 2 != 0, asks: bits & 4 != 0 };
+        for bits in 0..16u8 {
+            let offer = Offer {
+                express: bits & 1 != 0,
+                udp: bits & 2 != 0,
+                asks: bits & 4 != 0,
+                tunnels: bits & 8 != 0,
+            };
             assert_eq!(Offer::decode(&offer.encode()), Some(offer));
         }
         assert_eq!(Offer::decode(&[]), None);

@@ -9,7 +9,7 @@ use srd_card::{Counters, FlowKey, Prefix, Traffic};
 use srd_proto::time::{Duration, Instant};
 
 use crate::order::{Chunk, Decision, Order};
-use crate::packets::{ICMP, ICMP_V6, OFFLOAD_BYTES, TCP, UDP, pseudo_sum, sum};
+use crate::packets::{ICMP, ICMP_V6, OFFLOAD_BYTES, TCP, TUNNELS, UDP, pseudo_sum, sum};
 
 /// A flow that was silent for so long takes a new number.
 const RENUMBER_AFTER: Duration = Duration::from_secs(60);
@@ -83,8 +83,8 @@ pub(crate) struct Peer {
     pub(crate) allowed: Vec<Prefix>,
     pub(crate) express: bool,
     pub(crate) udp: bool,
-    /// Its offer: SRD is on, and for UDP, too.
-    pub(crate) offer: Option<(bool, bool)>,
+    /// Its offer: SRD is on, for UDP, for tunnels.
+    pub(crate) offer: Option<(bool, bool, bool)>,
     /// Whether the transport knows it.
     pub(crate) connected: bool,
     pub(crate) traffic: Traffic,
@@ -99,6 +99,7 @@ pub(crate) struct Card {
     pub(crate) wait: Duration,
     pub(crate) express: bool,
     pub(crate) udp: bool,
+    pub(crate) tunnels: bool,
     pub(crate) bypass: bool,
     pub(crate) peers: BTreeMap<usize, Peer>,
     pub(crate) order: Order,
@@ -120,6 +121,7 @@ impl Card {
             wait,
             express: true,
             udp: true,
+            tunnels: false,
             bypass: false,
             peers: BTreeMap::new(),
             order: Order::default(),
@@ -226,13 +228,19 @@ impl Card {
 
     /// Whether SRD is on towards a peer, for a protocol.
     fn agreed(&self, peer: &Peer, protocol: u8) -> bool {
-        let Some((express, udp)) = peer.offer else { return false };
+        let Some((express, udp, tunnels)) = peer.offer else { return false };
         let on = self.express && peer.express && express;
-        on && (protocol != UDP || self.udp && peer.udp && udp)
+        let carried = match protocol {
+            TCP => true,
+            UDP => self.udp && peer.udp && udp,
+            _ => TUNNELS.contains(&protocol) && self.tunnels && tunnels,
+        };
+        on && carried
     }
 
     fn eligible(&self, peer: &Peer, read: &Read) -> bool {
-        read.packet.ports.is_some() && self.agreed(peer, read.packet.protocol)
+        let whole = !read.packet.fragment && TUNNELS.contains(&read.packet.protocol);
+        (read.packet.ports.is_some() || whole) && self.agreed(peer, read.packet.protocol)
     }
 
     fn rides(&self, peer: &Peer, read: &Read) -> bool {

@@ -9,14 +9,14 @@ use srd_card::packet::Packet;
 use srd_proto::time::Duration;
 
 use crate::order::Chunk;
-use crate::packets::{ICMP, OFFLOAD_BYTES, Spec, TCP, UDP, address};
+use crate::packets::{ICMP, OFFLOAD_BYTES, Spec, TCP, TUNNELS, UDP, address};
 use crate::world::{MACHINES, World};
 
 /// A world in which SRD is agreed with every peer, for UDP, too.
 fn agreed() -> World {
     let mut world = World::new(1);
     for peer in 1..MACHINES {
-        world.receive_offer(peer, true, true, false);
+        world.receive_offer(peer, (true, true, false), false);
     }
     world.drain();
     world
@@ -94,15 +94,34 @@ fn a_segment_that_rides_srd() {
 #[test]
 fn a_datagram_that_is_eligible_for_no_srd() {
     let mut world = agreed();
-    world.receive_offer(1, true, false, false);
+    world.receive_offer(1, (true, false, false), false);
     let plain = [("plain_tx_pkts", 1), ("plain_tx_bytes", 128), ("peer_frames", 1), ("flows", 1)];
     changes(&mut world, |w| w.give(&out(UDP, 100)), &plain);
     changes(&mut world, |w| w.give(&out(ICMP, 100)), &plain);
     // Too large for the guest's MTU, but not for a datagram.
-    world.receive_offer(1, true, true, false);
+    world.receive_offer(1, (true, true, false), false);
     let large = [("plain_tx_pkts", 1), ("plain_tx_bytes", 1410), ("eligible_tx_pkts", 1)];
     let large = [&large[..], &[("peer_frames", 1)]].concat();
     changes(&mut world, |w| w.give(&out(UDP, 1382)), &large);
+}
+
+#[test]
+fn tunnels_ride_srd_where_both_ends_say_so() {
+    let mut world = agreed();
+    let plain = [("plain_tx_pkts", 1), ("plain_tx_bytes", 128), ("peer_frames", 1), ("flows", 1)];
+    changes(&mut world, |w| w.give(&out(TUNNELS[2], 100)), &plain);
+    world.express.set_tunnels(world.now, true);
+    world.naive.tunnels = true;
+    changes(&mut world, |w| w.give(&out(TUNNELS[3], 100)), &plain);
+    world.receive_offer(1, (true, true, true), false);
+    let srd = [("srd_tx_pkts", 1), ("srd_tx_bytes", 128), ("eligible_tx_pkts", 1)];
+    let srd = [&srd[..], &[("peer_frames", 1)]].concat();
+    for tunnel in [TUNNELS[2], TUNNELS[3]] {
+        changes(&mut world, |w| w.give(&out(tunnel, 100)), &srd);
+    }
+    let first = [&srd[..], &[("flows", 1)]].concat();
+    changes(&mut world, |w| w.give(&out(TUNNELS[0], 100)), &first);
+    changes(&mut world, |w| w.give(&out(TUNNELS[1], 100)), &first);
 }
 
 #[test]

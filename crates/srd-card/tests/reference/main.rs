@@ -184,10 +184,14 @@ impl Story {
     fn switch(&mut self) {
         let (peer, on, udp) = (self.peer(), self.bit(), self.bit());
         let World { express, naive, now, machines, .. } = &mut self.world;
-        match self.rng.below(3) {
+        match self.rng.below(4) {
             0 => {
                 express.set_enabled(*now, on, udp);
                 (naive.express, naive.udp) = (on, udp);
+            }
+            3 => {
+                express.set_tunnels(*now, udp);
+                naive.tunnels = udp;
             }
             1 => {
                 express.set_order(udp, naive.wait);
@@ -209,6 +213,9 @@ impl Story {
         let (on, udp) = (self.below(4) > 0, self.below(4) > 0);
         rules.set_enabled(on, udp);
         (self.world.naive.express, self.world.naive.udp) = (on, udp);
+        let tunnels = self.below(2) > 0;
+        rules.set_tunnels(tunnels);
+        self.world.naive.tunnels = tunnels;
         for peer in 1..MACHINES {
             let Some(slot) = self.slot(peer) else { continue };
             let (on, udp) = (self.below(4) > 0, self.below(4) > 0);
@@ -314,8 +321,9 @@ impl Story {
 
     fn offer(&mut self) {
         let peer = self.peer();
-        let (on, udp, asks) = (self.below(8) > 0, self.below(4) > 0, self.bit());
-        self.world.receive_offer(peer, on, udp, asks);
+        let kinds = (self.below(8) > 0, self.below(4) > 0, self.bit());
+        let asks = self.bit();
+        self.world.receive_offer(peer, kinds, asks);
     }
 }
 
@@ -324,7 +332,7 @@ fn run_story(seed: u64) -> Counters {
     println!("seed {seed}");
     let mut story = Story::new(seed);
     for peer in 1..MACHINES {
-        story.world.receive_offer(peer, true, true, false);
+        story.world.receive_offer(peer, (true, true, false), false);
     }
     for _ in 0..STEPS {
         story.step();

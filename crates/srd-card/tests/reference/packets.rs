@@ -10,6 +10,8 @@ pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 pub(crate) const ICMP: u8 = 1;
 pub(crate) const ICMP_V6: u8 = 58;
+/// Tunnels without ports: IP in IP, GRE, ESP.
+pub(crate) const TUNNELS: [u8; 4] = [4, 41, 47, 50];
 
 /// The ones' complement sum of big-endian words.
 pub(crate) fn sum(bytes: &[u8], start: u32) -> u32 {
@@ -132,7 +134,8 @@ impl Spec {
 pub(crate) fn random(rng: &mut Rng, (from, to): (usize, usize), host: u8, number: u32) -> Vec<u8> {
     let v6 = rng.below(8) == 0;
     let icmp = if v6 { ICMP_V6 } else { ICMP };
-    let protocol = [TCP, TCP, UDP, UDP, icmp][rng.below(5) as usize];
+    let tunnel = TUNNELS[number as usize % TUNNELS.len()];
+    let protocol = [TCP, TCP, UDP, UDP, icmp, tunnel][rng.below(6) as usize];
     let hosts = if from == 0 { (1, host) } else { (host, 1) };
     let (source, destination) = (address(from, hosts.0, v6), address(to, hosts.1, v6));
     let sizes: &[u32] = &[4, 40, 700, 1200, 1360, 1385, 3000];

@@ -205,13 +205,15 @@ impl World {
         }
     }
 
-    pub(crate) fn receive_offer(&mut self, machine: usize, express: bool, udp: bool, asks: bool) {
-        let flags = u8::from(express) | u8::from(udp) << 1 | u8::from(asks) << 2;
+    /// An offer arrives: SRD is on, for UDP, for tunnels.
+    pub(crate) fn receive_offer(&mut self, machine: usize, kinds: (bool, bool, bool), asks: bool) {
+        let (express, udp, tunnels) = (u8::from(kinds.0), u8::from(kinds.1), u8::from(kinds.2));
+        let flags = express | udp << 1 | u8::from(asks) << 2 | tunnels << 3;
         self.receive(machine, OFFER_QPN, 0, true, &[1, flags]);
         if self.machines[machine].id.is_some()
             && let Some(peer) = self.naive.peers.get_mut(&machine)
         {
-            peer.offer = Some((express, udp));
+            peer.offer = Some(kinds);
         }
     }
 
@@ -382,7 +384,7 @@ impl World {
             if !self.express.has_waiting() {
                 assert_eq!(report.traffic, peer.traffic);
             }
-            let known = report.offer.map(|offer| (offer.express, offer.udp));
+            let known = report.offer.map(|offer| (offer.express, offer.udp, offer.tunnels));
             assert_eq!(known, peer.offer);
         }
     }
@@ -392,8 +394,9 @@ impl World {
         for (machine, peer) in self.naive.peers.iter().filter(|(_, peer)| peer.connected) {
             let express = self.naive.express && peer.express;
             let udp = self.naive.udp && peer.udp;
-            let willing = u8::from(express) | u8::from(udp) << 1;
-            assert_eq!(self.machines[*machine].offer.map(|flags| flags & 3), Some(willing));
+            let tunnels = self.naive.tunnels;
+            let willing = u8::from(express) | u8::from(udp) << 1 | u8::from(tunnels) << 3;
+            assert_eq!(self.machines[*machine].offer.map(|flags| flags & 11), Some(willing));
         }
     }
 }

@@ -5,6 +5,7 @@
 //! | [`up`] | `srd card up` |
 //! | [`lab`] | `srd card lab` |
 //! | [`logs`] | `srd card logs` |
+//! | [`set`] | `srd card set` |
 //! | [`show`] | `srd card status`, `stats`, `flows`, `apply` |
 //! | [`trace`] | `srd card trace`, `capture` |
 //! | [`mod@run`] | `srd run` |
@@ -14,6 +15,7 @@ mod lab;
 mod logs;
 mod report;
 pub(crate) mod run;
+mod set;
 mod show;
 mod trace;
 mod up;
@@ -33,6 +35,9 @@ pub(crate) enum CardCommand {
     Status(show::StatusArgs),
     /// Print the counters of an instance as `ethtool -S` does.
     Stats(show::StatsArgs),
+    /// Change the device of an instance, or show what it is set to: queues, rings, RSS, n-tuple
+    /// rules and interrupts.
+    Set(set::SetArgs),
     /// Show the flows of an instance: the state of each connection, and what the card keeps of its
     /// two directions.
     Flows(show::FlowsArgs),
@@ -65,6 +70,7 @@ pub(crate) fn run(command: &CardCommand) -> Result<u8> {
         CardCommand::Up(args) => up::run(args),
         CardCommand::Status(args) => show::status(args),
         CardCommand::Stats(args) => show::stats(args),
+        CardCommand::Set(args) => set::run(args),
         CardCommand::Flows(args) => show::flows(args),
         CardCommand::Trace(args) => trace::trace(args),
         CardCommand::Capture(args) => trace::capture(args),

@@ -1,6 +1,6 @@
 //! `srd run`: a program as an instance.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
@@ -90,6 +90,7 @@ impl Own {
             underlay: None,
             socket: args.socket.socket.clone(),
             vhost_user: BTreeMap::new(),
+            vhost_user_client: BTreeSet::new(),
             busy_poll: false,
             metrics: None,
         };

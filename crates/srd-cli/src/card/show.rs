@@ -102,11 +102,13 @@ fn show(instance: &Instance) -> Result<()> {
     for interface in &instance.interfaces {
         let addresses = interface.addresses.join(" ");
         say(format!("  {} {} ({})  {addresses}", interface.device, interface.name, interface.id))?;
-        if let Some(VhostUser { path, connected, running }) = &interface.vhost_user {
+        if let Some(VhostUser { path, connected, running, pairs }) = &interface.vhost_user {
             let state = match (connected, running) {
-                (false, _) => "no front end is connected",
-                (true, false) => "a front end is connected, its driver takes no frames yet",
-                (true, true) => "a front end is connected",
+                (false, _) => String::from("no front end is connected"),
+                (true, false) => {
+                    String::from("a front end is connected, its driver takes no frames yet")
+                }
+                (true, true) => format!("a front end is connected, pairs of rings: {pairs}"),
             };
             let mac = &interface.mac;
             say(format!("    vhost-user at {path}, hardware address {mac}: {state}"))?;

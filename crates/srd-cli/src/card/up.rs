@@ -15,7 +15,7 @@ use crate::failure::usage;
 use crate::output::say;
 
 /// What a file says, too.
-const SETTINGS: [&str; 11] = [
+const SETTINGS: [&str; 12] = [
     "file",
     "host",
     "scale",
@@ -25,6 +25,7 @@ const SETTINGS: [&str; 11] = [
     "peers",
     "plain",
     "vhost_user",
+    "vhost_user_client",
     "busy_poll",
     "metrics",
 ];
@@ -93,6 +94,10 @@ pub(crate) struct UpArgs {
     /// with its device's name behind it; may be given several times.
     #[arg(long = "vhost-user", value_name = "NAME=PATH", value_parser = place)]
     vhost_user: Vec<(String, PathBuf)>,
+    /// The same, but the front end listens there and the card connects, now and whenever the
+    /// other end is there again: front ends go on when the card starts anew.
+    #[arg(long = "vhost-user-client", value_name = "NAME=PATH", value_parser = place)]
+    vhost_user_client: Vec<(String, PathBuf)>,
     /// Look for packets without pause: less delay, and a processor that is always busy.
     #[arg(long)]
     busy_poll: bool,
@@ -212,7 +217,12 @@ impl UpArgs {
             internet: self.internet,
             underlay: self.underlay.map(|address| UnderlayOptions { address, hosts, plain }),
             socket: self.socket.socket.clone(),
-            vhost_user: self.vhost_user.iter().cloned().collect(),
+            vhost_user: self.vhost_user.iter().chain(&self.vhost_user_client).cloned().collect(),
+            vhost_user_client: self
+                .vhost_user_client
+                .iter()
+                .map(|(name, _)| name.clone())
+                .collect(),
             busy_poll: self.busy_poll,
             metrics: self.metrics.map(|listen| Metrics { listen, allow_remote }),
         })

@@ -24,6 +24,8 @@ use srd_net::Link;
 
 use crate::failure::{Missing, Usage};
 
+/// The first UDP port of a try.
+pub(super) const PORT_DEFAULT: u16 = 7471;
 /// Where key and configuration are kept.
 const DIRECTORY: &str = "/run/srd";
 /// The interface, and its two addresses.
@@ -84,7 +86,7 @@ impl Try {
 
     /// What the other side has to type.
     pub(super) fn command(&self) -> String {
-        let port = if self.port == super::up::PORT_DEFAULT {
+        let port = if self.port == PORT_DEFAULT {
             String::new()
         } else {
             format!(" --port {}", self.port)
@@ -234,7 +236,7 @@ mod tests {
             (path, key.public())
         });
         let [ip_a, ip_b]: [IpAddr; 2] = ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse().unwrap());
-        let port = super::super::up::PORT_DEFAULT;
+        let port = PORT_DEFAULT;
         let side_a = Try { own: ip_a, peer: ip_b, ours: a.1, theirs: Some(b.1), port };
         let side_b = Try { own: ip_b, peer: ip_a, ours: b.1, theirs: Some(a.1), port };
         let read = |side: &Try, path: &Path| {

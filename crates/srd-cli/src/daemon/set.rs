@@ -32,6 +32,8 @@ enum Setting {
     Express,
     /// Whether UDP rides SRD, too: on or off.
     Udp,
+    /// Whether tunnels without ports (GRE, ESP, IP in IP) ride SRD, too: on or off; only for `all`.
+    Tunnels,
     /// Whether UDP is handed up in order: ordered or bypass; only for `all`.
     UdpOrdering,
 }
@@ -57,6 +59,9 @@ fn change(setting: Setting, value: Value) -> Result<Change> {
         (Setting::Udp, Value::On | Value::Off) => {
             Ok(Change { udp: Some(value == Value::On), ..nothing })
         }
+        (Setting::Tunnels, Value::On | Value::Off) => {
+            Ok(Change { tunnels: Some(value == Value::On), ..nothing })
+        }
         (Setting::UdpOrdering, Value::Ordered) => {
             Ok(Change { udp_ordering: Some(UdpOrdering::Ordered), ..nothing })
         }
@@ -64,7 +69,9 @@ fn change(setting: Setting, value: Value) -> Result<Change> {
             Ok(Change { udp_ordering: Some(UdpOrdering::Bypass), ..nothing })
         }
         (Setting::UdpOrdering, _) => usage("udp-ordering is ordered or bypass"),
-        (Setting::Express | Setting::Udp, _) => usage("express and udp are on or off"),
+        (Setting::Express | Setting::Udp | Setting::Tunnels, _) => {
+            usage("express, udp and tunnels are on or off")
+        }
     }
 }
 

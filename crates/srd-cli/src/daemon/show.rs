@@ -145,6 +145,8 @@ pub(super) fn endpoint(peer: &PeerSnapshot) -> String {
 /// What rides SRD to the peer.
 pub(super) fn express(peer: &PeerSnapshot) -> String {
     match peer.express {
+        ExpressState::On if peer.express_tunnels && peer.express_udp => "on, with tunnels".into(),
+        ExpressState::On if peer.express_tunnels => "on, with tunnels, without UDP".into(),
         ExpressState::On if peer.express_udp => "on".into(),
         ExpressState::On => "on, without UDP".into(),
         ExpressState::Off => "off".into(),

@@ -7,11 +7,8 @@ use clap::Args;
 use srd_daemon::config::{Config, HostPort, Mode, Protection};
 use srd_daemon::run::Daemon;
 
-use super::first_try::Try;
+use super::first_try::{PORT_DEFAULT, Try};
 use crate::output;
-
-/// The first UDP port of a try.
-pub(super) const PORT_DEFAULT: u16 = 7471;
 
 const NOTES: &str = "\
 A FIRST TRY

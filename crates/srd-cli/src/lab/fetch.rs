@@ -2,40 +2,44 @@
 
 use crate::output::say;
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::{Args, builder::PossibleValuesParser};
 use srd_bench::experiment;
 use std::path::PathBuf;
 
 const NOTES: &str = "\
 EXAMPLES
-  sudo apt-get install maven default-jre-headless
+  sudo apt-get install maven default-jdk-headless python3-venv
   sudo srd lab fetch hadoop
   sudo srd lab run hadoop --case \"dfsio 200 Mb/s\" --reps 3 --report hadoop.html
+  sudo srd lab fetch jax && sudo srd lab run training training-mpi
 
-Hadoop comes as jars (95 MB), each checked against a SHA-256 that this program knows.";
+WHAT
+  hadoop  HDFS, YARN and MapReduce: jars from Maven Central, 95 MB
+  spark   Spark: jars from Maven Central, 269 MB
+  dask    Dask: an environment of Python with packages from PyPI, 400 MB
+  ray     Ray: the same, 600 MB
+  jax     JAX and mpi4py, for `training` and `training-mpi`: the same, 450 MB
+
+Each file is checked against a SHA-256 that this program knows.";
 
 /// `srd lab fetch`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct FetchArgs {
     /// What to fetch.
-    what: What,
+    #[arg(required = true, value_parser = PossibleValuesParser::new(experiment::fetchable()))]
+    what: Vec<String>,
     /// Where to put it; `srd lab run --cache` looks there.
     #[arg(long, value_name = "DIR", default_value = experiment::CACHE)]
     cache: PathBuf,
 }
 
-#[derive(ValueEnum, Clone, Copy, Debug)]
-enum What {
-    /// HDFS, YARN and MapReduce, for the experiment `hadoop`.
-    Hadoop,
-}
-
 /// Fetches.
 pub(super) fn run(args: &FetchArgs) -> Result<()> {
     let mut tell = |text: &str| eprintln!("{text}");
-    let directory = match args.what {
-        What::Hadoop => experiment::fetch_hadoop(&args.cache, &mut tell)?,
-    };
-    say(directory.display().to_string())
+    for what in &args.what {
+        let directory = experiment::fetch(what, &args.cache, &mut tell)?;
+        say(directory.display().to_string())?;
+    }
+    Ok(())
 }

@@ -30,6 +30,7 @@ EXAMPLES
   srd sim run --topo ft128.topo --tm perm128_2M.cm --transport srd
   srd sim goal all-to-all --ranks 256 --bytes 64KiB --out a2a.goal
   srd sim run permutation-1024 --goal a2a.goal --transport srd --transport dctcp
+  srd sim run permutation-1024 --chakra traces/step --transport srd --transport dctcp
 
 A scenario without a slash or a suffix is looked for in ./scenarios, or with the
 installed package. The same seed gives the same
@@ -67,6 +68,13 @@ pub(crate) struct RunArgs {
     /// Operations of ranks in GOAL, instead of what the scenario sends. Rank 0 is on host 0.
     #[arg(long, value_name = "FILE", group = "sent")]
     goal: Option<PathBuf>,
+    /// A Chakra execution trace, instead of what the scenario sends: the files PREFIX.0.et,
+    /// PREFIX.1.et and so on. Rank 0 is on host 0.
+    #[arg(long, value_name = "PREFIX", group = "sent")]
+    chakra: Option<PathBuf>,
+    /// The ranks of the trace's process groups: a JSON object, {"NAME": [RANK, ...]}.
+    #[arg(long, value_name = "FILE", requires = "chakra")]
+    chakra_groups: Option<PathBuf>,
     /// The unit of `start` in the connection matrix; htsim's own programs differ.
     #[arg(long, value_enum, default_value_t = Unit::Us, requires = "tm")]
     cm_time_unit: Unit,
@@ -91,6 +99,10 @@ pub(crate) struct RunArgs {
     /// throughput, queues and paths where the scenario records them.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Capture the packets of a port for Wireshark, into --out, for example "host0->tor0"; may be
+    /// given several times. 100,000 packets, unless measure.capture_packets says otherwise.
+    #[arg(long, value_name = "PORT", requires = "out")]
+    capture: Vec<String>,
 }
 
 /// `srd sim list`.
@@ -176,11 +188,18 @@ fn heading(scenario: &Scenario) -> String {
 
 fn scenario(args: &RunArgs) -> Result<Scenario> {
     let mut scenario = described(args)?;
+    scenario.measure.capture.extend(args.capture.iter().cloned());
     if let Some(goal) = &args.goal {
         exists(goal)?;
         let path = std::path::absolute(goal)?;
         scenario.description = format!("{} in {}", goal.display(), scenario.name);
         scenario.workload = vec![WorkloadSpec::Goal { path, hosts: None }];
+    }
+    if let Some(prefix) = &args.chakra {
+        let path = std::path::absolute(prefix)?;
+        let groups = args.chakra_groups.as_ref().map(std::path::absolute).transpose()?;
+        scenario.description = format!("{} in {}", prefix.display(), scenario.name);
+        scenario.workload = vec![WorkloadSpec::Chakra { path, groups, hosts: None }];
     }
     Ok(scenario)
 }
@@ -189,8 +208,9 @@ fn scenario(args: &RunArgs) -> Result<Scenario> {
 fn described(args: &RunArgs) -> Result<Scenario> {
     let parse = |text: &String| text.parse::<Override>();
     let overrides = args.set.iter().map(parse).collect::<Result<Vec<_>, ScenarioError>>()?;
-    if let (Some(topo), Some(tm)) = (&args.topo, args.tm.as_ref().or(args.goal.as_ref())) {
-        for file in [topo, tm] {
+    let sent = args.tm.as_ref().or(args.goal.as_ref()).or(args.chakra.as_ref());
+    if let (Some(topo), Some(tm)) = (&args.topo, sent) {
+        for file in [Some(topo), args.tm.as_ref()].into_iter().flatten() {
             exists(file)?;
         }
         let unit = match args.cm_time_unit {
@@ -205,7 +225,7 @@ fn described(args: &RunArgs) -> Result<Scenario> {
         return Ok(Scenario::read("--topo, --tm", &text, Path::new("."), &overrides)?);
     }
     let Some(named) = &args.scenario else {
-        return usage("name a scenario, or --topo with --tm or --goal");
+        return usage("name a scenario, or --topo with --tm, --goal or --chakra");
     };
     let file = list::find(named)?;
     Ok(Scenario::open(&file, &overrides)?)

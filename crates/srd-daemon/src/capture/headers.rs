@@ -9,11 +9,9 @@
 //!
 //! What no socket tells is filled in: no fragments, no flow label, TTL 64.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use srd_proto::Ecn;
-
-use super::tap::Outer;
 
 /// Bytes of the longer kind.
 pub(super) const HEADER_BYTES_MAX: usize = IPV6_BYTES + UDP_BYTES;
@@ -23,6 +21,17 @@ const IPV6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
 const UDP: u8 = 17;
 const TTL: u8 = 64;
+
+/// What an outer packet's socket knows of its headers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outer {
+    /// Where it comes from.
+    pub source: SocketAddr,
+    /// Where it goes.
+    pub destination: SocketAddr,
+    /// Its ECN bits.
+    pub ecn: Ecn,
+}
 
 /// Writes the headers of a UDP payload; the bytes that they take.
 pub(super) fn write(outer: &Outer, payload: &[u8], into: &mut [u8; HEADER_BYTES_MAX]) -> usize {

@@ -28,8 +28,9 @@ pub mod tap;
 
 use serde::{Deserialize, Serialize};
 
+pub use headers::Outer;
 pub use stream::stream;
-pub use tap::{Captures, Direction, Outer, Tap, TapReader, Taps};
+pub use tap::{Captures, Direction, Tap, TapReader, Taps};
 
 /// Captures that may run at once.
 pub const TAPS_MAX: usize = 4;

@@ -5,16 +5,16 @@
 //! at the next packet that it wants, or when the next capture begins.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use srd_proto::{Ecn, Instant};
+use srd_proto::Instant;
 
-use super::headers::{self, HEADER_BYTES_MAX};
+use super::headers::{self, HEADER_BYTES_MAX, Outer};
 use super::{Filter, Layers, QUEUE_BYTES_MAX, QUEUE_PACKETS_MAX, SNAPLEN_MAX, TAPS_MAX};
 use crate::plane::PeerNumber;
 
@@ -25,17 +25,6 @@ pub enum Direction {
     In,
     /// Towards the peer.
     Out,
-}
-
-/// What an outer packet's socket knows of its headers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Outer {
-    /// Where it comes from.
-    pub source: SocketAddr,
-    /// Where it goes.
-    pub destination: SocketAddr,
-    /// Its ECN bits.
-    pub ecn: Ecn,
 }
 
 /// A captured packet.
@@ -57,7 +46,7 @@ struct Shared {
     dropped: [AtomicU64; 2],
     /// The reader is gone.
     is_over: AtomicBool,
-    /// Who waits for packets, once it does.
+    /// The thread that waits for packets, once it does.
     reader: OnceLock<Thread>,
 }
 
@@ -216,7 +205,7 @@ impl Tap {
 #[derive(Debug, Default)]
 pub struct Taps {
     taps: Vec<Tap>,
-    /// Who is at an address, for outer packets.
+    /// The peer at an address, for outer packets.
     names: BTreeMap<IpAddr, PeerNumber>,
 }
 
@@ -332,6 +321,8 @@ impl Drop for TapReader {
 
 #[cfg(test)]
 mod tests {
+    use srd_proto::Ecn;
+
     use super::*;
 
     const SOON: Duration = Duration::from_millis(10);

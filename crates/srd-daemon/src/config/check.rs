@@ -35,6 +35,11 @@ const MTU: RangeInclusive<i64> = 1280..=65_535;
 const PATHS: RangeInclusive<i64> = 1..=256;
 /// The longest that a hole may be waited for.
 const ORDER_WAIT_MS: RangeInclusive<f64> = 0.1..=10_000.0;
+/// The wait for a hole unless it is given: never less than the first, never more than the second,
+/// and between them the time that the link needs for so many bytes. A packet's second way through
+/// full queues takes that long where links are slow.
+const ORDER_WAIT_DEFAULT_MS: (f64, f64) = (100.0, 1000.0);
+const ORDER_WAIT_BYTES: u64 = 2 << 20;
 /// What queue management may aim at.
 const QUEUE_DELAY_MS: RangeInclusive<f64> = 0.05..=1000.0;
 /// Paths unless the file says.
@@ -87,6 +92,8 @@ fn interface(
     let mtu = whole(source, table.mtu.as_ref(), "mtu", &MTU)?;
     let orderings = [(UdpOrdering::Ordered, "ordered"), (UdpOrdering::Bypass, "bypass")];
     let order_wait = table.order_wait_ms.as_ref();
+    let link_rate_bps = link_rate(source, table.link_rate.as_ref())?;
+    let order_wait_ms = order_wait_default_ms(link_rate_bps);
     let queue_delay = table.queue_delay_ms.as_ref();
     Ok(Interface {
         name,
@@ -99,11 +106,12 @@ fn interface(
         paths: u16::try_from(paths).unwrap_or(u16::MAX),
         workers,
         io,
-        link_rate_bps: link_rate(source, table.link_rate.as_ref())?,
+        link_rate_bps,
         express: table.express.unwrap_or(true),
         express_udp: table.express_udp.unwrap_or(true),
+        express_tunnels: table.express_tunnels.unwrap_or(false),
         udp_ordering: choice(source, table.udp_ordering.as_ref(), "udp_ordering", &orderings)?,
-        order_wait: millis(source, order_wait, "order_wait_ms", &ORDER_WAIT_MS, 100.0)?,
+        order_wait: millis(source, order_wait, "order_wait_ms", &ORDER_WAIT_MS, order_wait_ms)?,
         queue_delay: millis(source, queue_delay, "queue_delay_ms", &QUEUE_DELAY_MS, 5.0)?,
         table: routes::table(source, table.table.as_ref())?,
         kill_switch: routes::kill_switch(source, table, mode)?,
@@ -230,6 +238,12 @@ fn link_rate(source: &Source<'_>, text: Option<&Spanned<String>>) -> Result<Opti
         source.error(Some(text.span()), what, format!("{expected}; \"0\" means unknown"))
     })?;
     Ok(Some(bps))
+}
+
+fn order_wait_default_ms(link_rate_bps: Option<u64>) -> f64 {
+    let known = link_rate_bps.filter(|bps| *bps > 0);
+    let ms = known.map_or(0.0, |bps| (ORDER_WAIT_BYTES * 8_000) as f64 / bps as f64);
+    ms.clamp(ORDER_WAIT_DEFAULT_MS.0, ORDER_WAIT_DEFAULT_MS.1) // O3
 }
 
 fn control(source: &Source<'_>, table: &ControlTable, interface: &str) -> Result<Control> {

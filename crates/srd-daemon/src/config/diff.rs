@@ -202,6 +202,7 @@ fn live_keys(old: &Interface, new: &Interface) -> Vec<&'static str> {
     changed([
         ("express", old.express != new.express),
         ("express_udp", old.express_udp != new.express_udp),
+        ("express_tunnels", old.express_tunnels != new.express_tunnels),
         ("udp_ordering", old.udp_ordering != new.udp_ordering),
         ("order_wait_ms", old.order_wait != new.order_wait),
         ("queue_delay_ms", old.queue_delay != new.queue_delay),

@@ -44,6 +44,7 @@ pub(super) struct InterfaceTable {
     pub(super) link_rate: Maybe<String>,
     pub(super) express: Option<bool>,
     pub(super) express_udp: Option<bool>,
+    pub(super) express_tunnels: Option<bool>,
     pub(super) udp_ordering: Maybe<String>,
     pub(super) order_wait_ms: Maybe<f64>,
     pub(super) queue_delay_ms: Maybe<f64>,

@@ -112,6 +112,8 @@ pub struct Interface {
     pub express: bool,
     /// Whether UDP does, too.
     pub express_udp: bool,
+    /// Whether tunnels without ports do, too: GRE, ESP, IP in IP.
+    pub express_tunnels: bool,
     /// How order is kept for UDP.
     pub udp_ordering: UdpOrdering,
     /// Longest wait for a hole in one flow.

@@ -113,12 +113,27 @@ fn what_is_not_given_has_the_documented_default() {
     let interface = &config.interface;
     assert_eq!(interface.name, "srd0");
     assert_eq!((interface.mtu, interface.paths, interface.link_rate_bps), (None, 64, None));
-    assert!(interface.express && interface.express_udp);
+    assert!(interface.express && interface.express_udp && !interface.express_tunnels);
     assert_eq!(interface.udp_ordering, UdpOrdering::Ordered);
     assert_eq!(interface.order_wait, Duration::from_millis(100));
     assert_eq!(interface.queue_delay, Duration::from_millis(5));
     assert_eq!(config.control.socket, Path::new("/run/srd/srd0.sock"));
     assert!(config.metrics.is_none() && config.peers.is_empty());
+}
+
+#[test]
+fn slow_links_wait_longer_for_holes_unless_told_otherwise() {
+    let wait_ms = |more: &str| {
+        let text = "[interface]\naddress = [\"10.0.0.1/8\"]\nprivate_key_file = \"private.key\"\n\
+                    listen = \"[::]:7471\"\n";
+        parse(&format!("{text}{more}")).unwrap().interface.order_wait.as_millis()
+    };
+    for (rate, ms) in
+        [("0", 100), ("10G", 100), ("200M", 100), ("50M", 335), ("20M", 838), ("1M", 1000)]
+    {
+        assert_eq!(wait_ms(&format!("link_rate = \"{rate}\"\n")), ms, "{rate}");
+    }
+    assert_eq!(wait_ms("link_rate = \"1M\"\norder_wait_ms = 7\n"), 7);
 }
 
 #[test]
@@ -405,11 +420,11 @@ fn a_difference_tells_peers_by_key_and_settings_by_what_they_need() {
     assert!(old.diff(&old).is_empty());
     let new = read(
         &with("name = \"b\"", "name = \"bee\"")
-            .replace("express_udp = false", "express_udp = true"),
+            .replace("express_udp = false", "express_udp = true\nexpress_tunnels = true"),
     );
     let difference = old.diff(&new);
     assert_eq!(difference.changed[0].keys, ["name"]);
-    assert_eq!(difference.live, ["express_udp"]);
+    assert_eq!(difference.live, ["express_udp", "express_tunnels"]);
     assert!(difference.added.is_empty() && difference.removed.is_empty());
     assert!(difference.restart.is_empty());
     let other = "yNpFWtMfWUMmYhW5mRmyHFJrKCmlhSQTR1hOfTwFDRg=";

@@ -15,11 +15,16 @@ use serde::Serialize;
 use super::protocol::{
     Answer, FLOWS_MAX, REQUEST_BYTES_MAX, Refusal, RefusalKind, Request, Stats, WATCH_INTERVAL_MS,
 };
-use super::server::{ANSWER_TAKEN_MAX, REQUEST_WAIT_MAX, STREAMS_MAX, Shared, Slot};
+use super::slots::{STREAMS_MAX, Shared, Slot};
 use crate::capture::{self, Filter};
 use crate::config::{Config, ConfigError, PeerForm, ReloadReport};
 use crate::plane::{Change, Detail, PathsOf, PlaneHandle};
 use crate::snapshot::{PeerSnapshot, Snapshot};
+
+/// How long a client may take for its request.
+pub const REQUEST_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long a client may take for one answer.
+pub const ANSWER_TAKEN_MAX: Duration = Duration::from_secs(10);
 
 /// Serves a connection to its end.
 pub(super) fn serve(stream: &UnixStream, slot: &Slot) {
@@ -125,7 +130,7 @@ fn stream_place(shared: &Arc<Shared>) -> Result<Slot, Refusal> {
     })
 }
 
-/// Who asked is worth a line if it changes something or looks into packets.
+/// Logs the user of a request that changes something or captures packets.
 fn log(stream: &UnixStream, request: &Request) {
     let name = request.name();
     let what = match request {
@@ -195,9 +200,12 @@ fn resolve(plane: &PlaneHandle, peer: Option<String>) -> Result<Option<String>, 
 
 fn set(plane: &PlaneHandle, change: Change) -> Result<(), Refusal> {
     let bad = |text: &str| Err(Refusal::new(RefusalKind::BadRequest, text));
-    let Change { express, udp, udp_ordering, .. } = change;
-    if express.is_none() && udp.is_none() && udp_ordering.is_none() {
-        return bad("nothing to set: name express, udp or udp_ordering");
+    let Change { express, udp, tunnels, udp_ordering, .. } = change;
+    if express.is_none() && udp.is_none() && tunnels.is_none() && udp_ordering.is_none() {
+        return bad("nothing to set: name express, udp, tunnels or udp_ordering");
+    }
+    if tunnels.is_some() && change.peer.is_some() {
+        return bad("tunnels are of the whole interface: leave the peer out");
     }
     if udp_ordering.is_some() && change.peer.is_some() {
         return bad("udp_ordering is of the whole interface: leave the peer out");

@@ -16,35 +16,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
 
 use super::connection;
+use super::slots::{CONNECTIONS_MAX, Loader, Shared, Slot};
 use super::socket::Socket;
-use crate::config::{Config, ConfigError};
 use crate::plane::PlaneHandle;
 
-/// Connections at once.
-pub const CONNECTIONS_MAX: usize = 16;
-/// Of them, those that may last: watches and captures. The rest is left for short requests.
-pub const STREAMS_MAX: usize = 8;
-/// How long a client may take for its request.
-pub const REQUEST_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long a client may take for one answer.
-pub const ANSWER_TAKEN_MAX: Duration = Duration::from_secs(10);
 /// Pause after the system refused a connection, for want of memory or files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often the socket's file is looked for.
 const LOOK_PAUSE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-
-/// Reads the configuration anew, when a reload is asked for.
-pub type Loader = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
-
-/// What all connections share.
-pub(super) struct Shared {
-    pub(super) plane: PlaneHandle,
-    pub(super) loader: Loader,
-    pub(super) connections: AtomicUsize,
-    pub(super) streams: AtomicUsize,
-    pub(super) is_ending: AtomicBool,
-}
 
 /// A control server that runs until it is dropped.
 pub struct Server {
@@ -155,30 +135,5 @@ fn take(stream: UnixStream, shared: &Arc<Shared>) {
         .spawn(move || connection::serve(&stream, &slot));
     if let Err(e) = spawned {
         tracing::warn!("no thread for a client of the control socket: {e}");
-    }
-}
-
-/// One of a bounded number of places; given back when dropped.
-pub(super) struct Slot {
-    pub(super) shared: Arc<Shared>,
-    count: fn(&Shared) -> &AtomicUsize,
-}
-
-impl Slot {
-    /// A place, if one is free.
-    pub(super) fn take(
-        shared: &Arc<Shared>,
-        count: fn(&Shared) -> &AtomicUsize,
-        max: usize,
-    ) -> Option<Self> {
-        let one_more = |taken: usize| (taken < max).then_some(taken + 1);
-        let taken = count(shared).fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        taken.ok().map(|_| Self { shared: Arc::clone(shared), count })
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        (self.count)(&self.shared).fetch_sub(1, Ordering::Relaxed);
     }
 }

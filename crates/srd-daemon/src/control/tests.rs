@@ -129,7 +129,7 @@ fn a_watch_goes_on_until_either_side_leaves() {
     let daemon = daemon();
     let interval = Duration::from_millis(100);
     let request = Request::Watch { interval_ms: 100, paths: true, flows: 1 };
-    for _ in 0..server::STREAMS_MAX * 2 {
+    for _ in 0..STREAMS_MAX * 2 {
         // More than may run at once: each must have been noticed to leave.
         let deadline = Instant::now() + Duration::from_secs(5);
         let mut watch = loop {
@@ -153,7 +153,7 @@ fn lasting_connections_leave_room_for_short_ones() {
         let mut watch = client.watch(&request, Duration::from_secs(60)).unwrap();
         watch.wait::<Snapshot>().map(|_| watch)
     };
-    let watches: Vec<_> = (0..server::STREAMS_MAX).map(|_| watch().unwrap()).collect();
+    let watches: Vec<_> = (0..STREAMS_MAX).map(|_| watch().unwrap()).collect();
     assert_eq!(refusal(watch()).kind, RefusalKind::Busy);
     daemon.ask::<Snapshot>(&STATUS).unwrap();
     drop(watches);
@@ -163,7 +163,7 @@ fn lasting_connections_leave_room_for_short_ones() {
 fn clients_that_say_nothing_block_nobody_until_there_is_no_place_left() {
     let daemon = daemon();
     let mut silent = Vec::new();
-    for _ in 0..server::CONNECTIONS_MAX - 1 {
+    for _ in 0..CONNECTIONS_MAX - 1 {
         silent.push(UnixStream::connect(&daemon.path).unwrap());
     }
     let before = Instant::now();
@@ -183,7 +183,7 @@ fn clients_that_say_nothing_block_nobody_until_there_is_no_place_left() {
         }
     }
     // They are shown out, and there is room again.
-    std::thread::sleep(server::REQUEST_WAIT_MAX + Duration::from_millis(500));
+    std::thread::sleep(REQUEST_WAIT_MAX + Duration::from_millis(500));
     daemon.ask::<Snapshot>(&STATUS).unwrap();
     let mut text = String::new();
     silent[0].read_to_string(&mut text).unwrap();

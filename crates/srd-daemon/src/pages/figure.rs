@@ -222,8 +222,10 @@ choices!(Option<Unreachable> {
 choices!(Reach {
     0: Reach::Off,
     1: Reach::Waiting,
-    2: Reach::Express { udp: false },
-    3: Reach::Express { udp: true },
+    2: Reach::Express { udp: false, tunnels: false },
+    3: Reach::Express { udp: true, tunnels: false },
+    4: Reach::Express { udp: false, tunnels: true },
+    5: Reach::Express { udp: true, tunnels: true },
 });
 
 /// The number of a diagnosis that names a key, which follows.
@@ -259,7 +261,7 @@ impl Figure for Option<Diagnosis> {
             3 => Some(Diagnosis::AnswerUnauthentic),
             4 => Some(Diagnosis::OtherVersion),
             5 => Some(Diagnosis::OtherProtection),
-            _ => Some(Diagnosis::NothingHeard),
+            _ => Some(Diagnosis::NothingReceived),
         }
     }
 }
@@ -310,7 +312,7 @@ figures!(PeerStats {
     window_bytes: u64,
     in_flight_bytes: u64,
     queued_datagrams: usize,
-    limit_left_bytes: i64,
+    credit_left_bytes: i64,
     credit_limited: bool,
     delivery_rate_bps: u64,
     retrans_pkts: u64,
@@ -343,10 +345,11 @@ mod tests {
         comes_back((Some(-5), None::<i32>).0);
         comes_back(i64::MIN);
         comes_back(Some(Unreachable::Prohibited));
-        comes_back(Reach::Express { udp: true });
+        comes_back(Reach::Express { udp: true, tunnels: false });
+        comes_back(Reach::Express { udp: false, tunnels: true });
         let key = std::array::from_fn(|n| u8::try_from(n).unwrap());
         comes_back(Some(Diagnosis::UnknownKey(key)));
-        comes_back(Some(Diagnosis::NothingHeard));
+        comes_back(Some(Diagnosis::NothingReceived));
         let traffic =
             Traffic { srd_tx_pkts: 1, queue_dropped_full: u64::MAX, ..Traffic::default() };
         comes_back(Counters { traffic, send_failed: 3, ..Counters::default() });

@@ -175,8 +175,7 @@ fn rank(reach: &Reach) -> u8 {
     match reach {
         Reach::Off => 0,
         Reach::Waiting => 1,
-        Reach::Express { udp: false } => 2,
-        Reach::Express { udp: true } => 3,
+        Reach::Express { udp, tunnels } => 2 + u8::from(*udp) + u8::from(*tunnels),
     }
 }
 
@@ -249,7 +248,7 @@ mod tests {
         let mut seen = row(Link::Down, 0);
         seen.evidence.saw(Diagnosis::OtherVersion);
         let mut heard_nothing = row(Link::Down, 1);
-        heard_nothing.evidence.saw(Diagnosis::NothingHeard);
+        heard_nothing.evidence.saw(Diagnosis::NothingReceived);
         heard_nothing.refusal = Some(101);
         let all = PeerFigures::together(&[seen, heard_nothing]);
         assert_eq!(all.evidence, seen.evidence);
@@ -262,7 +261,7 @@ mod tests {
         let mut wanted = row(Link::Up, 77);
         wanted.addresses[1] = Some("[2001:db8::1]:7471".parse().unwrap());
         wanted.evidence.saw(Diagnosis::UnknownKey([9; 32]));
-        wanted.reach = Reach::Express { udp: false };
+        wanted.reach = Reach::Express { udp: false, tunnels: true };
         page.rows[1].publish(&wanted);
         let read = page.read();
         assert_eq!(format!("{:?}", read[1]), format!("{wanted:?}"));

@@ -65,7 +65,7 @@ fn a_snapshot_adds_up_what_workers_have_counted() {
     known.rows[1].publish(&PeerFigures {
         link: Link::Up,
         ups: 2,
-        reach: Reach::Express { udp: true },
+        reach: Reach::Express { udp: true, tunnels: false },
         addresses: [Some("192.0.2.2:7471".parse().unwrap()), None, None, None],
         queued_bytes: 100,
         ..PeerFigures::default()
@@ -92,7 +92,10 @@ fn a_snapshot_adds_up_what_workers_have_counted() {
     let [first, second] = snapshot.peers.as_slice() else { panic!("in the order of the file") };
     assert_eq!((first.name.as_str(), first.state), ("known", PeerState::Up));
     assert_eq!((first.endpoint.as_deref(), first.handshakes), (Some("192.0.2.2:7471"), 2));
-    assert_eq!((first.express, first.express_udp), (ExpressState::On, true));
+    assert_eq!(
+        (first.express, first.express_udp, first.express_tunnels),
+        (ExpressState::On, true, false)
+    );
     assert_eq!([first.tx_bps, first.rx_bps], [1000, 2000]);
     assert_eq!(second.state, PeerState::Down);
     assert_eq!(second.problem.as_deref(), Some("other-version"));

@@ -44,7 +44,7 @@ impl Evidence {
     /// The core has seen something.
     pub(crate) fn saw(&mut self, what: Diagnosis) {
         // What came tells more than that nothing came afterwards.
-        if what != Diagnosis::NothingHeard || self.diagnosis.is_none() {
+        if what != Diagnosis::NothingReceived || self.diagnosis.is_none() {
             self.diagnosis = Some(what);
         }
     }
@@ -58,7 +58,7 @@ impl Evidence {
     pub(crate) fn strongest(all: impl Iterator<Item = Self>) -> Self {
         let weight = |evidence: &Self| match evidence.diagnosis {
             None => 0,
-            Some(Diagnosis::NothingHeard) => 1,
+            Some(Diagnosis::NothingReceived) => 1,
             Some(_) => 2,
         };
         let (mut strongest, mut has_closed) = (Self::default(), false);
@@ -162,18 +162,18 @@ mod tests {
     fn a_wrong_key_a_closed_port_and_a_dead_host_are_told_apart() {
         let mut silent = Evidence::default();
         assert_eq!(kind(silent, None), None);
-        silent.saw(Diagnosis::NothingHeard);
+        silent.saw(Diagnosis::NothingReceived);
         assert_eq!(kind(silent, None), Some("nothing-heard"));
         assert_eq!(kind(silent, Some(Unreachable::Port)), Some("port-closed"));
         assert_eq!(kind(silent, Some(Unreachable::Host)), Some("host-silent"));
         let mut ended = Evidence::default();
         ended.closed();
-        ended.saw(Diagnosis::NothingHeard);
+        ended.saw(Diagnosis::NothingReceived);
         assert_eq!(kind(ended, None), Some("ended"));
         // What came from it counts for more than what did not, and than what others say.
         let mut key = silent;
         key.saw(Diagnosis::UnknownKey([7; 32]));
-        key.saw(Diagnosis::NothingHeard);
+        key.saw(Diagnosis::NothingReceived);
         assert_eq!(kind(key, Some(Unreachable::Port)), Some("unknown-key"));
         let text = key.problem(None, None).unwrap().text;
         assert!(text.contains(&PublicKey([7; 32]).to_string()), "{text}");

@@ -71,6 +71,7 @@ pub(crate) struct NewPeer {
 pub(crate) struct CardSettings {
     pub(crate) express: bool,
     pub(crate) express_udp: bool,
+    pub(crate) express_tunnels: bool,
     pub(crate) udp_bypass: bool,
     pub(crate) order_wait: srd_proto::Duration,
     pub(crate) queue_target: srd_proto::Duration,

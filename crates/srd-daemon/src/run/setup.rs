@@ -216,6 +216,7 @@ pub(super) fn card_config(config: &Config, mtu: u16) -> Result<srd_card::Config>
         mtu,
         express: interface.express,
         express_udp: interface.express_udp,
+        express_tunnels: interface.express_tunnels,
         udp_bypass: interface.udp_ordering == UdpOrdering::Bypass,
         order_wait: duration(interface.order_wait),
         queue_target: duration(interface.queue_delay),

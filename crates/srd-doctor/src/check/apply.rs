@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Where kernel settings are kept over a restart.
-const SYSCTL_FILE: &str = "/etc/sysctl.d/90-srd.conf";
+pub(super) const SYSCTL_FILE: &str = "etc/sysctl.d/90-srd.conf";
 
 /// What became of one fix.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -31,8 +31,12 @@ pub(super) struct Applied {
     pub(super) effect: Effect,
     /// How it is made to last, beyond kernel settings.
     pub(super) lasting: Option<String>,
+    /// Kernel settings that were changed: what they are, and what they were.
     #[serde(skip)]
-    settings: Vec<(String, String)>,
+    pub(super) settings: Vec<(String, String, Option<String>)>,
+    /// Whether something else was done, too, which a unit does again at boot.
+    #[serde(skip)]
+    pub(super) by_unit: bool,
 }
 
 /// Applies what can be applied, in the order of the findings: where two want the same setting, the
@@ -41,21 +45,22 @@ pub(super) fn fixes(system: &System, findings: &[Finding]) -> Vec<Applied> {
     let mut applied = Vec::new();
     for finding in findings {
         let Some(fix) = finding.fix() else { continue };
+        let setting = |step: &Step| match step {
+            Step::Sysctl { key, value } => Some((key.clone(), value.clone(), system.sysctl(key))),
+            Step::Write { .. } | Step::Run(_) => None,
+        };
+        let settings: Vec<_> = fix.steps.iter().filter_map(setting).collect();
         let effect = match fix.by_hand {
             Some(reason) => Effect::ByHand(reason.to_owned()),
+            // An image has no kernel to be told: files are all that is written.
+            None if system.is_image() => Effect::Done,
             None => match take(system, &fix.steps) {
                 Ok(()) => Effect::Done,
                 Err(error) => Effect::Failed(format!("{error:#}")),
             },
         };
-        let setting = |step: &Step| match step {
-            Step::Sysctl { key, value } => Some((key.clone(), value.clone())),
-            Step::Write { .. } | Step::Run(_) => None,
-        };
-        let settings = match effect {
-            Effect::Done => fix.steps.iter().filter_map(setting).collect(),
-            Effect::Failed(_) | Effect::ByHand(_) => Vec::new(),
-        };
+        let by_unit = fix.steps.len() > settings.len();
+        let settings = if effect == Effect::Done { settings } else { Vec::new() };
         applied.push(Applied {
             number: finding.number,
             name: finding.name.clone(),
@@ -63,6 +68,7 @@ pub(super) fn fixes(system: &System, findings: &[Finding]) -> Vec<Applied> {
             effect,
             lasting: fix.lasting.clone(),
             settings,
+            by_unit,
         });
     }
     applied
@@ -78,10 +84,10 @@ fn take(system: &System, steps: &[Step]) -> Result<()> {
 pub(super) fn how_to_keep(applied: &[Applied]) -> Vec<String> {
     let done = || applied.iter().filter(|m| m.effect == Effect::Done);
     let settings: BTreeMap<&String, &String> =
-        done().flat_map(|m| &m.settings).map(|(key, value)| (key, value)).collect();
+        done().flat_map(|m| &m.settings).map(|(key, value, _)| (key, value)).collect();
     let mut lines = Vec::new();
     if !settings.is_empty() {
-        lines.push(format!("in {SYSCTL_FILE}:"));
+        lines.push(format!("in /{SYSCTL_FILE}:"));
         lines.extend(settings.iter().map(|(key, value)| format!("    {key} = {value}")));
     }
     let others = done().filter_map(|m| Some((&m.name, m.lasting.as_ref()?)));

@@ -40,6 +40,8 @@ pub(crate) struct Subject {
     pub(crate) low_rtt: bool,
     /// Whether the daemon works with the hosts' own addresses.
     pub(crate) transparent: bool,
+    /// Whether delays matter more than CPU and power.
+    pub(crate) latency: bool,
 }
 
 impl Subject {
@@ -202,6 +204,8 @@ pub(crate) struct Rule {
     pub(crate) name: &'static str,
     /// What it is good for, in a sentence.
     pub(crate) why: &'static str,
+    /// Whether files say it, without a running kernel.
+    pub(crate) in_image: bool,
     /// Looks.
     pub(crate) check: fn(&System, &Subject) -> Outcome,
 }

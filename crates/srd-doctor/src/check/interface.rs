@@ -245,7 +245,7 @@ pub(super) fn driver(system: &System, subject: &Subject) -> Outcome {
 }
 
 /// `2.8.3g` is [2, 8, 3].
-fn version(text: &str) -> Option<[u64; 3]> {
+pub(super) fn version(text: &str) -> Option<[u64; 3]> {
     let plain = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let mut parts = plain.split('.').map(|part| part.parse().ok());
     Some([parts.next()??, parts.next()??, parts.next().unwrap_or(Some(0))?])

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `system` | files and programs, below a root |
 //! | `finding` | rules, outcomes, fixes, as data |
-//! | `rules` | the list; `kernel` and `interface` look |
+//! | `rules` | the list; `kernel`, `interface`, `latency`, `spread`, `generation`, `sockets` look |
 //! | `facts` | what the reader may want to know and no rule checks |
 //! | `apply` | `--fix` |
+//! | `persist` | `--persist`, `--unpersist` |
+//! | `image` | what the files of a machine image say |
 //! | `show` | for people and for machines |
 //!
 //! Looking never writes.
@@ -14,10 +16,16 @@
 mod apply;
 mod facts;
 pub(crate) mod finding;
+mod generation;
+mod image;
 mod interface;
 mod kernel;
+mod latency;
+mod persist;
 pub(crate) mod rules;
 pub(crate) mod show;
+mod sockets;
+mod spread;
 pub(crate) mod system;
 #[cfg(test)]
 mod tests;
@@ -47,8 +55,14 @@ pub struct Options {
     pub low_rtt: bool,
     /// The daemon works in transparent mode: what only that needs is checked.
     pub transparent: bool,
+    /// Delays matter more than CPU and power: what only they need is checked, too.
+    pub latency: bool,
     /// Change what can be changed, and check again.
     pub fix: bool,
+    /// With `fix`: write it down, so that it holds after a restart.
+    pub persist: bool,
+    /// The root is a machine image, without a kernel.
+    pub image: bool,
     /// Only these checks, by number or name; all of them if it is empty.
     pub only: Vec<String>,
     /// The directory below which `/proc`, `/sys` and `/dev` are.
@@ -62,6 +76,8 @@ pub struct Report {
     findings: Vec<Finding>,
     /// With `fix`; the findings are then those after it.
     fixes: Option<Vec<Applied>>,
+    /// With `persist`: what was written, a line for each.
+    persisted: Option<Vec<String>>,
 }
 
 impl Report {
@@ -89,7 +105,23 @@ impl Report {
 /// # Errors
 /// There is no such interface or check, or a fix was asked for without root.
 pub fn examine(options: &Options) -> Result<Report> {
-    examine_in(options, &System::below(&options.root))
+    examine_in(options, &system_of(options))
+}
+
+/// Takes back what `persist` wrote. Returns what was done, a line for each.
+///
+/// # Errors
+/// Nothing was written, the list of it is damaged, or root is needed.
+pub fn take_back(options: &Options) -> Result<Vec<String>> {
+    let system = system_of(options);
+    if system.is_this_one() && !is_root(&system) {
+        bail!("--unpersist needs root: run it with sudo");
+    }
+    persist::unpersist(&system)
+}
+
+fn system_of(options: &Options) -> System {
+    if options.image { System::image(&options.root) } else { System::below(&options.root) }
 }
 
 fn examine_in(options: &Options, system: &System) -> Result<Report> {
@@ -100,11 +132,17 @@ fn examine_in(options: &Options, system: &System) -> Result<Report> {
     }
     let mut findings = rules::check(system, &subject, &rules);
     let fixes = options.fix.then(|| apply::fixes(system, &findings));
+    let persisted = match &fixes {
+        Some(fixes) if options.persist || system.is_image() => {
+            Some(persist::persist(system, options, &subject, fixes)?)
+        }
+        _ => None,
+    };
     if fixes.is_some() {
         findings = rules::check(system, &subject, &rules);
     }
-    let facts = facts::facts(system, &subject);
-    Ok(Report { subject, facts, findings, fixes })
+    let facts = if system.is_image() { Vec::new() } else { facts::facts(system, &subject) };
+    Ok(Report { subject, facts, findings, fixes, persisted })
 }
 
 /// How many required checks failed, as far as an exit code can tell.
@@ -115,7 +153,11 @@ pub(crate) fn exit_code(findings: &[Finding]) -> u8 {
 
 fn subject(options: &Options, system: &System) -> Result<Subject> {
     if !options.root.is_dir() {
-        bail!("--root {}: no such directory", options.root.display());
+        let name = if options.image { "--image" } else { "--root" };
+        bail!("{name} {}: no such directory", options.root.display());
+    }
+    if options.image {
+        return of_image(options);
     }
     let interface = match &options.interface {
         Some(name) => name.clone(),
@@ -143,6 +185,25 @@ fn subject(options: &Options, system: &System) -> Result<Subject> {
         purpose: options.purpose.unwrap_or(found),
         low_rtt: options.low_rtt,
         transparent: options.transparent,
+        latency: options.latency,
+    })
+}
+
+/// An image has no interface yet.
+fn of_image(options: &Options) -> Result<Subject> {
+    let Some(purpose) = options.purpose else {
+        bail!("an image has no card to go by: say --for ena or --for daemon");
+    };
+    if !options.root.join("etc").is_dir() {
+        bail!("--image {}: no root directory of a system: it has no etc", options.root.display());
+    }
+    Ok(Subject {
+        interface: "image".to_owned(),
+        driver: None,
+        purpose,
+        low_rtt: options.low_rtt,
+        transparent: options.transparent,
+        latency: options.latency,
     })
 }
 

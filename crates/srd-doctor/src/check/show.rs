@@ -36,8 +36,12 @@ impl Paint {
 
 /// Everything, for people.
 pub(super) fn people(report: &Report, paint: Paint) -> String {
-    let Report { subject, facts, findings, fixes } = report;
-    let applied = fixes.as_ref().map(|fixes| applied(fixes) + "\n").unwrap_or_default();
+    let Report { subject, facts, findings, fixes, persisted } = report;
+    let mut applied =
+        fixes.as_ref().map(|fixes| applied(fixes, persisted.is_some()) + "\n").unwrap_or_default();
+    if let Some(lines) = persisted {
+        applied += &written(lines);
+    }
     let (heading, verdict) = (heading(subject, facts), verdict(findings));
     format!("{applied}{heading}\n{}\n{verdict}", list(findings, paint))
 }
@@ -45,6 +49,7 @@ pub(super) fn people(report: &Report, paint: Paint) -> String {
 /// What is looked at, before the list.
 fn heading(subject: &Subject, facts: &[Fact]) -> String {
     let near = if subject.low_rtt { ", near peers only" } else { "" };
+    let near = if subject.latency { format!("{near}, for low delay") } else { near.to_owned() };
     let mut text = format!("{}, checked for {}{near}\n", subject.interface, subject.purpose);
     let width = facts.iter().map(|fact| fact.name.len()).max().unwrap_or(0);
     for fact in facts {
@@ -98,7 +103,7 @@ fn class_name(class: Class) -> &'static str {
 }
 
 /// What `--fix` did.
-fn applied(applied: &[Applied]) -> String {
+fn applied(applied: &[Applied], is_kept: bool) -> String {
     if applied.is_empty() {
         return "nothing to fix\n".to_owned();
     }
@@ -112,11 +117,20 @@ fn applied(applied: &[Applied]) -> String {
         text += &format!("{word:<7}  {:>2}  {}: {}{reason}\n", fix.number, fix.name, fix.command);
     }
     let lines = how_to_keep(applied);
-    if !lines.is_empty() {
+    if !lines.is_empty() && !is_kept {
         text += "\nNone of this survives a restart. To keep it:\n";
         text.extend(lines.iter().map(|line| format!("  {line}\n")));
     }
     text
+}
+
+/// What `--persist` wrote.
+fn written(lines: &[String]) -> String {
+    if lines.is_empty() {
+        return "nothing was changed, so nothing is written down\n\n".to_owned();
+    }
+    let lines: String = lines.iter().map(|line| format!("  {line}\n")).collect();
+    format!("so that it holds after a restart (--unpersist takes it back):\n{lines}\n")
 }
 
 /// The last line.
@@ -134,7 +148,7 @@ pub(crate) fn verdict(findings: &[Finding]) -> String {
 
 /// Everything, for machines.
 pub(super) fn machine(report: &Report) -> Value {
-    let Report { subject, facts, findings, fixes } = report;
+    let Report { subject, facts, findings, fixes, persisted } = report;
     let facts: serde_json::Map<String, Value> =
         facts.iter().map(|fact| (fact.name.to_owned(), json!(fact.value))).collect();
     let mut value = json!({
@@ -143,6 +157,7 @@ pub(super) fn machine(report: &Report) -> Value {
         "for": subject.purpose,
         "low_rtt": subject.low_rtt,
         "transparent": subject.transparent,
+        "latency": subject.latency,
         "facts": facts,
         "checks": findings.iter().map(check).collect::<Vec<Value>>(),
         "required_failed": count(findings, Status::Error),
@@ -151,6 +166,9 @@ pub(super) fn machine(report: &Report) -> Value {
     if let Some(fixes) = fixes {
         value["fixes"] = json!(fixes);
         value["to_keep"] = json!(how_to_keep(fixes));
+    }
+    if let Some(persisted) = persisted {
+        value["persisted"] = json!(persisted);
     }
     value
 }

@@ -4,6 +4,7 @@
 //! can look at its host through a directory. Nothing is cached: after a fix the same questions
 //! get new answers.
 
+use super::image;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,9 @@ const INTERFACE_BYTES_MAX: usize = 15;
 pub(crate) trait Programs {
     /// Runs to the end. Standard output, or why there is none.
     fn run(&self, argv: &[&str]) -> Result<String>;
+
+    /// Whether a TCP socket of a process has TCP_NODELAY; `None` if that is not to be seen.
+    fn nodelay(&self, pid: u32, fd: u32) -> Option<bool>;
 }
 
 /// The programs of this machine.
@@ -40,12 +44,22 @@ impl Programs for Installed {
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
+
+    fn nodelay(&self, pid: u32, fd: u32) -> Option<bool> {
+        use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+        let process = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        let process = pidfd_open(process, PidfdFlags::empty()).ok()?;
+        let fd = i32::try_from(fd).ok()?;
+        let socket = pidfd_getfd(&process, fd, PidfdGetfdFlags::empty()).ok()?;
+        rustix::net::sockopt::tcp_nodelay(&socket).ok()
+    }
 }
 
 /// A system to look at and to set.
 pub(crate) struct System {
     root: PathBuf,
     programs: Option<Box<dyn Programs>>,
+    is_image: bool,
 }
 
 impl System {
@@ -54,13 +68,23 @@ impl System {
     pub(crate) fn below(root: &Path) -> Self {
         let programs: Option<Box<dyn Programs>> =
             if root == Path::new("/") { Some(Box::new(Installed)) } else { None };
-        Self { root: root.to_owned(), programs }
+        Self { root: root.to_owned(), programs, is_image: false }
+    }
+
+    /// A machine image: kernel settings are what its files say.
+    pub(crate) fn image(root: &Path) -> Self {
+        Self { root: root.to_owned(), programs: None, is_image: true }
+    }
+
+    /// Whether this is a machine image, without a kernel.
+    pub(crate) fn is_image(&self) -> bool {
+        self.is_image
     }
 
     /// A tree with programs of its own.
     #[cfg(test)]
     pub(crate) fn with_programs(root: &Path, programs: Box<dyn Programs>) -> Self {
-        Self { root: root.to_owned(), programs: Some(programs) }
+        Self { root: root.to_owned(), programs: Some(programs), is_image: false }
     }
 
     /// Whether this is the system that we run on.
@@ -80,7 +104,62 @@ impl System {
 
     /// The value of a kernel setting such as `net.ipv4.tcp_autocorking`.
     pub(crate) fn sysctl(&self, key: &str) -> Option<String> {
-        self.read(&sysctl_file(key))
+        if self.is_image { image::sysctl(&self.root, key) } else { self.read(&sysctl_file(key)) }
+    }
+
+    /// The whole text of a file.
+    pub(crate) fn text(&self, file: &str) -> Option<String> {
+        fs::read_to_string(self.root.join(file)).ok()
+    }
+
+    /// Whether a symbolic link is there, wherever it leads.
+    pub(crate) fn is_link(&self, file: &str) -> bool {
+        self.root.join(file).is_symlink()
+    }
+
+    /// Makes a file, or replaces it.
+    pub(crate) fn put(&self, file: &str, text: &str) -> Result<()> {
+        let path = self.inside(file)?;
+        // A link would be followed, out of an image.
+        if path.is_symlink() {
+            bail!("/{file} is a symbolic link: remove it first");
+        }
+        fs::write(&path, text).with_context(|| format!("/{file}"))
+    }
+
+    /// Makes a symbolic link.
+    pub(crate) fn link(&self, target: &str, file: &str) -> Result<()> {
+        let path = self.inside(file)?;
+        std::os::unix::fs::symlink(target, path).with_context(|| format!("/{file}"))
+    }
+
+    /// Removes a file or link; one that is not there is no error.
+    pub(crate) fn remove(&self, file: &str) -> Result<()> {
+        match fs::remove_file(self.inside(file)?) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("/{file}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The path of a file whose directory is made, and lies below the root: in an image a link
+    /// could lead out of it.
+    fn inside(&self, file: &str) -> Result<PathBuf> {
+        let path = self.root.join(file);
+        let parent = path.parent().context("a directory")?;
+        let there = parent.ancestors().find(|known| known.exists()).context("a root")?;
+        let (root, real) = (self.root.canonicalize()?, there.canonicalize()?);
+        if !real.starts_with(&root) {
+            bail!("/{file} leads out of {}", self.root.display());
+        }
+        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+        Ok(path)
+    }
+
+    /// Whether a socket of a process has TCP_NODELAY, as far as that is to be seen.
+    pub(crate) fn nodelay(&self, pid: u32, fd: u32) -> Option<bool> {
+        self.programs.as_ref()?.nodelay(pid, fd)
     }
 
     /// Writes a file that must be there already: settings are never made up.
@@ -122,6 +201,7 @@ impl System {
     pub(crate) fn run(&self, argv: &[&str]) -> Result<String> {
         match &self.programs {
             Some(programs) => programs.run(argv),
+            None if self.is_image => bail!("nothing runs in an image"),
             None => bail!("programs do not run under --root {}", self.root.display()),
         }
     }

@@ -17,6 +17,7 @@ const FEATURES: &str = "Features for eth0:\ntx-checksumming: on\n\ttx-checksum-i
 struct Answers {
     known: Rc<RefCell<BTreeMap<String, String>>>,
     asked: Rc<RefCell<Vec<String>>>,
+    nodelay: Rc<RefCell<BTreeMap<u32, bool>>>,
 }
 
 impl system::Programs for Answers {
@@ -25,6 +26,10 @@ impl system::Programs for Answers {
         self.asked.borrow_mut().push(command.clone());
         let answer = self.known.borrow().get(&command).cloned();
         answer.ok_or_else(|| anyhow::anyhow!("{command}: not known"))
+    }
+
+    fn nodelay(&self, pid: u32, _: u32) -> Option<bool> {
+        self.nodelay.borrow().get(&pid).copied()
     }
 }
 
@@ -75,7 +80,10 @@ impl Tree {
             purpose: None,
             low_rtt: false,
             transparent: true,
+            latency: false,
             fix: false,
+            persist: false,
+            image: false,
             only: Vec::new(),
             root: directory.path().to_owned(),
         };
@@ -153,7 +161,8 @@ const NONE: [u8; 0] = [];
 fn a_good_instance_passes_every_check_that_is_for_it() {
     let tree = Tree::instance();
     assert_eq!(tree.numbers(Status::Ok), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 17]);
-    assert_eq!(tree.numbers(Status::NotApplicable), [11, 12, 13, 14, 15, 16]);
+    let others = [11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23];
+    assert_eq!(tree.numbers(Status::NotApplicable), others);
     assert_eq!(tree.run(false).0, 0);
 }
 
@@ -161,7 +170,7 @@ fn a_good_instance_passes_every_check_that_is_for_it() {
 fn a_good_host_passes_every_check_that_is_for_it() {
     let tree = Tree::host();
     assert_eq!(tree.numbers(Status::Ok), [1, 2, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
-    assert_eq!(tree.numbers(Status::NotApplicable), [3, 7, 17]);
+    assert_eq!(tree.numbers(Status::NotApplicable), [3, 7, 17, 18, 19, 20, 21, 22, 23]);
     assert_eq!(tree.run(false).0, 0);
 }
 
@@ -405,8 +414,8 @@ fn only_the_named_checks_are_made_and_counted() {
     assert_eq!(tree.findings().len(), 2);
     assert_eq!(tree.run(true).0, 0);
     assert_eq!(tree.text("sys/class/net/eth0/mtu"), "9001");
-    let error = rules::select(&["18".to_owned()]).err().unwrap();
-    assert!(error.contains("1 to 17") && error.contains("reverse-path-filter"), "{error}");
+    let error = rules::select(&["24".to_owned()]).err().unwrap();
+    assert!(error.contains("1 to 23") && error.contains("reverse-path-filter"), "{error}");
 }
 
 #[test]
@@ -448,3 +457,6 @@ fn colours_are_for_terminals() {
     let coloured = show::people(&report, show::Paint(true));
     assert!(coloured.contains("\x1b[1;31mERROR\x1b[0m"), "{coloured}");
 }
+
+#[path = "more_tests.rs"]
+mod more;

@@ -109,6 +109,7 @@ mod tests {
             purpose: Purpose::Daemon,
             low_rtt: true,
             transparent: false,
+            latency: false,
         }
     }
 

@@ -73,7 +73,7 @@ fn subject(options: &Options, system: &System) -> Result<Subject> {
         bail!("no interface `{interface}`");
     }
     let (driver, purpose) = (None, Purpose::Daemon);
-    Ok(Subject { interface, driver, purpose, low_rtt: true, transparent: false })
+    Ok(Subject { interface, driver, purpose, low_rtt: true, transparent: false, latency: false })
 }
 
 impl Machine {

@@ -1,7 +1,7 @@
-//! Judges what peers send: messages here, reads and writes in `rdma`.
+//! Admits or refuses datagrams of peers: messages here, reads and writes in `rdma`.
 //!
-//! A datagram is placed and completed as it is judged, or refused without a trace (M2): then it may
-//! come again.
+//! A datagram is placed and completed as it is admitted, or refused without a trace (M2): then it
+//! may come again.
 
 use srd_proto::{Delivery, Instant, Qpn, Status};
 
@@ -35,9 +35,9 @@ pub(super) struct Arrival {
 }
 
 impl Device {
-    /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`]: places and completes
+    /// Admits a datagram, for [`srd_proto::Endpoint::handle_packet_with`]: places and completes
     /// it, or returns why it is refused.
-    pub fn judge(
+    pub fn admit(
         &mut self,
         now: Instant,
         delivery: &Delivery<'_>,
@@ -121,6 +121,7 @@ impl Device {
         if byte_len > posted.length {
             return Err(Refusal::BadLength);
         }
+        // B9
         let posted = qp.receives.pop_front().ok_or(Refusal::Rnr)?;
         let live =
             posted.pieces.iter().flatten().all(|piece| self.regions.is_live(piece.place.key));
@@ -160,6 +161,7 @@ impl Device {
         wr_id: u64,
         status: WcStatus,
     ) -> Completion {
+        // S5
         let pd = self.qp(arrival.qpn).map(|qp| qp.init.pd.0);
         let ah = pd.and_then(|pd| self.ah_of.get(&(pd, delivery.peer)).copied());
         Completion {

@@ -199,6 +199,7 @@ impl Device {
         let to = attr.check(qp.state)?;
         qp.state = to;
         qp.qkey = attr.qkey.unwrap_or(qp.qkey);
+        // S3
         if let Some(retries) = attr.rnr_retry {
             endpoint.set_rnr_retries(qpn, retries);
         }

@@ -39,6 +39,7 @@ impl Device {
             self.list(key);
             return;
         }
+        // S4
         if status != Status::Ok && op.status == WcStatus::Ok {
             op.status = WcStatus::of(status);
         }

@@ -18,7 +18,7 @@ use crate::wr::RDMA_BYTES_MAX;
 
 impl Device {
     /// The memory that a peer's request names, if it may use it so (R1, R8).
-    fn admit(
+    fn target_of(
         &self,
         delivery: &Delivery<'_>,
         header: &RdmaHeader,
@@ -49,7 +49,7 @@ impl Device {
         if bytes > header.length || bytes == 0 && header.length > 0 {
             return Err(Refusal::Malformed);
         }
-        let to = self.admit(delivery, &header, Purpose::RemoteWrite)?;
+        let to = self.target_of(delivery, &header, Purpose::RemoteWrite)?;
         if bytes == header.length {
             self.can_complete(delivery, imm)?;
             self.place(to, 0, data, memory);
@@ -186,10 +186,11 @@ impl Device {
         if !rest.is_empty() {
             return Err(Refusal::Malformed);
         }
-        let from = self.admit(delivery, &header, Purpose::RemoteRead)?;
+        let from = self.target_of(delivery, &header, Purpose::RemoteRead)?;
         if header.length == 0 {
             return Ok(()); // R8: nothing answers a read of no bytes
         }
+        // R11
         if self.responding >= self.config.reads_in_max {
             return Err(Refusal::Rnr);
         }

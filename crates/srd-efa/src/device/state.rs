@@ -124,7 +124,7 @@ impl Device {
     }
 
     /// The oldest note of a peer's transfer that has ended, if the configuration asks for notes:
-    /// to be taken after every call of [`Device::judge`], [`Device::event`] and [`Device::pump`].
+    /// to be taken after every call of [`Device::admit`], [`Device::event`] and [`Device::pump`].
     pub fn note(&mut self) -> Option<Note> {
         self.notes.pop_front()
     }

@@ -9,8 +9,8 @@ use crate::layer::{Done, Layer, Message, Peer, Receive, Refused, Rma, Shared, Wo
 use crate::memory::Memory;
 
 impl Layer for Direct {
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status {
-        self.judge(now, delivery, memory)
+    fn admit(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status {
+        self.admit(now, delivery, memory)
     }
 
     fn event(&mut self, now: Instant, event: &Event) {

@@ -158,14 +158,14 @@ impl Direct {
     }
 
     /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
-    pub fn judge(
+    pub fn admit(
         &mut self,
         now: Instant,
         delivery: &Delivery<'_>,
         memory: &mut dyn Memory,
     ) -> Status {
         self.ensure_peer(delivery.peer);
-        self.device.judge(now, delivery, memory)
+        self.device.admit(now, delivery, memory)
     }
 
     /// Takes note of something that happened in the transport.

@@ -205,7 +205,7 @@ impl Net {
                 let Some(End { endpoint, direct, ram }) = self.ends.get_mut(to) else { continue };
                 let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
                 let (now, whole) = (self.now, PacketRef::Whole(&mut bytes));
-                endpoint.handle_packet_with(now, meta, whole, |d| direct.judge(now, d, ram));
+                endpoint.handle_packet_with(now, meta, whole, |d| direct.admit(now, d, ram));
             }
             for end in &mut self.ends {
                 end.endpoint.handle_timeout(self.now);

@@ -28,7 +28,7 @@ use crate::memory::Memory;
 /// [`Refused::Invalid`] or have no effect, as the methods with a body do here.
 pub trait Layer: Debug + Send + 'static {
     /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status;
+    fn admit(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status;
 
     /// Takes note of something that happened in the transport.
     fn event(&mut self, now: Instant, event: &Event);

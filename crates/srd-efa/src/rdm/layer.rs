@@ -11,8 +11,8 @@ use crate::memory::Memory;
 use crate::rdm::state::Rdm;
 
 impl Layer for Rdm {
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status {
-        self.judge(now, delivery, memory)
+    fn admit(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status {
+        self.admit(now, delivery, memory)
     }
 
     fn event(&mut self, now: Instant, event: &Event) {

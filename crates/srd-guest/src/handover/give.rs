@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::state::{Edge, Instance, Interface, Log, ResolvConf, State};
+use super::state::{DeviceState, Edge, Instance, Interface, Log, ResolvConf, State};
 use super::wire::{DESCRIPTORS_MAX, Line, file_of};
 use super::{GO, READY};
 use srd_net::Tun;
 
 use crate::gateways::Gateways;
+use crate::kernel::Kernel;
 use crate::metrics;
 use crate::namespace::Namespace;
 use crate::port::Port;
@@ -35,6 +36,10 @@ impl Service {
             );
         }
         self.write_logs();
+        // What waits for an interrupt gets it now.
+        for kernel in self.devices.values_mut().filter_map(Port::kernel_mut) {
+            kernel.interrupt_all();
+        }
         let (state, descriptors) = self.state()?;
         let state = serde_json::to_vec(&state)?;
         let file = file_of(&[&state, &self.card.export(), &self.gateways.nat.export()])?;
@@ -123,14 +128,17 @@ impl Service {
         }
         let mut interfaces = Vec::new();
         for (port, eni, device) in &running.interfaces {
-            let tun = self.devices.get(port).and_then(Port::kernel);
-            descriptors.extend(tun.map(Tun::fd));
+            let kernel = self.devices.get(port).and_then(Port::kernel);
+            let state = kernel.filter(|kernel| !kernel.queues().is_empty()).map(device_state);
+            if state.is_some() {
+                descriptors.extend(kernel.iter().flat_map(|of| of.queues()).map(Tun::fd));
+            }
             interfaces.push(Interface {
                 eni: eni.0,
                 device: device.name.clone(),
                 addresses: device.addresses.clone(),
                 is_primary: device.is_primary,
-                udp_segmentation: tun.map(Tun::udp_segmentation),
+                device_state: state,
             });
         }
         Ok(Instance {
@@ -154,5 +162,15 @@ impl Service {
         }
         // Windows that are not over go on there; what is written here is in files of its own.
         self.end_writing();
+    }
+}
+
+fn device_state(kernel: &Kernel) -> DeviceState {
+    let adapter = &kernel.adapter;
+    DeviceState {
+        udp_segmentation: kernel.queues().iter().all(Tun::udp_segmentation),
+        settings: adapter.settings.clone(),
+        counts: adapter.counts().collect(),
+        rules: adapter.rules(),
     }
 }

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::adapter::QueueCounts;
+use crate::protocol::{DeviceRule, DeviceSettings};
+
 /// What there is. The descriptors come in this order: the file with the state, the list of what is
 /// done at the end, the edge, the socket to other hosts; then of each instance its namespace and
 /// its devices.
@@ -67,7 +70,18 @@ pub(super) struct Interface {
     pub(super) addresses: Vec<(IpAddr, u8)>,
     pub(super) is_primary: bool,
     /// Of a device of the kernel; none, if it is a socket or gone.
-    pub(super) udp_segmentation: Option<bool>,
+    pub(super) device_state: Option<DeviceState>,
+}
+
+/// A device of the kernel. Of each queue there is a descriptor.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeviceState {
+    pub(super) udp_segmentation: bool,
+    pub(super) settings: DeviceSettings,
+    pub(super) counts: Vec<QueueCounts>,
+    /// Rules that steer its packets.
+    pub(super) rules: Vec<DeviceRule>,
 }
 
 /// A file with the resolver of a namespace.

@@ -1,7 +1,7 @@
 //! The card that takes over: reads its configuration, asks the card that runs for all that it has,
 //! and goes on with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Deserialize;
+use srd_card::device::steering::Steering;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::vpc::nat::Nat;
 use srd_card::vpc::{Card, Guest, PortId};
@@ -24,12 +25,15 @@ use srd_vpc::id::{EniId, FlowLogId, InstanceId};
 use super::state::{Instance, State};
 use super::wire::{DESCRIPTORS_MAX, Line, parts_of};
 use super::{GO, READY, VERSION};
+use crate::adapter::{Adapter, steering_of};
+use crate::changes::Changes;
 use crate::edge::Edge;
 use crate::gateways::Gateways;
 use crate::guests::{burst_of, check, timeouts_of};
 use crate::link_local::Services;
 use crate::logging::unix_ns_at_zero;
-use crate::logs::{Active, Counts, Logs};
+use crate::logs::{Active, Counts, FlowLogs};
+use crate::maker::{Maker, make_all};
 use crate::metrics;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Orders, Stopper};
@@ -38,6 +42,7 @@ use crate::protocol::Request;
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Guests, Options, Running, Service};
+use crate::turns::{Turns, raise_descriptors};
 use crate::underlay::{Plan, Underlay};
 use crate::undo::Undo;
 use crate::world::Vpc;
@@ -62,7 +67,7 @@ struct Handed {
     edge: Option<Tun>,
     underlay: Option<OwnedFd>,
     /// Locks and devices of instances.
-    places: Vec<(Option<OwnedFd>, Vec<Option<Tun>>)>,
+    places: Vec<(Option<OwnedFd>, Vec<Vec<Tun>>)>,
 }
 
 impl Service {
@@ -82,8 +87,9 @@ impl Service {
         let rules = Arc::new(Rules::compile(&world, &options.host));
         let underlay = options.underlay.as_ref().map(Plan::new).transpose()?;
         let services = Services::new(options.internet)?;
-        let logs = Logs::start(unix_ns_at_zero)?;
+        let logs = FlowLogs::new(unix_ns_at_zero);
         let [seed, ..] = clock::seed()?.map(u64::from);
+        raise_descriptors();
         let (queue, commands) = channel();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let orders = Orders { queue, wake: Arc::clone(&wake) };
@@ -102,6 +108,11 @@ impl Service {
             world,
             guests: Guests::default(),
             devices: BTreeMap::new(),
+            held: BTreeSet::new(),
+            changes: Changes::default(),
+            maker: Maker::start(handed.undo.clone(), orders.clone())?,
+            sockets: Vec::new(),
+            turns: Turns::new()?,
             gateways: Gateways::new(None, None),
             logs,
             services: services.with_token_key(handed.state.tokens),
@@ -174,10 +185,13 @@ impl Handed {
             let lock = if instance.namespace.is_some() { Some(next()?) } else { None };
             let mut devices = Vec::new();
             for interface in &instance.interfaces {
-                devices.push(match interface.udp_segmentation {
-                    Some(udp) => Some(Tun::adopt(next()?, udp)),
-                    None => None,
-                });
+                let mut queues = Vec::new();
+                if let Some(of) = &interface.device_state {
+                    for _ in 0..of.settings.queues {
+                        queues.push(Tun::adopt(next()?, of.udp_segmentation));
+                    }
+                }
+                devices.push(queues);
             }
             places.push((lock, devices));
         }
@@ -249,7 +263,7 @@ impl Service {
                 ..Counts::default()
             };
             let active = Active { log: of.clone(), counts: Arc::new(counts) };
-            self.logs.plan.logs.insert(id, active);
+            self.logs.adopt(id, active);
         }
         Ok(())
     }
@@ -258,7 +272,7 @@ impl Service {
         &mut self,
         now: Instant,
         instance: &Instance,
-        devices: Vec<Option<Tun>>,
+        devices: Vec<Vec<Tun>>,
     ) -> Result<()> {
         let kind = InstanceType::find(&instance.instance_type);
         let kind = kind.map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -271,9 +285,15 @@ impl Service {
         let profile = burst_of(Profile::of(kind), &self.options);
         let ports: Vec<PortId> = self.card.add_instance(now, &profile, &guests);
         let mut interfaces = Vec::new();
-        for ((port, of), tun) in ports.into_iter().zip(&instance.interfaces).zip(devices) {
-            if let Some(tun) = tun {
-                self.devices.insert(port, Port::tun(tun));
+        self.share(&ports, &kind)?;
+        let steering = Arc::new(steering(instance, &kind)?);
+        let places = ports.into_iter().zip(&instance.interfaces).zip(devices);
+        for (eni, ((port, of), queues)) in (0..).zip(places) {
+            if let Some(state) = &of.device_state {
+                let (settings, steering) = (state.settings.clone(), Arc::clone(&steering));
+                let mut adapter = Adapter::new(now, settings, steering, eni)?;
+                adapter.set_counts(&state.counts);
+                self.watch(port, Port::tun(queues, adapter))?;
             }
             let device = Device {
                 name: of.device.clone(),
@@ -284,7 +304,7 @@ impl Service {
         }
         let id = InstanceId(instance.id);
         // The namespace comes when it is this process's.
-        let running = Running { id, namespace: None, profile, interfaces };
+        let running = Running { id, namespace: None, profile, interfaces, steering };
         self.guests.by_name.insert(instance.name.clone(), running);
         Ok(())
     }
@@ -326,9 +346,24 @@ impl Service {
         if let Some(edge) = &mut self.gateways.edge {
             edge.route(&Vpc::publics(&self.world))?;
         }
-        let made = self.make_guests(now);
+        let wanted = self.wanted(&self.world)?;
+        let made = make_all(&wanted, &self.undo).and_then(|all| self.make_guests(now, all));
         self.set_resolvers();
         self.plan_logs(now);
         made
     }
+}
+
+/// The rules of all interfaces of an instance.
+fn steering(instance: &Instance, kind: &InstanceType) -> Result<Steering> {
+    let mut steering = steering_of(kind);
+    let devices = instance.interfaces.iter().map(|interface| interface.device_state.as_ref());
+    for (eni, of) in (0..).zip(devices) {
+        for rule in of.iter().flat_map(|of| &of.rules) {
+            let queues = of.map_or(1, |of| of.settings.queues);
+            let set = steering.set(rule.location, eni, queues, rule.to_rule()?);
+            set.map_err(|error| anyhow::anyhow!("`{rule}`: {error}"))?;
+        }
+    }
+    Ok(steering)
 }

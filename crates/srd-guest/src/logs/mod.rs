@@ -1,13 +1,15 @@
 //! Flow logs: which interfaces have which, and the thread that writes their files.
 //!
 //! ```text
-//!  loop: card --> windows --> queue (bounded) --> thread: records --> files
+//!  loop: card --> windows --> queue (bounded) --> thread of a log: records --> files
+//!                         \-> queue           --> thread of another
 //! ```
 //!
 //! The loop never waits for a disk. When more than [`RECORDS_QUEUED_MAX`] flows wait for the
 //! thread, those of a window are given up and counted, and its record says SKIPDATA. // F7
 
 mod files;
+mod lines;
 mod parquet;
 mod text;
 mod writer;
@@ -29,6 +31,7 @@ use srd_vpc::id::{EniId, FlowLogId};
 use srd_vpc::object::{FlowLog, LogFormat, Logged, LoggedTraffic, World};
 
 use crate::protocol;
+pub(crate) use lines::FlowLogs;
 use writer::Writer;
 
 /// Flows that wait for the thread.
@@ -153,7 +156,7 @@ pub(crate) enum Message {
     Window(Box<LoggedWindow>),
 }
 
-/// The logs of a service, and the way to the thread that writes them.
+/// The logs that a thread writes, and the way to it.
 #[derive(Debug)]
 pub(crate) struct Logs {
     pub(crate) plan: Plan,
@@ -223,39 +226,39 @@ impl Logs {
         let sent = self.queue.as_ref().map(|queue| queue.try_send(message));
         !matches!(sent, None | Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))))
     }
+}
 
-    /// The logs, for people.
-    pub(crate) fn report(&self) -> Vec<protocol::FlowLog> {
-        let of = |id: &FlowLogId| {
-            let windows = self.plan.windows.iter();
-            windows.filter(|(_, logs)| logs.contains(id)).count()
-        };
-        let logs = self.plan.logs.iter().map(|(id, Active { log, counts })| protocol::FlowLog {
-            name: log.name.clone(),
-            id: id.to_string(),
-            resource: match log.resource {
-                Logged::Vpc(id) => id.to_string(),
-                Logged::Subnet(id) => id.to_string(),
-                Logged::Eni(id) => id.to_string(),
-            },
-            traffic: String::from(match log.traffic {
-                LoggedTraffic::Accept => "accept",
-                LoggedTraffic::Reject => "reject",
-                LoggedTraffic::All => "all",
-            }),
-            directory: log.directory.clone(),
-            files: String::from(match log.format {
-                LogFormat::Text => "text",
-                LogFormat::Gzip => "gzip",
-                LogFormat::Parquet => "parquet",
-            }),
-            interfaces: of(id),
-            records_written: counts.written.load(Ordering::Relaxed),
-            records_dropped: counts.dropped.load(Ordering::Relaxed),
-            failure: counts.failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        });
-        logs.collect()
-    }
+/// The logs of a plan, for people.
+fn report(plan: &Plan) -> Vec<protocol::FlowLog> {
+    let of = |id: &FlowLogId| {
+        let windows = plan.windows.iter();
+        windows.filter(|(_, logs)| logs.contains(id)).count()
+    };
+    let logs = plan.logs.iter().map(|(id, Active { log, counts })| protocol::FlowLog {
+        name: log.name.clone(),
+        id: id.to_string(),
+        resource: match log.resource {
+            Logged::Vpc(id) => id.to_string(),
+            Logged::Subnet(id) => id.to_string(),
+            Logged::Eni(id) => id.to_string(),
+        },
+        traffic: String::from(match log.traffic {
+            LoggedTraffic::Accept => "accept",
+            LoggedTraffic::Reject => "reject",
+            LoggedTraffic::All => "all",
+        }),
+        directory: log.directory.clone(),
+        files: String::from(match log.format {
+            LogFormat::Text => "text",
+            LogFormat::Gzip => "gzip",
+            LogFormat::Parquet => "parquet",
+        }),
+        interfaces: of(id),
+        records_written: counts.written.load(Ordering::Relaxed),
+        records_dropped: counts.dropped.load(Ordering::Relaxed),
+        failure: counts.failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+    });
+    logs.collect()
 }
 
 /// How many records a log writes of a window.

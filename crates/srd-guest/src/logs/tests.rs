@@ -316,3 +316,56 @@ fn regression_a_plan_that_could_not_be_sent_is_sent_later() {
     logs.send_plan();
     assert!(messages.try_recv().is_err(), "once");
 }
+
+#[test]
+fn a_disk_that_hangs_holds_up_no_other_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let (good, bad) = (directory.path().join("good"), directory.path().join("bad"));
+    let mut both = plan(log(&good, LogFormat::Text, &[]));
+    let (slow, fast) = (FlowLogId(2), FlowLogId(1));
+    let other = log(&bad, LogFormat::Text, &[]);
+    both.logs.insert(slow, Active { log: other, counts: Arc::default() });
+    both.windows.insert((ENI, MINUTE), vec![fast, slow]);
+    let counts = |logs: &FlowLogs, id| Arc::clone(&logs.plan.logs[&id].counts);
+    let mut logs = FlowLogs::new(NOON);
+    logs.set_plan(both).unwrap();
+    // The lock of its counters is a disk that does not answer: writing ends with taking it.
+    let of_slow = counts(&logs, slow);
+    let hangs = of_slow.failure.lock().unwrap();
+    logs.send_plans();
+    let written = counts(&logs, fast);
+    for number in 1..=20 {
+        logs.offer(window(3));
+        let began = std::time::Instant::now();
+        while written.written.load(Ordering::Relaxed) < number * 3 {
+            assert!(began.elapsed() < END_WAIT_MAX, "the other log waits");
+            std::thread::yield_now();
+        }
+    }
+    drop(hangs);
+    assert_eq!(logs.end(), 0);
+    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    assert_eq!((of(&of_slow.written), of(&of_slow.dropped)), (60, 0), "it has lost nothing");
+    assert_eq!((files(&good).len(), files(&bad).len()), (1, 1));
+}
+
+/// Logs beyond the number of threads share them.
+#[test]
+fn threads_for_logs_are_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut many = plan(log(directory.path(), LogFormat::Text, &[]));
+    let more = u64::try_from(lines::LINES_MAX).unwrap() + 6;
+    for number in 2..=more {
+        let other = log(&directory.path().join(number.to_string()), LogFormat::Text, &[]);
+        many.logs.insert(FlowLogId(number), Active { log: other, counts: Arc::default() });
+    }
+    many.windows.insert((ENI, MINUTE), (1..=more).map(FlowLogId).collect());
+    let mut logs = FlowLogs::new(NOON);
+    logs.set_plan(many.clone()).unwrap();
+    assert_eq!(logs.threads(), lines::LINES_MAX);
+    logs.send_plans();
+    logs.offer(window(2));
+    assert_eq!(logs.end(), 0);
+    let written = many.logs.values().map(|of| of.counts.written.load(Ordering::Relaxed));
+    assert_eq!(written.sum::<u64>(), more * 2);
+}

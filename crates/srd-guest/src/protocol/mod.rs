@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+mod device;
 mod trace;
 
+pub use device::{DeviceChange, DeviceReport, DeviceRule, DeviceSettings, RssTable};
 pub use trace::{
     TraceArrived, TraceEvent, TraceFilter, TraceFlow, TraceHop, TraceJudged, TraceLimit,
     TraceRecord, TraceRefusal,
@@ -27,6 +29,15 @@ pub enum Request {
         instance: String,
         /// At most so many of each interface.
         most: u16,
+    },
+    /// Change the device of an interface, and say what it is set to.
+    Device {
+        /// The instance.
+        instance: String,
+        /// The device in it, as `ens6`; the first if none is given.
+        device: Option<String>,
+        /// The change: nothing to only ask.
+        change: DeviceChange,
     },
     /// The flow logs.
     Logs,
@@ -89,6 +100,8 @@ pub enum Answer {
         /// The flows.
         flows: Vec<Flow>,
     },
+    /// To [`Request::Device`].
+    Device(Box<DeviceReport>),
     /// To [`Request::Logs`].
     Logs {
         /// The logs.
@@ -243,6 +256,8 @@ pub struct VhostUser {
     pub connected: bool,
     /// Whether its driver takes frames.
     pub running: bool,
+    /// Pairs of rings that its driver uses.
+    pub pairs: usize,
 }
 
 impl Interface {

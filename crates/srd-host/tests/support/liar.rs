@@ -39,9 +39,9 @@ struct Ears {
 }
 
 impl Application for Ears {
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
+    fn admit(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
         let Self { rdm, ram, man } = self;
-        man.meddle(0, delivery, |delivery| rdm.judge(now, delivery, ram))
+        man.meddle(0, delivery, |delivery| rdm.admit(now, delivery, ram))
     }
 
     fn delivered(&mut self, _: &mut Context<'_>, _: Delivery<'_>) {}

@@ -1,4 +1,4 @@
-//! One endpoint of this machine: its memory, and the connection that says when it is gone.
+//! One endpoint of this machine: its memory, and the connection that shows when it is gone.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use crate::sys::segment::Segment;
 /// Packets of one link that are taken in a turn.
 const TURN_PACKETS_MAX: usize = 64;
 
-/// A connection to another endpoint, from the first word on.
+/// A connection to another endpoint, from its beginning.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// It has called, and not said its address yet.
+    /// It has called, and not sent its address yet.
     Calling(OwnedFd),
     /// It was called, and has not answered yet. It may write already.
     Called(Rings, OwnedFd),
@@ -46,14 +46,14 @@ impl Link {
         Ok(Self::Called(Rings { peer: to, out, into }, socket))
     }
 
-    /// The connection has something to say, or has ended.
+    /// The connection has a message, or has ended.
     ///
     /// # Errors
     /// It is of no use any more.
-    pub(super) fn hear(self, own: SocketAddr, bell: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(super) fn on_readable(self, own: SocketAddr, bell: BorrowedFd<'_>) -> io::Result<Self> {
         match self {
             Self::Calling(socket) => {
-                let Some(message) = meet::hear(socket.as_fd())? else {
+                let Some(message) = meet::receive(socket.as_fd())? else {
                     return Ok(Self::Calling(socket));
                 };
                 let Message { from, descriptors } = message;
@@ -66,14 +66,14 @@ impl Link {
                 Ok(Self::Met(rings, socket, wakes))
             }
             Self::Called(rings, socket) => {
-                let Some(message) = meet::hear(socket.as_fd())? else {
+                let Some(message) = meet::receive(socket.as_fd())? else {
                     return Ok(Self::Called(rings, socket));
                 };
                 let wakes = message.descriptors.into_iter().next();
                 let wakes = wakes.ok_or(io::ErrorKind::InvalidData)?;
                 Ok(Self::Met(rings, socket, wakes))
             }
-            // Nothing more is ever said: whatever comes is the end.
+            // There are no more messages: the next event is the end.
             Self::Met(..) => Err(io::ErrorKind::ConnectionAborted.into()),
         }
     }

@@ -4,7 +4,7 @@
 //! it goes with the process, however that ends, and is seen from the same network namespace alone.
 //! An endpoint that sends to an address of this machine calls that name, and brings shared memory
 //! for both directions and a descriptor that wakes it; the other answers with its own. The
-//! connection then stays: its end says that the other process is gone.
+//! connection then stays: its end shows that the other process is gone.
 //!
 //! Both ends ask the kernel which user the other is, and speak to their own user only. The name may
 //! be anybody's, so what arrives says nothing of an address that a packet by UDP would not say.
@@ -58,7 +58,7 @@ pub(super) fn listener(at: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The next caller of this user; `None` if nobody calls.
+/// The next caller of this user; `None` if there is none.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => Ok(is_own(socket.as_fd())?.then_some(socket)),
@@ -67,7 +67,7 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Calls the endpoint at an address. An error: nobody is there, or none of this user.
+/// Calls the endpoint at an address. An error: there is no endpoint, or none of this user.
 pub(super) fn call(to: SocketAddr) -> io::Result<OwnedFd> {
     let socket = socket()?;
     connect(&socket, &name(to)?)?;
@@ -97,19 +97,19 @@ pub(super) fn say(
     Ok(())
 }
 
-/// What the other end says; `None` if it has said nothing yet.
-pub(super) fn hear(socket: BorrowedFd<'_>) -> io::Result<Option<Message>> {
+/// The next message of the other end; `None` if there is none yet.
+pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Message>> {
     let mut text = [0; MESSAGE_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
-    let heard = recvmsg(
+    let received = recvmsg(
         socket,
         &mut [IoSliceMut::new(&mut text)],
         &mut beside,
         RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
     );
-    let bytes = match heard {
-        Ok(heard) => heard.bytes,
+    let bytes = match received {
+        Ok(received) => received.bytes,
         Err(rustix::io::Errno::AGAIN) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -140,10 +140,10 @@ mod tests {
         assert!(super::accept(listener.as_fd()).unwrap().is_none());
         let here = call(address(1)).unwrap();
         let there = accept(listener.as_fd()).unwrap().unwrap();
-        assert!(hear(there.as_fd()).unwrap().is_none());
+        assert!(receive(there.as_fd()).unwrap().is_none());
         let (read, write) = std::io::pipe().unwrap();
         say(here.as_fd(), address(2), &[read.as_fd(), write.as_fd()]).unwrap();
-        let message = hear(there.as_fd()).unwrap().unwrap();
+        let message = receive(there.as_fd()).unwrap().unwrap();
         assert_eq!(message.from, address(2));
         let mut descriptors = message.descriptors.into_iter();
         let (theirs, mut pipe) = (descriptors.next().unwrap(), descriptors.next().unwrap());
@@ -162,10 +162,10 @@ mod tests {
         for text in ["", "srd-near-1", "srd-near-1 1 127.0.0.1:1", "srd-near-0 x", &"9".repeat(500)]
         {
             rustix::net::send(&here, text.as_bytes(), SendFlags::NOSIGNAL).unwrap();
-            assert!(hear(there.as_fd()).is_err(), "{text}");
+            assert!(receive(there.as_fd()).is_err(), "{text}");
         }
         drop(here);
-        assert!(hear(there.as_fd()).is_err(), "the end is no message");
+        assert!(receive(there.as_fd()).is_err(), "the end is no message");
     }
 
     #[test]

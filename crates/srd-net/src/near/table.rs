@@ -1,4 +1,5 @@
-//! The links of an endpoint: whom it has met, whom it calls again and when, and what it sleeps on.
+//! The links of an endpoint: to which endpoints, which it calls again and when, and what it sleeps
+//! on.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +19,7 @@ use crate::sys::os;
 
 /// How often connections are looked at while nothing sleeps on them.
 const LOOK: Duration = Duration::from_millis(1);
-/// When an address where nobody was is called again; afterwards each time four times later.
+/// When an address without an endpoint is called again; afterwards each time four times later.
 const AGAIN: Duration = Duration::from_millis(100);
 /// The longest time until it is called again.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
@@ -44,9 +45,9 @@ pub fn links_max() -> u32 {
     u32::try_from(part).unwrap_or(LINKS_MAX).min(LINKS_MAX)
 }
 
-/// What is known of an address.
+/// How an address is reached.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Reach {
     /// The place of its link.
     Link(usize),
     /// By UDP, until it is called again.
@@ -97,7 +98,7 @@ pub(super) struct Table {
     listener: OwnedFd,
     bell: OwnedFd,
     places: Vec<Option<Place>>,
-    ways: HashMap<SocketAddr, Way>,
+    reach: HashMap<SocketAddr, Reach>,
     looked_at: Instant,
     armed: bool,
     bytes: Vec<u8>,
@@ -120,7 +121,7 @@ impl Table {
             listener,
             bell,
             places: Vec::new(),
-            ways: HashMap::new(),
+            reach: HashMap::new(),
             looked_at: Instant::ZERO,
             armed: false,
             bytes: Vec::new(),
@@ -128,7 +129,7 @@ impl Table {
         })
     }
 
-    /// What can be read while a connection wants to be looked at, or this was woken.
+    /// A descriptor that is readable while a connection is, or after this was woken.
     pub(super) fn descriptor(&self) -> &Arc<OwnedFd> {
         &self.set
     }
@@ -145,8 +146,8 @@ impl Table {
 
     /// Whether packets to an address go through memory.
     pub(super) fn has_link(&self, to: SocketAddr) -> bool {
-        match self.ways.get(&to) {
-            Some(Way::Link(place)) => self.met(*place),
+        match self.reach.get(&to) {
+            Some(Reach::Link(place)) => self.met(*place),
             _ => false,
         }
     }
@@ -159,20 +160,20 @@ impl Table {
     /// The link to an address, if the two have met. An address of this machine is called now and
     /// then.
     pub(super) fn link_to(&mut self, now: Instant, to: SocketAddr) -> Option<&mut Link> {
-        match self.ways.get(&to) {
-            Some(Way::Link(place)) => {
+        match self.reach.get(&to) {
+            Some(Reach::Link(place)) => {
                 let place = *place;
                 if !self.met(place) {
                     return None;
                 }
                 return self.places[place].as_mut().map(|place| &mut place.link);
             }
-            Some(Way::Far { again, .. }) if now < *again => {}
-            Some(Way::Far { wait, .. }) => {
+            Some(Reach::Far { again, .. }) if now < *again => {}
+            Some(Reach::Far { wait, .. }) => {
                 let wait = *wait;
                 self.call(now, to, wait);
             }
-            None if self.machine.contains(&to.ip()) && self.ways.len() < ADDRESSES_MAX => {
+            None if self.machine.contains(&to.ip()) && self.reach.len() < ADDRESSES_MAX => {
                 self.call(now, to, AGAIN);
             }
             None => {}
@@ -183,12 +184,12 @@ impl Table {
     fn call(&mut self, now: Instant, to: SocketAddr, wait: Duration) {
         // Addresses for which there is no link anyway need not be remembered.
         let Some(counted) = Counted::take() else { return };
-        let far = Way::Far { again: now + wait, wait: wait.times(4).min(AGAIN_MAX) };
-        self.ways.insert(to, far);
+        let far = Reach::Far { again: now + wait, wait: wait.times(4).min(AGAIN_MAX) };
+        self.reach.insert(to, far);
         if let Ok(link) = Link::call(self.own, to, self.bell.as_fd())
             && let Some(place) = self.put(link, counted)
         {
-            self.ways.insert(to, Way::Link(place));
+            self.reach.insert(to, Reach::Link(place));
         }
     }
 
@@ -264,7 +265,7 @@ impl Table {
                 BELL => {
                     let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
                 }
-                place => self.hear(now, usize::try_from(place).unwrap_or(usize::MAX)),
+                place => self.on_readable(now, usize::try_from(place).unwrap_or(usize::MAX)),
             }
         }
     }
@@ -277,20 +278,20 @@ impl Table {
         }
     }
 
-    fn hear(&mut self, now: Instant, at: usize) {
+    fn on_readable(&mut self, now: Instant, at: usize) {
         let Some(place) = self.places.get_mut(at).and_then(Option::take) else { return };
         let Place { link, ended, _counted } = place;
         if link.has_met() {
-            // It says nothing any more: this is its end. What it wrote before is read first.
+            // It sends nothing any more: this is its end. What it wrote before is read first.
             let _ = epoll::delete(&self.set, link.socket());
             self.places[at] = Some(Place { link, ended: true, _counted });
             return;
         }
-        let Ok(mut link) = link.hear(self.own, self.bell.as_fd()) else {
+        let Ok(mut link) = link.on_readable(self.own, self.bell.as_fd()) else {
             // It would not have this endpoint, which asks again much later.
-            let far = Way::Far { again: now + AGAIN_MAX, wait: AGAIN_MAX };
-            let of_it = |way: &&mut Way| matches!(way, Way::Link(place) if *place == at);
-            self.ways.values_mut().filter(of_it).for_each(|way| *way = far);
+            let far = Reach::Far { again: now + AGAIN_MAX, wait: AGAIN_MAX };
+            let of_it = |reach: &&mut Reach| matches!(reach, Reach::Link(place) if *place == at);
+            self.reach.values_mut().filter(of_it).for_each(|reach| *reach = far);
             return;
         };
         let has_met = link.has_met();
@@ -300,16 +301,16 @@ impl Table {
         self.counts.links += 1;
         // Two that have called each other have two links, and each writes to one.
         let known = self.has_link(peer);
-        if !known && (self.ways.len() < ADDRESSES_MAX || self.ways.contains_key(&peer)) {
-            self.ways.insert(peer, Way::Link(at));
+        if !known && (self.reach.len() < ADDRESSES_MAX || self.reach.contains_key(&peer)) {
+            self.reach.insert(peer, Reach::Link(at));
         }
     }
 
     fn remove(&mut self, now: Instant, at: usize) {
         let Some(mut place) = self.places.get_mut(at).and_then(Option::take) else { return };
         let Some(peer) = place.link.rings().map(|rings| rings.peer) else { return };
-        if matches!(self.ways.get(&peer), Some(Way::Link(place)) if *place == at) {
-            self.ways.insert(peer, Way::Far { again: now + AGAIN, wait: AGAIN });
+        if matches!(self.reach.get(&peer), Some(Reach::Link(place)) if *place == at) {
+            self.reach.insert(peer, Reach::Far { again: now + AGAIN, wait: AGAIN });
         }
     }
 }

@@ -261,7 +261,7 @@ fn callers_that_say_nonsense_are_hung_up_on() {
 /// Until the other end has hung up.
 fn turn_until(here: &mut End, socket: &impl AsFd) {
     let start = StdInstant::now();
-    while matches!(meet::hear(socket.as_fd()), Ok(None)) {
+    while matches!(meet::receive(socket.as_fd()), Ok(None)) {
         assert!(start.elapsed() < StdDuration::from_secs(5), "not hung up on");
         here.poll(Duration::from_millis(1), &mut Got::default()).unwrap();
     }

@@ -123,7 +123,7 @@ pub(crate) struct Program(OwnedFd);
 #[derive(Debug)]
 pub(crate) struct LoadError {
     pub(crate) error: io::Error,
-    /// What the verifier says.
+    /// The text of the verifier.
     pub(crate) log: String,
 }
 
@@ -136,7 +136,7 @@ impl Program {
         if let Some(fd) = quietly {
             return Ok(Self(fd));
         }
-        // Once more, to be told why.
+        // Once more, to learn why.
         let mut log = vec![0; LOG_BYTES_MAX];
         load(instructions, 0, &mut log).map(Self).map_err(|error| {
             let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());

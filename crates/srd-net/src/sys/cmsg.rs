@@ -24,7 +24,7 @@ pub(crate) struct Control {
     length: usize,
 }
 
-/// What the kernel told about a received message.
+/// What the kernel reports about a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Received {
     /// The ECN field.
@@ -33,20 +33,20 @@ pub(crate) struct Received {
     pub segment_bytes: usize,
     /// Wall-clock receive time in nanoseconds since 1970; zero if unknown.
     pub stamp_ns: u64,
-    /// What the network said of a packet that it did not deliver.
+    /// The ICMP error about a packet that was not delivered.
     pub refusal: Option<Refusal>,
 }
 
 /// A `sock_extended_err`, without its error number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Refusal {
-    /// Who said so: `SO_EE_ORIGIN_*`.
+    /// The source of the error: `SO_EE_ORIGIN_*`.
     pub origin: u8,
     /// Type of the ICMP message.
     pub kind: u8,
     /// Its code.
     pub code: u8,
-    /// What it says beside: the MTU, if the packet was too big.
+    /// Its further information: the MTU, if the packet was too big.
     pub info: u32,
 }
 

@@ -69,7 +69,7 @@ pub(crate) fn is_up(interface: &str) -> io::Result<bool> {
     Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
 }
 
-/// What the kernel says of an interface.
+/// What the kernel reports about an interface.
 fn ask(interface: &str, what: libc::c_ulong) -> io::Result<libc::ifreq> {
     // SAFETY: all-zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

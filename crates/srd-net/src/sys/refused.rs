@@ -1,4 +1,4 @@
-//! What the network said of packets that it did not deliver: a socket's error queue.
+//! ICMP errors about packets that were not delivered: a socket's error queue.
 
 use std::io;
 use std::net::SocketAddr;
@@ -59,8 +59,8 @@ pub(crate) fn take_error(socket: &Socket) -> io::Result<Option<Option<(SocketAdd
     Ok(Some(to.zip(why)))
 }
 
-/// What an ICMP message means for who sent the packet. Others, and errors of this machine itself,
-/// mean nothing here: calls tell of them.
+/// What an ICMP message means for the sender of the packet. Others, and errors of this machine
+/// itself, mean nothing here: calls report them.
 fn meaning(refusal: Refusal) -> Option<Undelivered> {
     let kind = match (refusal.origin, refusal.kind, refusal.code) {
         (ICMP, 3, 4) | (ICMP6, 2, _) => return Some(Undelivered::TooBig { mtu: refusal.info }),

@@ -106,6 +106,7 @@ impl Socket {
     /// Never lets a packet be fragmented, nor the kernel second-guess the size: too large for
     /// the interface is an error, too large for the path is a loss that the core discovers.
     pub(crate) fn never_fragment(&self) -> io::Result<()> {
+        // W2
         if self.ipv6 {
             self.set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
         } else {
@@ -134,6 +135,7 @@ impl Socket {
 
     /// Asks for the kernel's receive time of what arrives.
     pub(crate) fn receive_stamps(&self) -> io::Result<()> {
+        // C2
         self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Handing a short timeout to the wait itself costs a reprogramming of the clock device at its
 //! start and another at its end: 8 us each in a virtual machine, more than the rest of a round
-//! trip (`docs/perf-notes.md`). Deadlines of a conversation only ever move away; so the alarm
+//! trip (`docs/perf-notes.md`). Deadlines of interactive mode only ever move away; so the alarm
 //! stays where it was set, rings early now and then, and is set anew only then.
 
 use std::io;

@@ -10,9 +10,9 @@ use crate::sys::errno;
 use crate::sys::recv::Receiver;
 use crate::sys::refused;
 
-/// What receives at one local address.
+/// The receiving side of one local address.
 #[derive(Debug)]
-pub(super) struct Ear {
+pub(super) struct Input {
     pub(super) receiver: Receiver,
     /// Whether the kernel was asked to coalesce what arrives. That is worth it for streams
     /// and costs 0.15 us per packet for those that come alone, so it waits for a stream.
@@ -22,7 +22,7 @@ pub(super) struct Ear {
     next: usize,
 }
 
-impl Ear {
+impl Input {
     pub(super) fn new() -> Self {
         Self { receiver: Receiver::new(), coalescing: false, messages: 0, next: 0 }
     }
@@ -34,7 +34,7 @@ impl Ear {
 }
 
 impl UdpIo {
-    /// A packet of this path has left past the sockets: what the network says of it comes here.
+    /// A packet of this path has left past the sockets: ICMP errors about it arrive here.
     pub(crate) fn expect_errors(&mut self, path: usize) {
         self.sent_on[path] = ERRORS_LOOKS;
     }
@@ -48,16 +48,16 @@ impl UdpIo {
     ) -> io::Result<Option<usize>> {
         let mut failed = None;
         let mut messages = 0;
-        for local in 0..self.ears.len() {
-            if !self.ears[local].is_waiting() {
+        for local in 0..self.inputs.len() {
+            if !self.inputs[local].is_waiting() {
                 let asked = self.ask(local).unwrap_or_else(|error| {
                     failed = Some(error);
                     0
                 });
-                let ear = &mut self.ears[local];
-                (ear.next, ear.messages) = (0, asked);
+                let input = &mut self.inputs[local];
+                (input.next, input.messages) = (0, asked);
             }
-            messages += self.ears[local].messages - self.ears[local].next;
+            messages += self.inputs[local].messages - self.inputs[local].next;
         }
         if messages == 0 {
             // What others have brought is not lost for an error of one.
@@ -68,8 +68,8 @@ impl UdpIo {
         while let Some(local) = self.first_ear() {
             packets += self.hand_over(local, now, each);
             // What the kernel still has for it may have arrived before what others have.
-            let ear = &self.ears[local];
-            if !ear.is_waiting() && ear.receiver.is_full() {
+            let input = &self.inputs[local];
+            if !input.is_waiting() && input.receiver.is_full() {
                 break;
             }
         }
@@ -79,11 +79,12 @@ impl UdpIo {
 
     /// The local address whose next message arrived first.
     fn first_ear(&mut self) -> Option<usize> {
-        if let [ear] = &self.ears[..] {
-            return ear.is_waiting().then_some(0);
+        if let [input] = &self.inputs[..] {
+            return input.is_waiting().then_some(0);
         }
-        let waiting = self.ears.iter_mut().enumerate().filter(|(_, ear)| ear.is_waiting());
-        let stamped = waiting.map(|(at, ear)| (ear.receiver.arrival(ear.next).beside.stamp_ns, at));
+        let waiting = self.inputs.iter_mut().enumerate().filter(|(_, input)| input.is_waiting());
+        let stamped =
+            waiting.map(|(at, input)| (input.receiver.arrival(input.next).beside.stamp_ns, at));
         stamped.min().map(|(_, at)| at)
     }
 
@@ -91,13 +92,13 @@ impl UdpIo {
     fn ask(&mut self, local: usize) -> io::Result<usize> {
         let socket = self.receivers[local];
         self.stats.receive_calls += 1;
-        let mut received = self.ears[local].receiver.receive(&self.sockets[socket]);
+        let mut received = self.inputs[local].receiver.receive(&self.sockets[socket]);
         let of_earlier = |e: &io::Error| refused::may_be_of_an_earlier_packet(errno(e));
         if received.as_ref().is_err_and(of_earlier) {
             self.drain_errors(socket);
-            received = self.ears[local].receiver.receive(&self.sockets[socket]);
+            received = self.inputs[local].receiver.receive(&self.sockets[socket]);
         }
-        let ear = &mut self.ears[local];
+        let input = &mut self.inputs[local];
         let messages = match received {
             Ok(n) => n,
             // Another error of an earlier packet waits for the next call.
@@ -105,10 +106,10 @@ impl UdpIo {
             Err(e) => return Err(e),
         };
         self.stats.received_messages += messages as u64;
-        if messages > 1 && !ear.coalescing {
+        if messages > 1 && !input.coalescing {
             // Nice to have: absent before Linux 5.0.
             let _ = self.sockets[socket].receive_coalesced();
-            ear.coalescing = true;
+            input.coalescing = true;
         }
         Ok(messages)
     }
@@ -120,9 +121,9 @@ impl UdpIo {
         now: Instant,
         each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
     ) -> usize {
-        let ear = &mut self.ears[local];
-        let arrival = ear.receiver.arrival(ear.next);
-        ear.next += 1;
+        let input = &mut self.inputs[local];
+        let arrival = input.receiver.arrival(input.next);
+        input.next += 1;
         let Some(source) = arrival.source.filter(|_| !arrival.bytes.is_empty()) else { return 0 };
         let place = u8::try_from(local).unwrap_or(0);
         let received_at = self.clock.arrival(arrival.beside.stamp_ns, now);

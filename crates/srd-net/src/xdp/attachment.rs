@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use super::options::XdpError;
-use super::program::{self, Wanted, XDP_PASS};
+use super::program::{self, PacketFilter, XDP_PASS};
 use crate::sys::bpf::{Link, Mode, Program, SocketMap};
 
 /// Queues that a socket can be given for.
@@ -38,7 +38,7 @@ impl Attachment {
         let map = SocketMap::new(QUEUES_MAX).map_err(no_map)?;
         let mut first_refusal = None;
         for mode in modes {
-            let wanted = Wanted {
+            let filter = PacketFilter {
                 address: target.local.ip(),
                 port: target.local.port(),
                 ip_bytes_max: target.ip_bytes_max,
@@ -46,7 +46,7 @@ impl Attachment {
                 map: map.number(),
                 otherwise: XDP_PASS,
             };
-            let program = Program::load(&program::assemble(&wanted))?;
+            let program = Program::load(&program::assemble(&filter))?;
             match program.attach(target.index, *mode) {
                 Ok(link) => return Ok(Self { map, mode: *mode, _link: link }),
                 Err(error) if is_occupied(&error) => {

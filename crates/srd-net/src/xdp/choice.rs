@@ -94,7 +94,7 @@ impl AnyIo {
     }
 
     /// One back end for each of so many shards of a node. AF_XDP has one shard only: a network
-    /// card's queue says nothing of the shard that a packet is for.
+    /// card's queue does not determine the shard that a packet is for.
     ///
     /// # Errors
     /// As [`AnyIo::open`], and if AF_XDP is asked for with several shards.

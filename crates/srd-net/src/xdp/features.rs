@@ -1,7 +1,7 @@
 //! Whether AF_XDP suits an address: the interface's driver has zero copy, and this process the
 //! rights.
 //!
-//! Since Linux 6.3 the kernel says what a driver can do with XDP: family `netdev` of generic
+//! Since Linux 6.3 the kernel reports what a driver can do with XDP: family `netdev` of generic
 //! netlink.
 //!
 //! ```text

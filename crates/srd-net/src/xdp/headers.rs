@@ -145,7 +145,7 @@ pub(super) struct Datagram {
 
 /// Why a frame is no packet for us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Bad {
+pub(super) enum HeaderError {
     /// A length does not fit, or it is another protocol.
     Malformed,
     /// A checksum is wrong.
@@ -153,39 +153,39 @@ pub(super) enum Bad {
 }
 
 /// Reads the headers of a frame. The XDP program has looked at protocol, address and port.
-pub(super) fn read(frame: &[u8]) -> Result<Datagram, Bad> {
-    let ip = frame.get(ETHERNET_BYTES..).ok_or(Bad::Malformed)?;
+pub(super) fn read(frame: &[u8]) -> Result<Datagram, HeaderError> {
+    let ip = frame.get(ETHERNET_BYTES..).ok_or(HeaderError::Malformed)?;
     match frame[12..14] {
         [0x08, 0x00] => read_v4(ip),
         [0x86, 0xdd] => read_v6(ip),
-        _ => Err(Bad::Malformed),
+        _ => Err(HeaderError::Malformed),
     }
 }
 
-fn read_v4(ip: &[u8]) -> Result<Datagram, Bad> {
-    let (header, _) = ip.split_first_chunk::<V4_BYTES>().ok_or(Bad::Malformed)?;
+fn read_v4(ip: &[u8]) -> Result<Datagram, HeaderError> {
+    let (header, _) = ip.split_first_chunk::<V4_BYTES>().ok_or(HeaderError::Malformed)?;
     // Short frames are filled up on the wire: the length field says where the packet ends.
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    let udp = ip.get(V4_BYTES..total).ok_or(Bad::Malformed)?;
+    let udp = ip.get(V4_BYTES..total).ok_or(HeaderError::Malformed)?;
     if header[0] != 0x45 || header[9] != UDP {
-        return Err(Bad::Malformed);
+        return Err(HeaderError::Malformed);
     }
     let mut sum = Sum::default();
     sum.add(header);
     if sum.checksum() != 0 {
-        return Err(Bad::Checksum);
+        return Err(HeaderError::Checksum);
     }
     let address =
         |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]);
     read_udp(udp, address(12).into(), address(16).into(), header[1], V4_BYTES)
 }
 
-fn read_v6(ip: &[u8]) -> Result<Datagram, Bad> {
-    let (header, rest) = ip.split_first_chunk::<V6_BYTES>().ok_or(Bad::Malformed)?;
+fn read_v6(ip: &[u8]) -> Result<Datagram, HeaderError> {
+    let (header, rest) = ip.split_first_chunk::<V6_BYTES>().ok_or(HeaderError::Malformed)?;
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
-    let udp = rest.get(..length).ok_or(Bad::Malformed)?;
+    let udp = rest.get(..length).ok_or(HeaderError::Malformed)?;
     if header[0] >> 4 != 6 || header[6] != UDP {
-        return Err(Bad::Malformed);
+        return Err(HeaderError::Malformed);
     }
     let address = |at: usize| {
         let mut octets = [0; 16];
@@ -196,11 +196,17 @@ fn read_v6(ip: &[u8]) -> Result<Datagram, Bad> {
     read_udp(udp, address(8), address(24), traffic_class, V6_BYTES)
 }
 
-fn read_udp(udp: &[u8], from: IpAddr, to: IpAddr, ecn: u8, ip: usize) -> Result<Datagram, Bad> {
-    let (header, _) = udp.split_first_chunk::<UDP_BYTES>().ok_or(Bad::Malformed)?;
+fn read_udp(
+    udp: &[u8],
+    from: IpAddr,
+    to: IpAddr,
+    ecn: u8,
+    ip: usize,
+) -> Result<Datagram, HeaderError> {
+    let (header, _) = udp.split_first_chunk::<UDP_BYTES>().ok_or(HeaderError::Malformed)?;
     let length = u16::from_be_bytes([header[4], header[5]]);
     if usize::from(length) != udp.len() {
-        return Err(Bad::Malformed);
+        return Err(HeaderError::Malformed);
     }
     let checksum = u16::from_ne_bytes([header[6], header[7]]);
     let pseudo = pseudo_header(&from, &to, length);
@@ -215,7 +221,7 @@ fn read_udp(udp: &[u8], from: IpAddr, to: IpAddr, ecn: u8, ip: usize) -> Result<
         }
     };
     if !is_right {
-        return Err(Bad::Checksum);
+        return Err(HeaderError::Checksum);
     }
     let port = u16::from_be_bytes([header[0], header[1]]);
     let start = ETHERNET_BYTES + ip + UDP_BYTES;
@@ -374,7 +380,7 @@ mod tests {
             for claim in [0u16, 7, 14, 16, 0xffff] {
                 let mut wrong = whole.clone();
                 wrong[udp_length..udp_length + 2].copy_from_slice(&claim.to_be_bytes());
-                assert_eq!(read(&wrong), Err(Bad::Malformed), "{claim}");
+                assert_eq!(read(&wrong), Err(HeaderError::Malformed), "{claim}");
             }
         }
     }

@@ -2,17 +2,17 @@
 //! and memory of this process.
 //!
 //! ```text
-//!  send     ways: next hop known? -- yes --> headers, payload -> frame -> send ring -- doorbell
+//!  send     next hop known?      -- yes --> headers, payload -> frame -> send ring -- doorbell
 //!                                 \- no ---> UDP socket: the kernel resolves, or says why not
 //!  receive  XDP program: plain UDP to our address and base port? -- yes --> receive ring
 //!                                                                \- no ---> the kernel as ever,
 //!                                                     with what is ours still at the UDP socket
 //! ```
 //!
-//! The UDP sockets of [`UdpIo`] stay open beside it: they keep the ports, so that nobody else gets
-//! them and the kernel does not answer "port unreachable"; they receive what the program leaves to
-//! the kernel (options, fragments, packets of queues without a socket), and send what has no way
-//! yet.
+//! The UDP sockets of [`UdpIo`] stay open beside it: they keep the ports, so that no other process
+//! gets them and the kernel does not answer "port unreachable"; they receive what the program
+//! leaves to the kernel (options, fragments, packets of queues without a socket), and send what has
+//! no way yet.
 //!
 //! | file | what |
 //! |---|---|
@@ -21,7 +21,7 @@
 //! | `choice` | either back end behind one type |
 //! | `attachment`, `program` | the XDP program |
 //! | `headers` | Ethernet, IP and UDP |
-//! | `ways`, `netlink` | routes and neighbours |
+//! | `next_hops`, `netlink` | routes and neighbours |
 //! | `send`, `receive`, `sleep` | the parts of a round |
 //! | `stats` | what is counted beside [`IoStats`] |
 
@@ -30,13 +30,13 @@ mod choice;
 mod features;
 mod headers;
 mod netlink;
+mod next_hops;
 mod options;
 mod program;
 mod receive;
 mod send;
 mod sleep;
 mod stats;
-mod ways;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -62,9 +62,9 @@ use crate::udp::UdpIo;
 use crate::wake::IoWaker;
 use attachment::{Attachment, QUEUES_MAX, Target};
 use headers::{ETHERNET_BYTES, ip_headers_bytes};
+use next_hops::{From, NextHops};
 use options::{FRAMES_MAX, FRAMES_MIN};
 use receive::Gather;
-use ways::{From, Ways};
 
 /// The kernel lets go of a queue a moment after its socket was closed. So long and so often is it
 /// tried again, for a process that starts again.
@@ -87,7 +87,7 @@ pub struct XdpIo {
     /// Where each path sends from.
     sources: Arc<[SocketAddr]>,
     kernel: Kernel,
-    ways: Ways,
+    next_hops: NextHops,
     gather: Gather,
     /// What the last send waits for.
     blocked: Option<Blocked>,
@@ -107,7 +107,7 @@ pub struct XdpIo {
 /// The way through the kernel.
 #[derive(Debug)]
 enum Kernel {
-    /// The sockets of the ports, and a descriptor that tells when packets are at the first.
+    /// The sockets of the ports, and a descriptor that is readable when packets are at the first.
     Sockets(Box<UdpIo>, OwnedFd),
     /// The first queue has them. This socket makes the kernel resolve, by empty datagrams.
     Elsewhere(UdpSocket),
@@ -126,7 +126,7 @@ impl XdpIo {
     /// Opens the UDP sockets and the AF_XDP socket, and attaches the program.
     ///
     /// # Errors
-    /// What stands in the way, in words that say what to do.
+    /// What is missing, as a message that says what to do.
     pub fn open(options: &XdpOptions) -> Result<Self, XdpError> {
         check(options)?;
         let ip = options.udp.address.ip();
@@ -188,7 +188,7 @@ impl XdpIo {
         let (socket, free) = socket;
         let clock = Clock::new();
         let from = From { interface: index, address: sources[0].ip(), mark: options.udp.mark };
-        let ways = Ways::new(from, clock.now()).map_err(XdpError::Udp)?;
+        let next_hops = NextHops::new(from, clock.now()).map_err(XdpError::Udp)?;
         let alarm = Alarm::new().map_err(XdpError::Udp)?;
         attachment.set(options.queue, std::os::fd::AsFd::as_fd(&socket))?;
         Ok(Self {
@@ -199,7 +199,7 @@ impl XdpIo {
             index,
             sources,
             kernel,
-            ways,
+            next_hops,
             gather: Gather::default(),
             blocked: None,
             waiting: false,
@@ -228,7 +228,7 @@ impl XdpIo {
     /// interface as it is now. Larger ones go through the kernel.
     pub fn packet_bytes_max(&self) -> u16 {
         let receives = usize::from(receives_ip_bytes(&self.socket));
-        let ip_bytes = self.ways.mtu().min(receives);
+        let ip_bytes = self.next_hops.mtu().min(receives);
         let headers = ip_headers_bytes(&self.sources[0].ip());
         u16::try_from(ip_bytes.saturating_sub(headers)).unwrap_or(u16::MAX)
     }

@@ -23,9 +23,9 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use super::headers::Mac;
 
-/// Groups of news: interfaces, neighbours, routes of both families.
+/// Groups of changes: interfaces, neighbours, routes of both families.
 const GROUPS: [u32; 4] = [1, 3, 7, 11];
-/// Datagrams of news that one look takes; the rest waits for the next.
+/// Datagrams of changes that one look takes; the rest waits for the next.
 const NEWS_MAX: usize = 64;
 /// Datagrams that an answer may have.
 const ANSWERS_MAX: usize = 8;
@@ -44,7 +44,7 @@ pub(super) struct Interface {
 pub(super) struct Route {
     /// By which interface.
     pub(super) interface: u32,
-    /// To whom on its link: a router, or the destination itself.
+    /// The receiver on its link: a router, or the destination itself.
     pub(super) next_hop: IpAddr,
 }
 
@@ -56,10 +56,10 @@ pub(super) struct Neighbour {
     pub(super) confirmed: bool,
 }
 
-/// A socket for questions and one for news.
+/// A socket for questions and one for changes.
 pub(super) struct Netlink {
     questions: Socket,
-    news: Socket,
+    changes: Socket,
     sequence: u32,
 }
 
@@ -71,23 +71,23 @@ impl std::fmt::Debug for Netlink {
 
 impl Netlink {
     pub(super) fn open() -> io::Result<Self> {
-        let news = socket()?;
+        let changes = socket()?;
         for group in GROUPS {
-            news.add_membership(group)?;
+            changes.add_membership(group)?;
         }
         let questions = socket()?;
         questions.connect(&SocketAddr::new(0, 0))?;
-        Ok(Self { questions, news, sequence: 0 })
+        Ok(Self { questions, changes, sequence: 0 })
     }
 
     /// Whether interfaces, routes or neighbours have changed since the last look.
     pub(super) fn has_changed(&mut self) -> bool {
         let mut changed = false;
         for _ in 0..NEWS_MAX {
-            match self.news.recv_from_full() {
+            match self.changes.recv_from_full() {
                 Ok(_) => changed = true,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                // News were lost: something has changed.
+                // Changes were lost: something has changed.
                 Err(_) => return true,
             }
         }

@@ -11,7 +11,7 @@ use crate::sys::xdp::Refused;
 /// What an [`XdpIo`](super::XdpIo) is opened with.
 #[derive(Clone, Debug)]
 pub struct XdpOptions {
-    /// The UDP sockets beside it. Their address says which interface; it is one address of a
+    /// The UDP sockets beside it. Their address selects the interface; it is one address of a
     /// network interface, and not the unspecified one.
     pub udp: UdpOptions,
     /// The interface's queue.
@@ -92,7 +92,7 @@ pub enum XdpError {
         step: &'static str,
         /// How.
         error: io::Error,
-        /// What the verifier says, if it was about the program.
+        /// The text of the verifier, if it refused the program.
         log: String,
     },
     /// The UDP sockets could not be opened.
@@ -199,7 +199,7 @@ pub enum Why {
         /// The interface's name.
         interface: String,
     },
-    /// The kernel does not say what its drivers can do: it is older than Linux 6.3.
+    /// The kernel does not report what its drivers can do: it is older than Linux 6.3.
     Unknown(io::Error),
 }
 

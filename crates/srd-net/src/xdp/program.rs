@@ -24,9 +24,9 @@ use crate::sys::bpf::{Instruction, Mode};
 /// Let the kernel have it.
 pub(super) const XDP_PASS: u8 = 2;
 
-/// Which packets come to the socket.
+/// Which packets the program hands to the socket.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct PacketFilter {
     /// Our address.
     pub(super) address: IpAddr,
     /// Our base port.
@@ -37,7 +37,7 @@ pub(super) struct Wanted {
     pub(super) mode: Mode,
     /// The descriptor of the map of sockets.
     pub(super) map: i32,
-    /// The verdict on a packet that is wanted, when its queue has no socket.
+    /// The verdict on a packet that matches, if its queue has no socket.
     pub(super) otherwise: u8,
 }
 
@@ -205,14 +205,14 @@ impl Assembler {
 }
 
 /// The program.
-pub(super) fn assemble(wanted: &Wanted) -> Vec<Instruction> {
+pub(super) fn assemble(filter: &PacketFilter) -> Vec<Instruction> {
     let mut program = Assembler { code: Vec::new(), passes: Vec::new() };
     // r6 = context
     program.copy(CONTEXT, ARGUMENT_1);
     // r7 = context->data, r8 = context->data_end
     program.load(Width::Word, PACKET, CONTEXT, CONTEXT_DATA);
     program.load(Width::Word, END, CONTEXT, CONTEXT_END);
-    match wanted.address {
+    match filter.address {
         IpAddr::V4(address) => {
             // All headers must be there: pass if data + 42 > data_end.
             bounds(&mut program, ETHERNET + 20 + 8);
@@ -226,12 +226,12 @@ pub(super) fn assemble(wanted: &Wanted) -> Vec<Instruction> {
             program.pass_unless_bytes(ETHERNET + 9, &[17]);
             // To our address, to our port.
             program.pass_unless_bytes(ETHERNET + 16, &address.octets());
-            program.pass_unless_bytes(ETHERNET + 22, &wanted.port.to_be_bytes());
+            program.pass_unless_bytes(ETHERNET + 22, &filter.port.to_be_bytes());
             // Not longer than the socket receives.
             program.load(Width::Half, VALUE, PACKET, ETHERNET + 2);
             program.swap_from_network_16(VALUE);
-            program.pass_if_above(VALUE, wanted.ip_bytes_max);
-            if wanted.mode == Mode::Generic {
+            program.pass_if_above(VALUE, filter.ip_bytes_max);
+            if filter.mode == Mode::Generic {
                 pass_if_checksum_is_partial(&mut program, ETHERNET + 12, 4, ETHERNET + 26);
             }
         }
@@ -247,17 +247,17 @@ pub(super) fn assemble(wanted: &Wanted) -> Vec<Instruction> {
             program.pass_unless_bytes(ETHERNET + 6, &[17]);
             // To our address, to our port.
             program.pass_unless_bytes(ETHERNET + 24, &address.octets());
-            program.pass_unless_bytes(ETHERNET + 42, &wanted.port.to_be_bytes());
+            program.pass_unless_bytes(ETHERNET + 42, &filter.port.to_be_bytes());
             // Not longer than the socket receives (the field does not count the IPv6 header).
             program.load(Width::Half, VALUE, PACKET, ETHERNET + 4);
             program.swap_from_network_16(VALUE);
-            program.pass_if_above(VALUE, wanted.ip_bytes_max.saturating_sub(40));
-            if wanted.mode == Mode::Generic {
+            program.pass_if_above(VALUE, filter.ip_bytes_max.saturating_sub(40));
+            if filter.mode == Mode::Generic {
                 pass_if_checksum_is_partial(&mut program, ETHERNET + 8, 16, ETHERNET + 46);
             }
         }
     }
-    program.redirect(wanted.map, wanted.otherwise)
+    program.redirect(filter.map, filter.otherwise)
 }
 
 /// To the kernel, if fewer than `bytes` are there.

@@ -18,7 +18,7 @@ fn loaded(address: &str, mode: Mode) -> Option<(SocketMap, Program)> {
             return None;
         }
     };
-    let wanted = Wanted {
+    let filter = PacketFilter {
         address: address.parse().unwrap(),
         port: PORT,
         ip_bytes_max: 3000,
@@ -26,7 +26,7 @@ fn loaded(address: &str, mode: Mode) -> Option<(SocketMap, Program)> {
         map: map.number(),
         otherwise: TAKEN,
     };
-    let program = Program::load(&assemble(&wanted)).unwrap_or_else(|refused| {
+    let program = Program::load(&assemble(&filter)).unwrap_or_else(|refused| {
         panic!("{}\n{}", refused.error, refused.log);
     });
     Some((map, program))

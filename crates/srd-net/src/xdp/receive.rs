@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::PacketMeta;
 
-use super::headers::{self, Bad};
-use super::ways::is_link_local;
+use super::headers::{self, HeaderError};
+use super::next_hops::is_link_local;
 use super::{Blocked, Kernel, XdpIo};
 use crate::io::{PacketIo as _, PollMode, Wait};
 use crate::sys::xdp::Piece;
@@ -48,7 +48,7 @@ impl XdpIo {
         mut each: impl FnMut(Instant, PacketMeta, &mut [u8]),
     ) -> io::Result<usize> {
         let start = self.clock.now();
-        self.ways.look(start);
+        self.next_hops.look(start);
         self.flush();
         let spin_until = match self.poll {
             PollMode::Block => start,
@@ -134,11 +134,11 @@ impl XdpIo {
         let datagram = match headers::read(packet) {
             Ok(datagram) if !datagram.payload.is_empty() => datagram,
             Ok(_) => return false,
-            Err(Bad::Malformed) => {
+            Err(HeaderError::Malformed) => {
                 self.counted.dropped_malformed += 1;
                 return false;
             }
-            Err(Bad::Checksum) => {
+            Err(HeaderError::Checksum) => {
                 self.counted.dropped_checksum += 1;
                 return false;
             }

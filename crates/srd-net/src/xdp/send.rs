@@ -7,7 +7,7 @@ use srd_proto::time::Instant;
 use srd_proto::transmit::Transmit;
 
 use super::headers::{ETHERNET_BYTES, HEADERS_BYTES_MAX, Headers, Sum, ip_headers_bytes};
-use super::ways::Hop;
+use super::next_hops::Hop;
 use super::{Blocked, FRAME_BYTES, Kernel, XdpIo};
 use crate::io::{PacketIo as _, Segments, Sent};
 use crate::sys::xdp::Doorbell;
@@ -49,7 +49,7 @@ impl XdpIo {
         if !self.fits(transmit) || to.is_ipv4() != self.sources[0].is_ipv4() {
             return self.leave_to_kernel(batch);
         }
-        match self.ways.towards(to, now) {
+        match self.next_hops.towards(to, now) {
             (Some(hop), false) => Ok(self.queue_batch(batch, hop)),
             (Some(hop), true) if !self.has_sockets() => {
                 self.poke(to);
@@ -71,7 +71,7 @@ impl XdpIo {
         }
         let ip_bytes = ip_headers_bytes(&transmit.destination.ip()) + transmit.segment_bytes;
         let one_frame = ip_bytes + ETHERNET_BYTES <= FRAME_BYTES;
-        ip_bytes <= self.ways.mtu() && (one_frame || self.socket.takes_several_frames())
+        ip_bytes <= self.next_hops.mtu() && (one_frame || self.socket.takes_several_frames())
     }
 
     fn has_sockets(&self) -> bool {
@@ -121,7 +121,7 @@ impl XdpIo {
         self.stats.sent_packets += transmit.segments as u64;
         self.stats.sent_bytes += transmit.total_bytes as u64;
         self.counted.sent_packets += transmit.segments as u64;
-        // Packets leave by another door than the socket's; what is said of them comes to it.
+        // Packets leave past the socket; ICMP errors about them arrive at it.
         let path = usize::from(transmit.entropy.0) % self.sources.len();
         if let Some(udp) = self.udp_mut() {
             udp.expect_errors(path);
@@ -129,7 +129,8 @@ impl XdpIo {
         None
     }
 
-    /// Whether so many frames are free, if need be after the kernel was told of those in the ring.
+    /// Whether so many frames are free, if need be after the kernel was notified of those in the
+    /// ring.
     fn has_free(&mut self, frames: usize) -> bool {
         if self.free.len() < frames {
             self.flush();
@@ -141,7 +142,7 @@ impl XdpIo {
     #[cold]
     fn no_frames(&mut self) -> Option<Blocked> {
         self.counted.send_no_frame += 1;
-        if self.ways.mtu() > 0 {
+        if self.next_hops.mtu() > 0 {
             return Some(Blocked::Frames);
         }
         // Nothing leaves an interface that is down: a loss, as a full queue is.

@@ -9,7 +9,7 @@ use super::{Blocked, Kernel, XdpIo};
 use crate::io::Wait;
 use crate::sys::os::{self, Interest};
 
-/// When a send is tried again that nothing tells the end of: a full UDP socket, or frames that the
+/// When a send is tried again whose end causes no event: a full UDP socket, or frames that the
 /// device did not take.
 const RETRY: Duration = Duration::from_micros(200);
 /// Most descriptors that end a sleep.

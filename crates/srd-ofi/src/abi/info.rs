@@ -1,15 +1,16 @@
 //! What `fi_getinfo` takes and gives (`rdma/fabric.h`).
+//!
+//! In C some of these structures name the type of an open fabric or domain, which is defined above
+//! this file; here they name its head, with which it begins. The provider uses none of them.
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::domain::fid_domain;
-use super::fabric::fid_fabric;
 use super::fid::fid;
 
 layout! {
     /// A fabric, and the provider that offers it.
     struct fi_fabric_attr: 32 {
-        fabric @ 0: *mut fid_fabric,
+        fabric @ 0: *mut fid,
         name @ 8: *mut c_char,
         prov_name @ 16: *mut c_char,
         prov_version @ 24: u32,
@@ -20,7 +21,7 @@ layout! {
 layout! {
     /// A domain. Only what all releases share: later ones append, so only the core allocates it.
     struct fi_domain_attr: 192 {
-        domain @ 0: *mut fid_domain,
+        domain @ 0: *mut fid,
         name @ 8: *mut c_char,
         threading @ 16: c_int,
         control_progress @ 20: c_int,

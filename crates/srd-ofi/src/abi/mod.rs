@@ -10,7 +10,7 @@
 //! | [`info`] | `fi_info` and its attributes |
 //! | [`provider`] | what a provider hands over |
 //! | [`fabric`] [`domain`] [`av`] [`endpoint`] [`cq`] [`eq`] [`cntr`] | objects |
-//! | [`msg`] [`tagged`] [`rma`] [`atomic`] [`collective`] | tables of data transfer |
+//! | `endpoint::{msg, tagged, rma, atomic, collective}` | tables of data transfer |
 //! | [`bits`] [`errno`] | capabilities, modes, orders; errors |
 //!
 //! Four structures grow from release to release: `fi_domain_attr`, `fi_ops_av`, `fi_mr_attr` and
@@ -125,11 +125,9 @@ macro_rules! ops {
     };
 }
 
-pub mod atomic;
 pub mod av;
 pub mod bits;
 pub mod cntr;
-pub mod collective;
 pub mod cq;
 pub mod domain;
 pub mod endpoint;
@@ -138,10 +136,7 @@ pub mod errno;
 pub mod fabric;
 pub mod fid;
 pub mod info;
-pub mod msg;
 pub mod provider;
-pub mod rma;
-pub mod tagged;
 
 /// Every structure of this interface.
 pub const LAYOUTS: &[Layout] = &[
@@ -180,17 +175,17 @@ pub const LAYOUTS: &[Layout] = &[
     endpoint::fid_ep::LAYOUT,
     endpoint::fi_ops_ep::LAYOUT,
     endpoint::fi_ops_cm::LAYOUT,
-    msg::fi_msg::LAYOUT,
-    msg::fi_ops_msg::LAYOUT,
-    tagged::fi_msg_tagged::LAYOUT,
-    tagged::fi_ops_tagged::LAYOUT,
-    rma::fi_rma_iov::LAYOUT,
-    rma::fi_msg_rma::LAYOUT,
-    rma::fi_ops_rma::LAYOUT,
-    atomic::fi_ioc::LAYOUT,
-    atomic::fi_rma_ioc::LAYOUT,
-    atomic::fi_atomic_attr::LAYOUT,
-    atomic::fi_msg_atomic::LAYOUT,
-    atomic::fi_ops_atomic::LAYOUT,
-    collective::fi_ops_collective::LAYOUT,
+    endpoint::msg::fi_msg::LAYOUT,
+    endpoint::msg::fi_ops_msg::LAYOUT,
+    endpoint::tagged::fi_msg_tagged::LAYOUT,
+    endpoint::tagged::fi_ops_tagged::LAYOUT,
+    endpoint::rma::fi_rma_iov::LAYOUT,
+    endpoint::rma::fi_msg_rma::LAYOUT,
+    endpoint::rma::fi_ops_rma::LAYOUT,
+    endpoint::atomic::fi_ioc::LAYOUT,
+    endpoint::atomic::fi_rma_ioc::LAYOUT,
+    endpoint::atomic::fi_atomic_attr::LAYOUT,
+    endpoint::atomic::fi_msg_atomic::LAYOUT,
+    endpoint::atomic::fi_ops_atomic::LAYOUT,
+    endpoint::collective::fi_ops_collective::LAYOUT,
 ];

@@ -6,7 +6,7 @@ use std::ptr;
 use srd_efa::layer::RmaIov;
 
 use super::{at, sent};
-use crate::abi::atomic::{fi_ioc, fi_msg_atomic, fi_ops_atomic, fi_rma_ioc};
+use crate::abi::endpoint::atomic::{fi_ioc, fi_msg_atomic, fi_ops_atomic, fi_rma_ioc};
 use crate::abi::endpoint::fid_ep;
 use crate::abi::errno::{FI_EINVAL, FI_EOPNOTSUPP};
 use crate::abi::fid::fi_addr_t;

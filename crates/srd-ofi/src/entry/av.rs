@@ -10,7 +10,7 @@ use crate::abi::domain::fid_domain;
 use crate::abi::errno::{FI_EBADFLAGS, FI_EINVAL, FI_ENOSYS};
 use crate::abi::fid::{FI_ADDR_NOTAVAIL, FI_CLASS_AV, fi_addr_t, fi_ops};
 use crate::address::Address;
-use crate::domain::{Kind, Slot};
+use crate::domain::{Domain, Kind, Slot};
 use crate::vector::AddressVector;
 use crate::{Errno, Outcome};
 
@@ -68,7 +68,7 @@ pub(super) unsafe extern "C" fn open(
             return Err(Errno(FI_ENOSYS));
         }
         // SAFETY: the domain is open.
-        let slot = Slot::take(unsafe { super::domain::domain(domain) }, Kind::Vector)?;
+        let slot = Slot::take(unsafe { state::<Domain>(domain) }, Kind::Vector)?;
         let ops = (&raw const OPS.until_1_17).cast_mut();
         let make = |_: &AddressVector| fid_av { fid: head::<AddressVector>(context), ops };
         // SAFETY: `out` is the application's.

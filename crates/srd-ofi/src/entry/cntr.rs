@@ -8,7 +8,7 @@ use crate::abi::domain::fid_domain;
 use crate::abi::errno::{FI_EINVAL, FI_ENOSYS};
 use crate::abi::fid::{FI_CLASS_CNTR, fi_ops};
 use crate::counter::{Count, Counter};
-use crate::domain::{Kind, Slot};
+use crate::domain::{Domain, Kind, Slot};
 use crate::queue::Waiting;
 use crate::{Errno, Outcome};
 
@@ -41,7 +41,7 @@ pub(super) unsafe extern "C" fn open(
             waiting => waiting,
         };
         // SAFETY: the domain is open.
-        let slot = Slot::take(unsafe { super::domain::domain(domain) }, Kind::Counter)?;
+        let slot = Slot::take(unsafe { state::<Domain>(domain) }, Kind::Counter)?;
         let make = |_: &Counter| fid_cntr { fid: head::<Counter>(context), ops: table(&OPS) };
         // SAFETY: `out` is the application's.
         unsafe { give(out, Counter::new(slot, waiting), make) }

@@ -9,7 +9,7 @@ use crate::abi::domain::fid_domain;
 use crate::abi::errno::{FI_EINVAL, FI_ENOSYS};
 use crate::abi::fid::{FI_CLASS_CQ, FI_GETWAIT, FI_GETWAITOBJ, fi_addr_t, fi_ops, fid};
 use crate::completion::{Completion, CompletionQueue, Format};
-use crate::domain::{Kind, Slot};
+use crate::domain::{Domain, Kind, Slot};
 use crate::queue::Waiting;
 use crate::{Errno, Outcome};
 
@@ -47,7 +47,7 @@ pub(super) unsafe extern "C" fn open(
             return Err(Errno(FI_ENOSYS));
         }
         // SAFETY: the domain is open.
-        let slot = Slot::take(unsafe { super::domain::domain(domain) }, Kind::CompletionQueue)?;
+        let slot = Slot::take(unsafe { state::<Domain>(domain) }, Kind::CompletionQueue)?;
         let queue = CompletionQueue::new(slot, attr.size, format, waiting)?;
         let make = |_: &CompletionQueue| fid_cq {
             fid: head::<CompletionQueue>(context),

@@ -3,16 +3,17 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use super::{Object, close, code, give, head, table};
-use crate::abi::atomic::fi_atomic_attr;
+use super::{Object, close, code, give, head, state, table};
 use crate::abi::bits::{FI_COMPARE_ATOMIC, FI_FETCH_ATOMIC, FI_MR_BASIC};
 use crate::abi::domain::{fi_ops_domain, fid_domain};
+use crate::abi::endpoint::atomic::fi_atomic_attr;
 use crate::abi::errno::{FI_EINVAL, FI_EOPNOTSUPP};
 use crate::abi::fabric::fid_fabric;
 use crate::abi::fid::{FI_CLASS_DOMAIN, fi_ops};
 use crate::abi::info::{fi_ep_attr, fi_info};
 use crate::arithmetic::{Form, Operation};
 use crate::domain::Domain;
+use crate::fabric::Fabric;
 use crate::offers::ATOMIC_BYTES;
 use crate::service::Service;
 use crate::{Errno, Outcome};
@@ -48,7 +49,7 @@ pub(super) unsafe extern "C" fn open(
         let source = asked.source.ok_or(Errno(FI_EINVAL))?;
         let basic_mr = asked.domain.is_some_and(|domain| domain.mr_mode == FI_MR_BASIC);
         // SAFETY: the fabric is open.
-        let fabric = Arc::clone(unsafe { super::fabric::fabric(fabric) });
+        let fabric = Arc::clone(unsafe { state::<Fabric>(fabric) });
         let elsewhere = asked.fabric_name.is_some_and(|name| name != fabric.name);
         let unknown = |ep: fi_ep_attr| Service::find(&fabric.name, ep.r#type).is_none();
         if elsewhere || asked.ep.is_some_and(unknown) {
@@ -89,10 +90,4 @@ unsafe extern "C" fn query_atomic(
         *attr = fi_atomic_attr { count: bytes / operation.size, size: operation.size };
     }
     0
-}
-
-/// The state of an open domain.
-pub(super) unsafe fn domain<'a>(head: *const fid_domain) -> &'a Arc<Domain> {
-    // SAFETY: the application passes an open domain.
-    unsafe { super::state::<Domain>(head) }
 }

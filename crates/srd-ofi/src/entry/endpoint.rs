@@ -3,21 +3,21 @@
 use std::ffi::{c_int, c_void};
 use std::slice;
 
-use super::{Object, close, code, give, head, state_of, table};
-use crate::abi::atomic::fi_ops_atomic;
+use super::{Object, close, code, give, head, state, state_of, table};
 use crate::abi::bits::{FI_RECV, FI_TRANSMIT};
-use crate::abi::collective::fi_ops_collective;
 use crate::abi::domain::fid_domain;
+use crate::abi::endpoint::atomic::fi_ops_atomic;
+use crate::abi::endpoint::collective::fi_ops_collective;
+use crate::abi::endpoint::rma::fi_ops_rma;
+use crate::abi::endpoint::tagged::fi_ops_tagged;
 use crate::abi::endpoint::{FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, fi_ops_cm, fi_ops_ep, fid_ep};
 use crate::abi::errno::{FI_EINVAL, FI_ENOPROTOOPT, FI_ENOSYS, FI_ETOOSMALL};
 use crate::abi::fid::{FI_CLASS_EP, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_ops, fid};
 use crate::abi::info::fi_info;
-use crate::abi::rma::fi_ops_rma;
-use crate::abi::tagged::fi_ops_tagged;
 use crate::address::Address;
 use crate::completion::CompletionQueue;
 use crate::counter::Counter;
-use crate::domain::{Kind, Slot};
+use crate::domain::{Domain, Kind, Slot};
 use crate::endpoint::{Endpoint, Plan};
 use crate::event::EventQueue;
 use crate::service::Service;
@@ -54,7 +54,7 @@ pub(super) unsafe extern "C" fn open(
         let source = asked.source.ok_or(Errno(FI_EINVAL))?;
         let kind = asked.ep.ok_or(Errno(FI_EINVAL))?.r#type;
         // SAFETY: the domain is open.
-        let domain = unsafe { super::domain::domain(domain) };
+        let domain = unsafe { state::<Domain>(domain) };
         let service = Service::find(&domain.fabric.name, kind);
         let service = service.filter(|_| source.ip == domain.ip).ok_or(Errno(FI_EINVAL))?;
         let slot = Slot::take(domain, Kind::Endpoint)?;

@@ -11,6 +11,7 @@ use crate::abi::errno::{FI_EAGAIN, FI_EINVAL};
 use crate::abi::fabric::fid_fabric;
 use crate::abi::fid::{FI_CLASS_EQ, fi_ops, fid};
 use crate::event::EventQueue;
+use crate::fabric::Fabric;
 use crate::queue::{Waited, Waiting, timeout};
 use crate::{Errno, Outcome};
 
@@ -35,7 +36,7 @@ pub(super) unsafe extern "C" fn open(
         let attr = unsafe { attr.as_ref() }.ok_or(Errno(FI_EINVAL))?;
         let waiting = Waiting::from_object(attr.wait_obj)?;
         // SAFETY: the fabric is open.
-        let fabric = unsafe { super::fabric::fabric(fabric) };
+        let fabric = unsafe { state::<Fabric>(fabric) };
         let writable = attr.flags & FI_WRITE != 0;
         let queue = EventQueue::new(fabric.clone(), attr.size, writable, waiting)?;
         let make = |_: &EventQueue| fid_eq { fid: head::<EventQueue>(context), ops: table(&OPS) };

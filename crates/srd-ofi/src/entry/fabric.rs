@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use srd_host::Process;
 
-use super::{Object, close, code, give, head, state, state_of, table, text};
+use super::{Object, close, code, give, head, state_of, table, text};
 use crate::abi::errno::{FI_EAGAIN, FI_EINVAL, FI_ENODATA};
 use crate::abi::fabric::{fi_ops_fabric, fid_fabric};
 use crate::abi::fid::{FI_CLASS_FABRIC, fi_ops, fid};
@@ -12,6 +12,7 @@ use crate::abi::info::fi_fabric_attr;
 use crate::completion::CompletionQueue;
 use crate::event::EventQueue;
 use crate::fabric::Fabric;
+use crate::parameters::settings;
 use crate::service::Service;
 use crate::{Errno, Outcome};
 
@@ -42,7 +43,7 @@ pub(super) unsafe extern "C" fn open(
         let name = unsafe { text(attr.name) }
             .filter(|name| Service::ALL.iter().any(|service| service.fabric() == *name));
         let name = name.ok_or(Errno(FI_ENODATA))?.to_string();
-        let settings = super::provider::settings().ok_or(Errno(FI_EINVAL))?;
+        let settings = settings().ok_or(Errno(FI_EINVAL))?;
         let api_version = attr.api_version;
         let process = Process::current();
         let make =
@@ -77,10 +78,4 @@ unsafe extern "C" fn trywait(_: *mut fid_fabric, fids: *mut *mut fid, count: c_i
         }
     }
     0
-}
-
-/// The state of an open fabric.
-pub(super) unsafe fn fabric<'a>(head: *const fid_fabric) -> &'a std::sync::Arc<Fabric> {
-    // SAFETY: the application passes an open fabric.
-    unsafe { state::<Fabric>(head) }
 }

@@ -10,6 +10,7 @@ use crate::address::Address;
 use crate::core::{Core, Level, core, log};
 use crate::hints::{Hints, Places};
 use crate::offers::Offer;
+use crate::parameters::settings;
 use crate::preferred;
 use crate::service::Service;
 use crate::{Errno, Outcome};
@@ -56,7 +57,7 @@ fn answer(
     for_a_layer: bool,
 ) -> Outcome<Vec<Offer>> {
     let nothing = Errno(FI_ENODATA);
-    let settings = super::provider::settings().ok_or(nothing)?;
+    let settings = settings().ok_or(nothing)?;
     if for_a_layer && !settings.layers {
         log(Level::Info, "no layer is needed: the native endpoint does what it would add");
         return Err(nothing);

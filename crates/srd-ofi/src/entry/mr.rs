@@ -11,7 +11,8 @@ use crate::abi::fid::{FI_CLASS_MR, FI_ENABLE, fi_ops, fid, iovec};
 use crate::domain::Domain;
 use crate::endpoint::Endpoint;
 use crate::offers::IOV_LIMIT;
-use crate::region::{Iov, Registration};
+use crate::region::Iov;
+use crate::registration::Registration;
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_mr` begins with a fid, and only `register` makes regions.

@@ -5,9 +5,9 @@ use std::ffi::c_void;
 use super::message::{Described, injected, receive_described, received, send_described, simple};
 use super::{at, buffer};
 use crate::abi::endpoint::fid_ep;
+use crate::abi::endpoint::msg::{fi_msg, fi_ops_msg};
 use crate::abi::errno::FI_EINVAL;
 use crate::abi::fid::{fi_addr_t, iovec};
-use crate::abi::msg::{fi_msg, fi_ops_msg};
 use crate::transfer::Buffer;
 
 /// What an endpoint does with messages without a tag.

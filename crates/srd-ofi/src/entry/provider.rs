@@ -1,17 +1,14 @@
 //! What libfabric finds in the library: `fi_prov_ini`, and the provider that it returns.
 
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, c_int};
-use std::io::Write as _;
 use std::ptr;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::abi::bits::fi_version;
 use crate::abi::fid::fi_context;
 use crate::abi::provider::fi_provider;
-use crate::core::{core, look};
-use crate::settings::{Illegible, PARAMETERS, Settings, Values};
+use crate::core::look;
+use crate::settings::PARAMETERS;
 
 /// The provider's own version: raised with each release, so that the newest of two is taken.
 const VERSION: u32 = fi_version(0, 1);
@@ -44,8 +41,9 @@ pub fn provider() -> *mut fi_provider {
 /// Only libfabric calls this, and each of a process only once, before anything else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
-    let Some(core) = look() else { return ptr::null_mut() };
     let provider = provider();
+    // SAFETY: it is a static.
+    let Some(core) = (unsafe { look(provider) }) else { return ptr::null_mut() };
     // A core refuses a provider that is older than what the application was written for, so this
     // one claims to be as new as the newest core: structures only grow at their ends.
     // SAFETY: the field is aligned, and lives as long as the process; other cores may read it.
@@ -60,31 +58,3 @@ pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
 /// The core unloads the provider. No thread is running that does not belong to an endpoint, and
 /// nothing else is held.
 extern "C" fn cleanup() {}
-
-/// The parameters as the core knows them.
-struct FromCore;
-
-impl Values for FromCore {
-    fn string(&self, name: &CStr) -> Option<String> {
-        core()?.string(name)
-    }
-
-    fn integer(&self, name: &CStr) -> Result<Option<c_int>, Illegible> {
-        core().map_or(Ok(None), |core| core.integer(name))
-    }
-}
-
-/// The settings of this process. What is wrong with them is in the log, and once on the standard
-/// error: the log shows no warnings unless they are asked for, and an MPI that finds no
-/// provider says no more than that.
-pub(super) fn settings() -> Option<Settings> {
-    static SAID: Once = Once::new();
-    let warn = |reason: String| {
-        crate::core::log(crate::core::Level::Warn, &reason);
-        SAID.call_once(|| {
-            // Without a standard error the text is lost.
-            let _ = writeln!(std::io::stderr(), "libfabric: srd cannot be used: {reason}");
-        });
-    };
-    Settings::read(&FromCore).map_err(warn).ok()
-}

@@ -5,9 +5,9 @@ use std::ffi::c_void;
 use super::message::{Described, injected, receive_described, received, send_described, simple};
 use super::{at, buffer};
 use crate::abi::endpoint::fid_ep;
+use crate::abi::endpoint::tagged::{fi_msg_tagged, fi_ops_tagged};
 use crate::abi::errno::FI_EINVAL;
 use crate::abi::fid::{fi_addr_t, iovec};
-use crate::abi::tagged::{fi_msg_tagged, fi_ops_tagged};
 use crate::transfer::Buffer;
 
 /// What an endpoint does with messages with a tag.

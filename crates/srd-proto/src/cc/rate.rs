@@ -59,6 +59,7 @@ impl Rate {
 
     /// A period of a sender that used its window has passed.
     pub(crate) fn on_period(&mut self, now: Instant, bytes: u64, elapsed: Duration) {
+        // C6
         let (bits, ns) = (bytes as f64 * 8.0, elapsed.as_nanos() as f64);
         let span = SPAN.as_nanos() as f64;
         self.first.take(bits, ns, 1.0 - 1.0 / PERIODS);

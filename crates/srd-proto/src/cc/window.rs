@@ -7,7 +7,7 @@
 //! * always: grows by `FAIR * B`, which moves windows towards each other;
 //! * loss of most of what was sent: the bytes that did arrive (quick adaptation).
 //!
-//! While a receiver's credit rules, the delay is mostly the receiver's own queue, so the
+//! While a receiver's credit limit applies, the delay is mostly the receiver's own queue, so the
 //! target is wider and the window stays above a quarter of B: a grant that cannot be used is
 //! taken from someone else.
 
@@ -35,10 +35,10 @@ const TARGET_PACKETS: u64 = 16;
 /// The largest window is at least so many packets of full size: room for the target's, and for
 /// those that are being sent on each of eight slow paths.
 const MAX_PACKETS: f64 = 48.0;
-/// How much wider the target is while credit rules.
+/// How much wider the target is while a credit limit applies.
 const CREDIT_TARGET: u64 = 4;
 
-/// What an acknowledgement tells the controller.
+/// The input of the controller from one acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckSignal {
     pub now: Instant,
@@ -48,7 +48,7 @@ pub(crate) struct AckSignal {
     pub median: Duration,
     pub rtt_base: Duration,
     pub in_flight_bytes: u64,
-    pub credit_rules: bool,
+    pub credit_limited: bool,
 }
 
 /// The controller.
@@ -101,6 +101,7 @@ impl Window {
             restore: 0.0,
         };
         window.update_bdp(config.rtt_initial);
+        // C7
         window.bytes = if config.window_initial_bytes > 0 {
             config.window_initial_bytes as f64
         } else {
@@ -135,20 +136,23 @@ impl Window {
 
     /// The target queueing delay.
     pub(crate) fn target(&self) -> Duration {
+        // C5
         let share = self.rtt.times(self.target_percent.into()).over(100);
         share.max(self.target_least)
     }
 
-    /// The queueing delay that is no congestion yet: more where a receiver's limit rules, for then
+    /// The queueing delay that is no congestion yet: more while a credit limit applies, since then
     /// it is mostly the receiver's own queue.
-    pub(crate) fn allowed(&self, credit_rules: bool) -> Duration {
+    pub(crate) fn allowed(&self, credit_limited: bool) -> Duration {
+        // C13
         let target = self.target();
-        if credit_rules { target.times(CREDIT_TARGET) } else { target }
+        if credit_limited { target.times(CREDIT_TARGET) } else { target }
     }
 
     /// How fast to send: a quarter more than the window per round trip, so that the window,
     /// not the pacer, is what binds.
     pub(crate) fn pacing_rate_bps(&self, rtt_smoothed: Duration) -> u64 {
+        // C12
         let rtt = rtt_smoothed.max(Duration::from_nanos(1000)).as_nanos() as f64;
         let rate = (self.bytes * 1.25 * 8e9 / rtt) as u64;
         if self.link_rate_bps > 0 { rate.min(self.link_rate_bps * 2) } else { rate }
@@ -156,6 +160,7 @@ impl Window {
 
     fn update_bdp(&mut self, rtt: Duration) {
         self.rtt = rtt;
+        // C6
         let known = self.link_rate_bps > 0;
         let rate = if known { self.link_rate_bps } else { self.rate.bps() };
         let packets = TARGET_PACKETS * 8_000_000_000 * self.bytes_min as u64;
@@ -173,14 +178,15 @@ impl Window {
         self.period_acked += s.acked_bytes;
         self.period_lost += s.lost_bytes;
         let delay = s.median.as_nanos() as f64;
-        let target = self.allowed(s.credit_rules).as_nanos() as f64;
-        // A mark says that a queue is long; most paths being late says that it is ours.
+        let target = self.allowed(s.credit_limited).as_nanos() as f64;
+        // A mark shows that a queue is long; most paths being late shows that it is ours, and
+        // suffices (C14).
         let congested = delay >= target || s.marked && delay * 2.0 >= target;
         if s.acked_bytes > 0 && self.restore > 0.0 {
             self.bytes = self.bytes.max(self.restore);
             self.restore = 0.0;
         }
-        // Growth only while the window is what limits the sender.
+        // C8. Growth only while the window is what limits the sender.
         let used = (s.in_flight_bytes + s.acked_bytes) as f64;
         let limited = used * 1.25 >= self.bytes || used + self.bytes_min > self.bytes;
         self.period_limited |= used * 2.0 >= self.bytes;
@@ -194,12 +200,14 @@ impl Window {
         if limited {
             self.bytes += FAIR * self.bdp * share;
         }
+        // C9
         if congested && s.now.since(self.decreased_at) >= s.rtt_base + s.median {
             self.decreased_at = s.now;
             // With marks half the delay counts as much.
             let over = if delay >= target { target } else { target / 2.0 };
             let factor = 1.0 - DECREASE * (delay - over) / delay;
-            let floor = if s.credit_rules { self.bytes.min(self.bdp / 4.0) } else { 0.0 };
+            // C13
+            let floor = if s.credit_limited { self.bytes.min(self.bdp / 4.0) } else { 0.0 };
             self.bytes = (self.bytes * factor.max(DECREASE_FLOOR)).max(floor);
         }
         self.end_period(s, delay, target);
@@ -217,8 +225,9 @@ impl Window {
             self.rate.on_period(s.now, self.period_acked, elapsed);
         }
         self.period_limited = false;
+        // C10
         let swamped = self.period_lost > self.period_acked || delay > 4.0 * target;
-        if swamped && !s.credit_rules && (self.period_acked as f64) < self.bdp / 4.0 {
+        if swamped && !s.credit_limited && (self.period_acked as f64) < self.bdp / 4.0 {
             self.bytes = self.bytes.min(self.period_acked as f64);
         }
         self.period_start = s.now;
@@ -229,12 +238,14 @@ impl Window {
     /// Nothing came back for a whole timeout: one packet at a time until something does, then
     /// half of what it was.
     pub(crate) fn on_timeout(&mut self) {
+        // C11
         self.restore = self.restore.max(self.bytes / 2.0);
         self.bytes = self.bytes_min;
     }
 
     /// Keeps the window between a packet and a few times what is under way and may wait.
     fn clamp(&mut self) {
+        // C7
         let waits = if self.link_rate_bps > 0 { 0.0 } else { self.waiting_bytes() };
         let share = f64::from(self.max_percent) / 100.0;
         let max = ((self.bdp + waits) * share).max(MAX_PACKETS * self.bytes_min);
@@ -269,7 +280,7 @@ mod tests {
             median,
             rtt_base: R,
             in_flight_bytes: window.bytes(),
-            credit_rules: false,
+            credit_limited: false,
         }
     }
 

@@ -145,7 +145,7 @@ fn a_sender_that_is_silent_on_its_grant_is_set_aside_and_one_that_waits_is_not()
     for _ in 0..200 {
         rig.now += RTT;
         let share = rig.table.shares[&PeerId::new(19, 1)];
-        let may = share.limit.saturating_sub(share.received) >= 8900;
+        let may = share.credit_limit.saturating_sub(share.received) >= 8900;
         rig.arrive(19, if may { 8900 } else { 0 }, LOTS, Some(RTT));
     }
     let active = |rig: &Rig, index| rig.table.shares[&PeerId::new(index, 1)].active;
@@ -198,7 +198,7 @@ fn percent_beside_misers(misers: u32, link_bps: u64) -> u64 {
         for index in 1..=misers {
             rig.arrive(index, 0, LOTS, Some(RTT));
         }
-        let may = if rig.share.binds() { rig.table.shares[&honest].limit } else { u64::MAX };
+        let may = if rig.share.binds() { rig.table.shares[&honest].credit_limit } else { u64::MAX };
         let packets = may.saturating_sub(rig.table.shares[&honest].received) / 8900;
         let most = rig.share.bdp_bytes() / 8900;
         for _ in 0..packets.min(most) {
@@ -238,7 +238,7 @@ fn regression_a_sender_whose_datagrams_are_larger_than_a_grant_gets_enough_for_o
         rig.now += RTT;
         for (index, bytes) in [(0, large), (1, 8900), (2, 8900), (3, 8900)] {
             let share = rig.table.shares[&PeerId::new(index, 1)];
-            let may = share.limit.saturating_sub(share.received) >= bytes;
+            let may = share.credit_limit.saturating_sub(share.received) >= bytes;
             rig.arrive(index, if may { bytes } else { 0 }, LOTS, Some(RTT));
         }
     }

@@ -45,7 +45,7 @@ impl Endpoint {
         };
         let known = self.public_key_of(id);
         let authenticates = matches!(self.shared.node.config.protection, Protection::Static(_));
-        // Without static keys nobody has shown one.
+        // Without static keys no peer has shown one.
         let differs = known != public_key && (authenticates || known.is_some());
         if public_key.is_some() && differs {
             return Err(AddPeerError::KeyMismatch);
@@ -137,6 +137,7 @@ impl Endpoint {
         };
         let before = self.by_address.get(&(address, partner)).copied().filter(|other| *other != id);
         if let Some(other) = before.and_then(|before| self.peers.peer(before)) {
+            // S28
             if other.configured {
                 return;
             }
@@ -147,7 +148,7 @@ impl Endpoint {
             self.by_address.remove(&(former, partner));
         }
         self.by_address.insert((address, partner), id);
-        // The application has named these, and nobody else is there.
+        // The application has named these, and no other peer is listed there.
         let further = peer.addresses().skip(1);
         self.by_address.extend(further.map(|address| ((address, partner), id)));
     }
@@ -213,9 +214,9 @@ impl Endpoint {
         peers.find(named).map(|p| p.id)
     }
 
-    /// Reports what a stranger's packet from a known peer's address says.
+    /// Reports what a stranger's packet from a known peer's address shows.
     pub(super) fn diagnose(&mut self, now: Instant, ip: IpAddr, what: Diagnosis) {
-        let lost = |id: &PeerId| self.peers.look(*id).is_some_and(|p| !p.heard);
+        let lost = |id: &PeerId| self.peers.look(*id).is_some_and(|p| !p.has_received);
         let Some(id) = self.neighbours(ip).find(lost) else { return };
         let shared = &mut self.shared;
         if let Some(peer) = self.peers.peer(id) {
@@ -223,7 +224,7 @@ impl Endpoint {
         }
     }
 
-    /// As [`Endpoint::diagnose`], for reasons for a drop that say something by themselves.
+    /// As [`Endpoint::diagnose`], for those reasons for a drop that are a diagnosis.
     pub(super) fn diagnose_drop(&mut self, now: Instant, ip: IpAddr, reason: DropReason) {
         match reason {
             DropReason::Version => self.diagnose(now, ip, Diagnosis::OtherVersion),

@@ -3,12 +3,12 @@
 mod addresses;
 #[cfg(debug_assertions)]
 mod audit;
-mod ends;
 mod peers;
 mod presence;
 mod receive;
 mod replies;
 mod sessions;
+mod teardown;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,18 +16,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use self::ends::Farewell;
 use self::peers::Peers;
 use self::replies::Replies;
-use crate::config::{Config, Protection};
+use self::teardown::QueuedClose;
+use crate::config::{ADDRESSES_MAX, Config, Protection};
 use crate::crypto;
 use crate::error::{AddPeerError, ConfigError, SendError};
 use crate::event::{Datagram, Event, Status};
 use crate::ids::{DatagramId, Entropy, Epoch, PeerId, Qpn};
 use crate::node::{Node, context_number};
-use crate::peer::{
-    ADDRESSES_MAX, DATAGRAM_HEADER_BYTES, Peer, packet_overhead, unreliable_overhead,
-};
+use crate::peer::{DATAGRAM_HEADER_BYTES, Peer, packet_overhead, unreliable_overhead};
 use crate::queue_pairs::{QueuePairs, ReceiveBuffers};
 use crate::rng::Rng;
 use crate::shared::Shared;
@@ -49,7 +47,7 @@ pub struct PeerConfig {
     /// Its static public key, when the endpoint runs with static keys.
     pub public_key: Option<[u8; 32]>,
     /// A secret that both share beside their keys (`psk2` of Noise): a recorded session stays
-    /// secret even from whoever breaks the curve.
+    /// secret even if the curve is broken.
     pub preshared_key: Option<[u8; 32]>,
 }
 
@@ -101,8 +99,8 @@ pub struct Endpoint {
     /// Peers by their static key, and by the same number.
     by_key: BTreeMap<([u8; 32], u8), PeerId>,
     replies: Replies,
-    /// Goodbyes to peers that were removed.
-    farewells: VecDeque<Farewell>,
+    /// Closes to peers that were removed.
+    queued_closes: VecDeque<QueuedClose>,
     closed: bool,
     #[cfg(debug_assertions)]
     audit: audit::Audit,
@@ -148,7 +146,7 @@ impl Endpoint {
             epoch_bump_next: 0,
             by_key: BTreeMap::new(),
             replies,
-            farewells: VecDeque::new(),
+            queued_closes: VecDeque::new(),
             closed: false,
             #[cfg(debug_assertions)]
             audit: audit::Audit::default(),
@@ -178,6 +176,7 @@ impl Endpoint {
         if peer.public_key.is_some_and(|key| self.by_key.contains_key(&(key, own))) {
             return Err(AddPeerError::KeyInUse);
         }
+        // S29
         if peer.public_key.as_ref().is_some_and(crypto::is_weak) {
             return Err(AddPeerError::WeakKey);
         }
@@ -315,6 +314,7 @@ impl Endpoint {
         let full = self.shared.events.len() >= self.shared.node.config.events_max as usize;
         let peer = self.peers.peer(to).ok_or(SendError::UnknownPeer)?;
         let max_bytes = peer.payload_bytes_max(&self.shared.node.config);
+        // D3
         if datagram.payload.len() > max_bytes {
             return Err(SendError::TooLarge { max_bytes });
         }
@@ -329,6 +329,7 @@ impl Endpoint {
         let id = DatagramId(self.next_datagram);
         let bytes = datagram.payload.len() + DATAGRAM_HEADER_BYTES;
         tx.queue.push(id, datagram, datagrams_max, flows_max)?;
+        // D13
         tx.queued_bytes += bytes as u64;
         self.next_datagram += 1;
         self.peers.make_ready(to);
@@ -435,7 +436,7 @@ impl Endpoint {
     }
 
     /// When to call [`Endpoint::handle_timeout`] at the latest. May be early, never late, once
-    /// [`Endpoint::poll_transmit`] has said that there is nothing more to send.
+    /// [`Endpoint::poll_transmit`] has returned `None`.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let link = self.shared.egress.opens_at(&self.shared.node);
         let wakes = self.peers.next_wake().into_iter().chain(link);
@@ -457,8 +458,8 @@ impl Endpoint {
     }
 
     fn next_transmit(&mut self, now: Instant, buf: &mut TransmitBuf) -> Option<Transmit> {
-        if let Some(farewell) = self.farewells.pop_front() {
-            let Farewell { to, entropy, bytes } = farewell;
+        if let Some(close) = self.queued_closes.pop_front() {
+            let QueuedClose { to, entropy, bytes } = close;
             let transmit = replies::write_alone(to, entropy, &bytes, &mut self.shared.stats, buf);
             self.shared.egress.on_sent(&self.shared.node, now, &transmit);
             return Some(transmit);
@@ -497,7 +498,7 @@ impl Endpoint {
         }
     }
 
-    /// Who has waited longest for the link is the next to send, if it takes more.
+    /// If the link takes more, the peer that has waited longest for it is the next to send.
     fn let_one_on(&mut self) {
         if !self.shared.link_open() {
             return;
@@ -517,7 +518,7 @@ impl Endpoint {
             for id in core::mem::take(&mut self.refused) {
                 let shared = &mut self.shared;
                 if let Some(peer) = self.peers.peer(id) {
-                    peer.tell_writable(shared);
+                    peer.notify_writable(shared);
                 }
             }
         }
@@ -529,7 +530,7 @@ impl Endpoint {
         &self.shared.stats
     }
 
-    /// Takes a path out of use, or puts it back: an operator's word, which no probe overrules.
+    /// Takes a path out of use, or puts it back: an operator's decision, which no probe overrules.
     /// Returns whether there is such a path.
     pub fn deny_path(&mut self, peer: PeerId, entropy: Entropy, denied: bool) -> bool {
         let tx = self.peers.peer(peer).and_then(|p| p.tx.as_mut());

@@ -14,7 +14,8 @@ use crate::time::{Duration, Instant};
 /// When to look again at something that was due and could not be done.
 const RETRY_AFTER: Duration = Duration::from_micros(10);
 
-/// Wake-ups beyond two for each peer that make it worth while to look for those of before.
+/// The heap may hold two entries for each peer and this many more; beyond that, outdated entries
+/// are removed.
 const WAKES_SPARE: usize = 16;
 
 /// The peers, with what `poll_transmit` and `poll_timeout` walk.
@@ -22,8 +23,8 @@ const WAKES_SPARE: usize = 16;
 pub(super) struct Peers {
     pub(super) slots: Vec<Option<Box<Peer>>>,
     pub(super) ready: VecDeque<PeerId>,
-    /// When to look at whom. What counts of a peer is the entry at its `wake_at`; others are of
-    /// before, and taken out when they are more than those that count.
+    /// When each peer has to be polled. Only the entry that equals the peer's `wake_at` is valid;
+    /// the others are outdated, and removed when there are more of them than valid ones.
     wakes: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 
@@ -63,7 +64,7 @@ impl Peers {
         }
     }
 
-    /// When the first peer wants to be looked at.
+    /// When the first peer has to be polled.
     pub(super) fn next_wake(&self) -> Option<Instant> {
         self.wakes.peek().map(|Reverse((at, _))| *at)
     }
@@ -93,7 +94,7 @@ impl Peers {
         if let Some(peer) = self.peer(id) {
             let mut at = peer.next_timeout(config);
             if at <= now {
-                // What is due is something to send. While the peer is in the ready queue,
+                // E9. What is due is something to send. While the peer is in the ready queue,
                 // `poll_transmit` sees to it; if it could not, it tries again shortly.
                 if peer.queued_ready {
                     return;
@@ -118,7 +119,7 @@ impl Peers {
 }
 
 impl Peers {
-    /// Takes out the wake-ups of before, once they are many.
+    /// Removes outdated entries, if there are many.
     fn tidy_wakes(&mut self) {
         let Self { slots, wakes, .. } = self;
         if wakes.len() <= 2 * slots.len() + WAKES_SPARE {

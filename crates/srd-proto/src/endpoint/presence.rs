@@ -1,4 +1,4 @@
-//! Whether this endpoint was there to listen, and what the network says of peers.
+//! Pauses of this endpoint itself, and ICMP errors about peers.
 
 use core::net::SocketAddr;
 
@@ -9,9 +9,10 @@ use crate::peer::same_ip;
 use crate::time::{Duration, Instant};
 
 impl Endpoint {
-    /// Time as this endpoint knows it: never backwards. Every call that is told the time comes
+    /// Time as this endpoint knows it: never backwards. Every call with a time comes
     /// here, so a call that comes much later than a timer was due ends a pause of our own.
     pub(super) fn at(&mut self, now: Instant) -> Instant {
+        // E8
         if now < self.shared.now {
             self.shared.stats.clock_clamped += 1;
             return self.shared.now;
@@ -37,7 +38,7 @@ impl Endpoint {
         }
     }
 
-    /// The network says that what was sent to `to` did not arrive (an ICMP error). That is
+    /// An ICMP error: a packet to `to` did not arrive. That is
     /// forgeable, so it is a hint: a peer that answered before and is silent now is given up 700 ms
     /// after the first of several hints, and anything authentic from the peer takes them
     /// back. The time that a peer has which never answered stays as it is: it may be about to
@@ -46,15 +47,15 @@ impl Endpoint {
         let now = self.at(now);
         self.shared.stats.unreachable_hints += 1;
         let Some(id) = self.peer_at(to) else { return };
-        // Of a peer that has moved, where it was says nothing.
+        // An error about an address that the peer has left is no hint.
         if let Some(peer) = self.peers.peer(id).filter(|p| same_ip(p.address.ip(), to.ip())) {
             peer.on_unreachable(now, kind);
             self.peers.schedule(id, now, &self.shared.node.config);
         }
     }
 
-    /// What the network last said of a peer that could not be reached; `None` once the peer was
-    /// heard again, and if nothing was said.
+    /// The last ICMP error about a peer that could not be reached; `None` once a packet of the peer
+    /// arrived again, and if there was none.
     pub fn last_unreachable(&self, peer: PeerId) -> Option<Unreachable> {
         self.peers.look(peer).and_then(crate::peer::Peer::unreachable)
     }

@@ -1,4 +1,4 @@
-//! From packet to peer: finds whom a packet is for, and takes it there.
+//! From packet to peer: finds the peer of a packet, and processes it there.
 
 use core::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use crate::error::DropReason;
 use crate::event::{Delivery, Status};
 use crate::ids::{PeerId, Qpn};
 use crate::node::{context_index, shard_of_context};
-use crate::peer::{Accepted, DataPacket, Peer, Way, read_unreliable};
+use crate::peer::{Accepted, DataPacket, Peer, ReplyRoute, read_unreliable};
 use crate::time::Instant;
 use crate::transmit::{PacketMeta, PacketRef};
 use crate::wire::ack::AckView;
@@ -17,11 +17,11 @@ use crate::wire::handshake::{Reset, decode_token};
 use crate::wire::probe::Probe;
 use crate::wire::{FLAG_ACK, FLAG_GREETING, HEADER_BYTES, Header, Kind, RTT_UNKNOWN, WireError};
 
-/// What one packet brings along, and who says whether its datagram is wanted.
+/// One call with a packet: its metadata, and the function that admits its datagram.
 struct Call<'m, J> {
     now: Instant,
     meta: &'m PacketMeta,
-    judge: J,
+    admit: J,
 }
 
 impl Endpoint {
@@ -35,24 +35,24 @@ impl Endpoint {
         self.handle_packet_with(now, meta, packet, |_| Status::Ok)
     }
 
-    /// As [`Endpoint::handle_packet`], with a layer above that may refuse a datagram: `judge` is
-    /// asked once for a datagram that is new and that its queue pair would take. A status other
+    /// As [`Endpoint::handle_packet`], with a layer above that may refuse a datagram: `admit` is
+    /// called once for a datagram that is new and that its queue pair would take. A status other
     /// than `Ok` travels back as the datagram's verdict and ends it at its sender (after
-    /// retries, if it is `RemoteRnr`); an unreliable datagram is dropped. A judge that refuses
+    /// retries, if it is `RemoteRnr`); an unreliable datagram is dropped. A admit that refuses
     /// must have changed nothing: it may see the datagram again.
     pub fn handle_packet_with<'a>(
         &mut self,
         now: Instant,
         meta: PacketMeta,
         packet: PacketRef<'a>,
-        judge: impl FnMut(&Delivery<'a>) -> Status,
+        admit: impl FnMut(&Delivery<'a>) -> Status,
     ) -> Option<Delivery<'a>> {
         let now = self.at(now);
         if self.closed {
             self.shared.stats.drop(DropReason::UnknownContext);
             return None;
         }
-        let mut call = Call { now, meta: &meta, judge };
+        let mut call = Call { now, meta: &meta, admit };
         let (size, taken) = match packet {
             PacketRef::Whole(bytes) => (bytes.len(), self.take_whole(&mut call, bytes)),
             PacketRef::Split(head, payload) => {
@@ -68,6 +68,7 @@ impl Endpoint {
                 delivery
             }
             Err(reason) => {
+                // E1. What cannot be used is counted and dropped.
                 self.shared.stats.drop(reason);
                 self.diagnose_drop(now, meta.source.ip(), reason);
                 None
@@ -93,6 +94,7 @@ impl Endpoint {
             }
             _ => {}
         }
+        // S24
         if header.flags & FLAG_GREETING != 0 || header.dst_context == 0 {
             return Err(DropReason::WrongProtection);
         }
@@ -109,7 +111,7 @@ impl Endpoint {
         let (body, begins) = peer.unseal(now, meta, &header, head, sealed, shared)?;
         let fresh = header.kind != Kind::Data;
         if fresh || begins {
-            peer.on_heard(now, true, shared);
+            peer.on_authentic(now, true, shared);
         }
         if begins {
             self.list(id);
@@ -119,7 +121,7 @@ impl Endpoint {
         if let Some(peer) = self.peers.peer(id) {
             let (data, control) = peer.newest();
             if !fresh && taken.is_ok() {
-                peer.on_heard(now, true, shared);
+                peer.on_authentic(now, true, shared);
             }
             // A session that has just begun has settled where the peer is.
             if !begins && peer.has_keys() && (data > newest.0 || control > newest.1) {
@@ -142,6 +144,7 @@ impl Endpoint {
         if header.kind == Kind::Reset {
             return self.on_reset(now, meta, &Reset::decode(body)?).map(|()| None);
         }
+        // S24
         if self.shared.security.is_on() {
             return Err(DropReason::WrongProtection);
         }
@@ -172,6 +175,7 @@ impl Endpoint {
             Kind::Data => self.on_data(call, id, header, body, payload)?,
             Kind::Unreliable => Some(self.on_unreliable(call, id, body, payload)?),
             Kind::Ack => {
+                // A5. Nothing here makes an acknowledgement due.
                 let ack = AckView::decode(body)?;
                 let shared = &mut self.shared;
                 if let Some(peer) = self.peers.peer(id) {
@@ -240,17 +244,18 @@ impl Endpoint {
             let greeting = greeting.ok_or(DropReason::Malformed)?;
             let address = SocketAddr::new(meta.source.ip(), greeting.port);
             let partner = shard_of_context(greeting.context);
+            // H1. One context for each node, whatever queue pairs talk through it.
             match self.by_address.get(&(address, partner)) {
                 Some(id) => *id,
                 None => self.introduce(now, address, partner).ok_or(DropReason::PeersFull)?,
             }
         };
         if let (Some(greeting), Some(peer)) = (greeting, self.peers.peer(id))
-            && peer.is_buried(greeting, now, &self.shared.node.config)
+            && peer.has_tombstone_of(greeting, now, &self.shared.node.config)
         {
             let reset = Reset { context: greeting.context, number: header.number };
             let to = SocketAddr::new(meta.source.ip(), greeting.port);
-            self.replies.push_reset(now, Way { to, local: meta.local }, &reset);
+            self.replies.push_reset(now, ReplyRoute { to, local: meta.local }, &reset);
             return Err(DropReason::StaleEpoch);
         }
         let shared = &mut self.shared;
@@ -262,7 +267,7 @@ impl Endpoint {
                     return Err(reason);
                 }
             }
-            peer.on_heard(now, named, shared);
+            peer.on_authentic(now, named, shared);
         }
         Ok(id)
     }
@@ -275,7 +280,7 @@ impl Endpoint {
         body: &'a [u8],
         payload: &'a [u8],
     ) -> Result<Option<Delivery<'a>>, DropReason> {
-        let Call { now, meta, judge } = call;
+        let Call { now, meta, admit } = call;
         let (data, mut rest) = Data::decode(body)?;
         let mut beside = None;
         if header.flags & FLAG_ACK != 0 {
@@ -288,6 +293,7 @@ impl Endpoint {
             peer: id,
             src_qpn: Qpn(data.src_qpn),
             dst_qpn: Qpn(data.dst_qpn),
+            // D11
             imm: data.imm,
             reliable: true,
             payload,
@@ -296,17 +302,18 @@ impl Endpoint {
         let queue_pairs = &mut self.queue_pairs;
         let Some(peer) = self.peers.peer(id) else { return Ok(None) };
         let verdict = || match queue_pairs.take_buffer(delivery.dst_qpn) {
-            Status::Ok => judge(&delivery),
+            Status::Ok => admit(&delivery),
             refusal => refusal,
         };
         let accepted = peer.on_data(*now, meta, &packet, shared, verdict);
-        // Of a packet that comes again it has been heard.
+        // A11. Not of a duplicate: it was applied before.
         if let (Ok(_), Some(ack)) = (&accepted, beside) {
             peer.on_ack(*now, &ack, shared);
         }
         self.count_arrival(*now, id, header);
         match accepted {
             Ok(Accepted::Noted) => Ok(None),
+            // D1. In whatever order: no datagram waits for another.
             Ok(Accepted::Deliver) => {
                 self.shared.stats.recv_wrs += 1;
                 self.shared.stats.recv_bytes += payload.len() as u64;
@@ -326,7 +333,7 @@ impl Endpoint {
         share.sync(now);
     }
 
-    /// An unreliable datagram goes up if somebody takes it.
+    /// An unreliable datagram is delivered if its queue pair and the layer above admit it.
     fn on_unreliable<'a, J: FnMut(&Delivery<'a>) -> Status>(
         &mut self,
         call: &mut Call<'_, J>,
@@ -339,7 +346,8 @@ impl Endpoint {
         let delivery =
             Delivery { peer, src_qpn, dst_qpn, imm: fields.imm, reliable: false, payload };
         let taken = self.queue_pairs.take_buffer(dst_qpn) == Status::Ok
-            && (call.judge)(&delivery) == Status::Ok;
+            && (call.admit)(&delivery) == Status::Ok;
+        // D15
         if !taken {
             return Err(DropReason::NoReceiver);
         }
@@ -347,7 +355,7 @@ impl Endpoint {
         Ok(delivery)
     }
 
-    /// Someone uses a context that we do not have: say so, within the limit.
+    /// A packet names a context that does not exist here: queues a Reset, within the bound.
     fn queue_reset(
         &mut self,
         now: Instant,
@@ -355,17 +363,17 @@ impl Endpoint {
         header: &Header,
         greeting: Option<&Greeting>,
     ) {
-        // Data comes from an entropy port: answer to where the sender listens if it says so,
-        // else to the port it used, which it listens on as well.
+        // Data comes from an entropy port: the answer goes to the port of the greeting if there is
+        // one, else to the port it used, which it listens on as well.
         let port = greeting.map_or(meta.source.port(), |g| g.port);
         let reset = Reset { context: header.dst_context, number: header.number };
         let to = SocketAddr::new(meta.source.ip(), port);
-        self.replies.push_reset(now, Way { to, local: meta.local }, &reset);
+        self.replies.push_reset(now, ReplyRoute { to, local: meta.local }, &reset);
     }
 }
 
-/// What a packet says of its sender's round trip: believed of a sender that has proved, by naming
-/// our context, that it hears us.
+/// The round trip that a packet carries, if its sender has proved, by naming our context, that it
+/// receives our packets.
 fn rtt_code(header: &Header) -> u8 {
     if header.dst_context == 0 { RTT_UNKNOWN } else { header.rtt_code }
 }

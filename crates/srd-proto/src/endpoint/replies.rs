@@ -1,5 +1,5 @@
-//! Answers to strangers: resets and cookies. No state is kept for whom they go to, and only so
-//! many wait or leave in a millisecond.
+//! Answers to strangers: resets and demands for a cookie. No state is kept for a stranger, and the
+//! answers that wait, or leave in a millisecond, are bounded.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use crate::ids::Entropy;
 use crate::node::shard_of_context;
-use crate::peer::{Way, bare_header};
+use crate::peer::{ReplyRoute, bare_header};
 use crate::rng::Rng;
 use crate::stats::Stats;
 use crate::time::{Duration, Instant};
@@ -24,17 +24,17 @@ const RETRIES_MAX: usize = 2;
 /// The same, to addresses of known peers: what strangers write from other addresses leaves them
 /// alone.
 const RETRIES_KNOWN_MAX: usize = 8;
-/// The same, to members of our job, who alone can make us demand one.
+/// The same, to members of our job: other senders cannot cause such a demand.
 const RETRIES_JOB_MAX: usize = 64;
 /// Parts that the address space is cut into by a keyed hash of prefixes, and the time between two
 /// demands to one part: a stranger with many addresses in one place gets a part of what there is.
 const PARTS: u32 = 64;
 const PART_PAUSE: Duration = Duration::from_millis(1);
 
-/// Whom a demand for a cookie goes to.
+/// The recipient of a demand for a cookie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Whom {
-    /// Somebody.
+pub(super) enum Recipient {
+    /// Any other address.
     Stranger,
     /// The address of a peer that the application has named.
     Known,
@@ -45,23 +45,23 @@ pub(super) enum Whom {
 /// An answer that waits.
 #[derive(Debug)]
 struct Reply {
-    way: Way,
+    route: ReplyRoute,
     /// The openings that it answers, if it is a demand for a cookie, and of which shard they are.
     retried: usize,
     shard: u8,
     bytes: Vec<u8>,
 }
 
-/// Answers on their way.
+/// Answers that wait.
 #[derive(Debug)]
 pub(super) struct Replies {
     waiting: VecDeque<Reply>,
     resets_left: usize,
-    /// Of each [`Whom`].
+    /// Of each [`Recipient`].
     retries_left: [usize; 3],
     refill_at: Instant,
     parts_at: [Instant; PARTS as usize],
-    /// What the parts are told by.
+    /// The key of the hash that assigns prefixes to parts.
     key: u64,
 }
 
@@ -82,14 +82,15 @@ impl Replies {
         }
     }
 
-    /// Queues word that we have no such context.
-    pub(super) fn push_reset(&mut self, now: Instant, way: Way, reset: &Reset) {
+    /// Queues a Reset: there is no such context here.
+    pub(super) fn push_reset(&mut self, now: Instant, route: ReplyRoute, reset: &Reset) {
+        // E5
         if self.has_room(now) && self.resets_left > 0 {
             self.resets_left -= 1;
             let mut bytes = Vec::new();
             bare_header(Kind::Reset, 0).encode(&mut bytes);
             reset.encode(&mut bytes);
-            self.waiting.push_back(Reply { way, retried: 0, shard: 0, bytes });
+            self.waiting.push_back(Reply { route, retried: 0, shard: 0, bytes });
         }
     }
 
@@ -98,7 +99,7 @@ impl Replies {
     pub(super) fn push_retry(
         &mut self,
         now: Instant,
-        (way, whom): (Way, Whom),
+        (route, recipient): (ReplyRoute, Recipient),
         hello: &Hello<'_>,
         cookie: impl FnOnce() -> [u8; COOKIE_BYTES],
     ) {
@@ -106,23 +107,24 @@ impl Replies {
         let mut waiting = self.waiting.iter_mut();
         let shard = shard_of_context(hello.context);
         let joins = |r: &&mut Reply| {
-            (1..RETRIED_MAX).contains(&r.retried) && (r.way.to, r.shard) == (way.to, shard)
+            (1..RETRIED_MAX).contains(&r.retried) && (r.route.to, r.shard) == (route.to, shard)
         };
         if let Some(reply) = waiting.find(joins) {
             reply.retried += 1;
             encode_retried(&mut reply.bytes, retried);
             return;
         }
-        let part = self.part_of(way.to.ip());
-        let part_free = whom != Whom::Stranger || now >= self.parts_at[part];
-        if part_free && self.has_room(now) && self.retries_left[whom as usize] > 0 {
-            self.retries_left[whom as usize] -= 1;
+        let part = self.part_of(route.to.ip());
+        // E5
+        let part_free = recipient != Recipient::Stranger || now >= self.parts_at[part];
+        if part_free && self.has_room(now) && self.retries_left[recipient as usize] > 0 {
+            self.retries_left[recipient as usize] -= 1;
             self.parts_at[part] = now + PART_PAUSE;
             let mut bytes = Vec::new();
             bare_header(Kind::Retry, 0).encode(&mut bytes);
             bytes.extend_from_slice(&cookie());
             encode_retried(&mut bytes, retried);
-            self.waiting.push_back(Reply { way, retried: 1, shard, bytes });
+            self.waiting.push_back(Reply { route, retried: 1, shard, bytes });
         }
     }
 
@@ -150,8 +152,8 @@ impl Replies {
         stats: &mut Stats,
         buf: &mut TransmitBuf,
     ) -> Option<Transmit> {
-        let Reply { way, bytes, .. } = self.waiting.pop_front()?;
-        Some(write_alone(way.to, way.entropy(), &bytes, stats, buf))
+        let Reply { route, bytes, .. } = self.waiting.pop_front()?;
+        Some(write_alone(route.to, route.entropy(), &bytes, stats, buf))
     }
 }
 
@@ -198,18 +200,18 @@ mod tests {
 
     const HELLO: Hello<'_> = Hello { mac: [0; 16], context: 1, cookie: [0; 16], noise: &[3; 40] };
 
-    fn way(n: u64) -> Way {
+    fn route(n: u64) -> ReplyRoute {
         let ip = Ipv4Addr::from_bits(0x0a00_0000 + (u32::try_from(n).unwrap() << 8));
-        Way { to: SocketAddr::new(IpAddr::V4(ip), 7471), local: 0 }
+        ReplyRoute { to: SocketAddr::new(IpAddr::V4(ip), 7471), local: 0 }
     }
 
     /// How many of 500 to ports of many prefixes, or of one, are sent at a moment.
-    fn retries(replies: &mut Replies, now: Instant, whom: Whom, prefixes: u64) -> usize {
+    fn retries(replies: &mut Replies, now: Instant, recipient: Recipient, prefixes: u64) -> usize {
         let mut cookies = 0;
         for n in 0..500 {
-            let mut way = way(n % prefixes);
-            way.to.set_port(u16::try_from(n).unwrap());
-            replies.push_retry(now, (way, whom), &HELLO, || {
+            let mut route = route(n % prefixes);
+            route.to.set_port(u16::try_from(n).unwrap());
+            replies.push_retry(now, (route, recipient), &HELLO, || {
                 cookies += 1;
                 [7; COOKIE_BYTES]
             });
@@ -223,12 +225,12 @@ mod tests {
         let reset = Reset { context: 5, number: 6 };
         for ms in 1..=3 {
             let now = at(1000 * ms);
-            assert_eq!(retries(&mut replies, now, Whom::Stranger, 500), RETRIES_MAX);
+            assert_eq!(retries(&mut replies, now, Recipient::Stranger, 500), RETRIES_MAX);
             for _ in 0..50 {
-                replies.push_reset(now, way(0), &reset);
+                replies.push_reset(now, route(0), &reset);
             }
-            assert_eq!(retries(&mut replies, now, Whom::Known, 1), RETRIES_KNOWN_MAX);
-            assert_eq!(retries(&mut replies, now, Whom::Member, 1), RETRIES_JOB_MAX);
+            assert_eq!(retries(&mut replies, now, Recipient::Known, 1), RETRIES_KNOWN_MAX);
+            assert_eq!(retries(&mut replies, now, Recipient::Member, 1), RETRIES_JOB_MAX);
             assert_eq!(sent(&mut replies), REPLIES_MAX);
         }
     }
@@ -238,7 +240,7 @@ mod tests {
         let mut replies = Replies::new(Instant::ZERO, 5);
         for n in 0..1000 {
             let hello = Hello { context: n + 1, ..HELLO };
-            replies.push_retry(at(0), (way(1), Whom::Known), &hello, || [7; COOKIE_BYTES]);
+            replies.push_retry(at(0), (route(1), Recipient::Known), &hello, || [7; COOKIE_BYTES]);
         }
         let answered: Vec<_> = replies.waiting.iter().map(|reply| reply.retried).collect();
         assert_eq!(answered, [RETRIED_MAX; RETRIES_KNOWN_MAX]);
@@ -254,7 +256,7 @@ mod tests {
     fn one_prefix_gets_one_retry_a_millisecond() {
         let mut replies = Replies::new(Instant::ZERO, 5);
         for ms in 1..=3 {
-            assert_eq!(retries(&mut replies, at(1000 * ms), Whom::Stranger, 1), 1);
+            assert_eq!(retries(&mut replies, at(1000 * ms), Recipient::Stranger, 1), 1);
             sent(&mut replies);
         }
     }

@@ -1,4 +1,4 @@
-//! How sessions are opened, and what happens when a peer says that it has lost ours.
+//! How sessions are opened, and what a Reset does.
 //!
 //! What a stranger's opening costs, in this order: one MAC, or nothing more; a demand for a cookie,
 //! from an allowance; a handshake, from another. A stranger gets memory here only once it has
@@ -7,14 +7,14 @@
 use core::net::{IpAddr, SocketAddr};
 
 use super::Endpoint;
-use super::replies::Whom;
+use super::replies::Recipient;
 use crate::config::Admission as AdmissionRule;
 use crate::crypto::{Admission, HELLO_MAC_BYTES, Proof};
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason};
 use crate::ids::PeerId;
 use crate::node::{context_index, shard_of_context};
-use crate::peer::Way;
+use crate::peer::ReplyRoute;
 use crate::time::{Duration, Instant};
 use crate::transmit::PacketMeta;
 use crate::wire::handshake::{Hello, Reset, decode_hello_reply, decode_retry};
@@ -47,7 +47,7 @@ impl Endpoint {
         let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
         let (token, answer) = decode_hello_reply(body)?;
         peer.on_hello_reply(now, token, answer, shared)?;
-        peer.on_heard(now, true, shared);
+        peer.on_authentic(now, true, shared);
         self.peers.make_ready(id);
         Ok(())
     }
@@ -67,10 +67,11 @@ impl Endpoint {
         taken
     }
 
-    /// Someone opens a session.
+    /// An opening of a session arrived.
     fn on_hello(&mut self, now: Instant, meta: &PacketMeta, body: &[u8]) -> Result<(), DropReason> {
         let hello = Hello::decode(body)?;
         let ip = meta.source.ip();
+        // S27
         if !self.shared.security.is_for_us(&hello.mac, &body[HELLO_MAC_BYTES..]) {
             self.diagnose(now, ip, Diagnosis::OtherKeyForUs);
             return Err(DropReason::Unauthentic);
@@ -101,10 +102,12 @@ impl Endpoint {
         let sibling = sibling.copied();
         let id = match (known, request.public) {
             (Some(id), _) => id,
+            // S14
             (None, Some(key)) if sibling.is_none() && !self.admits_stranger(address) => {
                 self.diagnose(now, ip, Diagnosis::UnknownKey(key));
                 return Err(DropReason::Unauthentic);
             }
+            // S28
             _ if !proven => return self.demand_cookie(now, meta, &hello),
             (None, key) => {
                 let inserted = self.insert_peer(now, Some(address), partner);
@@ -127,13 +130,13 @@ impl Endpoint {
             let stale = peer.remote_epoch.is_some_and(|e| e.0 > request.greeting.epoch);
             if stale || peer.has_newer_opening(request.stamp(), now, &shared.node.config) {
                 // An old one, or the clock of a peer that restarted was set back.
-                peer.ask_whether_it_lives(now, shared);
+                peer.probe_known_run(now, shared);
                 self.peers.make_ready(id);
                 return Err(if stale { DropReason::StaleEpoch } else { DropReason::Replay });
             }
             peer.on_hello(now, hello.noise, request, address, shared)?;
         }
-        peer.ways.note_opening(
+        peer.control_paths.note_opening(
             meta.source.port(),
             address.port(),
             self.shared.node.config.paths,
@@ -159,13 +162,14 @@ impl Endpoint {
         address: SocketAddr,
         partner: u8,
     ) -> Option<PeerId> {
+        // H2
         let id = self.insert_peer(now, Some(address), partner)?;
         self.list(id);
         Some(id)
     }
 
-    /// Whether somebody with a key that we do not know may have a session, from this address: not
-    /// if the application has told us whose that is.
+    /// Whether a peer with an unknown key may have a session from this address: not if the
+    /// application has named the peer at this address.
     fn admits_stranger(&self, address: SocketAddr) -> bool {
         let owner =
             self.by_address.get(&(address, self.shared.shard)).and_then(|id| self.peers.look(*id));
@@ -190,7 +194,12 @@ impl Endpoint {
         let peer = self.peers.peer(id)?;
         peer.repeat_at_once(now, ip);
         let listens = peer.address.port();
-        peer.ways.note_opening(meta.source.port(), listens, self.shared.node.config.paths, true);
+        peer.control_paths.note_opening(
+            meta.source.port(),
+            listens,
+            self.shared.node.config.paths,
+            true,
+        );
         self.peers.make_ready(id);
         Some(Ok(()))
     }
@@ -201,6 +210,7 @@ impl Endpoint {
         let mut proof = if proven { Proof::Cookie } else { Proof::None };
         if let Some(peer) = known.and_then(|id| self.peers.peer(id)) {
             let due = &mut peer.guard.openings_due;
+            // S22
             if due.since(now) <= OPENING_PAUSE.times(OPENINGS_AT_ONCE - 1) {
                 *due = (*due).max(now) + OPENING_PAUSE;
                 proof = Proof::Known;
@@ -209,14 +219,15 @@ impl Endpoint {
         self.shared.security.admit(now, proof)
     }
 
-    /// Asks the sender of an opening to show that it receives where it says that it is.
+    /// Demands proof that the sender of an opening receives at its source address.
     fn demand_cookie(
         &mut self,
         now: Instant,
         meta: &PacketMeta,
         hello: &Hello<'_>,
     ) -> Result<(), DropReason> {
-        let mut whom = if self.shared.security.is_job() { Whom::Member } else { Whom::Stranger };
+        let mut recipient =
+            if self.shared.security.is_job() { Recipient::Member } else { Recipient::Stranger };
         let mut to = meta.source;
         let mut near = self.neighbours(to.ip());
         let known = near.next();
@@ -226,7 +237,7 @@ impl Endpoint {
             // A forged opening may name any shard. The one that calls this shard, of a node with as
             // many, is not held up by those of others.
             if shard_of_context(hello.context) == self.shared.shard {
-                whom = Whom::Known;
+                recipient = Recipient::Known;
             }
             if alone {
                 // One demand answers all that came from there, by whatever paths.
@@ -234,28 +245,30 @@ impl Endpoint {
             }
         }
         let cookie = || self.shared.security.cookie_for(now, meta.source);
-        let way = Way { to, local: meta.local };
-        self.replies.push_retry(now, (way, whom), hello, cookie);
+        let route = ReplyRoute { to, local: meta.local };
+        self.replies.push_retry(now, (route, recipient), hello, cookie);
         Err(DropReason::CookieDemanded)
     }
 
-    /// A peer says that it does not know the context that we name, or has forgotten what came
-    /// from ours: it has restarted, or has given us up. Believed only if it names that context
-    /// and a packet that is in flight there.
+    /// A Reset: the peer does not know the context that a packet of ours named, or has removed what
+    /// it received from ours. It has restarted, or has given us up. Believed only if it names that
+    /// context and a packet that is in flight there.
     pub(super) fn on_reset(
         &mut self,
         now: Instant,
         meta: &PacketMeta,
         reset: &Reset,
     ) -> Result<(), DropReason> {
+        // H7
         let id = self.named_by_reset(meta.source.ip(), reset.context, reset.number);
         let id = id.ok_or(DropReason::UnknownContext)?;
         let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return Ok(()) };
         if shared.security.is_on() {
-            // Nobody signed this: it is a hint to open a new session, no more.
+            // S26. A Reset is not signed: it is a hint to open a new session, no more.
             peer.protected.reopen = true;
         } else if reset.context == peer.remote_context {
+            // H7a. The context of the peer is over, or ours.
             peer.restart(now, shared, DownReason::Restarted);
         } else {
             peer.begin_anew(now, shared);

@@ -27,7 +27,7 @@ enum Stage {
     Counting(u32),
     /// The next packet shall not take this path, but another.
     Wanted(PathId),
-    /// A packet took the second path in place of the first; it counts down while nothing is heard.
+    /// A packet took the second path in place of the first; it counts down until it is confirmed.
     Out(PathId, PathId, u32),
 }
 
@@ -40,6 +40,7 @@ impl Exploration {
 impl PathSet {
     /// A path was confirmed. Which one shall be used again, if any.
     pub(super) fn explore(&mut self, path: PathId, early: bool) -> Option<PathId> {
+        // P4a
         let every = self.exploration.every;
         let stage = &mut self.exploration.stage;
         match *stage {
@@ -83,7 +84,7 @@ mod tests {
     use alloc::collections::VecDeque;
     use alloc::vec::Vec;
 
-    use super::super::Fares;
+    use super::super::PathLatency;
     use super::*;
     use crate::config::Config;
     use crate::time::Duration;
@@ -124,12 +125,12 @@ mod tests {
                 let length = self.queues[link].len();
                 let Some(path) = self.queues[link].pop_front() else { continue };
                 self.served[link] += 1;
-                let fares = match length {
-                    length if length + 3 <= median => Fares::Early,
-                    length if length >= median + 3 => Fares::Late(1),
-                    _ => Fares::AsMost,
+                let latency = match length {
+                    length if length + 3 <= median => PathLatency::Early,
+                    length if length >= median + 3 => PathLatency::Late(1),
+                    _ => PathLatency::Typical,
                 };
-                self.paths.on_delay(self.now, path, 0, 0, fares);
+                self.paths.on_delay(self.now, path, 0, 0, latency);
                 let next = self.paths.pick(self.now, Duration::from_secs(1));
                 self.queues[usize::from(next.0) % LINKS].push_back(next);
             }

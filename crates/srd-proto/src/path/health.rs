@@ -1,4 +1,4 @@
-//! How paths fare: confirmations, penalties, silent losses, and mass failure.
+//! How paths perform: confirmations, penalties, silent losses, and mass failure.
 
 use super::{DEAD_AFTER, PENALTY_LASTS, PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;
@@ -8,14 +8,14 @@ use crate::time::{Duration, Instant};
 /// How long most paths may be bad before it is called an impairment.
 const IMPAIRED_AFTER: Duration = Duration::from_millis(10);
 
-/// How a path's packet fared beside most others.
+/// The latency of a path's packet, compared with the median of all paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fares {
-    /// Much earlier.
+pub(crate) enum PathLatency {
+    /// Much lower.
     Early,
-    /// About the same.
-    AsMost,
-    /// Later: so often the path is passed over.
+    /// About the median.
+    Typical,
+    /// Higher: the rotation passes over the path this many times.
     Late(u8),
 }
 
@@ -82,17 +82,17 @@ impl PathSet {
         path: PathId,
         generation: u8,
         delay_ns: u32,
-        fares: Fares,
+        latency: PathLatency,
     ) {
         let slot = &mut self.slots[path.0 as usize];
         if slot.generation != generation {
             return;
         }
         slot.delay_ns = delay_ns;
-        // A late path gives up one of the packets it has in flight, not all: the others come round
-        // again, so that a slow path goes on carrying what it can.
-        let gives_up = match fares {
-            Fares::Late(penalty) if slot.penalty == 0 => {
+        // P4. A late path gives up one of the packets it has in flight, not all: the others come
+        // round again, so that a slow path goes on carrying what it can.
+        let gives_up = match latency {
+            PathLatency::Late(penalty) if slot.penalty == 0 => {
                 slot.penalise(now, penalty.min(PENALTY_MAX));
                 true
             }
@@ -101,7 +101,7 @@ impl PathSet {
         if self.policy != Spray::Adaptive {
             return;
         }
-        match self.explore(path, fares == Fares::Early) {
+        match self.explore(path, latency == PathLatency::Early) {
             Some(again) if again != path || !gives_up => self.push_confirmed(again, now),
             _ => {}
         }
@@ -127,6 +127,7 @@ impl PathSet {
         if policy != Spray::Adaptive {
             return;
         }
+        // P7
         if slot.confirmed_at > sent_at + rtt {
             // Something sent later came through: it lost a packet but it is not dead.
             slot.penalise(now, PENALTY_MAX);
@@ -159,6 +160,7 @@ impl PathSet {
     /// Three quarters went bad within two round trips: bring them back with a penalty, but for the
     /// dead, and keep to what was confirmed for a while.
     fn freeze(&mut self, now: Instant, rtt: Duration) {
+        // P8
         self.frozen_until = now + rtt.times(4).max(Duration::from_micros(50));
         self.bad = 0;
         for slot in self.slots.iter_mut().filter(|s| s.state == PathState::AssumedBad) {
@@ -179,6 +181,7 @@ impl PathSet {
         if self.policy != Spray::Single {
             return;
         }
+        // P13
         let entropy = self.rng.below(self.entropies.into());
         let slot = &mut self.slots[0];
         slot.entropy = u16::try_from(entropy).unwrap_or(0);
@@ -194,6 +197,7 @@ impl PathSet {
         if slot.state == PathState::AssumedBad {
             self.bad -= 1;
         }
+        // P12
         slot.state = if denied { PathState::Denied } else { PathState::Good };
         slot.probe_at = Instant::FAR_FUTURE;
         self.denied = self.counts(Instant::ZERO)[3];
@@ -203,6 +207,7 @@ impl PathSet {
     /// Whether the context has just been impaired: more than half its paths bad for 10 ms.
     /// True once per impairment.
     pub(crate) fn newly_impaired(&mut self, now: Instant) -> bool {
+        // P14
         if usize::from(self.bad) * 2 < self.slots.len() {
             self.impaired_since = None;
             return false;

@@ -1,5 +1,5 @@
 //! The paths of a context: a table of slots, each with the entropy that is its current
-//! colour, how it fared, and whether it may carry data.
+//! colour, its recent latency and losses, and whether it may carry data.
 //!
 //! | state | meaning | leaves it when |
 //! |---|---|---|
@@ -16,7 +16,7 @@ mod probe;
 mod select;
 
 use explore::Exploration;
-pub(crate) use health::Fares;
+pub(crate) use health::PathLatency;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -37,7 +37,7 @@ pub(crate) enum PathState {
 
 /// Penalties stop here.
 const PENALTY_MAX: u8 = 15;
-/// So old a penalty says nothing of the path any more.
+/// A penalty that is older than this does not count.
 const PENALTY_LASTS: Duration = Duration::from_secs(1);
 /// A path that swallowed so much in a row, while others passed packets, is dead: that it is one of
 /// many does not speak for it.
@@ -68,7 +68,7 @@ struct Slot {
     /// The two highest PSNs of this generation that were acknowledged (plus one; 0: none).
     acked: [u64; 2],
     confirmed_at: Instant,
-    /// Whether something went this way since that nobody has confirmed.
+    /// Whether a packet left on this path since that is not confirmed.
     unproven: bool,
     probe_at: Instant,
     probe_interval: Duration,
@@ -108,7 +108,7 @@ pub(crate) struct PathSet {
     senders: u16,
     /// When anything was last confirmed, on whatever path.
     confirmed_at: Instant,
-    /// Until then no path is asked for what unreliable packets do not tell.
+    /// Until then no path is probed because of unreliable packets.
     watch_at: Instant,
     /// Whether the last safe choice was one of the few paths that ever passed anything.
     rare_turn: bool,
@@ -116,6 +116,7 @@ pub(crate) struct PathSet {
 
 impl PathSet {
     pub(crate) fn new(config: &Config, seed: u64) -> Self {
+        // P1
         let count = if config.spray == Spray::Single { 1 } else { config.paths };
         let mut rng = Rng::new(seed);
         let spread = u32::from(config.paths);
@@ -172,7 +173,7 @@ impl PathSet {
         }
     }
 
-    /// What the switches hash for a path now.
+    /// The entropy of a path now, which the switches hash.
     pub(crate) fn entropy(&self, path: PathId) -> Entropy {
         Entropy(self.slots[path.0 as usize].entropy)
     }
@@ -189,7 +190,7 @@ impl PathSet {
         slot.is_some_and(|s| s.awaiting || s.state == PathState::AssumedBad)
     }
 
-    /// Which colour the path wears: acknowledgements of older ones say nothing about it.
+    /// The generation of the path: acknowledgements of older ones do not count for it.
     pub(crate) fn generation(&self, path: PathId) -> u8 {
         self.slots[path.0 as usize].generation
     }

@@ -18,7 +18,7 @@ const ASKED_AT_ONCE: u64 = 16;
 const ASKS_ALIKE: u8 = 3;
 const ASK_PAUSE_MAX: Duration = Duration::from_millis(50);
 const ASK_PAUSES_QUIET: u64 = 4;
-/// A path that carries unreliable packets, and of which nothing was heard for so long, is asked;
+/// A path that carries unreliable packets, and that was not confirmed for so long, is probed;
 /// one in each of the shorter time.
 const WATCH_EVERY: Duration = Duration::from_millis(20);
 const WATCH_PAUSE: Duration = Duration::from_millis(2);
@@ -33,11 +33,11 @@ pub(crate) struct PathProbe {
 
 impl PathSet {
     /// A packet that left at `sent_at` was missed for so long that a timer found it: where one path
-    /// died others did, and each would cost a packet more, and such a wait. So all that nothing was
-    /// heard of since are asked, some in each `rtt_base`, and passed over until they answer; those
-    /// that have not after `pause` are assumed bad. Where many senders share the receiver it is
-    /// more likely their crowd that lost the packet than a path: together they ask as often as one
-    /// alone.
+    /// died others did, and each would cost a packet more, and such a wait. So all paths that were
+    /// not confirmed since are probed, some in each `rtt_base`, and passed over until they answer;
+    /// those that have not after `pause` are assumed bad. Where many senders share the receiver it
+    /// is more likely their crowd that lost the packet than a path: together they ask as often as
+    /// one alone.
     pub(crate) fn ask_all(
         &mut self,
         now: Instant,
@@ -49,6 +49,7 @@ impl PathSet {
             return;
         }
         let mut at = now;
+        // P15
         let senders = u64::from(self.senders.max(1));
         let group = (ASKED_AT_ONCE / senders).max(1);
         let round = rtt_base.times(group * senders).over(ASKED_AT_ONCE);
@@ -76,10 +77,11 @@ impl PathSet {
         self.senders = senders;
     }
 
-    /// An unreliable packet left on a path, of which nothing will be heard: is the path alive? An
+    /// An unreliable packet left on a path, which is never acknowledged: is the path alive? An
     /// answer may take `pause`.
     pub(crate) fn watch(&mut self, now: Instant, path: PathId, pause: Duration) {
         let slot = &mut self.slots[path.0 as usize];
+        // P16
         let idle = slot.state == PathState::Good && slot.probe_at == Instant::FAR_FUTURE;
         let unheard = now.since(slot.confirmed_at) >= WATCH_EVERY;
         if self.policy == Spray::Adaptive && idle && unheard && now >= self.watch_at {
@@ -117,7 +119,7 @@ impl PathSet {
         }
     }
 
-    /// A tail probe or an MTU probe left on a path: if nothing is heard of it, the next takes
+    /// A tail probe or an MTU probe left on a path: if it is not answered, the next takes
     /// another.
     pub(crate) fn on_probe_sent(&mut self, path: PathId) {
         self.slots[path.0 as usize].unproven = true;
@@ -143,10 +145,10 @@ impl PathSet {
         due.map(|i| PathProbe { path: PathId(i) })
     }
 
-    /// Whether a path wants a probe now; judges it by what became of the one before.
+    /// Whether a path is due for a probe now; evaluates it by the result of the previous probe.
     fn is_due(&mut self, path: u8, now: Instant) -> bool {
         let most = self.most_are_bad();
-        let heard_at = self.confirmed_at;
+        let passed_at = self.confirmed_at;
         let Some(slot) = self.slots.get_mut(path as usize).filter(|s| s.probe_at <= now) else {
             return false;
         };
@@ -157,7 +159,7 @@ impl PathSet {
             slot.fail(now, asked_at);
         }
         if slot.state == PathState::Good && slot.awaiting {
-            let others_pass = heard_at > asked_at;
+            let others_pass = passed_at > asked_at;
             if most && !others_pass {
                 // Not the path's fault, as far as known: it keeps its penalty.
                 slot.awaiting = false;
@@ -174,6 +176,7 @@ impl PathSet {
         }
         if slot.state == PathState::AssumedBad {
             slot.answers = if slot.awaiting { 0 } else { slot.answers };
+            // P9
             let longest =
                 if slot.passed { PROBE_INTERVAL_MAX } else { PROBE_INTERVAL_NEVER_PASSED };
             slot.probe_interval = slot.probe_interval.times(2).min(longest);
@@ -200,6 +203,7 @@ impl PathSet {
         slot.answers += 1;
         slot.awaiting = false;
         slot.passed = true;
+        // P9
         if slot.answers >= ANSWERS_NEEDED {
             slot.state = PathState::Good;
             slot.prove(now);
@@ -378,7 +382,7 @@ mod tests {
     #[test]
     fn an_old_penalty_counts_for_nothing() {
         let mut paths = paths();
-        paths.on_delay(START, PathId(3), 0, 1000, super::super::Fares::Late(9));
+        paths.on_delay(START, PathId(3), 0, 1000, super::super::PathLatency::Late(9));
         assert_eq!(paths.counts(START), [63, 1, 0, 0]);
         assert_eq!(paths.counts(START + Duration::from_secs(1)), [64, 0, 0, 0]);
     }

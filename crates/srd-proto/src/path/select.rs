@@ -14,6 +14,7 @@ impl PathSet {
             Spray::Single => PathId(0),
             Spray::Oblivious => self.rotate(|_| true),
             Spray::Adaptive => {
+                // P3
                 let unknown = self.pick_unknown(now);
                 unknown
                     .or_else(|| self.pop_confirmed(now, fresh))
@@ -29,6 +30,7 @@ impl PathSet {
         if self.policy != Spray::Adaptive {
             return self.pick(now, fresh);
         }
+        // P10
         let confirmed = self
             .ring
             .iter()
@@ -150,6 +152,7 @@ impl PathSet {
     /// Walks the rotation to the first slot that `takes`; at most `PENALTY_MAX` turns, then
     /// whatever comes next.
     fn rotate(&mut self, mut takes: impl FnMut(&mut Slot) -> bool) -> PathId {
+        // P5
         for _ in 0..self.slots.len() * (1 + PENALTY_MAX as usize) {
             let path = self.step();
             if takes(&mut self.slots[path as usize]) {
@@ -162,6 +165,7 @@ impl PathSet {
     fn step(&mut self) -> u8 {
         if self.cursor >= self.order.len() {
             self.cursor = 0;
+            // P3
             self.rng.shuffle(&mut self.order);
         }
         self.cursor += 1;
@@ -184,7 +188,7 @@ mod tests {
             paths.on_sent(PathId(path));
             paths.on_acked(start + FRESH.times(path.into()), PathId(path), 0, path.into());
         }
-        // Sent since, and not heard of.
+        // Sent since, and not confirmed.
         paths.on_sent(PathId(9));
         let later = start + FRESH.times(1000);
         assert_eq!(paths.pick_safe(later, FRESH), PathId(7));

@@ -1,4 +1,4 @@
-//! What an acknowledgement changes: datagrams complete, paths are judged, losses are found,
+//! What an acknowledgement changes: datagrams complete, paths are evaluated, losses are found,
 //! the window moves.
 
 use super::timeout::FirstProbe;
@@ -6,7 +6,7 @@ use super::{DATAGRAM_HEADER_BYTES, OutProbe, Peer, ProbeKind, Tx};
 use crate::cc::AckSignal;
 use crate::event::{Event, Status};
 use crate::ids::PeerId;
-use crate::path::Fares;
+use crate::path::PathLatency;
 use crate::send_queue::Place;
 use crate::sent_packets::{Fate, Sent};
 use crate::shared::Shared;
@@ -27,7 +27,7 @@ struct Tally {
     progress: bool,
 }
 
-/// First and longest wait after a refusal for want of a receive buffer.
+/// First and longest wait after a refusal because there was no receive buffer.
 const RNR_FIRST: Duration = Duration::from_micros(50);
 const RNR_MAX: Duration = Duration::from_secs(1);
 /// So many probes that are answered, and nothing else is, ask all paths.
@@ -43,13 +43,14 @@ impl Peer {
         let mut tally = Tally::default();
         let cumulative = expand(ack.head.cumulative, tx.cumulative);
         if cumulative > tx.sent.next().0 {
-            return; // acknowledges what was never sent
+            return; // A6: acknowledges what was never sent
         }
         tx.take_tuples(now, ack, &mut tally);
+        // D9. Before the SACK, so that a refused datagram is never taken for a delivered one.
         tx.take_verdicts(now, id, ack, shared, &mut tally);
         tx.take_sack(now, id, cumulative, ack, shared, &mut tally);
         let answered = tx.take_echo(now, ack, &mut tally);
-        tx.take_limit(ack);
+        tx.take_credit_limit(ack);
         let rtt = tx.take_rtt(now, &tally);
         tx.find_losses(now, &mut tally);
         tx.advance();
@@ -64,7 +65,7 @@ impl Peer {
             median: tx.delay.median(),
             rtt_base: rtt,
             in_flight_bytes: tx.sent.in_flight_bytes(),
-            credit_rules: tx.limited,
+            credit_limited: tx.credit_limited,
         });
         tx.set_pace(&shared.node.config);
         if tally.progress {
@@ -73,8 +74,8 @@ impl Peer {
             tx.first_probe = tx.first_probe.answered();
             tx.rto_backoff = 0;
             // What is lost again and again while probes pass is not sent at the pace of probes.
-            // Several answers in one round trip tell the same. Grants have a pace of their own.
-            let futile = tally.acked_bytes == 0 && tally.lost_bytes > 0 && !tx.limited;
+            // Several answers in one round trip count once. Credit has a pace of its own.
+            let futile = tally.acked_bytes == 0 && tally.lost_bytes > 0 && !tx.credit_limited;
             if tally.acked_bytes > 0 {
                 tx.futile = 0;
             } else if futile && now >= tx.futile_at + tx.rtt.smoothed() {
@@ -93,14 +94,14 @@ impl Peer {
         }
         if let Some((_, newest)) = tally.newest {
             let entropy = tx.paths.entropy(newest.path);
-            self.note_way(entropy);
+            self.on_entropy_acked(entropy);
         }
         self.on_passed(now, tally.largest_bytes, shared);
         if let Some(OutProbe { kind: ProbeKind::Mtu(size, _), .. }) = answered {
             self.on_mtu_answer(now, size, shared);
         }
         self.fail_oversize(shared);
-        self.tell_writable(shared);
+        self.notify_writable(shared);
         if !known {
             self.give_up(now, shared);
         }
@@ -122,13 +123,13 @@ impl Tx {
             // for each quarter beyond. Tighter thresholds throw out more paths than they find
             // better ones (`docs/perf-notes.md`).
             let quarters = (late - median).as_nanos() * 4 / target.as_nanos().max(1);
-            let fares = match u8::try_from(quarters.saturating_sub(1)).unwrap_or(u8::MAX) {
-                0 if (median - late).times(2) >= target => Fares::Early,
-                0 => Fares::AsMost,
-                penalty => Fares::Late(penalty),
+            let latency = match u8::try_from(quarters.saturating_sub(1)).unwrap_or(u8::MAX) {
+                0 if (median - late).times(2) >= target => PathLatency::Early,
+                0 => PathLatency::Typical,
+                penalty => PathLatency::Late(penalty),
             };
             tally.marked |= tuple.ce;
-            self.paths.on_delay(now, record.path, record.generation, delay_ns, fares);
+            self.paths.on_delay(now, record.path, record.generation, delay_ns, latency);
         }
     }
 
@@ -152,6 +153,7 @@ impl Tx {
             let bytes = (held.payload.len() + DATAGRAM_HEADER_BYTES) as u64;
             let retries = shared.rnr_retries.get(&held.src_qpn).copied();
             let retries = retries.unwrap_or(shared.node.config.rnr_retries);
+            // D10
             let retry = verdict.status == STATUS_RNR && (retries == 7 || held.rnr_count < retries);
             self.settle_acked(psn, tally);
             self.settled_bytes += bytes;
@@ -172,6 +174,7 @@ impl Tx {
         if now < self.rnr_until {
             return;
         }
+        // D10
         self.rnr_backoff = self.rnr_backoff.times(2).clamp(RNR_FIRST, RNR_MAX);
         self.rnr_until = now + self.rnr_backoff;
     }
@@ -182,6 +185,7 @@ impl Tx {
         if held.place == Place::Free {
             return true;
         }
+        // L8
         match held.first_psn() {
             None => true,
             Some(first) if record.first => first != psn,
@@ -248,6 +252,7 @@ impl Tx {
         }
         if record.fate == Fate::Lost {
             shared.stats.spurious_losses += 1;
+            // L3
             self.reorder_eighths = (self.reorder_eighths + 2).min(32);
         }
         // The datagram may have been settled by another of its packets, its slot reused.
@@ -256,8 +261,10 @@ impl Tx {
         }
         let held = self.queue.held(record.slot);
         let bytes = held.payload.len();
+        // D7. Only an acknowledgement completes a datagram as `Ok`.
         self.settled_bytes += (bytes + DATAGRAM_HEADER_BYTES) as u64;
         self.rnr_backoff = Duration::ZERO;
+        // L7. If a retransmission waits, it is withdrawn.
         let Some((id, user)) = self.queue.finish(record.slot) else { return };
         shared.stats.send_wrs += 1;
         shared.stats.send_bytes += bytes as u64;
@@ -292,18 +299,19 @@ impl Tx {
         Some(probe)
     }
 
-    fn take_limit(&mut self, ack: &AckView<'_>) {
+    fn take_credit_limit(&mut self, ack: &AckView<'_>) {
         self.paths.set_senders(ack.head.senders);
-        let limit = expand(ack.head.limit_bytes, self.settled_bytes);
-        if ack.head.limited {
-            // Limits never shrink; an older acknowledgement may arrive late.
-            let known = self.limited && self.limit_heard;
-            self.limit = if known { self.limit.max(limit) } else { limit };
-            self.limited = true;
+        let limit = expand(ack.head.credit_limit_bytes, self.settled_bytes);
+        // R4
+        if ack.head.credit_limited {
+            // Credit limits never shrink; an older acknowledgement may arrive late.
+            let known = self.credit_limited && self.credit_received;
+            self.credit_limit = if known { self.credit_limit.max(limit) } else { limit };
+            self.credit_limited = true;
         } else {
-            self.limited = false;
+            self.credit_limited = false;
         }
-        self.limit_heard = true;
+        self.credit_received = true;
     }
 
     /// Round trip of the newest packet covered, if it is of ordinary size; returns the base.
@@ -311,6 +319,7 @@ impl Tx {
         if let Some((_, Sent { sent_at, bytes, asks, .. })) = tally.newest {
             self.newest_acked_sent_at = self.newest_acked_sent_at.max(sent_at);
             self.largest_packet = self.largest_packet.max(bytes);
+            // A7
             if asks && u32::from(bytes) * 2 >= u32::from(self.largest_packet) {
                 self.rtt.sample(now, now.since(sent_at));
             }
@@ -328,6 +337,7 @@ impl Tx {
             if record.sent_at > newest {
                 return;
             }
+            // L1
             let overtaken = record.generation == self.paths.generation(record.path)
                 && psn.0 < self.paths.overtaken_twice_below(record.path);
             if overtaken || record.sent_at < deadline {
@@ -340,7 +350,7 @@ impl Tx {
         }
     }
 
-    /// A packet is lost: its datagram goes again, its path is judged.
+    /// A packet is lost: its datagram goes again, its path is evaluated.
     fn lose(&mut self, now: Instant, psn: u64, tally: &mut Tally) {
         let Some(record) = self.sent.settle(psn, Fate::Lost) else { return };
         tally.lost_bytes += u64::from(record.bytes);
@@ -353,6 +363,7 @@ impl Tx {
             self.ask_all_paths(now, record.sent_at);
         }
         if !self.is_stale(&record, psn) {
+            // E3a
             if self.mtu.doubts(record.bytes) {
                 self.queue.set_aside(record.slot);
             } else {

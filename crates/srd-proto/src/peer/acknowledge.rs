@@ -40,6 +40,7 @@ impl Peer {
     /// Whether a datagram with this many bytes of payload, if it leaves now, carries the
     /// acknowledgement that is or will be due.
     pub(super) fn carries_ack(&self, payload_bytes: usize, config: &Config) -> bool {
+        // A11
         let around = wire::TAG_BYTES.max(wire::greeting::GREETING_BYTES);
         let bytes = DATAGRAM_HEADER_BYTES + around + BESIDE_BYTES_MAX + payload_bytes;
         payload_bytes <= BESIDE_PAYLOAD_MAX
@@ -64,8 +65,8 @@ impl Peer {
         let paths = self.tx.as_ref().map(|tx| &tx.paths);
         let avoided = |entropy| paths.is_some_and(|paths| paths.avoids(entropy));
         let count = shared.node.config.paths;
-        let back = rx.way_back(self.address.port(), count, answers);
-        let entropy = back.filter(|way| !avoided(*way)).unwrap_or_else(|| {
+        let back = rx.return_path(self.address.port(), count, answers);
+        let entropy = back.filter(|entropy| !avoided(*entropy)).unwrap_or_else(|| {
             let entropy = next_entropy(Entropy(rx.ack_entropy), count, avoided);
             rx.ack_entropy = entropy.0;
             entropy
@@ -78,6 +79,7 @@ impl Peer {
 
 /// The next in rotation that is not `avoided`; where all are, the next.
 fn next_entropy(last: Entropy, count: u16, avoided: impl Fn(Entropy) -> bool) -> Entropy {
+    // P11
     let next = |e: &Entropy| Some(Entropy((e.0 + ACK_STRIDE) % count));
     let mut rotation = core::iter::successors(next(&last), next).take(count.into());
     rotation.find(|e| !avoided(*e)).or_else(|| next(&last)).unwrap_or(last)
@@ -90,6 +92,7 @@ impl Rx {
     fn picture(&mut self, config: &Config, words: &mut [u64]) -> (u64, usize, Vec<Verdict>) {
         let count = self.verdicts.len();
         let room = ack_room(config) - self.tuples.len() * ack::TUPLE_BYTES;
+        // D9
         let listed = count.min(room / 2 / ack::VERDICT_BYTES).min(ack::VERDICTS_MAX);
         let words_max = ((room - listed * ack::VERDICT_BYTES) / 8).min(words.len());
         let words = &mut words[..words_max];
@@ -115,7 +118,7 @@ impl Rx {
         self.ack_now || self.ack_due <= now
     }
 
-    /// Whether there is something to acknowledge, and little enough to say for
+    /// Whether there is something to acknowledge that fits into
     /// [`BESIDE_BYTES_MAX`].
     fn fits_beside(&self) -> bool {
         let span = self.received.highest() - self.received.cumulative();
@@ -128,14 +131,15 @@ impl Rx {
     /// Appends an acknowledgement with all that is known; nothing is due any more but further
     /// echoes.
     pub(super) fn write(&mut self, shared: &Shared, out: &mut Vec<u8>) {
+        // A1
         let mut words = [0; SACK_WORDS_MAX];
         let (cumulative, n, verdicts) = self.picture(&shared.node.config, &mut words);
         #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire
         let head = AckHead {
             cumulative: cumulative as u32,
             received_bytes: self.share.received as u32,
-            limit_bytes: self.share.limit as u32,
-            limited: shared.share.binds(),
+            credit_limit_bytes: self.share.credit_limit as u32,
+            credit_limited: shared.share.binds(),
             senders: shared.senders(),
             echo: self.echoes.pop_front(),
         };

@@ -7,25 +7,24 @@
 use core::net::{IpAddr, SocketAddr};
 
 use super::{Peer, same_ip};
+use crate::config::ADDRESSES_MAX;
 use crate::ids::Entropy;
-
-/// Most addresses of one peer, and most local addresses of an endpoint.
-pub const ADDRESSES_MAX: usize = 4;
 
 /// The addresses of a peer beside its first one.
 pub(crate) type Further = [Option<SocketAddr>; ADDRESSES_MAX - 1];
 
-/// The way of an answer to an opening, or to a stranger: back to where it came from, and from the
-/// local address that was called.
+/// The route of an answer to an opening, or to a stranger: to the source of the packet, from the
+/// local address that received it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Way {
+pub(crate) struct ReplyRoute {
     pub to: SocketAddr,
     pub local: u8,
 }
 
-impl Way {
+impl ReplyRoute {
     /// The path that it takes: the first entropies are the base ports of the local addresses.
     pub(crate) fn entropy(self) -> Entropy {
+        // P18
         Entropy(self.local.into())
     }
 }
@@ -43,6 +42,7 @@ impl Peer {
         if self.roams() {
             return self.address;
         }
+        // P17
         let place = usize::from(entropy.0) % self.addresses().count();
         self.addresses().nth(place).unwrap_or(self.address)
     }

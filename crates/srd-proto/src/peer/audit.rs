@@ -14,7 +14,11 @@ impl Peer {
     /// # Panics
     /// If anything is not as it must be.
     pub(crate) fn audit(&self, config: &Config) {
-        assert!(self.tx.is_none() || self.rest.is_none(), "{:?} rests and works", self.id);
+        assert!(
+            self.tx.is_none() || self.hibernated.is_none(),
+            "{:?} hibernates and works",
+            self.id
+        );
         if let Some(tx) = &self.tx {
             tx.audit(config);
         }

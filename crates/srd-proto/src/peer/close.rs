@@ -1,5 +1,6 @@
-//! The end of a context, by word: a Close carries an acknowledgement of everything that arrived, so
-//! that the peer knows what of its datagrams was delivered, and ends the context there at once.
+//! The end of a context by a Close packet: it carries an acknowledgement of everything that
+//! arrived, so that the peer knows what of its datagrams was delivered, and ends the context there
+//! at once.
 //!
 //! With protection on it is sealed and has a number like any control packet: one that is forged
 //! does not open, and one that is replayed finds its session gone. In plain mode it carries the
@@ -19,7 +20,7 @@ use crate::wire::ack::AckView;
 use crate::wire::greeting::Greeting;
 use crate::wire::{FLAG_GREETING, Kind};
 
-/// How often it is said, each time on another path: nobody repeats it later.
+/// How often it is sent, each time on another path: it is never retransmitted.
 pub(crate) const CLOSES: u8 = 3;
 /// The paths of the second and the third lie so far from the first: see the stride of Acks.
 const CLOSE_STRIDE: u16 = 37;
@@ -31,9 +32,10 @@ impl Peer {
         reachable && (!shared.security.is_on() || self.protected.session.is_some())
     }
 
-    /// Ends everything and says goodbye, with the next packets to this peer.
+    /// Ends everything; the next packets to this peer are Closes.
     pub(crate) fn begin_close(&mut self, shared: &mut Shared) {
         self.fail_all(Status::Flushed, None, shared);
+        // H15
         if self.may_close(shared) {
             self.close_left = CLOSES;
         } else {
@@ -41,7 +43,7 @@ impl Peer {
         }
     }
 
-    /// One goodbye; after the last the context is gone.
+    /// One Close; after the last the context is removed.
     pub(crate) fn write_close(
         &mut self,
         now: Instant,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::plan::{Blocked, Plan};
 use super::timeout::FirstProbe;
 use super::{
-    CONVERSATION_PACKETS_MAX, DATAGRAM_HEADER_BYTES, OutProbe, PROBES_MAX, Peer, ProbeKind, Tx,
+    DATAGRAM_HEADER_BYTES, INTERACTIVE_PACKETS_MAX, OutProbe, PROBES_MAX, Peer, ProbeKind, Tx,
 };
 use crate::config::Config;
 use crate::crypto::Space;
@@ -28,9 +28,9 @@ use crate::wire::{
 const RUN_WINDOW_PART: u64 = 4;
 const RUN_TIME: Duration = Duration::from_micros(50);
 const RUN_BYTES_MAX: usize = 64_000;
-/// A packet as small as this, sent in answer to another, does not ask to be acknowledged at
-/// once: the peer's next word is on its way, and one acknowledgement will do for several.
-const CONVERSATION_BYTES_MAX: usize = 512;
+/// A packet as small as this, sent in answer to another, is sent in interactive mode: it does not
+/// ask to be acknowledged at once, since the peer's next packet will acknowledge several.
+const INTERACTIVE_BYTES_MAX: usize = 512;
 /// So many more pauses are as long as the first before they double: where a path is dead the next
 /// try takes another, and so does its answer.
 const PAUSES_ALIKE: u8 = 2;
@@ -97,6 +97,7 @@ impl Peer {
                 (self.write_unreliable(now, shared, buf)?, ecn, false)
             }
             Plan::Data(slot) => {
+                // W3
                 let ecn = if shared.node.config.ecn { Ecn::Ect } else { Ecn::NotEct };
                 (self.write_run(now, shared, buf, slot)?, ecn, false)
             }
@@ -145,7 +146,7 @@ impl Peer {
         let sealed =
             session.seal_packet(space, number, &mut buf.bytes, start, start + wire::HEADER_BYTES);
         if sealed.is_err() {
-            // The key is used up and could not be replaced: a new session is needed.
+            // S8. The key is used up and could not be replaced: a new session is needed.
             buf.bytes.truncate(start);
             self.protected.reopen = true;
             return None;
@@ -169,16 +170,16 @@ impl Peer {
         bare_header(Kind::Hello, 0).encode(&mut buf.bytes);
         buf.bytes.extend_from_slice(&body);
         buf.finish_segment(Bytes::new());
-        Some(self.ways.take_opening(shared.node.config.paths, begins))
+        Some(self.control_paths.take_opening(shared.node.config.paths, begins))
     }
 
-    /// The answer to the peer's opening; returns where it goes, and by which way.
+    /// The answer to the peer's opening; returns its destination and entropy.
     fn write_hello_reply(
         &mut self,
         paths: u16,
         buf: &mut TransmitBuf,
     ) -> Option<(SocketAddr, Entropy)> {
-        let (entropy, again) = self.ways.take_answer(paths);
+        let (entropy, again) = self.control_paths.take_answer(paths);
         let (to, context, token, answer) = self.protected.take_answer(again)?;
         bare_header(Kind::HelloReply, context).encode(&mut buf.bytes);
         buf.bytes.extend_from_slice(&token);
@@ -200,7 +201,7 @@ impl Peer {
         }
     }
 
-    /// If only the pacer holds the next datagram, remembers until when. If a limit does, and
+    /// If only the pacer holds the next datagram, remembers until when. If a credit limit does, and
     /// nothing is in flight whose acknowledgement could lift it, a probe must ask.
     fn note_departure(&mut self, now: Instant, config: &Config) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
@@ -215,6 +216,7 @@ impl Peer {
     }
 
     pub(super) fn next_control_number(&mut self) -> u64 {
+        // W5
         self.control_number += 1;
         self.control_number - 1
     }
@@ -245,11 +247,11 @@ impl Peer {
         let path = match kind {
             ProbeKind::Path(path) | ProbeKind::Mtu(_, path) => path,
             ProbeKind::Tail if self.remote_context == 0 => {
-                // Nothing was ever heard: as with openings, one way after another.
-                let begins = !self.ways.has_left();
-                let way = self.ways.take_opening(shared.node.config.paths, begins);
-                tx.probe_due = self.ways.has_left();
-                tx.paths.path_of(way)
+                // Nothing was ever received: as with openings, one path after another.
+                let begins = !self.control_paths.has_left();
+                let entropy = self.control_paths.take_opening(shared.node.config.paths, begins);
+                tx.probe_due = self.control_paths.has_left();
+                tx.paths.path_of(entropy)
             }
             ProbeKind::Tail => {
                 tx.probe_due = false;
@@ -280,6 +282,7 @@ impl Peer {
         buf: &mut TransmitBuf,
         first: u32,
     ) -> Option<Entropy> {
+        // P2
         let path = self.tx.as_mut()?.pick_path(now, first);
         let mut slot = first;
         let mut size = 0;
@@ -291,6 +294,7 @@ impl Peer {
         while let Some((bytes, next)) = self.write_data(now, shared, buf, slot, path, beside) {
             left -= 1;
             // What carries an acknowledgement has no packets of its size to follow it.
+            // P6
             let full = beside || left == 0 || buf.total_bytes() >= run_bytes;
             if full || (size != 0 && bytes < size) {
                 break;
@@ -322,17 +326,18 @@ impl Peer {
         path: PathId,
         beside: bool,
     ) -> Option<(usize, Option<u32>)> {
-        self.spoken_at = self.spoken_at.min(now);
+        self.first_sent_at = self.first_sent_at.min(now);
         let tx = self.tx.as_mut()?;
+        // D4
         let psn = tx.sent.next();
         let again = tx.queue.held(slot).first_psn().is_some();
         let bytes = tx.queue.held(slot).payload.len() + DATAGRAM_HEADER_BYTES;
-        let conversing = !again
+        let interactive = !again
             && self.to_answer > 0
-            && bytes <= CONVERSATION_BYTES_MAX
-            && !psn.0.is_multiple_of(CONVERSATION_PACKETS_MAX);
+            && bytes <= INTERACTIVE_BYTES_MAX
+            && !psn.0.is_multiple_of(INTERACTIVE_PACKETS_MAX);
         self.to_answer = self.to_answer.saturating_sub(1);
-        tx.conversing = conversing;
+        tx.interactive = interactive;
         tx.queue.take(slot, psn.0, bytes);
         let record = Sent {
             sent_at: now,
@@ -342,13 +347,13 @@ impl Peer {
             generation: tx.paths.generation(path),
             fate: Fate::InFlight,
             first: tx.queue.held(slot).first_psn() == Some(psn.0),
-            asks: !conversing,
+            asks: !interactive,
         };
         tx.sent.push(record);
         tx.record_departure(now, shared, bytes, again, path);
         let next = tx.plan_data(now, &shared.node.config);
         let last = matches!(next, Err(Blocked::Empty | Blocked::Window));
-        let ack_flag = if conversing {
+        let ack_flag = if interactive {
             FLAG_ACK_LATER
         } else if again || last {
             FLAG_ACK_NOW
@@ -364,6 +369,7 @@ impl Peer {
         let delta = |from: u64| u16::try_from(psn.0 - from).unwrap_or(u16::MAX);
         #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire
         Data {
+            // D5
             first_delta: delta(held.first_psn().unwrap_or(psn.0)),
             floor_delta: delta(tx.sent.base().0),
             sent_at: now.wire(),
@@ -412,6 +418,7 @@ impl Tx {
 
     fn pick_path(&mut self, now: Instant, slot: u32) -> PathId {
         let fresh = self.fresh();
+        // L4
         if self.queue.held(slot).first_psn().is_some() {
             self.paths.pick_safe(now, fresh)
         } else {
@@ -448,7 +455,7 @@ impl Tx {
     /// How long after its sending a packet may still be under way: in a queue that congestion
     /// control allows, but not for longer than any packet was lately, or the smoothed round trip.
     pub(super) fn tail_wait(&self) -> Duration {
-        let (allowed, smoothed) = (self.window.allowed(self.limited), self.rtt.smoothed());
+        let (allowed, smoothed) = (self.window.allowed(self.credit_limited), self.rtt.smoothed());
         let queued = self.delay.longest().map_or(allowed, |d| d.max(smoothed).min(allowed));
         self.rtt.base() + queued + self.delay.spread_by_order()
     }
@@ -461,6 +468,7 @@ impl Tx {
 
     /// When what was lost goes again: at once, but where it was lost again and again.
     pub(super) fn repeats_at(&self, now: Instant, config: &Config) -> Instant {
+        // E3a
         match doublings(self.futile) {
             0 => Instant::ZERO,
             n => now + self.tail_wait().times(1 << n).min(config.rto_max),
@@ -477,14 +485,14 @@ impl Tx {
             self.rto_at = Instant::FAR_FUTURE;
             return;
         }
-        let ack_wait = config.ack_wait(self.conversing);
+        let ack_wait = config.ack_wait(self.interactive);
         let wait = self.tail_wait() + ack_wait;
         let from = self.last_sent_at.max(self.last_progress_at);
         let pauses = self.probe_backoff.max(self.futile);
         let again_at = from + wait.times(1 << doublings(pauses)).min(rto_max);
         let first_at = if waits { self.first_probe_at(ack_wait, config) } else { again_at };
         self.probe_at = first_at.min(again_at);
-        // The tail probe and its answer come first.
+        // L6. The tail probe and its answer come first.
         let rto = self.rtt.timeout().max(rto_min).max(wait.times(2)) + ack_wait;
         let rto = rto.times(1 << doublings(self.rto_backoff.max(self.futile))).min(rto_max);
         self.rto_at = if waits { self.last_progress_at + rto } else { Instant::FAR_FUTURE };

@@ -7,10 +7,10 @@
 //! 1. The answer to a probe shows what the receiver has. If the window is still full, the rest
 //!    of it is given up: the floor moves past it, so that no packet of it can be delivered any
 //!    more once the receiver knows the floor.
-//! 2. The answer to a probe with that floor tells, by the receiver's count of bytes, whether
+//! 2. The answer to a probe with that floor shows, by the receiver's count of bytes, whether
 //!    anything was delivered in between. If nothing was, the datagrams are certainly not
-//!    delivered and travel on under new identities. Else nobody can tell which: the peer is
-//!    given up.
+//!    delivered and travel on under new identities. Otherwise it is not known which were: the
+//!    peer is given up.
 
 use super::{OutProbe, Tx, psn_window};
 use crate::config::Config;
@@ -30,6 +30,7 @@ impl Tx {
         received: u32,
         config: &Config,
     ) -> bool {
+        // D14
         if let Some(before) = self.abandoned.take() {
             if before == received {
                 self.queue.forget_identities();

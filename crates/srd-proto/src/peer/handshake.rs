@@ -66,7 +66,7 @@ pub(crate) struct Protected {
     answered: Option<Box<Answered>>,
     /// The peer is opening a session, or ours cannot be made: ours can wait.
     hold_until: Instant,
-    /// The peer does not know our session any more, it says: open another.
+    /// A Reset claims that the peer does not know our session any more: open another.
     pub reopen: bool,
     /// Where the peer may have moved to.
     pub roam: Option<Box<Roam>>,
@@ -162,6 +162,7 @@ impl Protected {
 
     /// Leaves it to the peer to open. Not twice in a row: openings may be recorded ones.
     fn hold(&mut self, now: Instant) {
+        // S25
         if self.hold_until == Instant::ZERO || now >= self.hold_until + HOLD_PAUSE {
             self.hold_until = now + HOLD;
         }
@@ -194,6 +195,7 @@ impl Peer {
             let Some((state, message)) =
                 shared.security.open(key, &preshared_key, &greeting, number, now)
             else {
+                // S29
                 self.protected.hold_until = now + RETRY_MAX;
                 return None;
             };
@@ -209,7 +211,7 @@ impl Peer {
             self.protected.opening = Some(Box::new(opening));
         }
         let opening = self.protected.opening.as_mut()?;
-        // Copies that leave by other ways leave at once.
+        // S16. Copies that leave by other ways leave at once.
         if opening.retry_at <= now {
             opening.rounds = opening.rounds.saturating_add(1);
             opening.retry_at = now + opening.interval;
@@ -234,13 +236,14 @@ impl Peer {
         self.protected.opening.as_ref().is_some_and(|ours| token_of(&ours.message) == token)
     }
 
-    /// The responder wants this cookie back. Kept for the openings to come.
+    /// The responder demands this cookie. It is kept for later openings.
     pub(crate) fn on_retry(
         &mut self,
         now: Instant,
         cookie: [u8; COOKIE_BYTES],
     ) -> Result<(), DropReason> {
         let opening = self.protected.opening.as_mut().ok_or(DropReason::Replay)?;
+        // S27
         if self.cookie == cookie || opening.cookies_left == 0 {
             return Err(DropReason::Replay);
         }
@@ -270,8 +273,9 @@ impl Peer {
             }
             Err(reason) => {
                 opening.answers_left -= 1;
+                // S17
                 if opening.answers_left == 0 {
-                    // Another opening, which whoever forged these has not seen.
+                    // Another opening, which the forger of these answers has not seen.
                     self.protected.hold_until = opening.retry_at;
                     self.protected.opening = None;
                 }
@@ -290,6 +294,7 @@ impl Peer {
         to: SocketAddr,
         shared: &mut Shared,
     ) -> Result<(), DropReason> {
+        // S15
         let context = next_context(self.local_context);
         let (remote, stamp) = (request.greeting, request.stamp());
         let greeting = self.greeting(context, shared);
@@ -350,6 +355,7 @@ impl Peer {
     /// whether it lives, so it counts for `peer_timeout` only.
     pub(crate) fn has_newer_opening(&self, stamp: Stamp, now: Instant, config: &Config) -> bool {
         self.protected.answered.as_ref().is_some_and(|answered| {
+            // S16
             let counts = self.has_context() || now.since(answered.made_at) < config.peer_timeout;
             counts && answered.stamp >= stamp
         })
@@ -359,6 +365,7 @@ impl Peer {
     /// the peer has moved, so that ours will not arrive.
     pub(crate) fn opening_wins(&self, theirs: &[u8], from: IpAddr) -> bool {
         let Some(ours) = &self.protected.opening else { return false };
+        // S25
         let larger = opening_id(&ours.message) > opening_id(theirs);
         larger && (self.may_be_at(from) || ours.rounds < YIELDS_AFTER)
     }
@@ -375,7 +382,7 @@ impl Peer {
         self.protected.session.is_some() || self.protected.pending.is_some()
     }
 
-    /// Opens a packet in place, and tells whether it is the first that opens under the pending
+    /// Opens a packet in place, and returns whether it is the first that opens under the pending
     /// session: then that is in use.
     pub(crate) fn unseal<'a>(
         &mut self,
@@ -403,6 +410,7 @@ impl Peer {
             let body = keys
                 .open(now, phase, space, number, head, sealed)
                 .map_err(|_| DropReason::Unauthentic)?;
+            // S15
             if let Some(p) = self.protected.pending.take() {
                 let Pending { keys, context, remote } = *p;
                 self.take_over(now, keys, context, &remote, shared);
@@ -430,6 +438,7 @@ impl Peer {
             return;
         }
         let answered = self.protected.answered.as_ref();
+        // H14
         let proven = answered.is_some_and(|a| !a.several && a.first_to == from);
         if proven || self.address.port() == 0 {
             self.move_to(from);
@@ -440,6 +449,7 @@ impl Peer {
 
     fn note_control(&mut self, space: Space, number: u64) -> Result<(), DropReason> {
         if space == Space::Control {
+            // S6
             if !self.control_window.get_or_insert_default().check_and_set(number) {
                 return Err(DropReason::Replay);
             }
@@ -466,6 +476,7 @@ impl Peer {
         self.set_remote_context(remote.context, shared);
         self.remote_epoch = Some(Epoch(remote.epoch));
         self.greeted = true;
+        // W5
         self.control_number = 0;
         self.control_seen = 0;
         self.control_window = None;

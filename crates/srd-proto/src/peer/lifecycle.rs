@@ -1,4 +1,4 @@
-//! Beginnings and ends: hearing of a peer, its restart, giving it up.
+//! The life of a context: the first packet of a peer, its restart, giving it up.
 
 use super::Peer;
 use crate::config::Config;
@@ -15,8 +15,8 @@ use crate::wire::greeting::Greeting;
 const DIAGNOSIS_PERIOD: Duration = Duration::from_secs(30);
 
 impl Peer {
-    /// The peer says who it is. A larger epoch is a new run of it; a smaller one is a packet
-    /// from the grave. `named`: it knows our present context.
+    /// A greeting of the peer. A larger epoch means that the peer restarted; a packet with a
+    /// smaller one comes from an earlier run. `named`: the packet names our present context.
     pub(crate) fn on_greeting(
         &mut self,
         now: Instant,
@@ -26,12 +26,13 @@ impl Peer {
     ) -> Result<(), DropReason> {
         let epoch = Epoch(greeting.epoch);
         match self.remote_epoch {
+            // H4
             Some(known) if epoch < known => {
-                self.ask_whether_it_lives(now, shared);
+                self.probe_known_run(now, shared);
                 return Err(DropReason::StaleEpoch);
             }
             Some(known) if epoch > known => self.restart(now, shared, DownReason::Restarted),
-            // It began anew when it heard of our present context, so all that we sent under
+            // It began anew when it learnt of our present context, so all that we sent under
             // this is known to it; only what it sends starts from zero. (If both sides took
             // this for a restart, they could take turns for ever.)
             Some(_) if self.is_newer_context(greeting.context) && named => self.drop_rx(shared),
@@ -49,9 +50,9 @@ impl Peer {
     }
 
     /// A greeting of an earlier run: an old packet, or a peer whose clock was set back. The run
-    /// that is known is asked for a sign of life; without one it is given up, and the other is
-    /// heard.
-    pub(crate) fn ask_whether_it_lives(&mut self, now: Instant, shared: &Shared) {
+    /// that is known is probed; without an answer it is given up, and the other is
+    /// accepted.
+    pub(crate) fn probe_known_run(&mut self, now: Instant, shared: &Shared) {
         if !self.has_context() {
             return;
         }
@@ -62,19 +63,24 @@ impl Peer {
         }
     }
 
-    /// Whether this is the context of the peer that we have forgotten: it must begin another. An
-    /// earlier run is refused for as long as its packets may be in the network, and the run that
-    /// is known may be heard again.
-    pub(crate) fn is_buried(&self, greeting: &Greeting, now: Instant, config: &Config) -> bool {
+    /// Whether this greeting is of a context that was removed here: the peer must begin another. A
+    /// greeting of an earlier run is refused for as long as its packets may be in the network,
+    /// since the run that is known may send again.
+    pub(crate) fn has_tombstone_of(
+        &self,
+        greeting: &Greeting,
+        now: Instant,
+        config: &Config,
+    ) -> bool {
         let epoch = Epoch(greeting.epoch);
-        let grave = self.grave.filter(|_| self.remote_epoch.is_none());
-        grave.is_some_and(|(buried, context)| {
-            let earlier = epoch < buried && now.since(self.heard_at) < config.peer_timeout;
-            earlier || epoch == buried && !is_newer_context(greeting.context, context)
+        let tombstone = self.tombstone.filter(|_| self.remote_epoch.is_none());
+        tombstone.is_some_and(|(removed, context)| {
+            let earlier = epoch < removed && now.since(self.received_at_last) < config.peer_timeout;
+            earlier || epoch == removed && !is_newer_context(greeting.context, context)
         })
     }
 
-    /// Whether the peer has begun its context anew, under the epoch that we know: it has heard
+    /// Whether the peer has begun its context anew, under the epoch that we know: it has learnt
     /// of our restart and numbers its packets from zero. What it sent before that may have
     /// arrived first.
     fn is_newer_context(&self, context: u32) -> bool {
@@ -91,13 +97,13 @@ impl Peer {
     }
 
     /// Something authentic came from the peer.
-    pub(crate) fn on_heard(&mut self, now: Instant, named_us: bool, shared: &mut Shared) {
-        self.heard_at = now;
-        self.spoken_at = Instant::FAR_FUTURE;
+    pub(crate) fn on_authentic(&mut self, now: Instant, named_us: bool, shared: &mut Shared) {
+        self.received_at_last = now;
+        self.first_sent_at = Instant::FAR_FUTURE;
         self.hints = None;
         self.greeted |= named_us;
-        if !self.heard {
-            self.heard = true;
+        if !self.has_received {
+            self.has_received = true;
             shared.events.push_back(Event::PeerUp { peer: self.id });
         }
     }
@@ -117,9 +123,10 @@ impl Peer {
 
     /// Reports what speaks against a session with this peer, each thing once in a while.
     pub(crate) fn diagnose(&mut self, now: Instant, what: Diagnosis, shared: &mut Shared) {
-        if self.heard || shared.events.len() >= shared.node.config.events_max as usize {
+        if self.has_received || shared.events.len() >= shared.node.config.events_max as usize {
             return;
         }
+        // S30
         if now >= self.guard.diagnosed_until {
             self.guard.diagnosed_until = now + DIAGNOSIS_PERIOD;
             self.guard.diagnosed = 0;
@@ -134,22 +141,22 @@ impl Peer {
     /// never sent goes to the new run.
     pub(crate) fn restart(&mut self, now: Instant, shared: &mut Shared, reason: DownReason) {
         self.drop_rx(shared);
-        let was_heard = self.heard;
+        let had_received = self.has_received;
         self.renumber(shared);
-        self.send_anew(now, shared, was_heard.then_some(reason));
+        self.send_anew(now, shared, had_received.then_some(reason));
     }
 
-    /// The peer has forgotten our context, and said so: we begin another. Of the peer's own context
-    /// that says nothing: if we took it to be over, it would have to begin another in turn, which
+    /// The peer has removed our context, and has sent a Reset: another one begins. The peer's own
+    /// context goes on: if it were taken to be over, it would have to begin another in turn, which
     /// would make us begin another, for ever.
     pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared) {
-        let was_heard = self.heard;
+        let had_received = self.has_received;
         self.renumber_ours();
-        self.send_anew(now, shared, was_heard.then_some(DownReason::Restarted));
+        self.send_anew(now, shared, had_received.then_some(DownReason::Restarted));
     }
 
     /// Our context begins anew: what was sent is undecided and fails, what was not goes to the new
-    /// one. `down`: what the application is told.
+    /// one. `down`: the reason that is reported to the application.
     fn send_anew(&mut self, now: Instant, shared: &mut Shared, down: Option<DownReason>) {
         let refused = self.tx.as_ref().is_some_and(|tx| tx.queue.has_refused());
         let waiting = self.take_unsent(shared);
@@ -172,11 +179,11 @@ impl Peer {
             let _ = tx.queue.push(id, datagram, u32::MAX, u32::MAX);
         }
         tx.arm(&shared.node.config);
-        self.tell_writable(shared);
+        self.notify_writable(shared);
     }
 
-    /// Says that there is room again, if a send was refused.
-    pub(crate) fn tell_writable(&mut self, shared: &mut Shared) {
+    /// Reports that there is room again, if a send was refused.
+    pub(crate) fn notify_writable(&mut self, shared: &mut Shared) {
         let datagrams_max = shared.node.config.send_queue_datagrams_max;
         if self.tx.as_deref_mut().is_some_and(|tx| tx.queue.take_writable(datagrams_max)) {
             shared.events.push_back(Event::Writable { peer: self.id });
@@ -188,11 +195,12 @@ impl Peer {
         &mut self,
         shared: &mut Shared,
     ) -> alloc::vec::Vec<(crate::ids::DatagramId, crate::event::Datagram)> {
-        self.rest = None;
+        self.hibernated = None;
         let Some(mut tx) = self.tx.take() else { return alloc::vec::Vec::new() };
         let mut unsent = alloc::vec::Vec::new();
         for slot in tx.queue.slots(None) {
             let held = tx.queue.held(slot);
+            // H5. What was never sent goes to the new context.
             if held.first_psn().is_none() && held.rnr_count == 0 {
                 unsent.push((
                     held.id,
@@ -218,13 +226,13 @@ impl Peer {
     /// fails, and the next send starts afresh.
     pub(crate) fn give_up(&mut self, now: Instant, shared: &mut Shared) {
         shared.stats.unresponsive_remote_events += 1;
-        if self.heard {
+        if self.has_received {
             self.end(Status::UnrespRemote, DownReason::Unresponsive, shared);
             return;
         }
         if self.guard.diagnosed == 0 || now >= self.guard.diagnosed_until {
             self.fail_all(Status::UnreachRemote, None, shared);
-            let what = Diagnosis::NothingHeard;
+            let what = Diagnosis::NothingReceived;
             shared.events.push_back(Event::Diagnosis { peer: self.id, what });
         }
         self.end(Status::UnreachRemote, DownReason::Unreachable, shared);
@@ -237,8 +245,9 @@ impl Peer {
         if self.tx.take().is_some_and(|tx| tx.queue.has_refused()) {
             shared.events.push_back(Event::Writable { peer: self.id });
         }
-        self.rest = None;
+        self.hibernated = None;
         self.drop_rx(shared);
+        // H4
         self.epoch_bump += 1;
         self.renumber(shared);
     }
@@ -250,10 +259,10 @@ impl Peer {
         }
     }
 
-    /// The context is given up without a word: nothing is outstanding.
+    /// The context is given up, and nothing is reported, since nothing is outstanding.
     pub(crate) fn forget(&mut self, shared: &mut Shared) {
         self.tx = None;
-        self.rest = None;
+        self.hibernated = None;
         self.drop_rx(shared);
         self.epoch_bump += 1;
         self.renumber(shared);
@@ -264,7 +273,7 @@ impl Peer {
     fn renumber(&mut self, shared: &mut Shared) {
         self.renumber_ours();
         if let Some(epoch) = self.remote_epoch {
-            self.grave = Some((epoch, self.remote_context));
+            self.tombstone = Some((epoch, self.remote_context));
         }
         self.set_remote_context(0, shared);
         self.remote_epoch = None;
@@ -272,21 +281,22 @@ impl Peer {
         self.protected = super::Protected::default();
     }
 
-    /// Our own number for the context, which the peer has not heard of.
+    /// Our own number for the context, which the peer does not know yet.
     fn renumber_ours(&mut self) {
+        // H2
         self.local_context = next_context(self.local_context);
         self.greeted = false;
-        self.heard = false;
+        self.has_received = false;
     }
 
     /// Ends every datagram, or those of one queue pair, with a status. What has been sent
-    /// travels on, so that the peer's windows stay whole; nobody hears of it any more.
+    /// travels on, so that the peer's windows stay whole; its completion is not reported again.
     pub(crate) fn fail_all(&mut self, status: Status, of: Option<Qpn>, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         for slot in tx.queue.slots(of) {
             let bytes = tx.queue.held(slot).payload.len() + super::DATAGRAM_HEADER_BYTES;
             let sent = tx.queue.held(slot).place != Place::Queued;
-            // Only a queue pair's datagrams travel on; those of a whole peer are dropped next.
+            // H11. Only a queue pair's datagrams travel on; those of a whole peer are dropped next.
             let travels = sent && of.is_some();
             let ended = match (sent, travels) {
                 (_, true) => tx.queue.orphan(slot),
@@ -300,6 +310,6 @@ impl Peer {
                 shared.events.push_back(Event::Completed { peer: self.id, id, user, status });
             }
         }
-        self.tell_writable(shared);
+        self.notify_writable(shared);
     }
 }

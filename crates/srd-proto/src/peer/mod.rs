@@ -10,19 +10,19 @@ mod addresses;
 #[cfg(debug_assertions)]
 mod audit;
 mod close;
+mod control_paths;
 mod encode;
 mod exhausted;
 mod handshake;
+mod hibernation;
 mod lifecycle;
 mod mtu;
 mod plan;
 mod recv;
-mod rest;
 mod roam;
 mod silence;
 mod timeout;
 mod unreliable;
-mod ways;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -48,25 +48,24 @@ use crate::wire::ack::{self, Tuple};
 use crate::wire::handshake::COOKIE_BYTES;
 
 use acknowledge::ack_room;
-pub use addresses::ADDRESSES_MAX;
-pub(crate) use addresses::{Further, Way};
+pub(crate) use addresses::{Further, ReplyRoute};
 pub(crate) use close::CLOSES;
+use control_paths::ControlPaths;
 pub(crate) use encode::bare_header;
 use handshake::Protected;
+use hibernation::Hibernated;
 use mtu::Mtu;
 pub(crate) use recv::{Accepted, DataPacket};
-use rest::Rest;
 use roam::Home;
 pub(crate) use roam::same_ip;
 use silence::{Hints, Silence};
 use timeout::FirstProbe;
 pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
-use ways::Ways;
 
 /// Datagram header bytes: what a datagram costs beside its payload, in windows and credit.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize =
     crate::wire::HEADER_BYTES + crate::wire::data::DATA_BYTES;
-/// What a fresh context may send before it hears from the receiver, in percent of the
+/// What a new context may send before the first packet of the receiver, in percent of the
 /// bandwidth-delay product.
 const UNSOLICITED_PERCENT: u64 = 150;
 /// Probes that may be unanswered at a time.
@@ -74,8 +73,8 @@ const PROBES_MAX: usize = 256;
 /// Echoes that may wait for an acknowledgement to carry them.
 const ECHOES_MAX: usize = 128;
 
-/// Packets of a conversation that may wait for their acknowledgement together.
-pub(crate) const CONVERSATION_PACKETS_MAX: u64 = 32;
+/// Packets of interactive mode that may wait for one acknowledgement together.
+pub(crate) const INTERACTIVE_PACKETS_MAX: u64 = 32;
 
 /// One remote node.
 #[derive(Debug)]
@@ -89,12 +88,12 @@ pub(crate) struct Peer {
     pub home: Option<Box<Home>>,
     /// Our number for this context: what the peer writes into its packets.
     pub local_context: u32,
-    /// The peer's number, zero until it has told us.
+    /// The peer's number, zero until it is known.
     pub remote_context: u32,
     pub remote_epoch: Option<Epoch>,
-    /// The run and context of the peer that we have forgotten what we received from: packets
-    /// of it must not be taken for new ones.
-    pub grave: Option<(Epoch, u32)>,
+    /// The run and context of the peer whose receiving half was removed: packets of it must not be
+    /// taken for new ones.
+    pub tombstone: Option<(Epoch, u32)>,
     /// Added to the endpoint's epoch: how often this context was begun anew.
     pub epoch_bump: u64,
     /// The application named it, so it stays when its context goes.
@@ -102,13 +101,13 @@ pub(crate) struct Peer {
     /// The peer has used our number, so it needs no greeting any more.
     pub greeted: bool,
     /// Anything has come from the peer in this session.
-    pub heard: bool,
-    pub heard_at: Instant,
-    /// When it was first spoken to since then; [`Instant::FAR_FUTURE`]: it was not.
-    pub spoken_at: Instant,
-    /// What the network said of the peer since then.
+    pub has_received: bool,
+    pub received_at_last: Instant,
+    /// When data was first sent to it since then; [`Instant::FAR_FUTURE`]: none was.
+    pub first_sent_at: Instant,
+    /// ICMP errors about the peer since then.
     pub hints: Option<Hints>,
-    /// Datagrams that the peer has sent us and that we may be about to answer, up to a limit.
+    /// Datagrams that the peer has sent us and that we may be about to answer, up to a bound.
     pub to_answer: u64,
     /// Whether the endpoint has this peer in its ready queue.
     pub queued_ready: bool,
@@ -116,8 +115,8 @@ pub(crate) struct Peer {
     pub awaits_link: bool,
     /// When the endpoint wakes it.
     pub wake_at: Instant,
-    /// What openings and answers to them take.
-    pub ways: Ways,
+    /// The paths that openings and answers to them take.
+    pub control_paths: ControlPaths,
     /// Next control packet number.
     pub control_number: u64,
     /// Highest control number seen, plus one.
@@ -130,7 +129,7 @@ pub(crate) struct Peer {
     /// Sessions that we have begun to open.
     pub openings: u64,
     pub guard: Guard,
-    /// Goodbyes that are still to be said.
+    /// Closes that are still to be sent.
     pub close_left: u8,
     /// Where the endpoint lists it, which its address may have left.
     pub listed_at: Option<SocketAddr>,
@@ -138,8 +137,8 @@ pub(crate) struct Peer {
     pub keys: Option<Box<PeerKeys>>,
     pub seed: u64,
     pub tx: Option<Box<Tx>>,
-    /// What is kept of the sending half while it is at rest. Never beside `tx`.
-    pub rest: Option<Box<Rest>>,
+    /// What is kept of the sending half while the context hibernates. Never beside `tx`.
+    pub hibernated: Option<Box<Hibernated>>,
     pub rx: Option<Box<Rx>>,
 }
 
@@ -199,7 +198,7 @@ pub(crate) struct Tx {
     pub rtt: RttEstimator,
     pub window: Window,
     pub pacer: Pacer,
-    /// Which PSNs the peer has said it has, over the same window as its own.
+    /// Which PSNs the peer has acknowledged, over the same window as its own.
     pub known: Box<[u64]>,
     /// Everything below was processed as cumulative.
     pub cumulative: u64,
@@ -207,11 +206,11 @@ pub(crate) struct Tx {
     pub queued_bytes: u64,
     /// Bytes of datagrams that have been settled by the peer.
     pub settled_bytes: u64,
-    /// Settled plus in flight may reach this.
-    pub limit: u64,
-    pub limited: bool,
-    /// Whether the receiver has said anything about a limit yet.
-    pub limit_heard: bool,
+    /// Bytes settled plus bytes in flight may reach this credit limit.
+    pub credit_limit: u64,
+    pub credit_limited: bool,
+    /// Whether the receiver has sent a credit limit yet, or that there is none.
+    pub credit_received: bool,
     /// When the newest acknowledged packet (or answered probe) had been sent.
     pub newest_acked_sent_at: Instant,
     /// When the newest answered probe had been sent.
@@ -237,8 +236,8 @@ pub(crate) struct Tx {
     pub probes: VecDeque<OutProbe>,
     /// The tail probe that is due now.
     pub probe_due: bool,
-    /// The newest packet is part of a conversation: its acknowledgement takes its time.
-    pub conversing: bool,
+    /// The newest packet was sent in interactive mode: its acknowledgement may be delayed.
+    pub interactive: bool,
     /// Widening of the reordering window after losses that were none, in eighths.
     pub reorder_eighths: u32,
     pub largest_packet: u16,
@@ -293,6 +292,7 @@ pub(crate) fn packet_overhead(config: &Config) -> usize {
 /// PSNs that a context's sender may use at a time: no more than the peer's acknowledgements,
 /// which keep to the packet size, have SACK words for.
 pub(crate) fn psn_window(config: &Config) -> usize {
+    // D6
     let tuples = usize::from(config.ack_tuples_max) * ack::TUPLE_BYTES;
     let words = (ack_room(config) - tuples) / 2 / 8;
     usize::from(config.window_packets_max).min(words * 64).max(128)
@@ -314,19 +314,19 @@ impl Peer {
             local_context: context,
             remote_context: 0,
             remote_epoch: None,
-            grave: None,
+            tombstone: None,
             epoch_bump: 0,
             configured: false,
             greeted: false,
-            heard: false,
-            heard_at: now,
-            spoken_at: Instant::FAR_FUTURE,
+            has_received: false,
+            received_at_last: now,
+            first_sent_at: Instant::FAR_FUTURE,
             hints: None,
             to_answer: 0,
             queued_ready: false,
             awaits_link: false,
             wake_at: Instant::FAR_FUTURE,
-            ways: Ways::default(),
+            control_paths: ControlPaths::default(),
             control_number: 0,
             control_seen: 0,
             control_window: None,
@@ -339,17 +339,17 @@ impl Peer {
             keys: None,
             seed,
             tx: None,
-            rest: None,
+            hibernated: None,
             rx: None,
         }
     }
 
-    /// The sending half, made on first use, and again after a rest.
+    /// The sending half, made on first use, and again after hibernation.
     pub(crate) fn tx(&mut self, config: &Config, now: Instant) -> &mut Tx {
-        let (seed, ip, rest) = (self.seed, self.address.ip(), &mut self.rest);
-        self.tx.get_or_insert_with(|| match rest.take() {
+        let (seed, ip, hibernated) = (self.seed, self.address.ip(), &mut self.hibernated);
+        self.tx.get_or_insert_with(|| match hibernated.take() {
             None => Box::new(Tx::new(config, ip, seed, now)),
-            Some(rest) => Box::new(rest.wake(config, ip, seed, now)),
+            Some(kept) => Box::new(kept.wake(config, ip, seed, now)),
         })
     }
 
@@ -361,7 +361,7 @@ impl Peer {
 
     /// Whether there is anything to remember of it.
     pub(crate) fn has_context(&self) -> bool {
-        let sends = self.tx.is_some() || self.rest.is_some();
+        let sends = self.tx.is_some() || self.hibernated.is_some();
         sends || self.rx.is_some() || self.protected.session.is_some()
     }
 
@@ -378,13 +378,13 @@ impl Peer {
             window_bytes: tx.window.bytes(),
             in_flight_bytes: tx.sent.in_flight_bytes(),
             queued_datagrams: tx.queue.len(),
-            limit_left_bytes: tx.limit.cast_signed()
+            credit_left_bytes: tx.credit_limit.cast_signed()
                 - (tx.settled_bytes + tx.sent.in_flight_bytes()).cast_signed(),
-            credit_limited: tx.limited,
+            credit_limited: tx.credit_limited,
             delivery_rate_bps: tx.window.delivery_rate_bps(),
             retrans_pkts: tx.retrans_pkts,
             paths,
-            paths_passing: if self.heard { paths[0] + paths[1] } else { 0 },
+            paths_passing: if self.has_received { paths[0] + paths[1] } else { 0 },
         }
     }
 }
@@ -400,8 +400,8 @@ impl Tx {
             paths: PathSet::new(config, seed),
             delay: DelayEstimator::new(now),
             rtt: RttEstimator::new(now, config.rtt_initial),
-            // Never less than one packet, or nothing would ever be said.
-            limit: (window.bdp_bytes() * UNSOLICITED_PERCENT / 100)
+            // R5. At least one packet, or the context could never begin.
+            credit_limit: (window.bdp_bytes() * UNSOLICITED_PERCENT / 100)
                 .max(config.packet_bytes_to(ip).into()),
             window,
             pacer: Pacer::new(now),
@@ -409,8 +409,8 @@ impl Tx {
             cumulative: 0,
             queued_bytes: 0,
             settled_bytes: 0,
-            limited: true,
-            limit_heard: false,
+            credit_limited: true,
+            credit_received: false,
             newest_acked_sent_at: Instant::ZERO,
             newest_answered_sent_at: Instant::ZERO,
             largest_acked: None,
@@ -428,7 +428,7 @@ impl Tx {
             again_at: Instant::ZERO,
             probes: VecDeque::new(),
             probe_due: false,
-            conversing: false,
+            interactive: false,
             reorder_eighths: 8,
             largest_packet: 0,
             rnr_until: Instant::ZERO,
@@ -448,6 +448,7 @@ impl Tx {
 
     /// Takes over what the window and the round trip have become.
     pub(crate) fn set_pace(&mut self, config: &Config) {
+        // C12
         let burst_bytes =
             u64::from(config.packet_bytes_max) * u64::from(config.spray_burst_packets.max(4));
         let rate_bps = self.window.pacing_rate_bps(self.rtt.smoothed()).max(1);

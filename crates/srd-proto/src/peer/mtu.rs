@@ -134,6 +134,7 @@ impl Mtu {
             raised_at: None,
             probe_at: Instant::FAR_FUTURE,
         };
+        // E3
         if config.mtu_discovery && configured > WORKS_MIN {
             mtu.ask_first(now);
         } else {
@@ -143,7 +144,7 @@ impl Mtu {
         mtu
     }
 
-    /// Of a context that was at rest: the size is known.
+    /// Of a context that hibernated: the size is known.
     pub(crate) fn known(config: &Config, ip: IpAddr, now: Instant, limit: u16) -> Self {
         let mut mtu = Self::new(config, ip, now);
         if !mtu.is_fixed() {
@@ -237,7 +238,7 @@ impl Mtu {
         }
     }
 
-    /// An unreliable packet of this size left, of which nothing will be heard.
+    /// An unreliable packet of this size left, which is never acknowledged.
     pub(crate) fn on_unreliable(&mut self, now: Instant, bytes: u16) {
         self.on_departure(now);
         let proven = self.proved_bytes >= bytes && now.since(self.proved_at) < PROOF_LASTS;
@@ -345,17 +346,17 @@ impl Mtu {
     }
 
     /// The wait for a round's answers is over.
-    fn judge(&mut self, now: Instant) {
+    fn end_wait(&mut self, now: Instant) {
         match self.stage {
             Stage::First => self.search(now, WORKS_MIN, self.limit.saturating_add(1)),
-            Stage::Search => self.judge_round(now),
+            Stage::Search => self.evaluate_round(now),
             Stage::Settled | Stage::Raise => self.probe_at = Instant::FAR_FUTURE,
         }
     }
 
-    fn judge_round(&mut self, now: Instant) {
+    fn evaluate_round(&mut self, now: Instant) {
         if self.answered == 0 {
-            // Nothing passes: that says nothing of sizes.
+            // If nothing passes, the size is not the reason.
             self.voids += 1;
             self.begin_try();
             if self.voids >= VOIDS_MAX {
@@ -365,6 +366,7 @@ impl Mtu {
         }
         self.tries += 1;
         self.lossy |= (0..SIZES).any(|at| self.was_asked(at) && self.is_missed(at));
+        // E3
         let unanswered = self.sizes[1..].iter().copied().find(|size| *size > self.low);
         let tries = if self.lossy { TRIES_LOSSY } else { TRIES };
         if unanswered.is_some() && self.tries < tries {
@@ -421,8 +423,8 @@ impl Peer {
         let tx = self.tx.as_deref_mut()?;
         if tx.mtu.is_sent() {
             let before = tx.mtu.limit;
-            tx.mtu.judge(now);
-            self.heed_mtu(before, shared);
+            tx.mtu.end_wait(now);
+            self.apply_mtu(before, shared);
         }
         let tx = self.tx.as_deref_mut()?;
         if tx.mtu.probe_at > now {
@@ -452,7 +454,7 @@ impl Peer {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         let before = tx.mtu.limit;
         tx.mtu.on_answer(now, size);
-        self.heed_mtu(before, shared);
+        self.apply_mtu(before, shared);
     }
 
     /// A packet of so many bytes, as windows count, was acknowledged.
@@ -460,13 +462,13 @@ impl Peer {
         if let Some(tx) = self.tx.as_deref_mut().filter(|_| bytes > 0) {
             let before = tx.mtu.limit;
             tx.mtu.on_passed(now, bytes);
-            self.heed_mtu(before, shared);
+            self.apply_mtu(before, shared);
         }
     }
 
-    /// Lets go of what waited for the end of a search, tells what has changed, and begins to fail
+    /// Releases what waited for the end of a search, reports a new size, and begins to fail
     /// what is too large now.
-    fn heed_mtu(&mut self, before: u16, shared: &mut Shared) {
+    fn apply_mtu(&mut self, before: u16, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         let configured_bytes = tx.mtu.configured;
         if !tx.mtu.doubts(u16::MAX) {
@@ -502,8 +504,8 @@ impl Peer {
                 under_way = true;
                 continue;
             }
-            // It never arrived: for the receiver it was never queued. Its completion may have been
-            // given, when its queue pair was closed.
+            // D13. It never arrived: for the receiver it was never queued. Its completion may have
+            // been given, when its queue pair was closed.
             tx.queued_bytes -= (bytes + super::DATAGRAM_HEADER_BYTES) as u64;
             if let Some((id, user)) = tx.queue.finish(slot) {
                 let status = Status::LocalBadLength;
@@ -517,9 +519,9 @@ impl Peer {
 
     /// The size of packet that this peer takes now, of UDP payload bytes.
     pub(crate) fn packet_bytes_max(&self, config: &Config) -> u16 {
-        let resting = self.rest.as_ref().map(|rest| rest.mtu_limit());
+        let hibernated = self.hibernated.as_ref().map(|kept| kept.mtu_limit());
         let working = self.tx.as_ref().map(|tx| tx.mtu.limit());
-        working.or(resting).unwrap_or_else(|| config.packet_bytes_to(self.address.ip()))
+        working.or(hibernated).unwrap_or_else(|| config.packet_bytes_to(self.address.ip()))
     }
 
     /// The most payload that one datagram to this peer carries.

@@ -39,7 +39,7 @@ pub(crate) enum Plan {
 pub(crate) enum Blocked {
     /// Nothing waits.
     Empty,
-    /// PSN window, congestion window or limit.
+    /// PSN window, congestion window or credit limit.
     Window,
     /// Not yet: the pacer, or what is lost again and again.
     Until(Instant),
@@ -56,7 +56,7 @@ impl Peer {
             if self.protected.answer_due() {
                 return Plan::HelloReply;
             }
-            let due = self.protected.hello_at() <= now || self.ways.has_left();
+            let due = self.protected.hello_at() <= now || self.control_paths.has_left();
             if self.wants_session() && due {
                 return Plan::Hello;
             }
@@ -138,7 +138,8 @@ impl Tx {
         if in_flight > 0 && in_flight + bytes > self.window.bytes() {
             return Err(Blocked::Window);
         }
-        if self.limited && self.settled_bytes + in_flight + bytes > self.limit {
+        // R4
+        if self.credit_limited && self.settled_bytes + in_flight + bytes > self.credit_limit {
             return Err(Blocked::Window);
         }
         let again_at = self.queue.held(slot).first_psn().map_or(Instant::ZERO, |_| self.again_at);

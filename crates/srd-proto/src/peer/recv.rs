@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::{CONVERSATION_PACKETS_MAX, DATAGRAM_HEADER_BYTES, ECHOES_MAX, Peer, Refusal, Rx};
+use super::{DATAGRAM_HEADER_BYTES, ECHOES_MAX, INTERACTIVE_PACKETS_MAX, Peer, Refusal, Rx};
 use crate::error::DropReason;
 use crate::event::Status;
 use crate::received::Arrival;
@@ -14,7 +14,7 @@ use crate::wire::data::Data;
 use crate::wire::probe::Probe;
 use crate::wire::{FLAG_ACK_LATER, FLAG_ACK_NOW, Header, expand};
 
-/// A probe is answered so often, each time on another way back: one of them may be dead, too.
+/// A probe is answered so often, each time on another path: one of them may be dead, too.
 const ANSWERS: usize = 2;
 
 /// What became of a data packet.
@@ -34,7 +34,7 @@ pub(crate) struct DataPacket<'a> {
 }
 
 impl Peer {
-    /// A data packet. `verdict` is what the destination queue pair says, asked only for a
+    /// A data packet. `verdict` is that of the destination queue pair, asked only for a
     /// datagram that is new.
     pub(crate) fn on_data(
         &mut self,
@@ -54,7 +54,7 @@ impl Peer {
         match arrival {
             Arrival::Outside => return Err(DropReason::OutsideWindow),
             Arrival::Replay => {
-                // Perhaps our acknowledgement was lost: say again.
+                // Perhaps our acknowledgement was lost: send another.
                 rx.ack_now = true;
                 return Err(DropReason::Replay);
             }
@@ -65,10 +65,12 @@ impl Peer {
         let status = if arrival == Arrival::New {
             verdict()
         } else {
+            // D9. Another packet of a refused datagram gets the same verdict.
             let before = rx.verdicts.iter().find(|r| r.first == first);
             before.map_or(Status::Ok, |r| r.status)
         };
         if status != Status::Ok {
+            // E6
             if rx.verdicts.len() >= usize::from(shared.node.config.window_packets_max) {
                 return Err(DropReason::VerdictsFull);
             }
@@ -86,11 +88,13 @@ impl Peer {
             rx.ack_now = true;
             return Ok(Accepted::Noted);
         }
+        // R2
         rx.share.received += bytes;
         if status == Status::Ok {
-            self.to_answer = self.to_answer.saturating_add(1).min(CONVERSATION_PACKETS_MAX);
+            self.to_answer = self.to_answer.saturating_add(1).min(INTERACTIVE_PACKETS_MAX);
             Ok(Accepted::Deliver)
         } else {
+            // D8
             if status == Status::RemoteRnr {
                 shared.stats.rx_rnr += 1;
             }
@@ -110,13 +114,14 @@ impl Peer {
         let rx = self.rx(&shared.node.config);
         rx.share.queued = rx.share.queued.max(expand(probe.queued_bytes, rx.share.queued));
         let floor = expand(probe.floor, rx.received.cumulative());
-        // A floor beyond what was ever received would empty the window: believe the peer only
+        // A9. A floor beyond what was ever received would empty the window: believe the peer only
         // as far as one window.
         if floor <= rx.received.highest() + u64::from(shared.node.config.window_packets_max) {
             rx.move_floor(floor);
         }
         rx.newest_port = meta.source.port();
         let delay = meta.received_at.wire().wrapping_sub(probe.sent_at);
+        // A8
         for _ in 0..ANSWERS {
             push_bounded(&mut rx.echoes, (header.number, delay));
         }
@@ -132,7 +137,7 @@ fn push_bounded(echoes: &mut VecDeque<(u32, u32)>, echo: (u32, u32)) {
 }
 
 impl Rx {
-    /// Everything below is settled at the sender: verdicts on it have been heard.
+    /// Everything below is settled at the sender: verdicts on it have arrived there.
     fn move_floor(&mut self, floor: u64) {
         self.received.advance_floor(floor);
         self.verdicts.retain(|r| r.psn >= floor);
@@ -146,6 +151,7 @@ impl Rx {
         let mut tuple = Tuple { psn: psn as u32, delay, ce: meta.ecn == Ecn::Ce };
         let port = meta.source.port();
         self.newest_port = port;
+        // A3
         let same_path = port == self.last_source_port;
         self.last_source_port = port;
         if same_path && let Some(last) = self.tuples.last_mut() {
@@ -172,6 +178,7 @@ impl Rx {
     ) {
         self.unacked_packets = self.unacked_packets.saturating_add(1);
         self.unacked_bytes = self.unacked_bytes.saturating_add(u32::try_from(bytes).unwrap_or(0));
+        // A2
         let config = &shared.node.config;
         // A mark is worth hearing about at once, but not once per packet of a marked queue:
         // tuples carry each of them.

@@ -6,8 +6,8 @@
 //! its own copy from elsewhere, draws one small packet and moves nothing.
 //!
 //! The address that the application named, its **home**, is kept when the peer leaves it: while the
-//! peer does not answer, it may have gone back there without a word, as a run of it that knows
-//! nobody does. So a part of the openings and of the tail probes goes there.
+//! peer does not answer, it may have gone back there without sending a packet, as a new run of it
+//! does that knows no peer. So a part of the openings and of the tail probes goes there.
 //!
 //! Bound: one challenge at a time per peer, sent again at most every [`PAUSE`], and each time only
 //! because a packet came that is longer than the challenge.
@@ -72,6 +72,7 @@ impl Peer {
 
     /// Asks for proof that the peer receives at an address.
     pub(super) fn challenge(&mut self, now: Instant, to: SocketAddr, shared: &mut Shared) {
+        // H12
         match self.protected.roam.as_deref_mut() {
             Some(roam) if roam.to == to => {
                 if now.since(roam.sent_at) >= PAUSE {
@@ -113,6 +114,7 @@ impl Peer {
     /// address: every second one leaves by the port that we listen at, and each address is to get
     /// such ones.
     pub(super) fn opening_to(&mut self, begins: bool) -> Option<SocketAddr> {
+        // H12a
         let home = self.home.as_deref_mut()?;
         home.turn = home.turn.wrapping_add(u8::from(begins));
         Some(if home.turn & 2 == 0 { self.address } else { home.address })
@@ -121,6 +123,7 @@ impl Peer {
     /// Where a tail probe goes, if the peer is away from home and one was not answered: by turns to
     /// either address.
     pub(super) fn tail_probe_to(&mut self) -> Option<SocketAddr> {
+        // H12a
         let unanswered = self.tx.as_ref().is_some_and(|tx| tx.probe_backoff > 1);
         let home = self.home.as_deref_mut().filter(|_| unanswered)?;
         home.turn = home.turn.wrapping_add(1);

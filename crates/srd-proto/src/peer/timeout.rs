@@ -5,11 +5,11 @@ use crate::config::Config;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
-/// A peer that is silent while it is spoken to is asked after this part of the keepalive...
-const SPOKEN_TO_PART: u64 = 4;
+/// A peer that does not answer what is sent to it is probed after this part of the keepalive...
+const UNANSWERED_PART: u64 = 4;
 /// ...and again after each such part of it, on other paths, until it answers or is given up.
-const ASKED_PART: u64 = 8;
-/// After so many tail probes in a row that were not answered all paths are asked. A receiver that
+const PROBED_PART: u64 = 8;
+/// After so many tail probes in a row that were not answered all paths are probed. A receiver that
 /// is shared by many may answer one late.
 const PROBES_IN_VAIN: u8 = 2;
 /// Beyond a round trip the first tail probe after data waits for this part of the target delay:
@@ -24,19 +24,19 @@ pub(crate) enum FirstProbe {
     After(Instant),
     /// It is out.
     Out,
-    /// Something has been heard since it left.
+    /// A packet of the peer has arrived since it left.
     Answered,
 }
 
 impl FirstProbe {
-    /// Something was heard.
+    /// A packet of the peer has arrived.
     pub(super) fn answered(self) -> Self {
         if self == Self::Out { Self::Answered } else { self }
     }
 }
 
 impl Peer {
-    /// The earliest moment at which this peer wants to be called.
+    /// The earliest moment at which a timer of this peer is due.
     pub(crate) fn next_timeout(&self, shared_config: &Config) -> Instant {
         let mut at = Instant::FAR_FUTURE;
         if let Some(rx) = &self.rx {
@@ -61,34 +61,36 @@ impl Peer {
     fn idle_at(&self, config: &Config) -> Instant {
         let reclaim =
             if self.may_be_forgotten(config) { config.idle_reclaim } else { Duration::MAX };
-        let rest = if self.may_rest(config) { config.idle_rest } else { Duration::MAX };
-        let quiet = reclaim.min(rest);
+        let hibernate =
+            if self.may_hibernate(config) { config.idle_hibernate } else { Duration::MAX };
+        let quiet = reclaim.min(hibernate);
         let idle =
             if quiet == Duration::MAX { Instant::FAR_FUTURE } else { self.active_at() + quiet };
         idle.min(self.keepalive_at(config))
     }
 
-    /// When the peer is to be asked whether it is there, if it is to be asked at all.
+    /// When the keepalive probe is due, if there is one.
     fn keepalive_at(&self, config: &Config) -> Instant {
         let keepalive = config.keepalive;
         let Some(tx) = self.tx.as_deref().filter(|_| keepalive != Duration::MAX) else {
             return Instant::FAR_FUTURE;
         };
+        // H10
         let idle = self.active_at() + keepalive;
         if tx.silence.is_on() {
-            idle.min(tx.last_sent_at + keepalive.over(ASKED_PART))
-        } else if self.spoken_at != Instant::FAR_FUTURE {
-            idle.min(self.spoken_at + keepalive.over(SPOKEN_TO_PART))
+            idle.min(tx.last_sent_at + keepalive.over(PROBED_PART))
+        } else if self.first_sent_at != Instant::FAR_FUTURE {
+            idle.min(self.first_sent_at + keepalive.over(UNANSWERED_PART))
         } else {
             idle
         }
     }
 
-    /// The last time anything was sent or heard.
+    /// The last time a packet was sent or received.
     pub(crate) fn active_at(&self) -> Instant {
-        let resting = self.rest.as_ref().map_or(Instant::ZERO, |rest| rest.last_sent_at());
-        let sent = self.tx.as_ref().map_or(resting, |tx| tx.last_sent_at);
-        self.heard_at.max(sent)
+        let hibernated = self.hibernated.as_ref().map_or(Instant::ZERO, |kept| kept.last_sent_at());
+        let sent = self.tx.as_ref().map_or(hibernated, |tx| tx.last_sent_at);
+        self.received_at_last.max(sent)
     }
 
     /// Runs what is due. Returns whether the peer may have something to send.
@@ -100,8 +102,8 @@ impl Peer {
             self.give_up(now, shared);
             return true;
         }
-        if self.may_rest(config) && now >= self.active_at() + config.idle_rest {
-            self.rest();
+        if self.may_hibernate(config) && now >= self.active_at() + config.idle_hibernate {
+            self.hibernate();
         }
         let Some(tx) = self.tx.as_deref_mut() else { return ready };
         if tx.departure_at <= now {
@@ -137,8 +139,8 @@ impl Peer {
         ready
     }
 
-    /// An idle context, and one whose peer has gone silent, asks whether the peer is there, if it
-    /// is told to.
+    /// If a keepalive is configured, an idle context, and one whose peer does not answer, sends a
+    /// probe.
     fn keep_alive(&mut self, now: Instant, shared: &Shared) -> bool {
         if now < self.keepalive_at(&shared.node.config) {
             return false;
@@ -159,11 +161,11 @@ impl Peer {
             && now >= self.active_at() + config.idle_reclaim
     }
 
-    /// Whether it is idle, and not to be kept at rest: both ends would never forget at the same
+    /// Whether it is idle, and not to hibernate instead: both ends would never forget at the same
     /// moment, and what one of them sends in between would fail.
     fn may_be_forgotten(&self, config: &Config) -> bool {
-        let rests = self.configured && config.idle_rest != Duration::MAX;
-        self.is_idle() && !rests
+        let hibernates = self.configured && config.idle_hibernate != Duration::MAX;
+        self.is_idle() && !hibernates
     }
 
     /// Whether nothing is outstanding and there is something to let go of.

@@ -39,6 +39,7 @@ impl Peer {
         config: &Config,
     ) -> Result<(), SendError> {
         let tx = self.tx(config, now);
+        // D15
         if tx.unreliable.len() >= config.unreliable_queue_datagrams_max as usize {
             return Err(SendError::QueueFull);
         }
@@ -87,7 +88,7 @@ impl Peer {
         buf: &mut TransmitBuf,
         datagram: &Datagram,
     ) -> Option<()> {
-        self.spoken_at = self.spoken_at.min(now);
+        self.first_sent_at = self.first_sent_at.min(now);
         let number = self.next_control_number();
         let start = buf.head_start();
         let header = self.header(now, Kind::Unreliable, number, 0);
@@ -106,8 +107,8 @@ impl Peer {
 
     /// Whether a packet with these low number bits is one of the newest unreliable ones.
     pub(crate) fn sent_unreliable(&self, number: u32) -> bool {
-        let resting = self.rest.as_ref().map_or(0, |rest| rest.unreliable_sent());
-        let sent = self.tx.as_ref().map_or(resting, |tx| tx.unreliable_sent);
+        let hibernated = self.hibernated.as_ref().map_or(0, |kept| kept.unreliable_sent());
+        let sent = self.tx.as_ref().map_or(hibernated, |tx| tx.unreliable_sent);
         let number = crate::wire::expand(number, sent);
         number < sent && sent - number <= RESETTABLE
     }

@@ -6,7 +6,7 @@
 //! +---------------------------------------------------------------+
 //! |   datagram bytes received, each datagram once, modulo 2^32    |
 //! +---------------------------------------------------------------+
-//! |   limit: received + in flight may reach this, modulo 2^32     |
+//! |   credit limit: received + in flight may reach it, modulo 2^32|
 //! +---------------+---------------+---------------+---------------+
 //! |     flags     |  SACK words   |    tuples     |   verdicts    |
 //! +---------------+---------------+---------------+---------------+
@@ -42,8 +42,8 @@ pub const TUPLES_MAX: usize = 16;
 /// Most verdicts.
 pub const VERDICTS_MAX: usize = 64;
 
-/// Flag: the limit binds; without it the sender's own law rules alone.
-pub const ACK_LIMITED: u8 = 0x01;
+/// Flag: the credit limit applies; without it only the congestion window limits the sender.
+pub const ACK_CREDIT_LIMITED: u8 = 0x01;
 /// Flag: answers a probe.
 pub const ACK_ECHO: u8 = 0x02;
 
@@ -55,9 +55,9 @@ pub struct AckHead {
     /// Datagram bytes received, modulo 2^32.
     pub received_bytes: u32,
     /// Received plus in flight may reach this, modulo 2^32.
-    pub limit_bytes: u32,
-    /// Whether `limit_bytes` binds.
-    pub limited: bool,
+    pub credit_limit_bytes: u32,
+    /// Whether `credit_limit_bytes` applies.
+    pub credit_limited: bool,
     /// How many senders share the receiver.
     pub senders: u16,
     /// (number, delay) of the probe that this answers.
@@ -96,8 +96,8 @@ pub fn encode(
     debug_assert!(sack.len() <= SACK_WORDS_MAX && tuples.len() <= TUPLES_MAX);
     debug_assert!(verdicts.len() <= VERDICTS_MAX);
     let mut flags = 0;
-    if head.limited {
-        flags |= ACK_LIMITED;
+    if head.credit_limited {
+        flags |= ACK_CREDIT_LIMITED;
     }
     if head.echo.is_some() {
         flags |= ACK_ECHO;
@@ -106,7 +106,7 @@ pub fn encode(
     let mut b = [0; ACK_BYTES];
     b[0..4].copy_from_slice(&head.cumulative.to_be_bytes());
     b[4..8].copy_from_slice(&head.received_bytes.to_be_bytes());
-    b[8..12].copy_from_slice(&head.limit_bytes.to_be_bytes());
+    b[8..12].copy_from_slice(&head.credit_limit_bytes.to_be_bytes());
     b[12..16].copy_from_slice(&[flags, sack.len() as u8, tuples.len() as u8, verdicts.len() as u8]);
     b[16..18].copy_from_slice(&head.senders.to_be_bytes());
     b[18..20].copy_from_slice(&ce.to_be_bytes());
@@ -157,7 +157,8 @@ impl<'a> AckView<'a> {
         let (b, mut rest) = bytes.split_first_chunk::<ACK_BYTES>().ok_or(WireError::Malformed)?;
         let flags = b[12];
         let (words, tuples, verdicts) = (b[13] as usize, b[14] as usize, b[15] as usize);
-        if flags & !(ACK_LIMITED | ACK_ECHO) != 0
+        // E2
+        if flags & !(ACK_CREDIT_LIMITED | ACK_ECHO) != 0
             || words > SACK_WORDS_MAX
             || tuples > TUPLES_MAX
             || verdicts > VERDICTS_MAX
@@ -182,8 +183,8 @@ impl<'a> AckView<'a> {
         let head = AckHead {
             cumulative: u32_at(b, 0),
             received_bytes: u32_at(b, 4),
-            limit_bytes: u32_at(b, 8),
-            limited: flags & ACK_LIMITED != 0,
+            credit_limit_bytes: u32_at(b, 8),
+            credit_limited: flags & ACK_CREDIT_LIMITED != 0,
             senders: u16_at(b, 16),
             echo,
         };

@@ -1,4 +1,4 @@
-//! A greeting: who is speaking. It follows the header of every packet until the peer has
+//! A greeting: the identity of the sender. It follows the header of every packet until the peer has
 //! answered to our context number, so that the first packet that arrives makes the context.
 //!
 //! ```text
@@ -18,14 +18,14 @@ use super::{WireError, u16_at, u32_at, u64_at};
 /// Bytes of a greeting.
 pub const GREETING_BYTES: usize = 16;
 
-/// Who is speaking.
+/// The identity of a packet's sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Greeting {
-    /// The speaker's number for this context, not zero.
+    /// The sender's number for this context, not zero.
     pub context: u32,
-    /// The speaker's epoch.
+    /// The sender's epoch.
     pub epoch: u64,
-    /// Where the speaker receives, not zero.
+    /// The port at which the sender receives, not zero.
     pub port: u16,
     /// Optional features; unknown bits are ignored.
     pub features: u16,
@@ -52,6 +52,7 @@ impl Greeting {
             port: u16_at(b, 12),
             features: u16_at(b, 14),
         };
+        // E2, W6
         if greeting.context == 0 || greeting.port == 0 {
             return Err(WireError::Malformed);
         }

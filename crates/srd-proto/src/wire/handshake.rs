@@ -28,13 +28,13 @@ pub const RETRIED_MAX: usize = 64;
 /// Longest opening accepted. The shortest is a token long.
 pub const NOISE_BYTES_MAX: usize = 256;
 
-/// What an answer says of the opening that it answers, or a peer of the challenge it has got.
+/// Identifies the opening that an answer belongs to, or a challenge.
 pub type Token = [u8; TOKEN_BYTES];
 
 /// The first handshake packet's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello<'a> {
-    /// Shows that the sender knows whom it calls.
+    /// Shows that the sender knows the key of the responder.
     pub mac: [u8; MAC_BYTES],
     /// The initiator's number for the context, not zero.
     pub context: u32,
@@ -125,13 +125,13 @@ impl Reset {
     }
 }
 
-/// What a Retry says of one opening: the context that it named, and its token.
+/// An opening in a Retry: the context that it named, and its token.
 pub type Retried = (u32, Token);
 
 /// Bytes of one [`Retried`].
 const RETRIED_BYTES: usize = 4 + TOKEN_BYTES;
 
-/// Appends what a Retry says of one opening.
+/// Appends one opening to a Retry.
 pub fn encode_retried(out: &mut Vec<u8>, (context, token): Retried) {
     out.extend_from_slice(&context.to_be_bytes());
     out.extend_from_slice(&token);

@@ -47,15 +47,15 @@ pub enum Kind {
     Hello = 4,
     /// Second handshake message.
     HelloReply = 5,
-    /// "Return this cookie first."
+    /// A demand to return a cookie first.
     Retry = 6,
-    /// "I know no such context."
+    /// A packet named a context that does not exist.
     Reset = 7,
     /// A datagram that is neither acknowledged nor repeated.
     Unreliable = 8,
-    /// "I end our context": the last word, with an acknowledgement of all that arrived.
+    /// The end of a context, with an acknowledgement of all that arrived.
     Close = 9,
-    /// "Do you receive here? Return this token." Protected modes only.
+    /// A token to be returned, to prove an address. Protected modes only.
     Challenge = 10,
     /// The token of a challenge.
     ChallengeReply = 11,
@@ -84,7 +84,7 @@ impl Kind {
 pub const FLAG_GREETING: u8 = 0x01;
 /// Header flag: acknowledge at once.
 pub const FLAG_ACK_NOW: u8 = 0x02;
-/// Header flag: part of a conversation, its acknowledgement may wait for more like it.
+/// Header flag: sent in interactive mode, its acknowledgement may wait for more like it.
 pub const FLAG_ACK_LATER: u8 = 0x04;
 /// Header flag: an acknowledgement stands before the payload (data only).
 pub const FLAG_ACK: u8 = 0x08;
@@ -137,6 +137,7 @@ impl Header {
     /// When the bytes are too few, of another version, or of no known kind or flag.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(WireError::Malformed)?;
+        // E2
         if head[0] >> 4 != VERSION {
             return Err(WireError::Version);
         }
@@ -177,6 +178,7 @@ pub const fn decode_rtt(code: u8) -> u64 {
 
 /// The 64-bit number whose low 32 bits are `low` and that lies nearest to `expected`.
 pub const fn expand(low: u32, expected: u64) -> u64 {
+    // W4
     let base = expected & !0xffff_ffff | low as u64;
     let half = 1 << 31;
     if base.wrapping_add(half) < expected {

@@ -97,8 +97,8 @@ fn ack_round_trip_and_every_truncation() {
     let head = AckHead {
         cumulative: 100,
         received_bytes: 5000,
-        limit_bytes: 9000,
-        limited: true,
+        credit_limit_bytes: 9000,
+        credit_limited: true,
         senders: 4,
         echo: Some((77, 1234)),
     };

@@ -35,6 +35,8 @@ class Measure:
     flows: Optional[bool] = None
     queues: Optional[Sequence[str]] = None
     loads: Optional[Sequence[str]] = None
+    capture: Optional[Sequence[str]] = None
+    capture_packets: Optional[int] = None
 
 
 @dataclass
@@ -56,7 +58,7 @@ class Srd:
     rto_min_us: Optional[float] = None
     rto_max_us: Optional[float] = None
     peer_timeout_us: Optional[float] = None
-    idle_rest_us: Optional[float] = None
+    idle_hibernate_us: Optional[float] = None
     rtt_initial_us: Optional[float] = None
     link_gbps: Optional[float] = None
     wire_overhead_bytes: Optional[int] = None

@@ -113,6 +113,20 @@ class Goal:
 
 
 @dataclass
+class Chakra:
+    """What ranks compute and send, as a Chakra execution trace has it.
+
+    The trace is named by what the names of its files begin with; `groups` is a file of process
+    groups, and `hosts` are those of the ranks, in their order.
+    """
+
+    kind: ClassVar[str] = "chakra"
+    path: str
+    groups: Optional[str] = None
+    hosts: Optional[Hosts] = None
+
+
+@dataclass
 class Background:
     """A single-path flow of fixed rate, which nothing slows."""
 
@@ -138,5 +152,6 @@ Workload = Union[
     Poisson,
     Matrix,
     Goal,
+    Chakra,
     Background,
 ]

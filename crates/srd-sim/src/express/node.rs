@@ -146,7 +146,7 @@ impl ExpressNode {
 
     /// The peer's offer has come before the world began.
     fn agree(&mut self, peer: PeerId) {
-        let offer = Offer { express: true, udp: true, asks: false }.encode();
+        let offer = Offer { express: true, udp: true, ..Offer::default() }.encode();
         let delivery = Delivery {
             peer,
             src_qpn: OFFER_QPN,

@@ -4,6 +4,7 @@
 //! transport the same colour everywhere. They need nothing but the file itself.
 
 mod charts;
+mod columns;
 mod csv;
 pub mod fairness;
 mod notes;
@@ -46,14 +47,15 @@ pub fn throughput_svg(result: &RunResult) -> Option<String> {
 
 /// Writes everything about some runs into a directory, which is made if it does not exist:
 /// the flows of each run as CSV; completion times of all transports beside the ideal; and, of
-/// runs that recorded them, throughput, queues and path shares over time. Returns the files.
+/// runs that recorded them, throughput, queues and path shares over time, and captured packets.
+/// Returns the files.
 ///
 /// # Errors
 /// A file that cannot be written.
 pub fn write_all(directory: &Path, results: &[RunResult]) -> io::Result<Vec<PathBuf>> {
     std::fs::create_dir_all(directory)?;
     let mut files = Vec::new();
-    let mut write = |name: String, text: String| -> io::Result<()> {
+    let mut write = |name: String, text: &[u8]| -> io::Result<()> {
         let path = directory.join(name);
         std::fs::write(&path, text)
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
@@ -66,7 +68,7 @@ pub fn write_all(directory: &Path, results: &[RunResult]) -> io::Result<Vec<Path
     for scenario in scenarios {
         let of: Vec<&RunResult> = results.iter().filter(|r| r.scenario == scenario).collect();
         if let Some(chart) = charts::completion(&of) {
-            write(file_name(&[scenario, "fct"], "svg"), chart.file())?;
+            write(file_name(&[scenario, "fct"], "svg"), chart.file().as_bytes())?;
         }
     }
     for result in results {
@@ -75,7 +77,10 @@ pub fn write_all(directory: &Path, results: &[RunResult]) -> io::Result<Vec<Path
             let run = [result.scenario.as_str(), result.transport, &seed];
             file_name(&[&run, what].concat(), extension)
         };
-        write(name(&[], "csv"), flows_csv(&result.flow_records))?;
+        write(name(&[], "csv"), flows_csv(&result.flow_records).as_bytes())?;
+        if let Some(capture) = &result.capture {
+            write(name(&[], "pcapng"), capture)?;
+        }
         for (what, chart) in [
             ("throughput", charts::throughput(result)),
             ("goodput", charts::goodput(result)),
@@ -83,7 +88,7 @@ pub fn write_all(directory: &Path, results: &[RunResult]) -> io::Result<Vec<Path
             ("paths", charts::paths(result)),
         ] {
             if let Some(chart) = chart {
-                write(name(&[what], "svg"), chart.file())?;
+                write(name(&[what], "svg"), chart.file().as_bytes())?;
             }
         }
     }

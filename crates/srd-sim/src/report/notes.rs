@@ -1,8 +1,8 @@
 //! What a run showed over time, in small tables: shares of endless flows, and what faults did.
 
+use super::columns::{align, row};
 use super::fairness::{DEVIATION_MAX, JAIN_MIN, Shares};
 use super::recovery::Recovery;
-use super::table::{align, row};
 use crate::completion::Completion;
 use crate::run::RunResult;
 

@@ -1,26 +1,11 @@
 //! Results as a table.
 
+use super::columns::{align, row};
 use super::notes::notes;
 use crate::run::RunResult;
 
 /// Beyond so many runs there is only a line per transport.
 const ROWS_MAX: usize = 32;
-
-/// A line of cells under each heading; the first column is text, the others numbers.
-pub(super) fn align(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |n: usize| rows.iter().map(|r| r[n].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(n, (cell, &width))| {
-            if n == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    text
-}
 
 /// The results: a line for each run, or for each transport if there are many; and what the
 /// runs showed over time.
@@ -41,10 +26,6 @@ pub fn table(results: &[RunResult]) -> String {
         text += &note;
     }
     text
-}
-
-pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.map(str::to_owned).to_vec()
 }
 
 fn every(results: &[RunResult]) -> Vec<Vec<String>> {

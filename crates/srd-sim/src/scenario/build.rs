@@ -126,6 +126,7 @@ impl Scenario {
             faults,
             corruption_undetected: self.corruption_undetected,
             sampling: self.measure.sampling(ideals.longest().1)?,
+            capture: self.measure.captures()?,
         };
         let schedule_least_ps = completion::least_ps(&topology, &workload);
         let horizon_ps = us_to_ps("horizon_us", self.horizon_us)?;

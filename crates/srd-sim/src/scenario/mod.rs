@@ -29,7 +29,7 @@ pub use value::Bytes;
 pub use workload::{Hosts, WorkloadSpec};
 
 use crate::fault::Fault;
-use crate::world::{PortRules, QueueSize, Sampling, US};
+use crate::world::{CaptureRules, PortRules, QueueSize, Sampling, US};
 
 /// Why a scenario was refused. The text says where and what to change.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -243,6 +243,11 @@ pub struct Measure {
     /// Ports whose load is recorded, by name.
     #[serde(default)]
     pub loads: Vec<String>,
+    /// Ports whose packets are captured, by name; whatever the interval.
+    #[serde(default)]
+    pub capture: Vec<String>,
+    /// The most packets that are captured; 100,000 without it.
+    pub capture_packets: Option<u64>,
 }
 
 /// Samples that the time that the flows take at best is divided into, at least.
@@ -250,7 +255,23 @@ const SAMPLES_MIN: u64 = 20;
 /// The least distance between samples that is not asked for: a microsecond.
 const SAMPLE_PS_MIN: u64 = 1_000_000;
 
+/// Packets of a capture unless the scenario says how many, and at most.
+const CAPTURE_PACKETS: u64 = 100_000;
+const CAPTURE_PACKETS_MAX: u64 = 10_000_000;
+
 impl Measure {
+    /// What to capture.
+    fn captures(&self) -> Result<Option<CaptureRules>, ScenarioError> {
+        let packets_max = self.capture_packets.unwrap_or(CAPTURE_PACKETS);
+        if !(1..=CAPTURE_PACKETS_MAX).contains(&packets_max) {
+            return Err(ScenarioError(format!(
+                "`measure.capture_packets` must be 1 to {CAPTURE_PACKETS_MAX}, not {packets_max}"
+            )));
+        }
+        let ports = self.capture.clone();
+        Ok((!ports.is_empty()).then_some(CaptureRules { ports, packets_max }))
+    }
+
     /// What to record of flows of which the longest takes `ideal_ps` at best. Flows that were made
     /// shorter than the scenario's are sampled more often, so that a chart has points to show.
     fn sampling(&self, ideal_ps: u64) -> Result<Option<Sampling>, ScenarioError> {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use srd_proto::{Config, Duration, Protection, Spray};
 
 use super::{ScenarioError, Transport, set, set_us};
-use crate::rank::IDLE_REST;
+use crate::rank::IDLE_HIBERNATE;
 use crate::srd_node::SrdNodeConfig;
 use crate::topology::Topology;
 use crate::world::ACK_BYTES;
@@ -30,7 +30,8 @@ pub struct SrdKnobs {
     pub rto_min_us: Option<f64>,
     pub rto_max_us: Option<f64>,
     pub peer_timeout_us: Option<f64>,
-    pub idle_rest_us: Option<f64>,
+    #[serde(alias = "idle_rest_us")]
+    pub idle_hibernate_us: Option<f64>,
     pub rtt_initial_us: Option<f64>,
     pub link_gbps: Option<f64>,
     pub wire_overhead_bytes: Option<u16>,
@@ -74,7 +75,7 @@ impl SrdKnobs {
             _ => Spray::Adaptive,
         };
         if transport == Transport::Efa {
-            config.idle_rest = IDLE_REST;
+            config.idle_hibernate = IDLE_HIBERNATE;
         }
         // Enough for a hundred flows to one peer to have a few datagrams queued each.
         config.send_queue_datagrams_max = 8192;
@@ -105,7 +106,7 @@ impl SrdKnobs {
         set_us(&mut config.rto_min, self.rto_min_us);
         set_us(&mut config.rto_max, self.rto_max_us);
         set_us(&mut config.peer_timeout, self.peer_timeout_us);
-        set_us(&mut config.idle_rest, self.idle_rest_us);
+        set_us(&mut config.idle_hibernate, self.idle_hibernate_us);
         set_us(&mut config.rtt_initial, self.rtt_initial_us);
         set(&mut config.window_packets_max, self.window_packets_max);
         set(&mut config.send_queue_datagrams_max, self.send_queue_datagrams_max);

@@ -12,7 +12,7 @@ use crate::node::{HostId, PROTOCOL_UDP};
 use crate::topology::Topology;
 use crate::workload::pattern::{self, Incast, Poisson};
 use crate::workload::sizes::Sizes;
-use crate::workload::{BACKGROUND_PORT, BackgroundPlan, Workload, WorkloadError, cm, goal};
+use crate::workload::{BACKGROUND_PORT, BackgroundPlan, Workload, WorkloadError, chakra, cm, goal};
 
 /// Hosts: so many, chosen by the pattern, or a list.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -141,6 +141,16 @@ pub enum WorkloadSpec {
         /// The hosts of the ranks, in their order: the first so many, or a list; all without it.
         hosts: Option<Hosts>,
     },
+    /// What ranks compute and send, as the files of a Chakra execution trace have it.
+    Chakra {
+        /// What the names of its files begin with, from the scenario's directory: rank 0 is
+        /// `PATH.0.et`.
+        path: PathBuf,
+        /// A file of process groups: a JSON object with the ranks of each.
+        groups: Option<PathBuf>,
+        /// The hosts of the ranks, in their order: the first so many, or a list; all without it.
+        hosts: Option<Hosts>,
+    },
     /// A single-path flow of fixed rate, which nobody acknowledges and nothing slows.
     Background {
         /// The sender.
@@ -237,6 +247,9 @@ impl WorkloadSpec {
             Self::Goal { path, hosts } => {
                 goal_file(place, path, &first_hosts(hosts.as_ref(), all)?)?
             }
+            Self::Chakra { path, groups, hosts } => {
+                chakra_files(place, path, groups.as_deref(), &first_hosts(hosts.as_ref(), all)?)?
+            }
             Self::Background { .. } => self.background(place)?,
         };
         Ok((workload, Vec::new()))
@@ -330,6 +343,27 @@ fn goal_file(place: &Place<'_>, path: &Path, hosts: &[u32]) -> Result<Workload, 
     let fail = |what: &dyn std::fmt::Display| ScenarioError(format!("{}: {what}", path.display()));
     let text = std::fs::read_to_string(&path).map_err(|e| fail(&e))?;
     goal::parse(&text, hosts).map_err(|e| fail(&e))
+}
+
+fn chakra_files(
+    place: &Place<'_>,
+    path: &Path,
+    groups: Option<&Path>,
+    hosts: &[u32],
+) -> Result<Workload, ScenarioError> {
+    let path = place.directory.join(path);
+    let fail = |path: &Path, what: &dyn std::fmt::Display| {
+        ScenarioError(format!("{}: {what}", path.display()))
+    };
+    let groups = match groups.map(|groups| place.directory.join(groups)) {
+        None => chakra::Groups::new(),
+        Some(file) => {
+            let text = std::fs::read_to_string(&file).map_err(|e| fail(&file, &e))?;
+            chakra::groups(&text).map_err(|e| fail(&file, &e))?
+        }
+    };
+    let files = chakra::files(&path).map_err(|e| ScenarioError(e.to_string()))?;
+    chakra::read(&files, &groups, hosts).map_err(|e| fail(&path, &e))
 }
 
 fn matrix(

@@ -58,6 +58,7 @@ fn world(plan: &Plan) -> Result<World<AnyNode>, String> {
         faults: plan.faults.clone(),
         corruption_undetected: plan.corruption_undetected,
         sampling: None,
+        capture: None,
     };
     let hosts = plan.topology.hosts;
     let topology = plan.topology.clone();

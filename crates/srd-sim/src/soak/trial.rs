@@ -27,6 +27,7 @@ fn world(plan: &Plan, common: &Rc<Common>) -> Result<World<SoakNode>, String> {
         faults: plan.faults.clone(),
         corruption_undetected: plan.corruption_undetected,
         sampling: None,
+        capture: None,
     };
     let node = |host| SoakNode::new(host, Rc::clone(common));
     World::new(plan.topology.clone(), plan.workload(), config, node)

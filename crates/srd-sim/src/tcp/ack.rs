@@ -2,11 +2,11 @@
 
 use srd_proto::time::{Duration, Instant};
 
-use super::congestion::{Marks, RttSample};
-use super::recovery::Phase;
 use super::scoreboard::Progress;
 use super::segment::{ByteRange, FLAG_DSACK, FLAG_ECE, TcpSegment};
+use super::sender::recovery::Phase;
 use super::sender::{Probe, Sender};
+use super::window::{Marks, RttSample};
 
 /// Resolution of timestamp-based round trips: Linux's option counts milliseconds.
 const TIMESTAMP_NS: u64 = 1_000_000;

@@ -3,8 +3,8 @@
 
 use srd_proto::time::{Duration, Instant};
 
-use super::congestion::{RttSample, Window};
 use super::hystart::HyStart;
+use super::window::{RttSample, Window};
 
 /// C of RFC 9438, in segments per cubic second.
 const SCALE: f64 = 0.4;

@@ -1,7 +1,7 @@
 //! DCTCP (RFC 8257): the sender cuts by the share of marked bytes, the receiver echoes every
 //! mark exactly.
 
-use super::congestion::Marks;
+use super::window::Marks;
 
 /// g of RFC 8257, as a shift.
 const GAIN_SHIFT: u32 = 4;

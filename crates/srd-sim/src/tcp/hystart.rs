@@ -3,7 +3,7 @@
 
 use srd_proto::time::{Duration, Instant};
 
-use super::congestion::RttSample;
+use super::window::RttSample;
 
 /// No exit below this window, in segments.
 const WINDOW_MIN: u32 = 16;

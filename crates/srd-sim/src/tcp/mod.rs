@@ -12,8 +12,9 @@
 //! | `segment` | what a packet carries |
 //! | `scoreboard` `rack` | what is in flight · what of it is lost |
 //! | `rto` `timers` | round trips and the timeout · deadlines of many connections |
-//! | `congestion` `cubic` `hystart` `dctcp` | the window |
-//! | `sender` `ack` `recovery` | what to send · what an acknowledgement does · phases, undo |
+//! | `window` | the congestion window |
+//! | `congestion` `cubic` `hystart` `dctcp` | the algorithms that move it |
+//! | `sender` `ack` `sender::recovery` | what to send · what an acknowledgement does · phases, undo |
 //! | `receiver` | reassembly, acknowledgements |
 //! | `node` | the host |
 //!
@@ -66,12 +67,12 @@ pub mod hystart;
 pub mod node;
 pub mod rack;
 pub mod receiver;
-pub mod recovery;
 pub mod rto;
 pub mod scoreboard;
 pub mod segment;
 pub mod sender;
 pub mod timers;
+pub mod window;
 
 pub use config::{Congestion, RtoRule, TcpConfig};
 pub use node::{TcpNode, TcpStats};

@@ -1,18 +1,21 @@
 //! The sending half of a connection: what to send next, and the timers. Acknowledgements are
-//! in `ack.rs`, recovery and its undoing in `recovery.rs`; all three follow Linux's
+//! in `ack.rs`, recovery and its undoing in `sender/recovery.rs`; all three follow Linux's
 //! `tcp_output.c`, `tcp_timer.c` and `tcp_input.c` closely enough to be read beside them.
 //!
 //! One timer serves three purposes, as in Linux: retransmission, tail probe, reorder window.
 
+pub mod recovery;
+
 use srd_proto::time::{Duration, Instant};
 
 use super::config::TcpConfig;
-use super::congestion::{Controller, Window};
+use super::congestion::Controller;
 use super::rack::{Circumstances, Rack};
-use super::recovery::{Phase, Reduction, Undo};
 use super::rto::{RttEstimator, deadline};
 use super::scoreboard::Scoreboard;
 use super::segment::{FLAG_ACK, FLAG_CWR, FLAG_PSH, FLAG_RESUMED, FLAG_SYN, TcpSegment};
+use super::window::Window;
+use recovery::{Phase, Reduction, Undo};
 
 /// What the timer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::tcp::config::Congestion;
-use crate::tcp::congestion::THRESHOLD_INFINITE;
 use crate::tcp::segment::{ByteRange, FLAG_DSACK};
+use crate::tcp::window::THRESHOLD_INFINITE;
 
 const MSS: u64 = 1000;
 

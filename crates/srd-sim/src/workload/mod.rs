@@ -1,7 +1,9 @@
 //! Workloads: which flows start when, or after what.
 
+pub mod chakra;
 pub mod cm;
 pub mod goal;
+mod messages;
 pub mod pattern;
 pub mod schedule;
 pub mod sizes;

@@ -89,8 +89,15 @@ impl<N: Node> World<N> {
             }
         }
         let Some(arrives_ps) = self.enqueue_special(port, &mut event) else {
+            if rules & rule::CAPTURE != 0 {
+                self.capture(port, &event, self.now_ps, "dropped: the queue is full");
+            }
             return self.discard(port, event.packet, DropCause::QueueFull);
         };
+        if rules & rule::CAPTURE != 0 {
+            let sent_ps = arrives_ps - self.ports[port as usize].latency_ps();
+            self.capture(port, &event, sent_ps, "");
+        }
         let egress = &self.ports[port as usize];
         event.at_ps = arrives_ps;
         event.target = egress.next();
@@ -105,6 +112,7 @@ impl<N: Node> World<N> {
     /// Finds room for a packet, trimming it if that is what it takes.
     fn enqueue_special(&mut self, port: u32, event: &mut Event) -> Option<u64> {
         let egress = &mut self.ports[port as usize];
+        // A10
         let small = event.flags & (FLAG_CONTROL | FLAG_TRIMMED) != 0;
         let first = (event.flags & FLAG_TRIMMED != 0 && egress.rules & rule::TRIM != 0)
             || (small && egress.rules & rule::CONTROL != 0);

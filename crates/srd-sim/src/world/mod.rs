@@ -2,14 +2,16 @@
 //!
 //! One loop takes the next event and acts on it. `hop` moves packets through switches, `host`
 //! gives them to nodes and takes them from nodes, `flows` starts and ends flows, `schedule` begins
-//! and ends operations of ranks, `faults` breaks and mends, `sample` records over time, `account`
-//! adds up. Everything that is random comes from the seed, through streams of its own per purpose,
-//! so that the same seed gives the same run whatever the machine.
+//! and ends operations of ranks, `faults` breaks and mends, `sample` records over time, `capture`
+//! shows packets to Wireshark, `account` adds up. Everything that is random comes from the seed,
+//! through streams of its own per purpose, so that the same seed gives the same run whatever the
+//! machine.
 //!
 //! Conservation holds at every moment and is checked: packets injected (and duplicated) are
 //! delivered, dropped for a counted reason, or still in the network.
 
 mod account;
+mod capture;
 mod faults;
 mod flows;
 mod hop;
@@ -21,6 +23,7 @@ use srd_proto::rng::Rng;
 use srd_proto::time::Instant;
 
 pub use account::{Counters, DropCause, PortReport};
+pub use capture::CaptureRules;
 pub use flows::FlowState;
 pub use sample::{Sampling, Series};
 pub use schedule::Progress;
@@ -92,6 +95,8 @@ pub struct WorldConfig {
     pub corruption_undetected: bool,
     /// What to record over time.
     pub sampling: Option<Sampling>,
+    /// Ports whose packets are captured.
+    pub capture: Option<CaptureRules>,
 }
 
 /// Why a world cannot be built. The text says what to change.
@@ -164,6 +169,7 @@ pub struct World<N> {
     faults: faults::Faults,
     sampler: Option<sample::Sampler>,
     observer: Option<Box<dyn Observer>>,
+    capture: Option<capture::Capture>,
     counters: Counters,
     topology: Topology,
 }
@@ -199,6 +205,7 @@ impl<N: Node> World<N> {
             faults: faults::Faults::new(&config, queues, stream(config.seed, 2)),
             sampler: None,
             observer: None,
+            capture: None,
             counters: Counters::new(ports.len()),
             ports,
             topology,
@@ -208,6 +215,9 @@ impl<N: Node> World<N> {
         world.schedule_background();
         world.schedule_faults(&config.faults)?;
         world.schedule_samples(config.sampling)?;
+        if let Some(wanted) = &config.capture {
+            world.begin_capture(wanted)?;
+        }
         Ok(world)
     }
 

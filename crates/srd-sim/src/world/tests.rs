@@ -293,6 +293,7 @@ proptest! {
                 faults: faults.clone(),
                 corruption_undetected: undetected,
                 sampling: None,
+                capture: None,
             };
             let mut world = world(topology, workload, config);
             world.run_until(150 * US);

@@ -57,7 +57,7 @@ impl Ring {
 pub(crate) struct FrontEnd {
     stream: UnixStream,
     regions: [OwnedFd; 2],
-    pub(crate) rings: [Ring; 2],
+    pub(crate) rings: [Ring; 4],
 }
 
 pub(crate) fn device(directory: &tempfile::TempDir) -> (Device, PathBuf) {
@@ -77,6 +77,11 @@ fn event() -> OwnedFd {
 
 impl FrontEnd {
     pub(crate) fn connect(path: &Path) -> Self {
+        Self::with(UnixStream::connect(path).unwrap())
+    }
+
+    /// The front end behind a connection.
+    pub(crate) fn with(stream: UnixStream) -> Self {
         let region = || {
             let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
             ftruncate(&file, REGION_BYTES).unwrap();
@@ -86,9 +91,9 @@ impl FrontEnd {
             let (available, seen) = (0, 0);
             Ring { base, available, seen, kick: event(), call: event(), error: event() }
         };
-        let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
-        Self { stream, regions: [region(), region()], rings: [ring(0x1_0000), ring(0x2_0000)] }
+        let rings = [0x1_0000, 0x2_0000, 0x3_0000, 0x4_0000].map(ring);
+        Self { stream, regions: [region(), region()], rings }
     }
 
     /// All that it takes until frames can pass, in the order that QEMU has: rings are enabled
@@ -234,24 +239,36 @@ impl FrontEnd {
 
     /// Sends a frame in one buffer.
     pub(crate) fn send_frame(&mut self, frame: &Frame) {
-        let head = self.rings[SEND].available % SIZE;
-        let at = BUFFERS + u64::from(head) * BUFFER_BYTES;
+        self.send_frame_by(0, frame);
+    }
+
+    /// As [`FrontEnd::send_frame`], by one of two pairs of rings.
+    pub(crate) fn send_frame_by(&mut self, pair: usize, frame: &Frame) {
+        let ring = pair * 2 + SEND;
+        let head = self.rings[ring].available % SIZE;
+        let at = BUFFERS + pair as u64 * 0x4_0000 + u64::from(head) * BUFFER_BYTES;
         let bytes = [&frame.packet[..10], &[0; 2], &frame.ethernet, &frame.packet[10..]].concat();
         self.write(at, &bytes);
         let length = u32::try_from(bytes.len()).unwrap();
-        self.descriptor(self.rings[SEND].descriptors(), head, (at, length), (0, 0));
-        self.offer(SEND, head);
+        self.descriptor(self.rings[ring].descriptors(), head, (at, length), (0, 0));
+        self.offer(ring, head);
     }
 
     /// Gives the device so many buffers for frames.
     pub(crate) fn give_buffers(&mut self, count: u16) {
+        self.give_buffers_to(0, count);
+    }
+
+    /// As [`FrontEnd::give_buffers`], for one of two pairs of rings.
+    pub(crate) fn give_buffers_to(&mut self, pair: usize, count: u16) {
+        let ring = pair * 2 + RECEIVE;
         for _ in 0..count {
-            let head = self.rings[RECEIVE].available % SIZE;
-            let at = BUFFERS + 0x8_0000 + u64::from(head) * BUFFER_BYTES;
-            let table = self.rings[RECEIVE].descriptors();
+            let head = self.rings[ring].available % SIZE;
+            let at = BUFFERS + 0x8_0000 + pair as u64 * 0x4_0000 + u64::from(head) * BUFFER_BYTES;
+            let table = self.rings[ring].descriptors();
             let piece = (at, u32::try_from(BUFFER_BYTES).unwrap());
             self.descriptor(table, head, piece, (WRITABLE, 0));
-            self.offer(RECEIVE, head);
+            self.offer(ring, head);
         }
     }
 

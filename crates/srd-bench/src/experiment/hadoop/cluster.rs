@@ -1,9 +1,10 @@
 //! A cluster in the hosts of a fabric: HDFS, YARN and the history of jobs, a JVM each.
 
+use super::super::fetched::HADOOP;
+use super::super::machines::UNSHARE;
 use super::super::programs::{self, Program, complaint};
 use super::super::{Stage, Variant};
 use super::conf::{MASTER, NAME_NODE_PORT, Settings};
-use super::jars;
 use anyhow::{Context, Result, bail};
 use srd_lab::enter::host_name;
 use srd_lab::id::HostId;
@@ -16,8 +17,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(super) const JAVA: Program = Program { name: "java", package: "default-jre-headless" };
-/// Gives each JVM a host name of its own, by which nodes register.
-pub(super) const UNSHARE: Program = Program { name: "unshare", package: "util-linux" };
 /// How long a cluster may take until all its nodes have registered.
 const READY_MAX: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -77,7 +76,7 @@ pub(super) struct Cluster<'a> {
 impl<'a> Cluster<'a> {
     /// Formats HDFS, starts all JVMs, and waits until all nodes have registered.
     pub(super) fn up(stage: &'a Stage<'a>, roles: &'a Roles, cache: &Path) -> Result<Cluster<'a>> {
-        let jars = jars::require(cache)?;
+        let jars = HADOOP.require(cache)?;
         let directory = stage.directory.join("hadoop");
         let mut cluster =
             Cluster { stage, roles, jvm: String::new(), jars, directory, running: Vec::new() };

@@ -2,14 +2,13 @@
 
 mod cluster;
 mod conf;
-mod jars;
 mod jobs;
 
+use super::machines::UNSHARE;
 use super::result::{Figure, Measured};
 use super::{Case, Experiment, Options, Stage, describe, hosts};
 use anyhow::{Context, Result};
-use cluster::{Cluster, JAVA, Roles, UNSHARE};
-pub use jars::{NotFetched, fetch};
+use cluster::{Cluster, JAVA, Roles};
 use jobs::{DfsIo, Sort};
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
@@ -28,8 +27,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "HDFS, YARN and MapReduce run in hosts of the fabric, a JVM each; the transports differ \
             in the addresses behind the names and in nothing else. `dfsio` has the nodes that \
             store under one leaf and those that compute under the other, so that every byte \
-            crosses the spines: TestDFSIO writes four files with one copy and with two, and \
-            reads them. Its throughput is that of the tasks, without the starts of JVMs. \
+            crosses the spines (`one leaf`: all under one, and none does): TestDFSIO writes four \
+            files with one copy and with two, and reads them. Its throughput is that of the tasks, without the starts of JVMs. \
             `terasort` has four workers that do both: TeraGen, TeraSort and TeraValidate, and the \
             run counts only if the output is in order. The CPU share tells whether the network \
             was the limit: above 70 % it was not.",
@@ -41,11 +40,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn cases(options: &Options) -> Vec<Case> {
     let mut all = vec![
-        dfsio(options, 200),
+        dfsio(options, 200, Placement::TwoLeaves),
         terasort(options, 100, None),
         terasort(options, 50, None),
         terasort(options, 100, Some(jobs::OUTAGE)),
-        dfsio(options, 1000),
+        dfsio(options, 1000, Placement::TwoLeaves),
+        dfsio(options, 200, Placement::OneLeaf),
     ];
     all.truncate(options.quick_or(1, all.len()));
     all
@@ -66,19 +66,32 @@ fn workers(leaf: u16, count: u16) -> impl Iterator<Item = HostId> {
     hosts(leaf, 1 + count).skip(1)
 }
 
-fn dfsio(options: &Options, rate_mbps: u32) -> Case {
-    let fabric = fabric(options, rate_mbps);
+/// Where the nodes are that store, and those that compute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Placement {
+    TwoLeaves,
+    OneLeaf,
+}
+
+fn dfsio(options: &Options, rate_mbps: u32, placement: Placement) -> Case {
+    let mut fabric = fabric(options, rate_mbps);
     let each = options.quick_or(1, 2);
-    let roles = Roles {
+    let mut roles = Roles {
         master: MASTER,
         data: workers(0, each).collect(),
         compute: workers(1, each).collect(),
     };
+    let mut name = format!("dfsio {rate_mbps} Mb/s");
+    if placement == Placement::OneLeaf {
+        name += " one leaf";
+        fabric.hosts_per_leaf = 1 + 2 * each;
+        roles.compute = workers(0, 2 * each).skip(each.into()).collect();
+    }
     let work = if options.quick { DfsIo { files: 1, file_mb: 16 } } else { DfsIo::default() };
     let DfsIo { files, file_mb } = work;
     let setting = format!("{files} files of {file_mb} MB");
     let cache = options.cache.clone();
-    case(format!("dfsio {rate_mbps} Mb/s"), setting, fabric, &roles.clone(), move |stage| {
+    case(name, setting, fabric, &roles.clone(), move |stage| {
         measure_dfsio(stage, &roles, work, &cache)
     })
 }
@@ -145,3 +158,19 @@ fn measure_dfsio(stage: &Stage<'_>, roles: &Roles, work: DfsIo, cache: &Path) ->
 /// The figures of a write with one copy, and with two.
 const WRITES: [[&str; 2]; 2] =
     [["write, one copy", "time to write, one copy"], ["write, two copies", "time to write, two"]];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::tests::options;
+
+    #[test]
+    fn nodes_that_store_do_not_compute() {
+        for placement in [Placement::TwoLeaves, Placement::OneLeaf] {
+            let case = dfsio(&options(), 200, placement);
+            assert_eq!(case.hosts.len(), 5, "{placement:?}: a master, two store, two compute");
+            let leaves = case.hosts.iter().filter(|host| host.leaf == 1).count();
+            assert_eq!(leaves, if placement == Placement::OneLeaf { 0 } else { 2 });
+        }
+    }
+}

@@ -25,7 +25,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The name of its files.
-const NAME: &str = "mpirun";
+pub(in super::super) const NAME: &str = "mpirun";
 /// The file in which the ranks write what they measured.
 const RESULTS: &str = "ranks.json";
 /// How long a job may take beyond what it measures: launching, first contact, the last messages.
@@ -40,7 +40,7 @@ const HARMLESS: [&str; 2] = ["FI_LOG_", "FI_SRD_"];
 
 /// What a job needs to know of the options.
 #[derive(Clone, Debug)]
-pub(super) struct Setup {
+pub(in super::super) struct Setup {
     srd: PathBuf,
     mpirun: PathBuf,
     provider: Option<PathBuf>,
@@ -69,13 +69,18 @@ pub(super) struct Started<'a> {
 }
 
 impl Setup {
-    pub(super) fn of(options: &Options) -> Setup {
+    pub(in super::super) fn of(options: &Options) -> Setup {
         Setup {
             srd: options.program.clone(),
             mpirun: options.mpirun.clone().unwrap_or_else(|| "mpirun".into()),
             provider: options.provider.clone(),
             encrypted: options.encrypted,
         }
+    }
+
+    /// The MPI of the launcher.
+    pub(in super::super) fn mpi(&self) -> Result<Mpi> {
+        Mpi::of(&self.mpirun)
     }
 
     /// SRD by libfabric, if this MPI's libfabric offers it.
@@ -133,22 +138,25 @@ fn forget(results: &Path) -> Result<()> {
     }
 }
 
-impl Job {
-    /// Launches it.
-    pub(super) fn start(&self, stage: &Stage<'_>) -> Result<Started<'_>> {
-        let mpi = Mpi::of(&self.setup.mpirun)?;
-        let program = ranks::compile(&mpi, stage.directory)?;
-        let launch = self.launch(stage, &mpi)?;
-        let results = stage.directory.join(RESULTS);
-        forget(&results)?;
-        let words = [
-            program.display().to_string(),
-            self.operation.name().to_owned(),
-            self.bytes.to_string(),
-            self.seconds.to_string(),
-            results.display().to_string(),
-        ];
-        let started = launch.started(&mpi, &words);
+/// Ranks of a program in the hosts of a fabric.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Ranks {
+    pub(in super::super) setup: Setup,
+    /// Ranks are numbered host by host; the first host launches.
+    pub(in super::super) nodes: Vec<(HostId, u32)>,
+    /// Whether there are more ranks than cores.
+    pub(in super::super) yields: bool,
+}
+
+impl Ranks {
+    /// Launches a program, given with its arguments.
+    pub(in super::super) fn start(
+        &self,
+        stage: &Stage<'_>,
+        mpi: &Mpi,
+        words: &[String],
+    ) -> Result<Running> {
+        let started = self.launch(stage, mpi)?.started(mpi, words);
         let line: Vec<String> = started.words.iter().map(|word| quoted(word)).collect();
         let root = self.nodes[0].0;
         let mut command = Command::new(&self.setup.srd);
@@ -159,8 +167,7 @@ impl Job {
         }
         command.envs(started.environment);
         priority::in_own_session_as_others(&mut command);
-        let running = start(stage, root, NAME, &mut command)?;
-        Ok(Started { job: self, running, root, results })
+        start(stage, root, NAME, &mut command)
     }
 
     fn launch(&self, stage: &Stage<'_>, mpi: &Mpi) -> Result<Launch> {
@@ -185,6 +192,26 @@ impl Job {
             transport,
             yields: self.yields,
         })
+    }
+}
+
+impl Job {
+    /// Launches it.
+    pub(super) fn start(&self, stage: &Stage<'_>) -> Result<Started<'_>> {
+        let mpi = self.setup.mpi()?;
+        let program = ranks::compile(&mpi, stage.directory)?;
+        let results = stage.directory.join(RESULTS);
+        forget(&results)?;
+        let words = [
+            program.display().to_string(),
+            self.operation.name().to_owned(),
+            self.bytes.to_string(),
+            self.seconds.to_string(),
+            results.display().to_string(),
+        ];
+        let Job { setup, nodes, yields, .. } = self.clone();
+        let running = Ranks { setup, nodes, yields }.start(stage, &mpi, &words)?;
+        Ok(Started { job: self, running, root: self.nodes[0].0, results })
     }
 
     /// The host name that each rank must have.

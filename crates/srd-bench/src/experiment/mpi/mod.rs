@@ -9,7 +9,8 @@ use super::result::{Figure, Measured, Samples};
 use super::{Case, Experiment, Options, Stage, Variant, describe, hosts, size};
 use anyhow::Result;
 use ideal::Operation;
-use job::{Job, Setup};
+use job::Job;
+pub(super) use job::{NAME as LAUNCHER, Ranks, Setup};
 use srd_doctor::mpi::ranks::Seen;
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
@@ -58,7 +59,7 @@ pub(super) const INCAST: Experiment = Experiment {
     cases: incast_cases,
 };
 
-fn programs(options: &Options) -> Vec<Program> {
+pub(super) fn programs(options: &Options) -> Vec<Program> {
     if options.mpirun.is_some() {
         // It says itself what is missing.
         return Vec::new();
@@ -222,7 +223,7 @@ fn summarise(seen: &Seen, job: &Job, config: &FabricConfig) -> Measured {
     measured
 }
 
-fn cores() -> u32 {
+pub(super) fn cores() -> u32 {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     u32::try_from(cores).unwrap_or(u32::MAX)
 }

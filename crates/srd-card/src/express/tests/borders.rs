@@ -113,7 +113,7 @@ fn regression_the_next_peer_of_a_slot_meets_no_flow_of_the_one_before() {
 fn without_udp() -> Rig {
     let mut rig = Rig::new(Config { express_udp: false, ..settings() }, settings());
     rig.run_ms(20);
-    assert_eq!(rig.reach(0), Reach::Express { udp: false });
+    assert_eq!(rig.reach(0), Reach::Express { udp: false, tunnels: false });
     rig
 }
 
@@ -194,7 +194,7 @@ fn regression_a_frame_of_more_chunks_than_have_numbers_goes_plainly() {
     rig.ends = vec![small(0, &settings()), small(1, &settings())];
     rig.wire.clear();
     rig.run_ms(20);
-    assert_eq!(rig.reach(0), Reach::Express { udp: true });
+    assert_eq!(rig.reach(0), Reach::Express { udp: true, tunnels: false });
     let payload = vec![7; 60_000];
     let packet = v4(protocol::TCP, (5, 80), &payload);
     let gso = Some((Gso::Tcp { ecn: false }, 200));

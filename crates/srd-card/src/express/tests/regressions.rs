@@ -51,7 +51,7 @@ fn regression_a_flow_takes_a_new_number_when_its_peer_was_removed() {
     let peer = PeerSettings { id, allowed: vec![inner(1)], express: true, express_udp: true };
     end.peer = end.express.add_peer(rig.now, peer);
     rig.run_ms(2000);
-    assert_eq!(rig.reach(0), Reach::Express { udp: true });
+    assert_eq!(rig.reach(0), Reach::Express { udp: true, tunnels: false });
     for n in 300..400 {
         rig.send(0, &tcp(n));
     }
@@ -67,7 +67,7 @@ fn regression_an_offer_of_the_peer_does_not_keep_a_change_of_ours_from_it() {
     end.express.set_express(now, end.peer, false, false);
     // Before our offer leaves, one of the peer arrives, which needs no answer.
     let (peer, src_qpn, dst_qpn) = (id_of(end), OFFER_QPN, OFFER_QPN);
-    let payload = &Offer { express: true, udp: true, asks: false }.encode();
+    let payload = &Offer { express: true, udp: true, ..Offer::default() }.encode();
     let delivery = Delivery { peer, src_qpn, dst_qpn, imm: 0, reliable: true, payload };
     end.express.delivered(now, &delivery, &mut end.guest);
     rig.run_ms(20);

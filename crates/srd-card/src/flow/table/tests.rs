@@ -4,7 +4,7 @@ use super::*;
 use crate::meta::packet::protocol;
 use crate::queue::scheduler::{Aqm, Kind, Lane, QueueCounts, Scheduler, Waiting};
 use crate::rules::prefix::Prefix;
-use crate::rules::snapshot::{PeerSettings, PeerSlot};
+use crate::rules::snapshot::{Carried, PeerSettings, PeerSlot};
 use crate::testing::{framed, peer_ids, v4};
 use std::vec;
 
@@ -20,7 +20,7 @@ fn prefix(text: &str) -> Prefix {
 
 /// Two peers: behind the first is 10.0.0.2, behind the second 10.0.0.3.
 fn rules() -> Rules {
-    let mut rules = Rules::new(true, true);
+    let mut rules = Rules::new(Carried { express: true, udp: true, tunnels: false });
     for (id, address) in peer_ids(2).into_iter().zip(["10.0.0.2", "10.0.0.3"]) {
         let allowed = vec![prefix(address)];
         rules.add_peer(PeerSettings { id, allowed, express: true, express_udp: true });

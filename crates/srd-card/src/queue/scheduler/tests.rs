@@ -128,7 +128,7 @@ fn a_flow_changes_lanes_with_its_frames_and_with_the_rule() {
         push(&mut bench, 0, kind);
     }
     push(&mut bench, 1, Kind::Udp);
-    let rule = Rule { tcp: true, udp: false, frame_bytes_max: 9000 };
+    let rule = Rule { tcp: true, udp: false, tunnels: false, frame_bytes_max: 9000 };
     bench.scheduler.set_rule(&bench.flows, rule);
     let taken = |bench: &mut Bench, lane| {
         let Bench { flows, scheduler, counts, aqm } = bench;

@@ -30,6 +30,9 @@ impl Control {
             if change.udp_ordering.is_some() {
                 return Err("the order of UDP is a setting of the whole interface".into());
             }
+            if change.tunnels.is_some() {
+                return Err("tunnels are a setting of the whole interface".into());
+            }
             let peer = &mut self.peers[index];
             let settings = &mut peer.settings;
             settings.express = change.express.unwrap_or(settings.express);
@@ -40,6 +43,7 @@ impl Control {
         let interface = &mut self.config.interface;
         interface.express = change.express.unwrap_or(interface.express);
         interface.express_udp = change.udp.unwrap_or(interface.express_udp);
+        interface.express_tunnels = change.tunnels.unwrap_or(interface.express_tunnels);
         interface.udp_ordering = change.udp_ordering.unwrap_or(interface.udp_ordering);
         self.apply_at_once(&[Change::Card(self.card_settings())])
     }
@@ -80,6 +84,7 @@ impl Control {
         CardSettings {
             express: interface.express,
             express_udp: interface.express_udp,
+            express_tunnels: interface.express_tunnels,
             udp_bypass: interface.udp_ordering == UdpOrdering::Bypass,
             order_wait: crate::run::duration(interface.order_wait),
             queue_target: crate::run::duration(interface.queue_delay),
@@ -173,6 +178,7 @@ impl Control {
         let (runs, wanted) = (&mut self.config.interface, &config.interface);
         runs.express = wanted.express;
         runs.express_udp = wanted.express_udp;
+        runs.express_tunnels = wanted.express_tunnels;
         runs.udp_ordering = wanted.udp_ordering;
         runs.order_wait = wanted.order_wait;
         runs.queue_delay = wanted.queue_delay;

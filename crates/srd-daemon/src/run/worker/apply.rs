@@ -161,6 +161,9 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
     fn set_card(&mut self, now: Instant, settings: CardSettings) {
         let express = &mut self.card.express;
         express.set_enabled(now, settings.express, settings.express_udp);
+        if express.rules().enabled().tunnels != settings.express_tunnels {
+            express.set_tunnels(now, settings.express_tunnels);
+        }
         express.set_order(settings.udp_bypass, settings.order_wait);
         express.set_queue_target(settings.queue_target);
     }

@@ -53,8 +53,8 @@ impl Stranger {
                             PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: now };
                         let End { endpoint, device, ram, .. } = &mut self.rig.ends[to];
                         let whole = PacketRef::Whole(&mut bytes);
-                        let judge = |d: &srd_proto::Delivery<'_>| device.judge(now, d, ram);
-                        endpoint.handle_packet_with(now, meta, whole, judge);
+                        let admit = |d: &srd_proto::Delivery<'_>| device.admit(now, d, ram);
+                        endpoint.handle_packet_with(now, meta, whole, admit);
                     }
                 }
                 let now = self.rig.now;

@@ -296,7 +296,7 @@ impl Rig {
                 let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
                 let End { endpoint, device, ram, .. } = &mut self.ends[to];
                 let (now, whole) = (self.now, PacketRef::Whole(&mut bytes));
-                endpoint.handle_packet_with(now, meta, whole, |d| device.judge(now, d, ram));
+                endpoint.handle_packet_with(now, meta, whole, |d| device.admit(now, d, ram));
             }
             for end in &mut self.ends {
                 end.endpoint.handle_timeout(self.now);

@@ -68,6 +68,7 @@ impl Rdm {
         }
         conn.hello = None;
         conn.in_doubt = false;
+        // W1
         if their.version != VERSION {
             self.fail_conn(index, Outcome::Protocol);
             return true;
@@ -169,6 +170,7 @@ impl Rdm {
         let window = self.window();
         let own = self.incarnation;
         let known = self.conn(index).and_then(|conn| conn.incoming);
+        // W1. Any version gets an answer, only ours a session.
         if hello.version == VERSION {
             let same = |i: &Incoming| (i.run, i.number) == (hello.incarnation, hello.session);
             // H3: a repeated HELLO is answered with the same grant.

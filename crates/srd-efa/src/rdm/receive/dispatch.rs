@@ -16,7 +16,7 @@ use crate::wire::Opaque;
 
 impl Rdm {
     /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
-    pub fn judge(
+    pub fn admit(
         &mut self,
         now: Instant,
         delivery: &Delivery<'_>,
@@ -48,7 +48,7 @@ impl Rdm {
         if self.config.report_remote && self.is_full() {
             return self.refuse(Refusal::Rnr);
         }
-        let status = self.device.judge(now, delivery, memory);
+        let status = self.device.admit(now, delivery, memory);
         self.take_notes();
         status
     }

@@ -219,7 +219,7 @@ fn what_no_sender_joins_is_malformed() {
     let mut throw = |payload: &[u8]| {
         let delivery =
             srd_proto::Delivery { peer, src_qpn: QPN, dst_qpn: QPN, imm, reliable: true, payload };
-        rdm.judge(net.now, &delivery, ram)
+        rdm.admit(net.now, &delivery, ram)
     };
     assert_eq!(throw(&join(2, 1, &[whole(1), part(2)])), Status::RemoteBadLength);
     // Beyond its credit: as large as a datagram never is, but only the sum matters.

@@ -12,7 +12,7 @@ impl Net {
         let peer = endpoint.peer_at(address(from)).unwrap();
         let (src_qpn, dst_qpn) = (QPN, QPN);
         let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable: true, payload };
-        rdm.judge(self.now, &delivery, ram)
+        rdm.admit(self.now, &delivery, ram)
     }
 }
 

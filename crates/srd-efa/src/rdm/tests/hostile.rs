@@ -38,7 +38,7 @@ impl Stranger {
         let (src_qpn, dst_qpn) = (QPN, QPN);
         let delivery = Delivery { peer: self.peer, src_qpn, dst_qpn, imm, reliable: true, payload };
         let Node { rdm, ram, .. } = &mut self.net.nodes[1];
-        let status = rdm.judge(self.net.now, &delivery, ram);
+        let status = rdm.admit(self.net.now, &delivery, ram);
         while rdm.done.len() > 40 {
             rdm.poll();
         }
@@ -216,7 +216,7 @@ fn regression_an_id_that_waits_for_its_turn_cannot_come_again() {
     let (peer, payload) = (stranger.peer, &short(2)[..]);
     let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable: true, payload };
     let Node { rdm, ram, .. } = &mut stranger.net.nodes[1];
-    assert_eq!(rdm.judge(stranger.net.now, &delivery, ram), Status::Ok);
+    assert_eq!(rdm.admit(stranger.net.now, &delivery, ram), Status::Ok);
     assert_eq!(rdm.done.len(), rdm.bounds.dones_max);
     assert_eq!(rdm.reorder_bytes, kept, "it waits");
     rdm.done.clear();

@@ -288,7 +288,7 @@ impl Net {
             let Some(Node { endpoint, rdm, ram, .. }) = self.nodes.get_mut(to) else { continue };
             let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
             let (now, whole) = (self.now, PacketRef::Whole(&mut bytes));
-            endpoint.handle_packet_with(now, meta, whole, |d| rdm.judge(now, d, ram));
+            endpoint.handle_packet_with(now, meta, whole, |d| rdm.admit(now, d, ram));
         }
     }
 

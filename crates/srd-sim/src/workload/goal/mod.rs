@@ -19,23 +19,19 @@
 mod text;
 pub mod write;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
+use super::Workload;
+use super::messages::{
+    Alone, BYTES_MAX, CALC_NS_MAX, End, Messages, Mismatch, OPERATIONS_MAX, circle,
+};
 use super::pattern::FLOWS_MAX;
-use super::schedule::{Operation, Schedule, Wait, What};
-use super::{FlowPlan, Start, Workload};
+use super::schedule::{Wait, What};
 use crate::topology::topo_file::ParseError;
 use text::{Text, Token};
 
 /// The most ranks that a file may have.
 const RANKS_MAX: u64 = 1 << 20;
-/// The most bytes of a message: a terabyte.
-const BYTES_MAX: u64 = 1 << 40;
-/// The most nanoseconds of a calculation: a day.
-const CALC_NS_MAX: u64 = 86_400_000_000_000;
-/// The most operations that a file may have, and the most waits.
-const OPERATIONS_MAX: usize = 60_000_000;
-
 /// Reads a schedule. Rank `n` is on host `hosts[n]`; the flows are numbered from zero.
 ///
 /// # Errors
@@ -45,9 +41,7 @@ pub fn parse(text: &str, hosts: &[u32]) -> Result<Workload, ParseError> {
     reader.file(hosts)?;
     let line_of = std::mem::take(&mut reader.lines);
     let workload = reader.finish()?;
-    if let Some(schedule) = &workload.schedule
-        && let Err(stuck) = schedule.least_ps(workload.flows.len(), &NoCost)
-    {
+    if let Some(stuck) = circle(&workload) {
         let line = line_of.get(stuck as usize).copied().unwrap_or(0);
         let what = "this operation and others wait for each other in a circle: no run can end";
         return Err(ParseError { line, what: what.to_owned() });
@@ -55,36 +49,13 @@ pub fn parse(text: &str, hosts: &[u32]) -> Result<Workload, ParseError> {
     Ok(workload)
 }
 
-struct NoCost;
-
-impl super::schedule::LeastCost for NoCost {
-    fn flow_ps(&self, _: u32) -> (u64, u64) {
-        (0, 0)
-    }
-}
-
-/// One end of a message that waits for its other end.
-#[derive(Clone, Copy)]
-struct End {
-    operation: u32,
-    bytes: u64,
-    line: usize,
-}
-
-/// A sender, a receiver and a tag.
-type Channel = (u32, u32, u64);
-
 #[derive(Default)]
 struct Reader<'a> {
     text: Text<'a>,
     ranks: u32,
-    hosts: Vec<u32>,
-    schedule: Schedule,
-    flows: Vec<FlowPlan>,
+    messages: Messages,
     // The line of each operation.
     lines: Vec<usize>,
-    sends: HashMap<Channel, VecDeque<End>>,
-    receives: HashMap<Channel, VecDeque<End>>,
     described: Vec<bool>,
 }
 
@@ -134,9 +105,8 @@ impl<'a> Reader<'a> {
             ));
         }
         self.ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
-        self.hosts = hosts.iter().copied().take(self.ranks as usize).collect();
-        self.schedule.ranks = self.ranks;
-        self.described = vec![false; self.hosts.len()];
+        self.messages = Messages::new(hosts[..self.ranks as usize].to_vec());
+        self.described = vec![false; self.ranks as usize];
         while let Some(token) =
             self.text.next().map_err(|what| ParseError { line: self.text.line(), what })?
         {
@@ -196,10 +166,11 @@ impl<'a> Reader<'a> {
                 })
             };
             let wait = Wait { later: find(later)?, earlier: find(earlier)? };
-            let schedule = &mut self.schedule;
+            let schedule = &mut self.messages.schedule;
             if end { &mut schedule.after_end } else { &mut schedule.after_begin }.push(wait);
         }
-        if self.schedule.after_end.len().max(self.schedule.after_begin.len()) > OPERATIONS_MAX {
+        let schedule = &self.messages.schedule;
+        if schedule.after_end.len().max(schedule.after_begin.len()) > OPERATIONS_MAX {
             return self.fail(format!("more than {OPERATIONS_MAX} waits"));
         }
         Ok(())
@@ -215,19 +186,17 @@ impl<'a> Reader<'a> {
 
     /// Reads what stands behind the kind, and adds the operation.
     fn operation(&mut self, rank: u32, kind: &str) -> Result<u32, ParseError> {
-        if self.schedule.operations.len() >= OPERATIONS_MAX {
+        let place = self.text.line();
+        let nothing = What::Calculate { ps: 0, cpu: 0 };
+        let Some(number) = self.messages.operation(rank, nothing) else {
             return self.fail(format!("more than {OPERATIONS_MAX} operations"));
-        }
-        let line = self.text.line();
-        let number = u32::try_from(self.schedule.operations.len()).unwrap_or(u32::MAX);
-        self.lines.push(line);
-        let nothing = Operation { rank, what: What::Calculate { ps: 0, cpu: 0 } };
-        self.schedule.operations.push(nothing);
+        };
+        self.lines.push(place);
         if kind == "calc" {
             let ns = self.number("nanoseconds", CALC_NS_MAX)?;
             let (_, cpu) = self.options()?;
             let what = What::Calculate { ps: ns * 1000, cpu };
-            self.schedule.operations[number as usize].what = what;
+            self.messages.schedule.operations[number as usize].what = what;
             return Ok(number);
         }
         let bytes = self.number("the bytes of a message", BYTES_MAX)?;
@@ -235,9 +204,20 @@ impl<'a> Reader<'a> {
         self.word(if kind == "send" { "to" } else { "from" })?;
         let peer = self.rank_number()?;
         let (tag, _) = self.options()?;
-        let end = End { operation: number, bytes, line };
-        self.pair(kind == "send", rank, peer, tag, end)?;
-        Ok(number)
+        let end = End { operation: number, bytes, place };
+        let is_send = kind == "send";
+        let channel = if is_send { (rank, peer, tag) } else { (peer, rank, tag) };
+        match self.messages.pair(is_send, channel, end) {
+            Ok(()) => Ok(number),
+            Err(Mismatch::TooMany) => self.fail(format!("more than {FLOWS_MAX} messages")),
+            Err(Mismatch::TooLarge { send, receive }) => Err(ParseError {
+                line: receive.place,
+                what: format!(
+                    "{} bytes of line {} do not fit into the {} of this receive",
+                    send.bytes, send.place, receive.bytes
+                ),
+            }),
+        }
     }
 
     /// The tag and the processor of an operation: zero where they are not given.
@@ -261,74 +241,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Finds the other end of a message, or remembers this one.
-    fn pair(
-        &mut self,
-        is_send: bool,
-        rank: u32,
-        peer: u32,
-        tag: u64,
-        end: End,
-    ) -> Result<(), ParseError> {
-        let channel = if is_send { (rank, peer, tag) } else { (peer, rank, tag) };
-        let (own, others) = if is_send {
-            (&mut self.sends, &mut self.receives)
-        } else {
-            (&mut self.receives, &mut self.sends)
-        };
-        let Some(other) = others.get_mut(&channel).and_then(VecDeque::pop_front) else {
-            own.entry(channel).or_default().push_back(end);
-            return Ok(());
-        };
-        let (send, receive) = if is_send { (end, other) } else { (other, end) };
-        if send.bytes > receive.bytes {
-            let what = format!(
-                "{} bytes of line {} do not fit into the {} of this receive",
-                send.bytes, send.line, receive.bytes
-            );
-            return Err(ParseError { line: receive.line, what });
-        }
-        let (sender, receiver, _) = channel;
-        if sender == receiver {
-            // A copy in memory: the receive may end once the send has begun.
-            let wait = Wait { later: receive.operation, earlier: send.operation };
-            self.schedule.after_begin.push(wait);
-            return Ok(());
-        }
-        let flow = u32::try_from(self.flows.len()).unwrap_or(u32::MAX);
-        if u64::from(flow) >= FLOWS_MAX {
-            return self.fail(format!("more than {FLOWS_MAX} messages"));
-        }
-        let host = |rank: u32| self.hosts[rank as usize];
-        let mut plan = FlowPlan::at(0, host(sender), host(receiver), send.bytes.max(1));
-        plan.start = Start::Scheduled;
-        self.flows.push(plan);
-        let operations = &mut self.schedule.operations;
-        operations[send.operation as usize].what = What::Send { flow };
-        operations[receive.operation as usize].what = What::Receive { flow };
-        Ok(())
-    }
-
     fn finish(self) -> Result<Workload, ParseError> {
-        for (ends, kind, other) in
-            [(&self.sends, "send", "receive"), (&self.receives, "receive", "send")]
-        {
-            // The first line of them, whatever the order of the table.
-            let left =
-                ends.iter().filter_map(|(channel, ends)| Some((ends.front()?.line, channel)));
-            if let Some((line, (sender, receiver, tag))) = left.min() {
-                let what = format!(
-                    "no {other} fits this {kind} from rank {sender} to rank {receiver} with tag \
-                     {tag}"
-                );
-                return Err(ParseError { line, what });
-            }
-        }
-        if self.schedule.operations.is_empty() {
+        if self.messages.schedule.operations.is_empty() {
             return Err(ParseError { line: 0, what: "no rank has an operation".to_owned() });
         }
-        let (flows, schedule) = (self.flows, Some(self.schedule));
-        Ok(Workload { flows, schedule, ..Workload::default() })
+        self.messages.finish().map_err(|Alone { place, channel, is_send }| {
+            let (kind, other) = if is_send { ("send", "receive") } else { ("receive", "send") };
+            let (sender, receiver, tag) = channel;
+            let what = format!(
+                "no {other} fits this {kind} from rank {sender} to rank {receiver} with tag {tag}"
+            );
+            ParseError { line: place, what }
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::write::Collective;
 use super::*;
+use crate::workload::{FlowPlan, Start};
 
 const HOSTS: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 

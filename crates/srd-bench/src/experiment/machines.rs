@@ -1,0 +1,104 @@
+//! Hosts of a fabric as machines of their own, for programs that look themselves up by name.
+//!
+//! Each program gets the host name of its host and an `/etc/hosts` in which the names of all
+//! hosts stand for the addresses of the variant. Both are its own (`unshare`): nothing of this
+//! machine changes. What it started besides and left behind ends with the guard.
+
+use super::programs::{self, Program};
+use super::{Stage, Variant};
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use srd_lab::enter::host_name;
+use srd_lab::fabric::Fabric;
+use srd_lab::id::HostId;
+use srd_lab::{namespace, plan};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(super) const UNSHARE: Program = Program { name: "unshare", package: "util-linux" };
+/// How long what was left behind may take to end when asked to.
+const LEAVE_MAX: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Becomes the program, with a host name and names of hosts of its own.
+const BECOME: &str = "hostname \"$0\" && mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";
+
+/// Machines that programs are started on.
+pub(super) struct Machines<'a> {
+    stage: &'a Stage<'a>,
+    names: PathBuf,
+    /// Daemons, which stay.
+    before: HashSet<Pid>,
+}
+
+impl<'a> Machines<'a> {
+    /// Writes the names of these hosts.
+    ///
+    /// # Errors
+    /// The programs know no such transport, or a file cannot be written.
+    pub(super) fn new(stage: &'a Stage<'a>, hosts: &[HostId]) -> Result<Machines<'a>> {
+        if stage.variant == Variant::Mptcp {
+            bail!("not tried with Multipath TCP");
+        }
+        let mut text = "127.0.0.1 localhost\n".to_owned();
+        for host in hosts {
+            text += &format!("{} {}\n", stage.address(*host)?, host_name(*host));
+        }
+        let names = stage.directory.join("hosts");
+        fs::write(&names, text).with_context(|| names.display().to_string())?;
+        Ok(Machines { stage, names, before: inside(stage.fabric) })
+    }
+
+    /// The stage that they are in.
+    pub(super) fn stage(&self) -> &'a Stage<'a> {
+        self.stage
+    }
+
+    /// The file with the names of hosts.
+    pub(super) fn names(&self) -> &std::path::Path {
+        &self.names
+    }
+
+    /// A command that runs a program on a machine; its arguments can be appended.
+    pub(super) fn command(&self, host: HostId, program: impl AsRef<OsStr>) -> Result<Command> {
+        let mut command = programs::command(self.stage, UNSHARE)?;
+        command.args(["--uts", "--mount", "sh", "-c", BECOME, &host_name(host)]);
+        command.arg(&self.names).arg(program);
+        command.current_dir(self.stage.directory);
+        Ok(command)
+    }
+}
+
+impl Drop for Machines<'_> {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + LEAVE_MAX;
+        let mut signal = Signal::TERM;
+        loop {
+            let left: Vec<Pid> =
+                inside(self.stage.fabric).difference(&self.before).copied().collect();
+            if left.is_empty() {
+                return;
+            }
+            for pid in left {
+                // It may have ended meanwhile.
+                let _ = kill_process(pid, signal);
+            }
+            if signal == Signal::KILL {
+                return;
+            }
+            if Instant::now() > deadline {
+                signal = Signal::KILL;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+fn inside(fabric: &Fabric) -> HashSet<Pid> {
+    let names = plan::namespace_names(fabric.config());
+    namespace::processes(&names).into_iter().map(|(pid, _)| pid).collect()
+}

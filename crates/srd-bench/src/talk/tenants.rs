@@ -1,0 +1,261 @@
+//! Instances that share a card: a quiet one beside one that floods.
+
+use anyhow::{Context as _, Result};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::cloud::{Cloud, IP, SETPRIV, UNSHARE};
+use super::{Context, Experiment, Found};
+use srd_sim::talk::figure::{Figure, Near};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "tenants",
+    about: "Two instances exchange a request and an answer each millisecond; two others share the \
+            card with them, and one of these floods the other with small packets, or with new \
+            flows. Rates are not divided: what is shared is the time of the card.",
+    scale: 1,
+    takes_s: 40,
+    needs: &[IP, SETPRIV, UNSHARE],
+    run,
+};
+
+/// What an issue of this project asks for; the talk shows a card that is shared, and no figure.
+const AIM: &str = "the card's aim";
+const PORT: u16 = 7000;
+/// Bytes of a small packet's payload.
+const SMALL: usize = 18;
+const PAUSE: Duration = Duration::from_millis(1);
+/// An instance that has been quiet for so long comes back.
+const AWAY: Duration = Duration::from_millis(50);
+/// An answer that takes longer is lost.
+const SILENCE: Duration = Duration::from_millis(500);
+/// Flows that begin without an end: each packet from another port.
+const PORTS: u16 = 20_000;
+/// Share of the time after which a longer one counts.
+const P99: f64 = 0.99;
+
+const CLOUD: &str = r#"
+[vpc.main]
+cidr = ["10.0.0.0/16"]
+[acl.open]
+ingress = ["100 allow all from 0.0.0.0/0"]
+egress = ["100 allow all to 0.0.0.0/0"]
+[subnet.main]
+cidr = "10.0.1.0/24"
+acl = "open"
+[group.main]
+ingress = ["all from 0.0.0.0/0"]
+egress = ["all to 0.0.0.0/0"]
+"#;
+
+fn text() -> String {
+    let mut text = String::from(CLOUD);
+    for (name, last) in [("a", 10), ("b", 11), ("c", 12), ("d", 13)] {
+        text += &format!(
+            "[instance.@{name}]\ntype = \"c7i.24xlarge\"\n[interface.{name}]\nsubnet = \"main\"\n\
+             address = [\"10.0.1.{last}\"]\ngroups = [\"main\"]\ninstance = \"@{name}\"\n"
+        );
+    }
+    text
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Flood {
+    Small,
+    NewFlows,
+}
+
+fn run(context: &Context<'_>) -> Result<Found> {
+    let mut found = Found::default();
+    let cloud = Cloud::up(context, &text())?;
+    let seconds = context.quick_or(1, 8);
+    let trips = seconds * 1000;
+    let quiet = Quiet::begin(&cloud)?;
+    (context.say)("alone");
+    quiet.trips(trips / 4, PAUSE)?;
+    let alone = quiet.trips(trips, PAUSE)?;
+    found.figures.push(Figure::new("alone: p99", "us", alone));
+    let noisy = Noisy::begin(&cloud, Flood::Small)?;
+    let least = noisy.rate(Duration::from_secs(seconds.into()));
+    noisy.end();
+    for (name, flood) in [("small packets", Flood::Small), ("new flows", Flood::NewFlows)] {
+        (context.say)(&format!("beside a flood of {name}"));
+        let before = [cloud.counter("a", PPS)?, cloud.counter("c", PPS)?];
+        let noisy = Noisy::begin(&cloud, flood)?;
+        thread::sleep(AWAY);
+        let beside = quiet.trips(trips, PAUSE)?;
+        let figure = Figure::new(format!("beside {name}: p99"), "us", beside);
+        found.figures.push(figure.wanted(1.2 * alone, Near::AtMost, AIM));
+        let back = quiet.trips(trips / 50, AWAY)?;
+        let figure = Figure::new("  of one that comes back: p99", "us", back);
+        found.figures.push(figure.wanted(1000.0, Near::AtMost, AIM));
+        if flood == Flood::Small {
+            // The other pair sends a thousand packets a second: it leaves nearly all of its time.
+            let rate = noisy.rate(Duration::from_secs(seconds.into()));
+            let figure = Figure::new("  share of an idle neighbour's time used", "", rate / least);
+            found.figures.push(figure.wanted(0.95, Near::AtLeast, AIM));
+        }
+        found.notes.push(format!("{name}: {} packets sent", noisy.end()));
+        let after = [cloud.counter("a", PPS)?, cloud.counter("c", PPS)?];
+        let figure =
+            Figure::new("  quiet: pps_allowance_exceeded", "", (after[0] - before[0]) as f64);
+        found.figures.push(figure.wanted(0.0, Near::Exactly, AIM));
+        found.notes.push(format!("{name}: {} counted of the flood", after[1] - before[1]));
+    }
+    found.notes.push(
+        "programs and card share the processors of this machine: what the kernel gives to each \
+         is in these times, too"
+            .into(),
+    );
+    Ok(found)
+}
+
+const PPS: &str = "pps_allowance_exceeded";
+
+/// The flood has one processor, and leaves the others to the card and the quiet pair.
+fn stay_on_one() {
+    let Ok(all) = sched_getaffinity(None) else { return };
+    let mut set = CpuSet::new();
+    if let Some(last) = (0..CpuSet::MAX_CPU).rev().find(|cpu| all.is_set(*cpu)) {
+        set.set(last);
+        // Without it times are those that the kernel gives.
+        let _ = sched_setaffinity(None, &set);
+    }
+}
+
+/// The pair that exchanges requests and answers.
+struct Quiet {
+    asks: UdpSocket,
+    stop: Arc<AtomicBool>,
+    answers: Option<JoinHandle<()>>,
+}
+
+impl Quiet {
+    fn begin(cloud: &Cloud) -> Result<Self> {
+        let answerer = cloud.within("b", || bound(PORT))?;
+        answerer.set_read_timeout(Some(Duration::from_millis(20)))?;
+        let asks = cloud.within("a", || bound(0))?;
+        asks.connect(SocketAddr::from(([10, 0, 1, 11], PORT)))?;
+        asks.set_read_timeout(Some(SILENCE))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&stop);
+        let answers = thread::spawn(move || {
+            let mut bytes = [0; 64];
+            while !ends.load(Ordering::Relaxed) {
+                if let Ok((length, from)) = answerer.recv_from(&mut bytes) {
+                    let _ = answerer.send_to(&bytes[..length], from);
+                }
+            }
+        });
+        Ok(Self { asks, stop, answers: Some(answers) })
+    }
+
+    /// The time that 99 of 100 answers take at most, microseconds.
+    fn trips(&self, count: u32, pause: Duration) -> Result<f64> {
+        let mut times = Vec::new();
+        let mut bytes = [0; 64];
+        for number in 0..count.max(10) {
+            thread::sleep(pause);
+            let began = Instant::now();
+            self.asks.send(&number.to_be_bytes())?;
+            loop {
+                let length = self.asks.recv(&mut bytes).unwrap_or(0);
+                // One that came too late is another's.
+                if length == 0 || bytes[..length] == number.to_be_bytes() {
+                    break;
+                }
+            }
+            times.push(began.elapsed());
+        }
+        times.sort_unstable();
+        let at = ((times.len() as f64 * P99) as usize).min(times.len() - 1);
+        Ok(times[at].as_secs_f64() * 1e6)
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(answers) = self.answers.take() {
+            let _ = answers.join();
+        }
+    }
+}
+
+fn bound(port: u16) -> Result<UdpSocket> {
+    UdpSocket::bind(("0.0.0.0", port)).context("a socket")
+}
+
+/// The pair of which one floods the other.
+struct Noisy {
+    stop: Arc<AtomicBool>,
+    arrived: Arc<AtomicU64>,
+    threads: [JoinHandle<u64>; 2],
+}
+
+impl Noisy {
+    fn begin(cloud: &Cloud, flood: Flood) -> Result<Self> {
+        let to = SocketAddr::from(([10, 0, 1, 13], PORT));
+        let sockets = cloud.within("c", || match flood {
+            Flood::Small => Ok(vec![bound(0)?]),
+            Flood::NewFlows => (0..16).map(|_| bound(0)).collect(),
+        })?;
+        let takes = cloud.within("d", || bound(PORT))?;
+        takes.set_read_timeout(Some(Duration::from_millis(20)))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let arrived = Arc::new(AtomicU64::new(0));
+        let (ends, also) = (Arc::clone(&stop), Arc::clone(&stop));
+        let counts = Arc::clone(&arrived);
+        let sends = thread::spawn(move || {
+            stay_on_one();
+            let mut sent = 0_u64;
+            while !ends.load(Ordering::Relaxed) {
+                let socket = &sockets[sent as usize % sockets.len()];
+                let to = match flood {
+                    Flood::Small => to,
+                    Flood::NewFlows => {
+                        let port = PORT + 1 + (sent / 16 % u64::from(PORTS)) as u16;
+                        SocketAddr::new(to.ip(), port)
+                    }
+                };
+                let _ = socket.send_to(&[0; SMALL], to);
+                sent += 1;
+            }
+            sent
+        });
+        let takes = thread::spawn(move || {
+            stay_on_one();
+            let mut bytes = [0; 64];
+            let mut taken = 0;
+            while !also.load(Ordering::Relaxed) {
+                if takes.recv(&mut bytes).is_ok() {
+                    taken += 1;
+                    counts.store(taken, Ordering::Relaxed);
+                }
+            }
+            taken
+        });
+        Ok(Self { stop, arrived, threads: [sends, takes] })
+    }
+
+    /// Packets that arrive in a second.
+    fn rate(&self, time: Duration) -> f64 {
+        let before = self.arrived.load(Ordering::Relaxed);
+        let began = Instant::now();
+        thread::sleep(time);
+        let packets = self.arrived.load(Ordering::Relaxed) - before;
+        packets as f64 / began.elapsed().as_secs_f64()
+    }
+
+    /// Ends it. Returns how many packets were sent.
+    fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        let [sends, takes] = self.threads;
+        let _ = takes.join();
+        sends.join().unwrap_or_default()
+    }
+}

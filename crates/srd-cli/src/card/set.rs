@@ -1,0 +1,139 @@
+//! `srd card set`: queues, rings, steering and interrupts of an instance's device.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use srd_guest::Client;
+use srd_guest::protocol::{Answer, DeviceChange, DeviceReport, DeviceRule, Request, RssTable};
+
+use super::SocketArg;
+use crate::output::{JsonOutput, say};
+
+const NOTES: &str = "\
+EXAMPLES
+  srd card set web                                   what the device is set to
+  srd card set web --queues 4 --rx-ring 4096
+  srd card set web --rss-weights 3,1                 three of four flows to queue 0
+  srd card set web --rule 'tcp4 dst-port 22 action 1 loc 0'
+  srd card set web --delete-rule 0
+  srd card set web --rx-usecs 20                     as the driver on EC2 begins
+
+A change is whole, or nothing of it is done. Rules are written as for `ethtool -N`; they come before
+the hash, in the order of their places. `srd card stats` shows what each queue has carried.";
+
+/// What to set.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct SetArgs {
+    /// The instance.
+    instance: String,
+    /// The device, as ens6; the first if none is given.
+    device: Option<String>,
+    /// Queue pairs, up to what the type has.
+    #[arg(long, value_name = "N")]
+    queues: Option<u16>,
+    /// Packets that wait in a queue for the card: a power of two from 256 to 1024.
+    #[arg(long, value_name = "N")]
+    tx_ring: Option<u32>,
+    /// Packets that wait in a queue for the instance while interrupts are held back: a power of two
+    /// from 256 to 16384.
+    #[arg(long, value_name = "N")]
+    rx_ring: Option<u32>,
+    /// Spread flows evenly over the first N queues.
+    #[arg(long, value_name = "N", group = "rss")]
+    rss_equal: Option<u16>,
+    /// Spread flows in proportion to these weights of the queues from 0 on.
+    #[arg(long, value_name = "W,W,...", value_delimiter = ',', group = "rss")]
+    rss_weights: Vec<u32>,
+    /// Spread flows evenly over all queues, however many there are.
+    #[arg(long, group = "rss")]
+    rss_default: bool,
+    /// The key of the hash, 40 bytes as 6d:5a:...; `default` for the adapter's own, which gives
+    /// both directions of a flow one queue.
+    #[arg(long, value_name = "KEY")]
+    rss_key: Option<String>,
+    /// Add a rule that steers packets to a queue, as `tcp4 dst-port 22 action 1 loc 0`; a rule that
+    /// is in this place already gives way.
+    #[arg(long, value_name = "RULE")]
+    rule: Vec<DeviceRule>,
+    /// Take the rule at this place away.
+    #[arg(long, value_name = "LOC")]
+    delete_rule: Vec<u32>,
+    /// Hold interrupts back for so many microseconds after a packet for the instance, 0 to 10000.
+    #[arg(long, value_name = "N")]
+    rx_usecs: Option<u32>,
+    /// Let that time follow the traffic.
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    adaptive_rx: Option<bool>,
+    #[command(flatten)]
+    socket: SocketArg,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(String::from("give on or off")),
+    }
+}
+
+impl SetArgs {
+    fn change(&self) -> DeviceChange {
+        let weights = Some(&self.rss_weights).filter(|weights| !weights.is_empty());
+        let rss = match (self.rss_equal, weights) {
+            (Some(queues), _) => Some(RssTable::Equal(queues)),
+            (None, Some(weights)) => Some(RssTable::Weights(weights.clone())),
+            (None, None) => self.rss_default.then_some(RssTable::Default),
+        };
+        DeviceChange {
+            queues: self.queues,
+            tx_ring: self.tx_ring,
+            rx_ring: self.rx_ring,
+            rss,
+            rss_key: self.rss_key.clone(),
+            delete_rules: self.delete_rule.clone(),
+            rules: self.rule.clone(),
+            rx_usecs: self.rx_usecs,
+            adaptive_rx: self.adaptive_rx,
+        }
+    }
+}
+
+pub(super) fn run(args: &SetArgs) -> Result<u8> {
+    args.json.check()?;
+    let mut client = Client::connect(&args.socket.socket)?;
+    let (instance, device) = (args.instance.clone(), args.device.clone());
+    let request = Request::Device { instance, device, change: args.change() };
+    let Answer::Device(report) = client.ask(&request)? else {
+        bail!("the card answers something else");
+    };
+    args.json.write(&report)?;
+    if !args.json.owns_stdout() {
+        show(&report)?;
+    }
+    Ok(0)
+}
+
+fn show(report: &DeviceReport) -> Result<()> {
+    let DeviceReport { instance, instance_type, device, queues_max, settings, .. } = report;
+    say(format!("{instance} {device} ({instance_type})"))?;
+    say(format!("  queues       {} of {queues_max}", settings.queues))?;
+    say(format!("  rings        tx {}, rx {}", settings.tx_ring, settings.rx_ring))?;
+    let entries = |queue: u16| settings.rss_table.iter().filter(|of| **of == queue).count();
+    let entries: Vec<String> =
+        (0..settings.queues).map(|queue| entries(queue).to_string()).collect();
+    let set = if settings.rss_table_is_set { "set" } else { "default" };
+    say(format!("  rss entries  {} ({set})", entries.join(" ")))?;
+    say(format!("  rss key      {}", settings.rss_key.as_deref().unwrap_or("the adapter's own")))?;
+    let adaptive = if settings.adaptive_rx { "on" } else { "off" };
+    say(format!("  interrupts   rx-usecs {}, adaptive-rx {adaptive}", settings.rx_usecs))?;
+    match report.rule_places {
+        0 => say("  rules        the type takes none")?,
+        places => say(format!("  rules        {} of {places} places", report.rules.len()))?,
+    }
+    for rule in &report.rules {
+        say(format!("    {rule}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,421 @@
+//! `srd profile`: what traffic needs of an instance, from live packets or a capture.
+
+use std::fs;
+use std::io::{ErrorKind, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use srd_card::limits::FlowKind;
+use srd_card::profile::{InstanceType, Profile};
+use srd_chart::Table;
+use srd_profile::{Filter, Report, capture, html, live, report, text};
+
+use crate::failure::{Missing, usage};
+use crate::output::{JsonOutput, check_writable};
+use crate::units::{bytes, parse_time};
+use crate::watch::{parse_prefix, parse_ring};
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  sudo srd profile eth0 --for 1h                    # look for an hour; Ctrl-C ends it earlier
+  srd profile --pcap trace.pcapng --family c7i,m7i  # a capture; types of two families
+  srd profile --pcap trace.pcap --type c7i.large --replay
+  sudo srd profile eth0 --for 10m --html profile.html --json profile.json
+
+docs/profile.md says how each figure is found, and what is estimated.
+
+EXIT CODES
+  0  it worked
+  1  an interface went away, a file was damaged or had no packets, or an output could not be written
+  2  bad usage: nothing was started
+  3  the privilege CAP_NET_RAW is missing";
+
+/// What to look at, and what to say.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ProfileArgs {
+    /// The interfaces.
+    #[arg(value_name = "IF", required_unless_present = "pcap", conflicts_with = "pcap")]
+    interfaces: Vec<String>,
+    /// Read packets from this file (pcap or pcapng) instead.
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// How long to look; Ctrl-C ends it earlier, with the report of what was seen.
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, default_value = "1m",
+          conflicts_with = "pcap")]
+    time: Duration,
+    /// How much more traffic the type shall carry, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 20,
+          value_parser = clap::value_parser!(u16).range(0..=1000))]
+    headroom: u16,
+    /// Look at types of these families only, for example c7i,m7g.
+    #[arg(long, value_name = "FAMILY", value_delimiter = ',')]
+    family: Vec<String>,
+    /// Also judge these types, limit by limit.
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    instance_type: Vec<String>,
+    /// Types with at least so many vCPUs.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    vcpus: u32,
+    /// Types with at least so many interfaces.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    enis: u16,
+    /// Where flows go, which decides the ceiling of one flow [default: where the fastest one has
+    /// to].
+    #[arg(long, value_enum)]
+    flows_to: Option<FlowsTo>,
+    /// Read the file once more, and show its packets to the limits of each type that is
+    /// recommended, of the next smaller one, and of those of --type.
+    #[arg(long, requires = "pcap")]
+    replay: bool,
+    /// With --pcap: this side's addresses, where the file does not say which way packets go; for
+    /// example 10.0.0.0/8,192.0.2.7 [default: the address that most packets have].
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',', value_parser = parse_prefix,
+          requires = "pcap")]
+    local: Vec<srd_watch::Prefix>,
+    /// With --pcap: longer packets, from the IP header on, are super-packets of packets of this
+    /// length.
+    #[arg(long, value_name = "BYTES", requires = "pcap",
+          value_parser = clap::value_parser!(u16).range(68..))]
+    mtu: Option<u16>,
+    /// Memory for packets that wait to be read, of each interface.
+    #[arg(long, value_name = "SIZE", value_parser = parse_ring, default_value = "32M")]
+    ring: u32,
+    /// Write a page with pictures to this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+/// Where flows go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum FlowsTo {
+    /// Outside of the cluster placement group: 5 Gb/s a flow.
+    Exterior,
+    /// Within the cluster placement group: 10 Gb/s a flow.
+    Group,
+    /// Over ENA Express: 25 Gb/s a flow.
+    Express,
+}
+
+impl FlowsTo {
+    fn kind(self) -> FlowKind {
+        match self {
+            Self::Exterior => FlowKind::Exterior,
+            Self::Group => FlowKind::ClusterPlacementGroup,
+            Self::Express => FlowKind::Express,
+        }
+    }
+}
+
+/// A time as elsewhere, and hours.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let hours = text.strip_suffix('h').and_then(|digits| digits.parse::<u32>().ok());
+    let time =
+        hours.map_or_else(|| parse_time(text), |hours| Ok(Duration::from_secs(3600) * hours))?;
+    if time.is_zero() { Err("look for some time: 10s, 5m, 1h".to_owned()) } else { Ok(time) }
+}
+
+/// What one type does with the packets of a file.
+#[derive(Serialize)]
+struct Replayed {
+    name: String,
+    /// Counters that moved.
+    moved: Vec<(&'static str, u64)>,
+}
+
+#[derive(Serialize)]
+struct Results<'a> {
+    profiles: &'a [Report],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    replayed: Vec<Replayed>,
+}
+
+/// Runs `srd profile`. Returns the exit code.
+pub(crate) fn run(args: &ProfileArgs) -> Result<u8> {
+    args.check()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("signals")?;
+    }
+    let stopped = || stop.load(Ordering::Relaxed);
+    match &args.pcap {
+        Some(file) => args.read(file, &stopped),
+        None => args.look(&stopped),
+    }
+}
+
+impl ProfileArgs {
+    /// Refuses what cannot be, before the work is done and lost.
+    fn check(&self) -> Result<()> {
+        self.json.check()?;
+        if let Some(file) = &self.html {
+            check_writable(file)?;
+        }
+        for name in &self.instance_type {
+            if let Err(error) = InstanceType::find(name) {
+                return usage(format!("{name}: {error}"));
+            }
+        }
+        for family in &self.family {
+            if !InstanceType::all().any(|of| of.family() == family) {
+                return usage(format!(
+                    "there is no family `{family}` of instance types; write it as c7i"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn headroom(&self) -> f64 {
+        f64::from(self.headroom) / 100.0
+    }
+
+    fn filter(&self) -> Filter {
+        Filter {
+            families: self.family.clone(),
+            types: self.instance_type.clone(),
+            vcpus: self.vcpus,
+            enis: self.enis,
+        }
+    }
+
+    fn reports(&self, seen: Vec<srd_profile::needs::Seen>) -> Vec<Report> {
+        let kind = self.flows_to.map(FlowsTo::kind);
+        seen.into_iter().map(|seen| report(seen, &self.filter(), kind)).collect()
+    }
+
+    /// Live.
+    fn look(&self, stop: &dyn Fn() -> bool) -> Result<u8> {
+        let options = live::Options {
+            interfaces: self.interfaces.clone(),
+            headroom: self.headroom(),
+            time: self.time,
+            ring_bytes: self.ring,
+        };
+        let mut progress = Progress::begin(&self.interfaces.join(", "), self.time);
+        let outcomes = live::run(&options, stop, &mut |now| progress.look(&now));
+        progress.end();
+        let outcomes = outcomes.map_err(|error| opened(&error))?;
+        let gone: Vec<String> = outcomes
+            .iter()
+            .filter_map(|of| Some(format!("{}: {}", of.seen.name, of.error.as_ref()?)))
+            .collect();
+        let reports = self.reports(outcomes.into_iter().map(|outcome| outcome.seen).collect());
+        self.write(&reports, Vec::new(), &[])?;
+        anyhow::ensure!(gone.is_empty(), "{}", gone.join("; "));
+        Ok(0)
+    }
+
+    /// From a file.
+    fn read(&self, file: &Path, stop: &dyn Fn() -> bool) -> Result<u8> {
+        let options = capture::Options {
+            headroom: self.headroom(),
+            local: self.local.clone(),
+            mtu_bytes: self.mtu,
+        };
+        let name = file.display();
+        let size = fs::metadata(file).map_or(0, |of| of.len());
+        let mut progress = Progress::begin(&name.to_string(), Duration::ZERO);
+        let outcome = capture::run(file, &options, stop, &mut |read| progress.read(read, size));
+        progress.end();
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => return usage(format!("{name}: {error}")),
+        };
+        let packets: u64 = outcome.seen.iter().map(|seen| seen.packets).sum();
+        if packets == 0 && outcome.error.is_none() {
+            let others: u64 = outcome.seen.iter().map(|seen| seen.others).sum();
+            anyhow::bail!(
+                "{name}: it has no IP packets ({others} other frames): nothing to profile"
+            );
+        }
+        let mut notes = Vec::new();
+        if let Some((address, share)) = outcome.guessed {
+            notes.push(format!(
+                "{address} is taken for this side: {:.0} % of the packets have it; --local says \
+                 otherwise",
+                share * 100.0
+            ));
+        }
+        let reports = self.reports(outcome.seen);
+        let replayed = if self.replay {
+            self.replay(file, &outcome.local, &reports, stop)?
+        } else {
+            Vec::new()
+        };
+        self.write(&reports, replayed, &notes)?;
+        match outcome.error {
+            Some(error) => {
+                Err(anyhow::anyhow!("{name}: {error}; the report is of what came before"))
+            }
+            None => Ok(0),
+        }
+    }
+
+    fn replay(
+        &self,
+        file: &Path,
+        local: &[srd_watch::Prefix],
+        reports: &[Report],
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Vec<Replayed>> {
+        let Some(report) = reports.first() else { return Ok(Vec::new()) };
+        let choices = &report.choices;
+        let mut names: Vec<&str> = choices.asked.iter().map(|verdict| verdict.name).collect();
+        for choice in choices.families.iter().take(REPLAYED_FAMILIES) {
+            names.extend(choice.smaller.as_ref().map(|smaller| smaller.name));
+            names.push(choice.sufficient.name);
+        }
+        let types: Vec<Profile> = names
+            .iter()
+            .filter_map(|name| InstanceType::find(name).ok())
+            .map(Profile::of)
+            .collect();
+        let moved = capture::replay(file, (local, self.mtu), &types, choices.flows_to, stop);
+        let moved = moved.with_context(|| file.display().to_string())?;
+        let named = names.iter().map(|name| (*name).to_owned());
+        Ok(named.zip(moved).map(|(name, moved)| Replayed { name, moved }).collect())
+    }
+
+    fn write(&self, reports: &[Report], replayed: Vec<Replayed>, notes: &[String]) -> Result<()> {
+        for report in reports {
+            self.json.say(text::report(report))?;
+        }
+        for note in notes {
+            self.json.say(note)?;
+        }
+        if !replayed.is_empty() {
+            self.json.say(table(&replayed))?;
+        }
+        if let Some(file) = &self.html {
+            let page = html::page(reports.iter());
+            fs::write(file, page).with_context(|| file.display().to_string())?;
+            self.json.say(format!("wrote {}", file.display()))?;
+        }
+        self.json.write(&Results { profiles: reports, replayed })
+    }
+}
+
+/// Families whose types are replayed.
+const REPLAYED_FAMILIES: usize = 8;
+
+fn table(replayed: &[Replayed]) -> String {
+    let mut table = Table::new(["replayed", "counters that moved"]);
+    for Replayed { name, moved } in replayed {
+        let words: Vec<String> =
+            moved.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        let words = if words.is_empty() { "none".to_owned() } else { words.join(", ") };
+        table.row([name.clone(), words]);
+    }
+    table.to_string()
+}
+
+fn opened(error: &std::io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            Missing(format!("{error}: looking at packets takes CAP_NET_RAW: run it as root")).into()
+        }
+        _ => anyhow::anyhow!("cannot look at {error}"),
+    }
+}
+
+/// A line on standard error that says how far it is, where a person looks.
+struct Progress {
+    name: String,
+    time: Duration,
+    is_seen: bool,
+    told: Instant,
+    has_line: bool,
+}
+
+/// How often the line changes.
+const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+
+impl Progress {
+    fn begin(name: &str, time: Duration) -> Self {
+        let is_seen = std::io::stderr().is_terminal();
+        let (name, told) = (name.to_owned(), Instant::now());
+        Self { name, time, is_seen, told, has_line: false }
+    }
+
+    fn look(&mut self, now: &live::Progress) {
+        let (elapsed, all) = (now.elapsed.as_secs(), self.time.as_secs());
+        let seen = format!("{} packets, {}", text::count(now.packets as f64), bytes(now.bytes));
+        self.line(&format!("{elapsed} of {all} s, {seen}; Ctrl-C ends it with the report"));
+    }
+
+    fn read(&mut self, read: u64, size: u64) {
+        if self.told.elapsed() >= PROGRESS_EVERY {
+            self.told = Instant::now();
+            let percent = read * 100 / size.max(1);
+            self.line(&format!("{} of {} read, {percent} %", bytes(read), bytes(size)));
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        if self.is_seen {
+            eprint!("\r{}: {text}\x1b[K", self.name);
+            self.has_line = true;
+        }
+    }
+
+    fn end(&mut self) {
+        if self.has_line {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure;
+
+    #[test]
+    fn times_may_be_hours() {
+        assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));
+        assert_eq!(parse_duration("90s"), Ok(Duration::from_secs(90)));
+        assert!(parse_duration("0s").is_err() && parse_duration("h").is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_no_capture_is_bad_usage_and_an_empty_one_says_so() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("file");
+        let args = |extra: &[&str]| {
+            #[derive(clap::Parser)]
+            struct Line {
+                #[command(flatten)]
+                args: ProfileArgs,
+            }
+            let words = ["srd", "--pcap"].into_iter().map(str::to_owned);
+            let words = words.chain([file.display().to_string()]);
+            let words = words.chain(extra.iter().map(|word| (*word).to_owned()));
+            <Line as clap::Parser>::try_parse_from(words).expect("a command line").args
+        };
+        let code = |extra: &[&str]| match run(&args(extra)) {
+            Ok(code) => (code, String::new()),
+            Err(error) => (failure::exit_code(&error), format!("{error:#}")),
+        };
+        assert_eq!(code(&[]).0, failure::USAGE, "no such file");
+        fs::write(&file, "no capture").expect("a file");
+        let (number, said) = code(&[]);
+        assert!(number == failure::USAGE && said.contains("neither a pcap nor"), "{said}");
+        let header =
+            [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0];
+        fs::write(&file, header).expect("a file");
+        let (number, said) = code(&[]);
+        assert!(number == failure::RUN && said.contains("no IP packets"), "{said}");
+        let (number, said) = code(&["--type", "c7i.lrage"]);
+        assert!(number == failure::USAGE && said.contains("c7i.large"), "{said}");
+        assert_eq!(code(&["--family", "nosuch"]).0, failure::USAGE);
+    }
+}

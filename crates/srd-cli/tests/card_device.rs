@@ -1,0 +1,204 @@
+//! Devices of instances: queues, steering, rings and interrupts, as a user sets them and the
+//! sockets of Linux see them. Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+mod support;
+
+use std::fs::{self, File};
+use std::net::UdpSocket;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::machine::*;
+use support::pair::must;
+
+const TO: &str = "10.0.1.10";
+/// How long an interrupt is held back, so that a machine with other work shows it.
+const HELD: Duration = Duration::from_millis(10);
+
+/// Two instances with several queues, open to each other.
+fn two(machine: &Machine) -> String {
+    machine.example("two.toml", |text| {
+        let text = text.replace("type = \"c7i.large\"", "type = \"c8g.8xlarge\"");
+        text.replace("\"tcp 443 from 0.0.0.0/0\", ", "\"all from 0.0.0.0/0\", ")
+    })
+}
+
+fn device(machine: &Machine, words: &[&str]) -> Value {
+    let name = format!("{}web", machine.prefix);
+    machine.json(&[&["card", "set", &name], words].concat())
+}
+
+fn refused(machine: &Machine, words: &[&str]) -> String {
+    let name = format!("{}web", machine.prefix);
+    let output = machine.srd(&[&["card", "set", &name], words].concat());
+    assert!(!output.status.success(), "{output:#?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// What each queue of `web` has received.
+fn received(machine: &Machine) -> Vec<u64> {
+    let stats = machine.json(&["card", "stats", &format!("{}web", machine.prefix)]);
+    (0..).map_while(|queue| stats[format!("queue_{queue}_rx_cnt")].as_u64()).collect()
+}
+
+/// Sends a packet from each of so many ports of `app`, and waits until `web` has all.
+fn flows(machine: &Machine, port: u16, count: usize) {
+    let at = within(&machine.instance("web"), || UdpSocket::bind(("0.0.0.0", port)).unwrap());
+    at.set_read_timeout(Some(PATIENCE)).unwrap();
+    within(&machine.instance("app"), || {
+        for _ in 0..count {
+            let from = UdpSocket::bind("0.0.0.0:0").unwrap();
+            from.send_to(b"one", (TO, port)).unwrap();
+            assert_eq!(at.recv(&mut [0; 8]).unwrap(), 3);
+        }
+    });
+}
+
+fn queues_of_kernel(machine: &Machine) -> usize {
+    let web = machine.instance("web");
+    // Sysfs of the namespace: `ip netns exec` mounts it.
+    let list = must(&format!("netns exec {web} ls /sys/class/net/ens5/queues"));
+    list.lines().filter(|queue| queue.starts_with("rx-")).count()
+}
+
+fn difference(after: &[u64], before: &[u64]) -> Vec<u64> {
+    let before = before.iter().chain(std::iter::repeat(&0));
+    after.iter().zip(before).map(|(after, before)| after - before).collect()
+}
+
+#[test]
+fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("dev");
+    let file = two(&machine);
+    let mut card = machine.up(&[&file]);
+    let report = device(&machine, &[]);
+    assert_eq!(report["settings"]["queues"], 8, "{report}");
+    assert_eq!(queues_of_kernel(&machine), 8);
+
+    // By the hash: every queue has some, and all are counted.
+    flows(&machine, 4000, 200);
+    let spread = received(&machine);
+    assert_eq!((spread.len(), spread.iter().sum::<u64>()), (8, 200));
+    assert!(spread.iter().all(|packets| *packets > 5), "{spread:?}");
+
+    // The talk's three rules; all else goes by a table without the queues of the rules.
+    let report = device(
+        &machine,
+        &[
+            "--rule",
+            "tcp4 dst-port 22 action 1 loc 0",
+            "--rule",
+            "tcp4 action 2 loc 1",
+            "--rule",
+            "udp4 dst-port 4001 action 3 loc 2",
+            "--rss-weights",
+            "0,0,0,0,1,1",
+        ],
+    );
+    assert_eq!(report["rules"].as_array().unwrap().len(), 3);
+    let before = received(&machine);
+    flows(&machine, 4001, 20);
+    flows(&machine, 4000, 40);
+    let now = difference(&received(&machine), &before);
+    assert_eq!((now[3], now[4] + now[5], now.iter().sum::<u64>()), (20, 40, 60), "{now:?}");
+    let ssh = listen(&machine.instance("web"), 22);
+    let mut client = connect(&machine.instance("app"), WEB, 22).unwrap();
+    let (mut server, _) = ssh.accept().unwrap();
+    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+    assert!(received(&machine)[1] > before[1], "port 22 is queue 1's");
+
+    // What the kernel picks for answers is the queue of the flow.
+    let stats = machine.json(&["card", "stats", &format!("{}web", machine.prefix)]);
+    assert!(stats["queue_1_tx_cnt"].as_u64() > Some(0), "{stats}");
+
+    // What cannot be is refused, and nothing has changed.
+    assert!(refused(&machine, &["--queues", "4"]).contains("--rss-default"));
+    assert!(refused(&machine, &["--queues", "99"]).contains("give a number from 1 to"));
+    assert!(refused(&machine, &["--tx-ring", "2048"]).contains("power of two from 256 to 1024"));
+    assert!(refused(&machine, &["--rule", "tcp4 action 1"]).contains("add `loc N`"));
+    assert!(refused(&machine, &["--adaptive-rx", "maybe"]).contains("give on or off"));
+    assert_eq!(device(&machine, &[]), report);
+
+    // Rings, and fewer queues: connections live.
+    let words = ["--queues", "4", "--rss-default", "--tx-ring", "256", "--rx-ring", "4096"];
+    device(&machine, &words);
+    assert_eq!(queues_of_kernel(&machine), 4);
+    let web = machine.instance("web");
+    assert!(must(&format!("-n {web} link show ens5")).contains("qlen 256"));
+    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+
+    // Another process goes on with all of it.
+    let (report, counts) = (device(&machine, &[]), received(&machine));
+    let log = File::create(machine.path("next.log")).unwrap();
+    let mut next = machine.command(&["card", "up", "--take-over", &file]);
+    let next = next.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    let mut next = Running(next.spawn().unwrap());
+    let began = Instant::now();
+    while card.0.try_wait().unwrap().is_none() {
+        let log = fs::read_to_string(machine.path("next.log")).unwrap();
+        assert!(began.elapsed() < PATIENCE, "{log}");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(device(&machine, &[]), report);
+    let after = received(&machine);
+    assert!(after.iter().zip(&counts).all(|(after, before)| after >= before), "{after:?}");
+    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+    device(&machine, &["--queues", "8", "--delete-rule", "0"]);
+    assert_eq!(queues_of_kernel(&machine), 8);
+    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+    assert_eq!(next.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
+#[test]
+fn interrupts_are_held_back_and_full_rings_are_counted() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("irq");
+    let mut card = machine.up(&[&two(&machine)]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let at = within(&web, || UdpSocket::bind(("0.0.0.0", 4000)).unwrap());
+    let from = within(&app, || UdpSocket::bind("0.0.0.0:0").unwrap());
+    at.set_read_timeout(Some(PATIENCE)).unwrap();
+    let trip = || {
+        let began = Instant::now();
+        from.send_to(b"one", (TO, 4000)).unwrap();
+        at.recv(&mut [0; 8]).unwrap();
+        began.elapsed()
+    };
+    let fastest = |trips: usize| (0..trips).map(|_| trip()).min().unwrap();
+    assert!(fastest(20) < HELD, "nothing is held back");
+    device(&machine, &["--rx-usecs", "10000", "--rx-ring", "256"]);
+    assert!(fastest(5) >= HELD);
+
+    // More packets than the ring has places, within the time of one interrupt.
+    let before = machine.counter("web", "rx_overruns");
+    let sent = 4000;
+    for _ in 0..sent {
+        from.send_to(b"one", (TO, 4000)).unwrap();
+    }
+    let began = Instant::now();
+    while machine.counter("web", "rx_overruns") == before {
+        assert!(began.elapsed() < PATIENCE, "a ring of 256 takes 4,000 packets at once");
+        for _ in 0..sent {
+            from.send_to(b"one", (TO, 4000)).unwrap();
+        }
+    }
+    let report = device(&machine, &["--rx-usecs", "0", "--adaptive-rx", "on"]);
+    assert_eq!(report["settings"]["adaptive_rx"], true);
+    thread::sleep(Duration::from_millis(50));
+    at.set_nonblocking(true).unwrap();
+    while at.recv(&mut [0; 8]).is_ok() {}
+    at.set_nonblocking(false).unwrap();
+    assert!(fastest(20) < HELD);
+    assert_eq!(card.end(Signal::TERM), 0);
+}

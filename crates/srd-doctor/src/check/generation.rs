@@ -1,0 +1,61 @@
+//! The rule about the driver of an instance type: what its Nitro version can do, its driver has to
+//! know.
+
+use super::finding::{Class, Fix, Outcome, Purpose, Subject};
+use super::interface::version;
+use super::system::System;
+use srd_card::profile::{Generation, InstanceType};
+
+/// Where Nitro instances say their type.
+const TYPE: &str = "sys/devices/virtual/dmi/id/product_name";
+/// The least driver for what a version has: the counters of allowances, that of tracked
+/// connections and ENA Express, fragments beyond their limit.
+const COUNTERS: [u64; 3] = [2, 2, 10];
+const EXPRESS: [u64; 3] = [2, 8, 1];
+const FRAGMENTS: [u64; 3] = [2, 13, 3];
+
+pub(super) fn driver_generation(system: &System, subject: &Subject) -> Outcome {
+    if subject.purpose == Purpose::Daemon {
+        return Outcome::not_applicable("for ENA cards only");
+    }
+    let name = system.read(TYPE).unwrap_or_default();
+    let Ok(instance) = InstanceType::find(&name) else {
+        return Outcome::not_applicable(format!("`{name}` is no known instance type"));
+    };
+    let Some(generation) = instance.generation() else {
+        return Outcome::not_applicable(format!("{name} has no Nitro system"));
+    };
+    let Some(found) = system.read("sys/module/ena/version") else {
+        return Outcome::not_applicable("the driver does not say its version: it is the kernel's");
+    };
+    let Some(version) = version(&found).filter(|_| !found.ends_with('K')) else {
+        return Outcome::not_applicable(format!("{found} is the kernel's own, numbered apart"));
+    };
+    let (least, why) = wanted(generation);
+    let number = |of: [u64; 3]| format!("{}.{}.{}", of[0], of[1], of[2]);
+    let number_of = match generation {
+        Generation::V1 => 1,
+        Generation::V2 => 2,
+        Generation::V3 => 3,
+        Generation::V4 => 4,
+        Generation::V5 => 5,
+        Generation::V6 => 6,
+    };
+    let found = format!("{found} on {name} (Nitro v{number_of})");
+    let wanted = format!("at least {} ({why})", number(least));
+    if version >= least {
+        return Outcome::ok(Class::Recommended, found, wanted);
+    }
+    let command = "see https://github.com/amzn/amzn-drivers, or install a newer kernel".to_owned();
+    let fix = Fix::by_hand(command, "the driver has to be installed");
+    Outcome::failed(Class::Recommended, found, wanted, fix)
+}
+
+/// The least driver of a version, and what for.
+fn wanted(generation: Generation) -> ([u64; 3], &'static str) {
+    match generation {
+        Generation::V1 | Generation::V2 | Generation::V3 => (COUNTERS, "counters of allowances"),
+        Generation::V4 => (EXPRESS, "ENA Express, tracked connections"),
+        Generation::V5 | Generation::V6 => (FRAGMENTS, "fragments, large tables of queues"),
+    }
+}

@@ -1,0 +1,167 @@
+//! Changes of what there is: another VPC file, an instance more or less.
+//!
+//! ```text
+//!  asked --> namespaces that are new: made on another thread --> rules and instances, at once
+//!        \-- none -------------------------------------------/
+//! ```
+//!
+//! Packets go on while namespaces are made, by the rules before; other changes wait. A change that
+//! fails while they are made has changed nothing. An instance whose type or addresses are others is
+//! removed and made again within the change itself.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::Sender;
+
+use anyhow::{Context, Result};
+use srd_net::clock;
+use srd_proto::time::Instant;
+use srd_vpc_file::VpcFile;
+
+use crate::guests::check;
+use crate::maker::Places;
+use crate::orders::Command;
+use crate::protocol::{Answer, Attach, Request};
+use crate::state::Service;
+use crate::world::Vpc;
+
+/// Changes that wait: each connection has one at most, and each instance that is added ends once.
+/// The server takes 256 connections.
+#[derive(Default)]
+pub(crate) struct Changes {
+    /// The one that has its namespaces made.
+    under_way: Option<Change>,
+    waiting: VecDeque<Command>,
+}
+
+struct Change {
+    vpc: Vpc,
+    then: Then,
+}
+
+/// What is said at the end.
+pub(crate) enum Then {
+    /// The time since this.
+    Applied(Instant, Sender<Answer>),
+    /// The instance of this name.
+    Attached(String, Sender<Answer>),
+    /// Nobody asks.
+    Detached(String),
+}
+
+impl Service {
+    /// The next command that may be obeyed now.
+    pub(crate) fn next_command(&mut self) -> Option<Command> {
+        if self.changes.under_way.is_none()
+            && let Some(command) = self.changes.waiting.pop_front()
+        {
+            return Some(command);
+        }
+        loop {
+            let command = self.commands.try_recv().ok()?;
+            let is_change = matches!(
+                &command,
+                Command::Detach(_)
+                    | Command::Apply(..)
+                    | Command::HandOver(..)
+                    | Command::Ask(Request::Attach(_), _)
+            );
+            if self.changes.under_way.is_none() || !is_change {
+                return Some(command);
+            }
+            self.changes.waiting.push_back(command);
+        }
+    }
+
+    pub(crate) fn replace_file(
+        &mut self,
+        now: Instant,
+        file: VpcFile,
+        began: Instant,
+        back: Sender<Answer>,
+    ) {
+        let vpc = self.vpc.replaced(file);
+        self.change(now, vpc, Then::Applied(began, back));
+    }
+
+    pub(crate) fn attach(&mut self, now: Instant, attach: &Attach, back: Sender<Answer>) {
+        let mut vpc = self.vpc.clone();
+        let (vpc, name) = match vpc.attach(attach) {
+            Ok(name) => (Ok(vpc), name),
+            Err(error) => (Err(error), String::new()),
+        };
+        self.change(now, vpc, Then::Attached(name, back));
+    }
+
+    pub(crate) fn detach(&mut self, now: Instant, name: &str) {
+        let mut vpc = self.vpc.clone();
+        vpc.detach(name);
+        self.change(now, Ok(vpc), Then::Detached(name.to_owned()));
+    }
+
+    /// Takes another VPC, at once if no namespace is to be made for it.
+    fn change(&mut self, now: Instant, vpc: Result<Vpc>, then: Then) {
+        let wanted = vpc.and_then(|vpc| {
+            let world = vpc.world();
+            check(&world, &self.options.host)?;
+            let wanted = self.wanted(&world)?;
+            Ok((vpc, wanted))
+        });
+        match wanted {
+            Ok((vpc, wanted)) if wanted.is_empty() => {
+                let done = self.apply_or_stay(now, vpc, Places::new());
+                self.say(now, then, done);
+            }
+            Ok((vpc, wanted)) => match self.maker.make(wanted) {
+                Ok(()) => self.changes.under_way = Some(Change { vpc, then }),
+                Err(error) => self.say(now, then, Err(error)),
+            },
+            Err(error) => self.say(now, then, Err(error)),
+        }
+    }
+
+    /// The namespaces of the change that is under way are there, or cannot be.
+    pub(crate) fn made(&mut self, now: Instant, made: Result<Places>) {
+        let Some(Change { vpc, then }) = self.changes.under_way.take() else { return };
+        let done = made.and_then(|places| self.apply_or_stay(now, vpc, places));
+        self.say(now, then, done);
+    }
+
+    /// Takes another VPC, or stays with this one if that fails.
+    fn apply_or_stay(&mut self, now: Instant, vpc: Vpc, places: Places) -> Result<()> {
+        let before = self.vpc.clone();
+        self.apply(now, vpc, places).map_err(|error| match self.apply(now, before, Places::new()) {
+            Ok(()) => error,
+            Err(also) => {
+                error.context(format!("the rules before are in force again, but: {also:#}"))
+            }
+        })
+    }
+
+    fn say(&mut self, now: Instant, then: Then, done: Result<()>) {
+        let failed = |error| Answer::Failed { what: format!("{error:#}") };
+        match then {
+            Then::Applied(began, back) => {
+                let microseconds = clock::now().since(began).as_nanos() / 1000;
+                let answer = done.map(|()| Answer::Applied { microseconds });
+                let _ = back.send(answer.unwrap_or_else(failed));
+            }
+            Then::Attached(name, back) => {
+                let answer = done.and_then(|()| {
+                    let mut all = self.status(now).instances.into_iter();
+                    let made = all.find(|instance| instance.name == name);
+                    Ok(Answer::Attached(made.context("the instance is not here")?))
+                });
+                let has_begun = answer.is_ok();
+                // A connection that does not wait any more has ended, and its instance with it.
+                if back.send(answer.unwrap_or_else(failed)).is_err() && has_begun {
+                    self.detach(now, &name);
+                }
+            }
+            Then::Detached(name) => {
+                if let Err(error) = done {
+                    tracing::warn!("removing the instance `{name}`: {error:#}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The device of an interface in a namespace: a TUN device with a queue for each queue pair of its
+//! adapter.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use srd_net::Tun;
+use srd_proto::time::Instant;
+
+use crate::adapter::{Adapter, Arrived};
+
+/// Frames of a queue in a row.
+const IN_A_ROW: u32 = 16;
+
+/// A TUN device, and the adapter before it.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    queues: Vec<Tun>,
+    fds: Vec<Arc<OwnedFd>>,
+    pub(crate) adapter: Adapter,
+    /// The queue that is read, and how many frames of it were.
+    at: (usize, u32),
+    /// Packets that the kernel did not take.
+    not_taken: u64,
+}
+
+impl Kernel {
+    pub(crate) fn new(queues: Vec<Tun>, adapter: Adapter) -> Self {
+        let fds = queues.iter().map(Tun::fd).collect();
+        Self { queues, fds, adapter, at: (0, 0), not_taken: 0 }
+    }
+
+    pub(crate) fn queues(&self) -> &[Tun] {
+        &self.queues
+    }
+
+    pub(crate) fn into_queues(self) -> Vec<Tun> {
+        self.queues
+    }
+
+    /// More queues, or the first so many of those that there are. Returns the others: to close
+    /// them takes the kernel its time.
+    pub(crate) fn set_queues(&mut self, more: Vec<Tun>, count: usize) -> Vec<Tun> {
+        self.queues.extend(more);
+        let rest = self.queues.split_off(count.min(self.queues.len()));
+        self.fds = self.queues.iter().map(Tun::fd).collect();
+        self.at = (0, 0);
+        rest
+    }
+
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.fds.iter().map(|fd| fd.as_fd())
+    }
+
+    /// The next frame that the instance sends: queues in turn, [`IN_A_ROW`] frames each.
+    pub(crate) fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+        for _ in 0..=self.queues.len() {
+            let (queue, frames) = self.at;
+            let next = ((queue + 1) % self.queues.len().max(1), 0);
+            if frames == IN_A_ROW {
+                self.at = next;
+                continue;
+            }
+            let Some(tun) = self.queues.get_mut(queue) else { break };
+            if let Some(frame) = tun.read()? {
+                self.at = (queue, frames + 1);
+                self.adapter.sent(u16::try_from(queue).unwrap_or(u16::MAX), &frame);
+                return Ok(Some(frame));
+            }
+            self.at = next;
+        }
+        Ok(None)
+    }
+
+    /// Whether the instance has sent another frame.
+    pub(crate) fn has_frames(&self) -> bool {
+        let fds = self.descriptors();
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&none)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Gives a packet to the instance, or keeps it until its interrupt.
+    pub(crate) fn write(&mut self, now: Instant, frame: Vec<u8>) {
+        if let Arrived::Now(queue, frame) = self.adapter.arrive(now, frame) {
+            self.give(queue, &frame);
+        }
+    }
+
+    /// Raises interrupts that are due.
+    pub(crate) fn interrupt(&mut self, now: Instant) {
+        for (queue, frame) in self.adapter.due(now) {
+            self.give(queue, &frame);
+        }
+    }
+
+    /// Raises all interrupts that are held back.
+    pub(crate) fn interrupt_all(&mut self) {
+        for (queue, frame) in self.adapter.take_all() {
+            self.give(queue, &frame);
+        }
+    }
+
+    pub(crate) fn give(&mut self, queue: u16, frame: &[u8]) {
+        let queue = self.queues.get(usize::from(queue)).or_else(|| self.queues.first());
+        if !queue.is_some_and(|tun| tun.write(frame).is_ok()) {
+            self.not_taken += 1;
+        }
+    }
+
+    /// Packets that the kernel did not take.
+    pub(crate) fn not_taken(&self) -> u64 {
+        self.not_taken
+    }
+}

@@ -1,0 +1,139 @@
+//! A thread for each flow log, so that a disk which is slow or hangs holds up no other log.
+//!
+//! Bound: [`LINES_MAX`] threads, each with a queue of its own; logs beyond share them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Instant;
+
+use anyhow::Result;
+use srd_card::vpc::LoggedWindow;
+use srd_vpc::id::FlowLogId;
+
+use super::{Active, END_WAIT_MAX, Logs, Plan};
+use crate::protocol;
+
+/// Threads that write flow logs.
+pub(crate) const LINES_MAX: usize = 64;
+
+/// The flow logs of a service.
+#[derive(Debug)]
+pub(crate) struct FlowLogs {
+    /// All of them.
+    pub(crate) plan: Plan,
+    lines: Vec<Logs>,
+    /// Which line writes a log.
+    places: BTreeMap<FlowLogId, usize>,
+    unix_ns_at_zero: fn() -> u64,
+}
+
+impl FlowLogs {
+    /// Without logs. `unix_ns_at_zero`: as for [`Logs::start`].
+    pub(crate) fn new(unix_ns_at_zero: fn() -> u64) -> Self {
+        Self { plan: Plan::default(), lines: Vec::new(), places: BTreeMap::new(), unix_ns_at_zero }
+    }
+
+    /// Takes another plan: each line gets the part that is about its logs.
+    ///
+    /// # Errors
+    /// No thread can be started; logs that have one get the plan.
+    pub(crate) fn set_plan(&mut self, plan: Plan) -> Result<()> {
+        self.plan = plan;
+        self.places.retain(|id, _| self.plan.logs.contains_key(id));
+        let new: Vec<FlowLogId> = self.plan.logs.keys().copied().collect();
+        let mut started = Ok(());
+        for id in new {
+            if !self.places.contains_key(&id)
+                && let Err(error) = self.place(id)
+            {
+                started = Err(error);
+            }
+        }
+        for (number, line) in self.lines.iter_mut().enumerate() {
+            line.plan = self.plan.of_logs(|id| self.places.get(id) == Some(&number));
+            line.owes_plan = true;
+        }
+        started
+    }
+
+    /// Finds the line with the fewest logs for another one, or starts one.
+    fn place(&mut self, id: FlowLogId) -> Result<()> {
+        let logs = |line: usize| self.places.values().filter(|at| **at == line).count();
+        let least = (0..self.lines.len()).min_by_key(|line| logs(*line));
+        let at = match least {
+            Some(line) if logs(line) == 0 || self.lines.len() >= LINES_MAX => line,
+            _ => {
+                self.lines.push(Logs::start(self.unix_ns_at_zero)?);
+                self.lines.len() - 1
+            }
+        };
+        self.places.insert(id, at);
+        Ok(())
+    }
+
+    /// A log as another process had it, before the first plan.
+    pub(crate) fn adopt(&mut self, id: FlowLogId, active: Active) {
+        self.plan.logs.insert(id, active);
+    }
+
+    /// Hands a window to all lines whose logs it is for.
+    pub(crate) fn offer(&mut self, logged: LoggedWindow) {
+        let key = (logged.eni, logged.length);
+        let mut lines = self.lines.iter_mut().filter(|line| line.plan.windows.contains_key(&key));
+        let last = lines.next_back();
+        lines.for_each(|line| line.offer(logged.clone()));
+        if let Some(line) = last {
+            line.offer(logged);
+        }
+    }
+
+    pub(crate) fn send_plans(&mut self) {
+        self.lines.iter_mut().for_each(Logs::send_plan);
+    }
+
+    /// Waits until what was handed to the threads is written, but not for ever. Returns how many
+    /// threads have not ended.
+    pub(crate) fn end(&mut self) -> usize {
+        // All of them end at the same time.
+        self.lines.iter_mut().for_each(|line| line.queue = None);
+        let until = Instant::now() + END_WAIT_MAX;
+        let has_not_ended = |line: &Logs| {
+            let wait = until.saturating_duration_since(Instant::now());
+            line.ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout)
+        };
+        let late = self.lines.iter().filter(|line| has_not_ended(line)).count();
+        self.lines.clear();
+        late
+    }
+
+    #[cfg(test)]
+    pub(crate) fn threads(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The logs, for people.
+    pub(crate) fn report(&self) -> Vec<protocol::FlowLog> {
+        super::report(&self.plan)
+    }
+}
+
+impl Plan {
+    /// The part that is about some logs.
+    fn of_logs(&self, wanted: impl Fn(&FlowLogId) -> bool) -> Self {
+        let logs = self.logs.iter().filter(|(id, _)| wanted(id));
+        let logs = logs
+            .map(|(id, of)| (*id, Active { log: of.log.clone(), counts: Arc::clone(&of.counts) }));
+        let windows = self.windows.iter().map(|(key, ids)| {
+            (*key, ids.iter().filter(|id| wanted(id)).copied().collect::<Vec<_>>())
+        });
+        let windows: BTreeMap<_, _> = windows.filter(|(_, ids)| !ids.is_empty()).collect();
+        let enis = self.facts.iter();
+        let facts = enis.filter(|(eni, _)| windows.keys().any(|(of, _)| of == *eni));
+        Self {
+            logs: logs.collect(),
+            facts: facts.map(|(eni, facts)| (*eni, facts.clone())).collect(),
+            windows,
+        }
+    }
+}

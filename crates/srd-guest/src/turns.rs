@@ -1,0 +1,245 @@
+//! Whose packets are read next: instances share the time of the loop, as `srd_card::tenants` says,
+//! and everything that comes from outside of this host is one more tenant. A device is read only
+//! when it has frames.
+//!
+//! Bounds: [`INSTANCES_MAX`] instances; a turn has at most 32 frames, and [`TURNS_TIME`] of turns
+//! come before all else that the loop does.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{Timespec, epoll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use srd_card::tenants::{self, TENANTS_MAX, TenantId, Tenants, Turn};
+use srd_card::vpc::PortId;
+use srd_proto::time::{Duration, Instant};
+
+use crate::port::Port;
+
+/// Instances of a card.
+const INSTANCES_MAX: usize = TENANTS_MAX - 1;
+/// What comes from outside of this host.
+pub(crate) const OUTSIDE: TenantId = TenantId(u32::MAX);
+/// After so long the loop looks at requests and timers.
+pub(crate) const TURNS_TIME: Duration = Duration::from_micros(200);
+/// Packets that waited for their instance's share count as over its limit when the loop has had
+/// work without a pause for so long: before, they waited for a few others, as in any queue. // N4
+const OVERLOADED: Duration = Duration::from_millis(10);
+/// A turn does not cost more: what was longer, another program had.
+const TURN_TIME_MAX: Duration = Duration::from_millis(1);
+/// Devices that are told at once to have frames.
+const EVENTS: usize = 256;
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// Lets this process have as many descriptors as it may: each queue of each device is one.
+pub(crate) fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// The instances that wait for their turn, and their devices.
+pub(crate) struct Turns {
+    tenants: Tenants,
+    epoll: OwnedFd,
+    owners: BTreeMap<PortId, TenantId>,
+    /// Devices of the kernel that were ever watched.
+    kernels: u64,
+    /// Devices with frames, those of an instance in turns.
+    ready: BTreeMap<TenantId, VecDeque<PortId>>,
+    /// Since when there was always work.
+    busy_since: Option<Instant>,
+    instances: usize,
+}
+
+impl Turns {
+    pub(crate) fn new() -> Result<Self> {
+        let mut tenants = Tenants::new(tenants::Settings::default());
+        tenants.add(OUTSIDE, 1);
+        Ok(Self {
+            tenants,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?,
+            owners: BTreeMap::new(),
+            kernels: 0,
+            ready: BTreeMap::new(),
+            busy_since: None,
+            instances: 0,
+        })
+    }
+
+    /// Adds an instance with a share. What comes from outside has as much as an instance of each.
+    pub(crate) fn add(&mut self, tenant: TenantId, weight: u32) -> Result<()> {
+        if self.instances >= INSTANCES_MAX || !self.tenants.add(tenant, weight) {
+            bail!("a card has at most {INSTANCES_MAX} instances: start another card for more");
+        }
+        self.instances += 1;
+        self.share_outside();
+        Ok(())
+    }
+
+    fn share_outside(&mut self) {
+        self.tenants.add(OUTSIDE, u32::try_from(self.instances).unwrap_or(u32::MAX));
+    }
+
+    pub(crate) fn remove(&mut self, tenant: TenantId) {
+        self.tenants.remove(tenant);
+        self.ready.remove(&tenant);
+        self.owners.retain(|_, owner| *owner != tenant);
+        self.instances = self.instances.saturating_sub(1);
+        self.share_outside();
+    }
+
+    /// Watches the device of an interface; again after it has got more queues. A device that is
+    /// closed is not watched any more.
+    pub(crate) fn watch(&mut self, port: PortId, tenant: TenantId, device: &Port) -> Result<()> {
+        self.owners.insert(port, tenant);
+        self.kernels += u64::from(device.kernel().is_some());
+        // The descriptors of a socket come and go: it is asked each time.
+        for fd in device.kernel().iter().flat_map(|kernel| kernel.descriptors()) {
+            let data = epoll::EventData::new_u64(port.0.into());
+            match epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error).context("waiting for a device"),
+            }
+        }
+        Ok(())
+    }
+
+    /// To wait on.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Whether no device is known to have frames.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tenants.is_idle()
+    }
+
+    /// Looks which devices have frames. `sockets`: those that are asked themselves.
+    pub(crate) fn look(&mut self, sockets: &[PortId]) {
+        self.wake_all(sockets.iter().copied());
+        if self.kernels == 0 {
+            return;
+        }
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+        let waited = epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME));
+        let events = waited.map_or(&[][..], |(events, _)| events);
+        let ports = events.iter().map(|event| event.data.u64());
+        let ports = ports.filter_map(|port| u32::try_from(port).ok()).map(PortId);
+        self.wake_all(ports);
+    }
+
+    fn wake_all(&mut self, ports: impl Iterator<Item = PortId>) {
+        for port in ports {
+            let Some(tenant) = self.owners.get(&port) else { continue };
+            let ready = self.ready.entry(*tenant).or_default();
+            if !ready.contains(&port) {
+                ready.push_back(port);
+            }
+            self.tenants.wake(*tenant);
+        }
+    }
+
+    /// Something may have come from outside.
+    pub(crate) fn wake_outside(&mut self) {
+        self.tenants.wake(OUTSIDE);
+    }
+
+    /// The next turn.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Turn> {
+        let turn = self.tenants.next();
+        if turn.is_some() {
+            self.busy_since.get_or_insert(now);
+        }
+        turn
+    }
+
+    /// Before waiting.
+    pub(crate) fn rest(&mut self) {
+        self.busy_since = None;
+    }
+
+    /// Whether frames of a turn count as over the share of their instance.
+    pub(crate) fn is_over(&self, now: Instant, turn: &Turn) -> bool {
+        turn.waited && self.busy_since.is_some_and(|since| now.since(since) >= OVERLOADED)
+    }
+
+    /// Ends a turn. `is_dry`: no frames are left.
+    pub(crate) fn end(&mut self, turn: Turn, frames: u32, is_dry: bool, spent: Duration) {
+        // A tenant has no more work if it had fewer frames than it might.
+        let turn = Turn { frames: turn.frames.max(frames) + u32::from(is_dry), ..turn };
+        self.tenants.end(turn, frames, spent.min(TURN_TIME_MAX));
+    }
+
+    /// A device of an instance with frames.
+    pub(crate) fn ready(&self, tenant: TenantId) -> Option<PortId> {
+        self.ready.get(&tenant)?.front().copied()
+    }
+
+    /// What an instance's first device has had its turn, with frames left or without.
+    pub(crate) fn turned(&mut self, tenant: TenantId, has_more: bool) {
+        let Some(ready) = self.ready.get_mut(&tenant) else { return };
+        if let Some(port) = ready.pop_front().filter(|_| has_more) {
+            ready.push_back(port);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_of_a_card_are_bounded() {
+        let mut turns = Turns::new().unwrap();
+        for number in 0..INSTANCES_MAX {
+            turns.add(TenantId(u32::try_from(number).unwrap()), 2).unwrap();
+        }
+        let error = turns.add(TenantId(9999), 2).unwrap_err().to_string();
+        assert!(error.contains("at most 4095 instances"), "{error}");
+        turns.remove(TenantId(7));
+        turns.add(TenantId(9999), 2).unwrap();
+    }
+
+    /// Two that always have work: frames of a second turn have waited for those of the other.
+    #[test]
+    fn packets_count_as_over_a_share_only_while_the_loop_has_had_no_pause_for_long() {
+        let mut turns = Turns::new().unwrap();
+        for tenant in [1, 2] {
+            turns.add(TenantId(tenant), 1).unwrap();
+            turns.tenants.wake(TenantId(tenant));
+        }
+        let at = |us| Instant::ZERO + Duration::from_micros(us);
+        let mut over = Vec::new();
+        for number in 0..1200 {
+            let turn = turns.next(at(number * 10)).unwrap();
+            over.push(turns.is_over(at(number * 10), &turn));
+            turns.end(turn, turn.frames, false, Duration::from_micros(10));
+        }
+        assert_eq!(over.iter().position(|is| *is), Some(1000), "after 10 ms");
+        assert!(over[1000..].iter().all(|is| *is));
+        // A pause: all is as at first.
+        turns.rest();
+        let turn = turns.next(at(20_000)).unwrap();
+        assert!(!turns.is_over(at(20_000), &turn));
+    }
+
+    /// What comes from outside has as much time as all instances together.
+    #[test]
+    fn what_comes_from_outside_has_its_turns() {
+        let mut turns = Turns::new().unwrap();
+        for tenant in 0..3 {
+            turns.add(TenantId(tenant), 1).unwrap();
+            turns.tenants.wake(TenantId(tenant));
+        }
+        turns.wake_outside();
+        let mut outside = 0;
+        for _ in 0..600 {
+            let turn = turns.next(Instant::ZERO).unwrap();
+            outside += u32::from(turn.tenant == OUTSIDE);
+            turns.end(turn, turn.frames, false, Duration::from_micros(10));
+        }
+        assert!((290..=310).contains(&outside), "{outside} of 600");
+    }
+}

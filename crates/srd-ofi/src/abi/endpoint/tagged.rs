@@ -1,0 +1,55 @@
+//! Tagged messages (`rdma/fi_tagged.h`).
+
+use std::ffi::c_void;
+
+use super::fid_ep;
+use crate::abi::fid::{fi_addr_t, iovec};
+
+layout! {
+    /// A tagged message.
+    struct fi_msg_tagged: 64 {
+        msg_iov @ 0: *const iovec,
+        desc @ 8: *mut *mut c_void,
+        iov_count @ 16: usize,
+        addr @ 24: fi_addr_t,
+        tag @ 32: u64,
+        ignore @ 40: u64,
+        context @ 48: *mut c_void,
+        data @ 56: u64,
+    }
+}
+
+ops! {
+    /// Sending and receiving by tag.
+    struct fi_ops_tagged: 80 {
+        recv @ 8: fn(
+            ep: *mut fid_ep, buf: *mut c_void, len: usize, desc: *mut c_void,
+            src_addr: fi_addr_t, tag: u64, ignore: u64, context: *mut c_void,
+        ) -> isize,
+        recvv @ 16: fn(
+            ep: *mut fid_ep, iov: *const iovec, desc: *mut *mut c_void, count: usize,
+            src_addr: fi_addr_t, tag: u64, ignore: u64, context: *mut c_void,
+        ) -> isize,
+        recvmsg @ 24: fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
+        send @ 32: fn(
+            ep: *mut fid_ep, buf: *const c_void, len: usize, desc: *mut c_void,
+            dest_addr: fi_addr_t, tag: u64, context: *mut c_void,
+        ) -> isize,
+        sendv @ 40: fn(
+            ep: *mut fid_ep, iov: *const iovec, desc: *mut *mut c_void, count: usize,
+            dest_addr: fi_addr_t, tag: u64, context: *mut c_void,
+        ) -> isize,
+        sendmsg @ 48: fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
+        inject @ 56: fn(
+            ep: *mut fid_ep, buf: *const c_void, len: usize, dest_addr: fi_addr_t, tag: u64,
+        ) -> isize,
+        senddata @ 64: fn(
+            ep: *mut fid_ep, buf: *const c_void, len: usize, desc: *mut c_void, data: u64,
+            dest_addr: fi_addr_t, tag: u64, context: *mut c_void,
+        ) -> isize,
+        injectdata @ 72: fn(
+            ep: *mut fid_ep, buf: *const c_void, len: usize, data: u64, dest_addr: fi_addr_t,
+            tag: u64,
+        ) -> isize,
+    }
+}

@@ -1,0 +1,36 @@
+//! The parameters of the provider, as the loaded libfabric knows them.
+
+use std::ffi::{CStr, c_int};
+use std::io::Write as _;
+use std::sync::Once;
+
+use crate::core::{Level, core, log};
+use crate::settings::{Illegible, Settings, Values};
+
+/// The parameters as the core knows them.
+struct FromCore;
+
+impl Values for FromCore {
+    fn string(&self, name: &CStr) -> Option<String> {
+        core()?.string(name)
+    }
+
+    fn integer(&self, name: &CStr) -> Result<Option<c_int>, Illegible> {
+        core().map_or(Ok(None), |core| core.integer(name))
+    }
+}
+
+/// The settings of this process. What is wrong with them is in the log, and once on the standard
+/// error: the log shows no warnings unless they are asked for, and an MPI that finds no
+/// provider says no more than that.
+pub(crate) fn settings() -> Option<Settings> {
+    static SAID: Once = Once::new();
+    let warn = |reason: String| {
+        log(Level::Warn, &reason);
+        SAID.call_once(|| {
+            // Without a standard error the text is lost.
+            let _ = writeln!(std::io::stderr(), "libfabric: srd cannot be used: {reason}");
+        });
+    };
+    Settings::read(&FromCore).map_err(warn).ok()
+}

@@ -1,0 +1,267 @@
+//! Which instance types carry it, what each of them would lack first, and where flows have to go
+//! for that.
+//!
+//! A type is sufficient if every limit carries what is needed with headroom: bandwidth of each
+//! direction (the peak for bursts, the baseline for the mean, credits for what is between), packets
+//! a second, tracked connections, gateways, and the ceiling of one flow.
+
+use serde::Serialize;
+use srd_card::limits::FlowKind;
+use srd_card::limits::gateway_bps;
+use srd_card::profile::catalogue::{Ena, Hypervisor};
+use srd_card::profile::{InstanceType, Origin, Profile};
+use srd_card::track::timeouts::Timeouts;
+
+use crate::flows::KINDS;
+use crate::needs::Needs;
+
+/// What the reader wants to see.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Families, as `c7i`; all if there is none.
+    pub families: Vec<String>,
+    /// Types, whether sufficient or not.
+    pub types: Vec<String>,
+    /// vCPUs, at least.
+    pub vcpus: u32,
+    /// Interfaces, at least.
+    pub enis: u16,
+}
+
+/// How much of a limit is needed.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Use {
+    /// The limit.
+    pub limit: &'static str,
+    /// What is needed, without headroom.
+    pub needs: f64,
+    /// What the type has.
+    pub has: f64,
+    /// Whether EC2 publishes no such figure, and it is estimated.
+    pub estimate: bool,
+    /// Whether more than that is needed.
+    pub exceeded: bool,
+    /// Whether it is, with headroom.
+    pub short: bool,
+}
+
+impl Use {
+    /// The part of the limit that is needed.
+    pub fn share(&self) -> f64 {
+        if self.has > 0.0 { self.needs / self.has } else { f64::INFINITY }
+    }
+}
+
+/// What is said of a type.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Verdict {
+    /// Its name.
+    pub name: &'static str,
+    /// vCPUs.
+    pub vcpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Whether all limits have headroom.
+    pub sufficient: bool,
+    /// For how long credits would last, in seconds, if the mean is above the baseline.
+    pub credits_s: Option<f64>,
+    /// Each limit, the one that is used most first.
+    pub uses: Vec<Use>,
+}
+
+impl Verdict {
+    /// The limit that comes first.
+    pub fn first(&self) -> &Use {
+        &self.uses[0]
+    }
+
+    /// The limits that lack something.
+    pub fn lacks(&self) -> impl Iterator<Item = &Use> {
+        self.uses.iter().filter(|used| used.short)
+    }
+}
+
+/// A family: the least type that suffices, and the next smaller one.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Choice {
+    /// The family.
+    pub family: &'static str,
+    /// The least type that suffices.
+    pub sufficient: Verdict,
+    /// The next smaller type, if there is one.
+    pub smaller: Option<Verdict>,
+}
+
+/// What there is to choose from.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Choices {
+    /// Where flows have to go.
+    #[serde(serialize_with = "kind_name")]
+    pub flows_to: FlowKind,
+    /// Whether even there a flow exceeds its ceiling, so that no type suffices.
+    pub flow_too_fast: bool,
+    /// The families that have a sufficient type, the smallest first.
+    pub families: Vec<Choice>,
+    /// The types that the reader asked for.
+    pub asked: Vec<Verdict>,
+    /// Types that were looked at.
+    pub looked_at: usize,
+}
+
+fn kind_name<S: serde::Serializer>(kind: &FlowKind, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(match kind {
+        FlowKind::Exterior => "exterior",
+        FlowKind::ClusterPlacementGroup => "group",
+        FlowKind::Express => "express",
+    })
+}
+
+/// Names of the limits.
+pub(crate) mod limit {
+    pub(crate) const IN: &str = "bandwidth in";
+    pub(crate) const OUT: &str = "bandwidth out";
+    pub(crate) const BASELINE_IN: &str = "baseline in";
+    pub(crate) const BASELINE_OUT: &str = "baseline out";
+    pub(crate) const CREDITS_IN: &str = "credits in";
+    pub(crate) const CREDITS_OUT: &str = "credits out";
+    pub(crate) const PACKETS: &str = "packets a second";
+    pub(crate) const TRACKING: &str = "tracked connections";
+    pub(crate) const GATEWAY_IN: &str = "gateway in";
+    pub(crate) const GATEWAY_OUT: &str = "gateway out";
+    pub(crate) const FLOW: &str = "one flow";
+}
+
+/// Where flows have to go at least so that none exceeds its ceiling; and whether one does anyway.
+pub fn flows_to(needs: &Needs) -> (FlowKind, bool) {
+    let fits = |kind: usize| needs.flow_over[kind][1] == 0;
+    match (0..KINDS.len()).find(|kind| fits(*kind)) {
+        Some(kind) => (KINDS[kind], false),
+        None => (FlowKind::Express, true),
+    }
+}
+
+/// Looks at all types that the filter lets through. `kind`: where flows go, if the reader says so.
+pub fn choose(needs: &Needs, filter: &Filter, kind: Option<FlowKind>) -> Choices {
+    let (least, too_fast) = flows_to(needs);
+    let kind = kind.unwrap_or(least);
+    let mut types: Vec<InstanceType> =
+        InstanceType::all().filter(|instance| passes(instance, filter)).collect();
+    types.sort_by_key(|of| (of.family(), of.vcpus, of.memory_mib, of.peak_bps, of.name));
+    let verdicts: Vec<Verdict> = types.iter().map(|of| judge(needs, of, kind)).collect();
+    let mut families = Vec::new();
+    let mut at = 0;
+    while at < types.len() {
+        let family = types[at].family();
+        let end = at + types[at..].iter().take_while(|of| of.family() == family).count();
+        if let Some(found) = (at..end).find(|n| verdicts[*n].sufficient) {
+            let smaller = (found > at).then(|| verdicts[found - 1].clone());
+            families.push(Choice { family, sufficient: verdicts[found].clone(), smaller });
+        }
+        at = end;
+    }
+    families.sort_by_key(|choice| {
+        let Verdict { vcpus, memory_mib, name, .. } = choice.sufficient;
+        (vcpus, memory_mib, name)
+    });
+    let asked = filter
+        .types
+        .iter()
+        .filter_map(|name| InstanceType::find(name).ok())
+        .map(|of| judge(needs, &of, kind))
+        .collect();
+    Choices { flows_to: kind, flow_too_fast: too_fast, families, asked, looked_at: types.len() }
+}
+
+/// Whether a type is to be looked at: of these families, and with the elastic network adapter.
+fn passes(of: &InstanceType, filter: &Filter) -> bool {
+    let family = filter.families.is_empty() || filter.families.iter().any(|f| f == of.family());
+    let current = of.ena != Ena::Unsupported && of.hypervisor != Hypervisor::Xen;
+    family && current && of.vcpus >= filter.vcpus && of.enis_max >= filter.enis
+}
+
+/// What is said of a type, with its flows going there.
+pub fn judge(needs: &Needs, of: &InstanceType, kind: FlowKind) -> Verdict {
+    let profile = Profile::of(*of);
+    let more = 1.0 + needs.headroom;
+    let plain = |limit, needs: f64, has: u64, estimate| {
+        let has = has as f64;
+        let (exceeded, short) = (needs > has, needs * more > has);
+        Use { limit, needs, has, estimate, exceeded, short }
+    };
+    let (peak, baseline) = (of.peak_bps, of.baseline_bps);
+    let gateway = gateway_bps(of.vcpus, peak, 1);
+    let entries = needs.entries[usize::from(of.timeouts == Timeouts::DEFAULT_V6)] as f64;
+    let is_estimate = |origin| origin == Origin::Estimate;
+    let mut uses = vec![
+        plain(limit::IN, needs.bandwidth_bps.r#in, peak, false),
+        plain(limit::OUT, needs.bandwidth_bps.out, peak, false),
+        plain(
+            limit::PACKETS,
+            needs.packets_per_second,
+            profile.packets_per_second.value,
+            is_estimate(profile.packets_per_second.origin),
+        ),
+        plain(
+            limit::TRACKING,
+            entries,
+            profile.tracking_allowance.value,
+            is_estimate(profile.tracking_allowance.origin),
+        ),
+        plain(limit::GATEWAY_IN, needs.gateway_bps.r#in, gateway, false),
+        plain(limit::GATEWAY_OUT, needs.gateway_bps.out, gateway, false),
+        flow(needs, of, kind),
+    ];
+    let mut credits_s = None;
+    if baseline < peak {
+        uses.push(plain(limit::BASELINE_IN, needs.mean_bps.r#in, baseline, false));
+        uses.push(plain(limit::BASELINE_OUT, needs.mean_bps.out, baseline, false));
+        let full = (peak - baseline) as f64 * profile.burst.as_nanos() as f64 / 1e9;
+        for (name, backlog) in
+            [limit::CREDITS_IN, limit::CREDITS_OUT].into_iter().zip(&needs.backlog)
+        {
+            let missing = backlog.of(baseline as f64);
+            let with_headroom = backlog.of(baseline as f64 / more) * more;
+            let (exceeded, short) = (missing > full, with_headroom > full);
+            uses.push(Use {
+                limit: name,
+                needs: missing,
+                has: full,
+                estimate: true,
+                exceeded,
+                short,
+            });
+        }
+        let mean = needs.mean_bps.r#in.max(needs.mean_bps.out);
+        credits_s = (mean > baseline as f64).then(|| full / (mean - baseline as f64));
+    }
+    // Enough for a sort of shares; what lacks something comes first.
+    uses.sort_by(|a, b| {
+        let order = |of: &Use| (of.exceeded, of.short);
+        order(b).cmp(&order(a)).then(b.share().total_cmp(&a.share()))
+    });
+    let sufficient = uses.iter().all(|used| !used.short);
+    let (name, vcpus, memory_mib) = (of.name, of.vcpus, of.memory_mib);
+    Verdict { name, vcpus, memory_mib, sufficient, credits_s, uses }
+}
+
+/// The ceiling of one flow. A type without ENA Express has that of a placement group.
+fn flow(needs: &Needs, of: &InstanceType, kind: FlowKind) -> Use {
+    let kind = match kind {
+        FlowKind::Express if !of.ena_srd => FlowKind::ClusterPlacementGroup,
+        kind => kind,
+    };
+    let index = KINDS.iter().position(|known| *known == kind).unwrap_or(0);
+    let [over, over_with_headroom] = needs.flow_over[index];
+    Use {
+        limit: limit::FLOW,
+        needs: needs.fastest.map_or(0.0, |(_, bits)| bits as f64),
+        has: kind.ceiling_bps(of.peak_bps, 1) as f64,
+        estimate: false,
+        exceeded: over > 0,
+        short: over_with_headroom > 0,
+    }
+}
+
+#[cfg(test)]
+#[path = "choose_tests.rs"]
+mod tests;

@@ -1,0 +1,258 @@
+//! Connections: how many begin, how long they live, and how many places they take in a table of
+//! tracked connections, under the idle times of instance types and under the shortest ones.
+//!
+//! The tables are the card's own (`srd_card::track`). All connections are taken as tracked: which
+//! of them security groups track cannot be seen in packets.
+//!
+//! Bound: [`ENTRIES_MAX`] entries in each table. When one is full, only connections of which a hash
+//! ends with one more zero bit are followed from then on, each of which stands for twice as many.
+//! Up to there counts are exact; beyond, their standard error is below 0.5 %.
+
+use std::hash::{BuildHasher, RandomState};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use srd_card::track::key::Key;
+use srd_card::track::state::{Seen, State};
+use srd_card::track::table::{Found, Table};
+use srd_card::track::timeouts::Timeouts;
+use srd_proto::time::Instant;
+
+use crate::rates::{Meter, Rates};
+
+/// Entries of a table, at most.
+pub const ENTRIES_MAX: u32 = 1 << 17;
+/// A connection is silent when nothing of it came for so long.
+const SILENT_NS: u64 = 60_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+/// Work of a call that frees entries.
+const WORK: u32 = 4096;
+/// The lives that are told apart, in microseconds: up to a day.
+const LIFE_US_MAX: u64 = 86_400_000_000;
+
+/// What is known of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    began_ns: u64,
+    last_ns: u64,
+    /// Whether its beginning was seen.
+    is_whole: bool,
+    is_over: bool,
+}
+
+/// Places that connections take under some idle times.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Entries {
+    /// Whose idle times.
+    pub name: &'static str,
+    /// Idle times in seconds: established TCP, UDP streams, other UDP.
+    pub timeouts_s: (u32, u32, u32),
+    /// The most at a time.
+    pub peak: u64,
+    /// At the end.
+    pub last: u64,
+    /// In the end, if connections go silent without an end as they did: `None` if idle times are
+    /// shorter than what was seen, or too little was seen to tell.
+    pub settled: Option<u64>,
+}
+
+/// Everything about connections.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ConnectionsSeen {
+    /// Connections that began.
+    pub began: u64,
+    /// TCP connections of which beginning and end were seen.
+    pub ended: u64,
+    /// Connections that began, a second.
+    pub rates: [Rates; 3],
+    /// How long TCP lived whose beginning and end were seen, in milliseconds: half of it no
+    /// longer, and 99 of 100.
+    pub life_ms: Option<(f64, f64)>,
+    /// Established TCP that began and then was silent for a minute at the end.
+    pub silent: u64,
+    /// Places in the table.
+    pub entries: [Entries; 3],
+    /// Each connection that was followed at the end stands for so many.
+    pub weight: u64,
+}
+
+/// The connections of an interface.
+pub(crate) struct Connections {
+    known: Table<Life>,
+    others: [Table; 2],
+    peaks: [u64; 3],
+    level: u32,
+    hash: RandomState,
+    lives: Histogram<u64>,
+    meter: Meter,
+    ended: u64,
+    began_ns: u64,
+    freed_ns: u64,
+}
+
+/// The idle times, with names. The first are those of most types.
+fn timeouts() -> [(&'static str, Timeouts); 3] {
+    let shortest = Timeouts::new(60, 60, 30).expect("EC2's least times");
+    [
+        ("default", Timeouts::DEFAULT),
+        ("default of Nitro v6", Timeouts::DEFAULT_V6),
+        ("shortest", shortest),
+    ]
+}
+
+impl Connections {
+    pub(crate) fn new(now_ns: u64) -> Self {
+        let [first, second, third] = timeouts();
+        // The tables keep their own secret.
+        let seed = RandomState::new().hash_one(now_ns);
+        let now = Instant::from_nanos(now_ns);
+        let table = |timeouts| Table::new(u32::MAX, &[timeouts], seed, now);
+        Self {
+            known: Table::new(u32::MAX, &[first.1], seed, now),
+            others: [table(second.1), table(third.1)],
+            peaks: [0; 3],
+            level: 0,
+            hash: RandomState::new(),
+            lives: Histogram::new_with_bounds(1, LIFE_US_MAX, 3).expect("valid bounds"),
+            meter: Meter::new(now_ns),
+            ended: 0,
+            began_ns: now_ns,
+            freed_ns: now_ns,
+        }
+    }
+
+    fn weight(&self) -> u64 {
+        1 << self.level
+    }
+
+    fn is_followed(&self, key: &Key) -> bool {
+        self.level == 0 || self.hash.hash_one(key).trailing_zeros() >= self.level
+    }
+
+    /// A packet. `local` says whether this side sent it.
+    pub(crate) fn add(&mut self, now_ns: u64, key: &Key, local: bool, seen: Seen) {
+        if now_ns >= self.freed_ns + SECOND_NS {
+            self.free(now_ns);
+        }
+        if !self.is_followed(key) {
+            return;
+        }
+        let now = Instant::from_nanos(now_ns);
+        match self.known.packet(now, key, local, seen) {
+            Found::New => {
+                let opens = !matches!(seen, Seen::Tcp(flags) if flags & SYN == 0);
+                let begins = !matches!(seen, Seen::Tcp(flags) if flags & (SYN | ACK) != SYN);
+                let life =
+                    Life { began_ns: now_ns, last_ns: now_ns, is_whole: begins, is_over: false };
+                if self.known.insert(now, key, local, seen, life).is_ok() && opens {
+                    self.meter.add(now_ns, self.weight());
+                }
+            }
+            Found::Known { id, state, .. } => {
+                let (weight, tcp) = (self.weight(), matches!(seen, Seen::Tcp(_)));
+                if let Some((life, ..)) = self.known.value(id) {
+                    life.last_ns = now_ns;
+                    let over = tcp && matches!(state, State::Closing | State::Closed);
+                    if over && !life.is_over && life.is_whole {
+                        self.ended += weight;
+                        let life_us = now_ns.saturating_sub(life.began_ns) / 1000;
+                        self.lives.saturating_record_n(life_us.max(1), weight);
+                    }
+                    life.is_over |= over;
+                }
+            }
+        }
+        for table in &mut self.others {
+            if table.packet(now, key, local, seen) == Found::New {
+                // A full table is thinned out below.
+                let _ = table.insert(now, key, local, seen, ());
+            }
+        }
+        self.count();
+    }
+
+    /// Takes the peaks, and thins the tables out when one is full.
+    fn count(&mut self) {
+        let weight = self.weight();
+        let tracked = [self.known.tracked(), self.others[0].tracked(), self.others[1].tracked()];
+        for (peak, tracked) in self.peaks.iter_mut().zip(tracked) {
+            *peak = (*peak).max(u64::from(tracked) * weight);
+        }
+        if tracked.iter().any(|tracked| *tracked >= ENTRIES_MAX) {
+            self.level += 1;
+            let (hash, level) = (self.hash.clone(), self.level);
+            let keep = |key: &Key| hash.hash_one(key).trailing_zeros() >= level;
+            thin(&mut self.known, keep);
+            self.others.iter_mut().for_each(|table| thin(table, keep));
+        }
+    }
+
+    /// Frees what is past its time.
+    fn free(&mut self, now_ns: u64) {
+        self.freed_ns = now_ns;
+        let now = Instant::from_nanos(now_ns);
+        while !self.known.expire(now, WORK, |_, _| ()) {}
+        for table in &mut self.others {
+            while !table.expire(now, WORK, |_, _| ()) {}
+        }
+    }
+
+    /// What is known at the end.
+    pub(crate) fn seen(&mut self, now_ns: u64) -> ConnectionsSeen {
+        self.free(now_ns);
+        let seen_ns = now_ns.saturating_sub(self.began_ns);
+        let weight = self.weight();
+        let silent = self.known.flows(0, u32::MAX).filter(|(_, state, life, ..)| {
+            let is_silent = now_ns.saturating_sub(life.last_ns) >= SILENT_NS;
+            *state == State::Established && life.is_whole && is_silent
+        });
+        let silent = silent.count() as u64 * weight;
+        let last = [self.known.tracked(), self.others[0].tracked(), self.others[1].tracked()];
+        let entries = [0, 1, 2].map(|n: usize| {
+            let (name, timeouts) = timeouts()[n];
+            let timeouts_s = timeouts.seconds();
+            let (peak, last) = (self.peaks[n], u64::from(last[n]) * weight);
+            let settled =
+                settled(silent, seen_ns, timeouts_s.0).map(|more| more + peak - silent.min(peak));
+            Entries { name, timeouts_s, peak, last, settled }
+        });
+        let at = |share| self.lives.value_at_quantile(share) as f64 / 1e3;
+        ConnectionsSeen {
+            began: self.meter.total(),
+            ended: self.ended,
+            rates: self.meter.rates(seen_ns, 1.0),
+            life_ms: (!self.lives.is_empty()).then(|| (at(0.5), at(0.99))),
+            silent,
+            entries,
+            weight,
+        }
+    }
+}
+
+/// Places that silent connections take in the end, if so many went silent in this time.
+fn settled(silent: u64, seen_ns: u64, timeout_s: u32) -> Option<u64> {
+    let timeout_ns = u64::from(timeout_s) * SECOND_NS;
+    let went_ns = seen_ns.checked_sub(SILENT_NS).filter(|ns| *ns >= SILENT_NS / 2)?;
+    if timeout_ns <= seen_ns {
+        return None;
+    }
+    Some((silent as f64 * timeout_ns as f64 / went_ns as f64) as u64)
+}
+
+/// Removes the connections that are not kept.
+fn thin<T>(table: &mut Table<T>, keep: impl Fn(&Key) -> bool) {
+    let gone: Vec<Key> =
+        table.flows(0, u32::MAX).map(|(key, ..)| *key).filter(|key| !keep(key)).collect();
+    for key in gone {
+        let Some(id) = table.look(&key) else { continue };
+        if table.get(id).is_some_and(|(found, _)| *found == key) {
+            table.remove(id);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "connections_tests.rs"]
+mod tests;

@@ -1,0 +1,178 @@
+//! The report as a page with pictures: rates over time beside limits, and how much of each limit
+//! the recommended types use.
+
+use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};
+use srd_watch::text::rate;
+
+use crate::choose::Verdict;
+use crate::needs::Seen;
+use crate::rates::Rates;
+use crate::report::Report;
+use crate::text;
+
+const HEIGHT: f64 = 240.0;
+/// Above the highest line.
+const MARGIN: f64 = 1.08;
+/// Types with a picture, and rows of the table.
+const PICTURES: usize = 3;
+const ROWS: usize = 40;
+const LINE_NS: f64 = 1e6;
+
+/// The page.
+pub fn page<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
+    let mut page = Page::new("Traffic and the instance that it needs");
+    for report in reports {
+        one(&mut page, report);
+    }
+    page.finish()
+}
+
+fn one(page: &mut Page, report: &Report) {
+    let Report { seen, kinds, choices, advice } = report;
+    page.section(&seen.name);
+    page.lead(text::heading(seen).trim());
+    for found in kinds {
+        page.paragraph(&format!("{}: {}", text::kind_name(found.kind), found.text));
+    }
+    page.subsection("Rates over time");
+    let limit = choices.families.first().map(|choice| &choice.sufficient);
+    for (way, rates) in [(1, &seen.rates_out), (0, &seen.rates_in)] {
+        let name = if way == 1 { "Sent" } else { "Received" };
+        if rates[0].max > 0.0 {
+            page.chart(name, &over_time(seen, way, name, limit));
+        }
+    }
+    rates_table(page, seen);
+    page.subsection("Connections");
+    let rows: Vec<(bool, Vec<String>)> = seen
+        .connections
+        .entries
+        .iter()
+        .map(|of| {
+            let settled = of.settled.map_or("-".to_owned(), |most| text::count(most as f64));
+            let figures = [of.peak, of.last].map(|figure| text::count(figure as f64));
+            let [peak, last] = figures;
+            (false, vec![of.name.to_owned(), of.timeouts_s.0.to_string(), peak, last, settled])
+        })
+        .collect();
+    let columns = ["idle times", "established TCP, s", "most places", "at the end", "in the end"];
+    page.table(&columns, &rows);
+    page.subsection("Instance types");
+    for choice in choices.families.iter().take(PICTURES) {
+        page.chart(choice.sufficient.name, &uses(&choice.sufficient));
+    }
+    for verdict in &choices.asked {
+        page.chart(verdict.name, &uses(verdict));
+    }
+    types_table(page, report);
+    page.subsection("Before you pay for more");
+    for advice in advice {
+        page.paragraph(&format!("{}: {}", advice.about, advice.text));
+    }
+}
+
+fn rates_table(page: &mut Page, seen: &Seen) {
+    let mut rows = Vec::new();
+    let mut add = |name: &str, all: &[Rates; 3], show: &dyn Fn(f64) -> String| {
+        for (length, of) in ["1 ms", "1 s", "60 s"].iter().zip(all) {
+            let mut cells = vec![format!("{name}, {length}")];
+            cells.extend([of.p50, of.p99, of.p999, of.max].map(show));
+            rows.push((false, cells));
+        }
+    };
+    let bps = |value: f64| rate(value as u64);
+    add("in", &seen.rates_in, &bps);
+    add("out", &seen.rates_out, &bps);
+    add("packets a second", &seen.rates_packets, &text::count);
+    add("connections a second", &seen.connections.rates, &text::count);
+    page.table(&["", "p50", "p99", "p99.9", "max"], &rows);
+}
+
+fn types_table(page: &mut Page, report: &Report) {
+    let rows: Vec<(bool, Vec<String>)> = report
+        .choices
+        .families
+        .iter()
+        .take(ROWS)
+        .map(|choice| {
+            let of = &choice.sufficient;
+            let smaller = choice.smaller.as_ref().map_or_else(String::new, |smaller| {
+                format!("{}: {}", smaller.name, text::lacking(smaller))
+            });
+            let cells = vec![
+                of.name.to_owned(),
+                of.vcpus.to_string(),
+                format!("{} GiB", of.memory_mib / 1024),
+                text::used(of.first()),
+                smaller,
+            ];
+            (false, cells)
+        })
+        .collect();
+    if rows.is_empty() {
+        page.paragraph("None of those looked at suffices.");
+        return;
+    }
+    let columns = ["sufficient", "vCPUs", "memory", "first limit", "the next smaller one"];
+    page.table(&columns, &rows);
+    page.remark("~ estimated: EC2 publishes no figure.");
+}
+
+/// The largest millisecond and the mean of each column, and the peak of a type.
+fn over_time(seen: &Seen, way: usize, title: &str, limit: Option<&Verdict>) -> String {
+    let line = &seen.lines[way];
+    let column_ns = line.width() as f64 * LINE_NS;
+    let (mut peaks, mut means) = (Vec::new(), Vec::new());
+    for (n, column) in line.columns().iter().enumerate() {
+        let at = n as f64 * column_ns / 1e9;
+        peaks.push((at, column.bin_bytes_max as f64 * 8e3 / LINE_NS));
+        means.push((at, column.bytes as f64 * 8e3 / column_ns));
+    }
+    let end = (line.columns().len() as f64 * column_ns).max(seen.seen_ns as f64) / 1e9;
+    peaks.push((line.columns().len() as f64 * column_ns / 1e9, 0.0));
+    peaks.push((end, 0.0));
+    let highest = peaks.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    let named = |label: &str, colour, points| {
+        let (label, dashes) = (label.to_owned(), Dashes::Solid);
+        Line { label, colour, dashes, faint: false, points }
+    };
+    let bandwidth = if way == 1 { "bandwidth out" } else { "bandwidth in" };
+    let of_type = |of: &Verdict| {
+        let has = of.uses.iter().find(|of| of.limit == bandwidth)?.has / 1e6;
+        Some(Mark { at: has, label: format!("peak of {}", of.name) })
+    };
+    // A limit far above would press everything to the ground.
+    let level = limit.and_then(of_type).filter(|mark| mark.at <= highest * 3.0);
+    let top = level.as_ref().map_or(highest, |mark| highest.max(mark.at)) * MARGIN;
+    LineChart {
+        title: title.to_owned(),
+        height: HEIGHT,
+        x: Axis::linear("s", 0.0, end),
+        y: Axis::linear("Mb/s", 0.0, top),
+        lines: vec![
+            named("largest millisecond", Colour::Orange, peaks),
+            named("mean", Colour::Blue, means),
+        ],
+        marks: Vec::new(),
+        level,
+        steps: true,
+    }
+    .to_svg()
+}
+
+/// How much of each limit of a type is used.
+fn uses(verdict: &Verdict) -> String {
+    let bars = verdict.uses.iter().filter(|of| of.needs > 0.0).map(|of| Bar {
+        label: of.limit.to_owned(),
+        colour: if of.short { Colour::Red } else { Colour::Blue },
+        value: Some((of.share() * 100.0).min(1_000.0)),
+        worst: None,
+    });
+    BarChart {
+        title: format!("{}: how much of each limit is needed", verdict.name),
+        unit: "%".to_owned(),
+        ideal: (100.0, "the limit".to_owned()),
+        bars: bars.collect(),
+    }
+    .to_svg()
+}

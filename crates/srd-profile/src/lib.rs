@@ -1,0 +1,51 @@
+//! What traffic needs of an instance: kinds of traffic, rates, tracked connections, the types that
+//! carry it, and what to change before paying for more.
+//! [`docs/profile.md`](../../../docs/profile.md) says how each is found.
+//!
+//! ```text
+//!  live, capture --> profiler: ladder, rates, flows, tunnels, connections --> needs
+//!                                                                              |
+//!                     text, html <-- advice <-- choose (all types) <-- traffic +
+//!                                                  replay: does it hold?
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`live`], [`capture`] | packets of interfaces, of capture files |
+//! | [`profiler`] | the analysis of one interface |
+//! | `ladder`, [`rates`], [`flows`], [`tunnels`], [`connections`] | its parts |
+//! | `distinct`, `place`, `number` | counts of different things; where an address is; digits |
+//! | [`needs`] | what was seen, and what that needs |
+//! | [`traffic`] | kinds of traffic |
+//! | [`choose`] | instance types, and what each would lack first |
+//! | [`advice`] | what to change before paying |
+//! | [`replay`] | the same packets through the limits of one type |
+//! | [`report()`] | all of it together |
+//! | [`text`], [`html`] | for people |
+#![forbid(unsafe_code)]
+
+pub mod advice;
+pub mod capture;
+pub mod choose;
+pub mod connections;
+mod distinct;
+pub mod flows;
+pub mod html;
+mod ladder;
+pub mod live;
+pub mod needs;
+mod number;
+mod place;
+pub mod profiler;
+pub mod rates;
+pub mod replay;
+mod report;
+#[cfg(test)]
+mod testing;
+pub mod text;
+pub mod traffic;
+pub mod tunnels;
+
+pub use choose::Filter;
+pub use profiler::Profiler;
+pub use report::{Report, report};

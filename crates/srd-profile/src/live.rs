@@ -1,0 +1,123 @@
+//! Interfaces, live: through the packet sockets of `srd watch`.
+
+use std::io;
+use std::time::{Duration, Instant as Clock};
+
+use srd_net::tap::{Tap, now_ns};
+use srd_proto::time::Instant;
+use srd_watch::Way;
+use srd_watch::read::{HEADERS_BYTES, Raw};
+
+use crate::needs::Seen;
+use crate::profiler::Profiler;
+
+/// Bytes of a link header that are kept before the others.
+const LINK_BYTES_MAX: u32 = 32;
+/// Blocks of a ring that are read before others have their turn.
+const BLOCKS_MAX: usize = 16;
+/// Longest wait for packets.
+const WAIT_NS: u64 = 20_000_000;
+/// How often lost packets are asked for, and progress is told.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// What to look at.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The interfaces.
+    pub interfaces: Vec<String>,
+    /// How much more limits shall carry.
+    pub headroom: f64,
+    /// How long.
+    pub time: Duration,
+    /// Memory of each interface for packets that wait to be read.
+    pub ring_bytes: u32,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// For how long it looks.
+    pub elapsed: Duration,
+    /// Packets of all interfaces.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What is known at the end of an interface.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was seen.
+    pub seen: Seen,
+    /// Why it ended before its time.
+    pub error: Option<io::Error>,
+}
+
+/// Looks until the time is over, or `stop` says so.
+///
+/// # Errors
+/// An interface cannot be looked at: there is none of that name, or the privilege `CAP_NET_RAW` is
+/// missing. An interface that goes away later ends its own profile only.
+pub fn run(
+    options: &Options,
+    stop: &dyn Fn() -> bool,
+    progress: &mut dyn FnMut(Progress),
+) -> io::Result<Vec<Outcome>> {
+    let mut taps = Vec::new();
+    for interface in &options.interfaces {
+        let tap = Tap::open(interface, LINK_BYTES_MAX + HEADERS_BYTES, options.ring_bytes);
+        taps.push(tap.map_err(|e| io::Error::new(e.kind(), format!("{interface}: {e}")))?);
+    }
+    let now = Instant::from_nanos(now_ns());
+    let fresh = |name: &String| (Profiler::new(name, options.headroom, now), 0_u64, None);
+    let mut sources: Vec<(Profiler, u64, Option<io::Error>)> =
+        options.interfaces.iter().map(fresh).collect();
+    let (began, mut told) = (Clock::now(), Clock::now());
+    let mut is_last = false;
+    while !is_last {
+        is_last = stop() || began.elapsed() >= options.time;
+        if !is_last {
+            Tap::wait(&taps, WAIT_NS)?;
+        }
+        for (tap, (profiler, ..)) in taps.iter_mut().zip(&mut sources) {
+            look(tap, profiler);
+        }
+        if is_last || told.elapsed() >= EVERY {
+            told = Clock::now();
+            for (tap, (profiler, lost, error)) in taps.iter_mut().zip(&mut sources) {
+                match tap.lost() {
+                    Ok(now) => {
+                        profiler.miss(now.saturating_sub(*lost));
+                        *lost = now;
+                    }
+                    Err(found) => *error = error.take().or(Some(found)),
+                }
+            }
+            progress(Progress {
+                elapsed: began.elapsed(),
+                packets: sources.iter().map(|(profiler, ..)| profiler.packets()).sum(),
+                bytes: sources.iter().map(|(profiler, ..)| profiler.bytes()).sum(),
+            });
+            is_last |= sources.iter().all(|(.., error)| error.is_some());
+        }
+    }
+    let now = Instant::from_nanos(now_ns());
+    let outcome =
+        |(profiler, _, error): (Profiler, u64, _)| Outcome { seen: profiler.finish(now), error };
+    Ok(sources.into_iter().map(outcome).collect())
+}
+
+/// Shows the analysis what waits in the ring.
+fn look(tap: &mut Tap, profiler: &mut Profiler) {
+    tap.look(BLOCKS_MAX, |seen| {
+        profiler.see(&Raw {
+            time: Instant::from_nanos(seen.time_ns),
+            way: if seen.outgoing { Way::Out } else { Way::In },
+            ethertype: Some(seen.protocol),
+            length: seen.length,
+            segment_bytes: seen.segment_bytes,
+            mtu_bytes: None,
+            bytes: seen.bytes,
+        });
+    });
+}

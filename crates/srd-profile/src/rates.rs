@@ -1,0 +1,122 @@
+//! Counts of all periods of one length (bytes, packets, new connections) as rates: percentiles and
+//! the maximum. Memory is that of one histogram, however long it goes.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// Counts of a period that are told apart, at most.
+const COUNT_MAX: u64 = 1 << 48;
+const MS: u64 = 1_000_000;
+/// The lengths of periods, in nanoseconds: a millisecond, a second, a minute.
+pub const PERIODS_NS: [u64; 3] = [MS, 1_000 * MS, 60_000 * MS];
+
+/// Rates a second over periods of one length.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Rates {
+    /// Length of a period.
+    pub period_ns: u64,
+    /// Whole periods; if there is none, all figures are the mean of what was seen.
+    pub periods: u64,
+    /// Half of the periods have no more.
+    pub p50: f64,
+    /// 99 of 100 periods have no more.
+    pub p99: f64,
+    /// 999 of 1000 periods have no more.
+    pub p999: f64,
+    /// The most of any period.
+    pub max: f64,
+}
+
+/// Counts by period.
+#[derive(Clone, Debug)]
+struct Periods {
+    period_ns: u64,
+    origin_ns: u64,
+    current: u64,
+    count: u64,
+    histogram: Histogram<u64>,
+}
+
+impl Periods {
+    fn new(period_ns: u64, origin_ns: u64) -> Self {
+        let histogram =
+            Histogram::new_with_bounds(1, COUNT_MAX, 3).expect("these bounds are valid");
+        Self { period_ns, origin_ns, current: 0, count: 0, histogram }
+    }
+
+    /// Counts at a time that is not before any other; what lies before its period is over.
+    fn add(&mut self, time_ns: u64, count: u64) {
+        let period = time_ns.saturating_sub(self.origin_ns) / self.period_ns;
+        if period > self.current {
+            self.histogram.saturating_record(self.count);
+            self.histogram.saturating_record_n(0, period - self.current - 1);
+            (self.current, self.count) = (period, 0);
+        }
+        self.count += count;
+    }
+
+    fn rates(&self, seen_ns: u64, factor: f64) -> Rates {
+        let (period_ns, periods) = (self.period_ns, self.histogram.len());
+        if periods == 0 {
+            let mean = self.count as f64 * factor * 1e9 / seen_ns.max(1) as f64;
+            return Rates { period_ns, periods, p50: mean, p99: mean, p999: mean, max: mean };
+        }
+        let a_second = factor * 1e9 / period_ns as f64;
+        let at = |share: f64| self.histogram.value_at_quantile(share) as f64 * a_second;
+        let max = self.histogram.max() as f64 * a_second;
+        Rates {
+            period_ns,
+            periods,
+            p50: at(0.5),
+            p99: at(0.99).min(max),
+            p999: at(0.999).min(max),
+            max,
+        }
+    }
+}
+
+/// One quantity over periods of all lengths.
+#[derive(Clone, Debug)]
+pub(crate) struct Meter {
+    all: [Periods; 3],
+    total: u64,
+}
+
+impl Meter {
+    pub(crate) fn new(origin_ns: u64) -> Self {
+        Self { all: PERIODS_NS.map(|period| Periods::new(period, origin_ns)), total: 0 }
+    }
+
+    pub(crate) fn add(&mut self, time_ns: u64, count: u64) {
+        self.total += count;
+        self.all.iter_mut().for_each(|periods| periods.add(time_ns, count));
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Rates a second, each count worth `factor`.
+    pub(crate) fn rates(&self, seen_ns: u64, factor: f64) -> [Rates; 3] {
+        [0, 1, 2].map(|n: usize| self.all[n].rates(seen_ns, factor))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_periods_count_and_a_short_look_has_its_mean() {
+        let mut meter = Meter::new(7);
+        (0..10).for_each(|n| meter.add(7 + n * MS, if n == 3 { 50 } else { 10 }));
+        meter.add(7 + 2_000 * MS, 0);
+        let [ms, second, minute] = meter.rates(2_000 * MS, 8.0);
+        assert_eq!((ms.periods, second.periods, minute.periods), (2000, 2, 0));
+        assert_eq!((ms.p50, ms.max), (0.0, 400_000.0));
+        assert_eq!(ms.p999, 80_000.0, "eleven of 2000 have more than nothing");
+        assert_eq!((second.p50, second.max), (0.0, 1120.0));
+        assert_eq!(minute.max, 560.0);
+        assert_eq!(meter.total(), 140);
+    }
+}

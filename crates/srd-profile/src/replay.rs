@@ -1,0 +1,108 @@
+//! Packets through the limits and the tracking of one instance type: the card's own code, packet
+//! by packet. It says whether a recommendation holds.
+
+use srd_card::Direction;
+use srd_card::limits::{Allowances, Ceiling, FlowKind, Limit, Limits, Offer, Outcome};
+use srd_card::packet::Packet;
+use srd_card::profile::Profile;
+use srd_card::track::key::Key;
+use srd_card::track::state::Seen as TrackSeen;
+use srd_card::track::table::{Found, Table};
+use srd_proto::time::Instant;
+use srd_watch::Way;
+use srd_watch::meters::Meters;
+use srd_watch::read::Raw;
+
+use crate::place;
+
+/// Work of a call that frees entries of the table.
+const WORK: u32 = 64;
+
+/// One instance under replay.
+pub struct Replay {
+    limits: Limits<()>,
+    table: Table,
+    meters: Meters,
+    ceiling: Ceiling,
+    refused: u64,
+    packets: u64,
+    began: Option<Instant>,
+}
+
+impl std::fmt::Debug for Replay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replay").field("packets", &self.packets).finish_non_exhaustive()
+    }
+}
+
+impl Replay {
+    /// An instance as at launch, whose first packet comes now.
+    pub fn new(profile: &Profile, kind: FlowKind, now: Instant) -> Self {
+        let kind = match kind {
+            FlowKind::Express if !profile.instance.ena_srd => FlowKind::ClusterPlacementGroup,
+            kind => kind,
+        };
+        let allowance = u32::try_from(profile.tracking_allowance.value).unwrap_or(u32::MAX);
+        Self {
+            limits: Limits::new(&profile.limits(), 1, now),
+            table: Table::new(allowance, &[profile.instance.timeouts], 0, now),
+            meters: Meters::default(),
+            ceiling: profile.ceiling(kind),
+            refused: 0,
+            packets: 0,
+            began: None,
+        }
+    }
+
+    /// A packet.
+    pub fn see(&mut self, raw: &Raw<'_>) {
+        let (Some(arrival), Some((bytes, _))) = (raw.arrival(), raw.ip()) else { return };
+        let Some(packet) = Packet::read(bytes) else { return };
+        let now = *self.began.get_or_insert(arrival.time);
+        let now = now.max(arrival.time);
+        self.began = Some(now);
+        let local = arrival.way == Way::Out;
+        let direction = if local { Direction::Egress } else { Direction::Ingress };
+        let packets = u64::from(arrival.packets);
+        self.packets += packets;
+        while self.limits.pop(now).is_some() {}
+        while self.limits.pop_late().is_some() {}
+        self.table.expire(now, WORK, |_, _| ());
+        let (key, seen) = (Key::of(&packet, bytes, direction, 0), TrackSeen::of(&packet, bytes));
+        let known = self.table.packet(now, &key, local, seen);
+        if known == Found::New && self.table.insert(now, &key, local, seen, ()).is_err() {
+            self.refused += packets;
+            return;
+        }
+        let outer = &arrival.flow.outer;
+        let remote = if local { outer.destination } else { outer.source };
+        let offer = Offer {
+            direction,
+            bytes: arrival.bytes,
+            packets: arrival.packets,
+            eni: 0,
+            gateway: place::is_public(remote),
+            link_local: local && place::is_link_local_service(remote),
+            fragment: local && arrival.fragment,
+        };
+        let meter = self.meters.of(outer, now);
+        match self.limits.offer(now, offer, Some((meter, &self.ceiling)), ()) {
+            Outcome::Passed(()) | Outcome::Taken(_) | Outcome::Dropped(..) => {}
+            Outcome::Undrained(()) => {}
+        }
+    }
+
+    /// The counters of `ethtool -S` that the card would show.
+    pub fn allowances(&self) -> Allowances {
+        let mut counters = self.limits.allowances(0);
+        counters.count(Limit::Tracking, self.refused);
+        counters
+    }
+
+    /// The counters that moved, by name.
+    pub fn moved(&self) -> Vec<(&'static str, u64)> {
+        let counters = self.allowances();
+        let all = counters.ethtool(0).into_iter().chain(counters.ours());
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+}

@@ -1,0 +1,292 @@
+//! The report for people, as a text.
+
+use srd_card::limits::FlowKind;
+use srd_watch::text::{bytes, rate, time};
+
+use crate::choose::{Choices, Use, Verdict, limit};
+use crate::needs::Seen;
+pub use crate::number::count;
+use crate::rates::Rates;
+use crate::report::Report;
+use crate::traffic::Kind;
+
+/// Families that are listed.
+const FAMILIES_LISTED: usize = 12;
+/// Flows and tunnels that are listed.
+const LISTED: usize = 8;
+/// Width of a line of advice.
+const WIDTH: usize = 100;
+const LENGTHS: [&str; 3] = ["1 ms", "1 s", "60 s"];
+
+/// The whole report.
+pub fn report(report: &Report) -> String {
+    let Report { seen, kinds, choices, advice } = report;
+    let mut text = heading(seen);
+    text += "\nTraffic\n";
+    for found in kinds {
+        text += &wrapped(&format!("  {:<17}", kind_name(found.kind)), &found.text);
+    }
+    if kinds.is_empty() {
+        text += "  nothing that stands out\n";
+    }
+    text += &flows(seen);
+    text += &rates(seen);
+    text += &connections(seen);
+    text += &types(choices, seen);
+    text += "\nBefore you pay for more\n";
+    for advice in advice {
+        text += &wrapped(&format!("  {:<12}", advice.about), &advice.text);
+    }
+    if advice.is_empty() {
+        text += "  nothing to change\n";
+    }
+    text
+}
+
+/// The name of a kind.
+pub(crate) fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Whale => "whale",
+        Kind::TunnelOneFlow => "tunnel, one flow",
+        Kind::TunnelOpaque => "tunnel, opaque",
+        Kind::SingleFlow => "single flow",
+        Kind::FewFlows => "few flows",
+        Kind::ManyFlows => "many flows",
+        Kind::ShortLived => "short-lived",
+        Kind::LongLived => "long-lived",
+        Kind::Bursts => "bursts",
+        Kind::SmallPackets => "small packets",
+    }
+}
+
+pub(crate) fn heading(seen: &Seen) -> String {
+    let mut text = format!(
+        "{}: {} seen; {} packets, {} in, {} out\n",
+        seen.name,
+        time(seen.seen_ns),
+        count(seen.packets as f64),
+        bytes(seen.bytes.r#in as u64),
+        bytes(seen.bytes.out as u64)
+    );
+    if seen.lost > 0 {
+        text += &format!("  {} packets were not seen: --ring makes more room\n", seen.lost);
+    }
+    if seen.others > 0 {
+        text += &format!("  {} frames were no IP packets\n", seen.others);
+    }
+    text
+}
+
+fn flows(seen: &Seen) -> String {
+    let mut text = String::from("\nLargest flows\n");
+    for flow in seen.flows.iter().take(LISTED) {
+        let second = flow.second_bps_max.map_or("-".to_owned(), rate);
+        text += &format!(
+            "  {:>5.1} %  {:>10}  {:>12} in a second  {}\n",
+            flow.share * 100.0,
+            bytes(flow.bytes),
+            second,
+            flow.flow
+        );
+    }
+    if seen.flows.is_empty() {
+        text += "  none\n";
+    }
+    let shown = seen.tunnels.iter().take(LISTED);
+    for tunnel in shown {
+        let inner = match tunnel.inner_flows {
+            Some(inner) => format!("about {inner} inside"),
+            None => "what is inside cannot be seen".to_owned(),
+        };
+        text += &format!(
+            "  {} {} > {}: {}, {} flow{} to the network, {inner}\n",
+            tunnel.kind,
+            tunnel.source,
+            tunnel.destination,
+            bytes(tunnel.bytes),
+            tunnel.outer_flows,
+            if tunnel.outer_flows == 1 { "" } else { "s" }
+        );
+    }
+    text
+}
+
+fn rates(seen: &Seen) -> String {
+    let mut text = format!(
+        "\nRates                {:>10} {:>10} {:>10} {:>10}\n",
+        "p50", "p99", "p99.9", "max"
+    );
+    let mut table = |name: &str, all: &[Rates; 3], show: &dyn Fn(f64) -> String| {
+        for (length, of) in LENGTHS.iter().zip(all) {
+            let short = if of.periods == 0 { "*" } else { "" };
+            let figures = [of.p50, of.p99, of.p999, of.max].map(show);
+            let name = format!("{name}, {length}{short}");
+            text += &format!("  {name:<18}");
+            figures.iter().for_each(|figure| text += &format!(" {figure:>10}"));
+            text += "\n";
+        }
+    };
+    let bps = |value: f64| rate(value as u64);
+    table("in", &seen.rates_in, &bps);
+    table("out", &seen.rates_out, &bps);
+    table("packets/s", &seen.rates_packets, &count);
+    table("connections/s", &seen.connections.rates, &count);
+    if seen.rates_out[2].periods == 0 {
+        text += "  * the mean of what was seen: no whole period\n";
+    }
+    text
+}
+
+fn connections(seen: &Seen) -> String {
+    let of = &seen.connections;
+    let mut text = format!("\nConnections: {} began", count(of.began as f64));
+    if let Some((half, most)) = of.life_ms {
+        text += &format!(
+            "; {} lived and ended, half within {half:.1} ms, 99 % within {most:.1} ms",
+            count(of.ended as f64)
+        );
+    }
+    text += "\n  places if all are tracked     ";
+    text += "         most       at the end       in the end\n";
+    for entries in &of.entries {
+        let settled = entries.settled.map_or("-".to_owned(), |most| count(most as f64));
+        let name = format!("{} ({} s)", entries.name, entries.timeouts_s.0);
+        let (peak, last) = (count(entries.peak as f64), count(entries.last as f64));
+        text += &format!("  {name:<29} {peak:>13} {last:>16} {settled:>16}\n");
+    }
+    if of.weight > 1 {
+        text += &format!("  estimated from one in {} connections\n", of.weight);
+    }
+    text
+}
+
+fn types(choices: &Choices, seen: &Seen) -> String {
+    let place = match choices.flows_to {
+        FlowKind::Exterior => "flows may go anywhere",
+        FlowKind::ClusterPlacementGroup => "both ends in one cluster placement group",
+        FlowKind::Express => "flows over ENA Express",
+    };
+    let percent = seen.needs.headroom * 100.0;
+    let mut text = format!("\nInstance types with {percent:.0} % of headroom; {place}\n");
+    for verdict in &choices.asked {
+        text += &asked(verdict);
+    }
+    if choices.families.is_empty() {
+        let why = if choices.flow_too_fast {
+            "none: one flow is too fast for every type"
+        } else {
+            "none of those looked at suffices"
+        };
+        return text + &format!("  {why} ({} types)\n", choices.looked_at);
+    }
+    text += &format!(
+        "  {:<18} {:>5} {:>9}  {:<38} {}\n",
+        "sufficient", "vCPUs", "memory", "first limit", "the next smaller one"
+    );
+    for choice in choices.families.iter().take(FAMILIES_LISTED) {
+        let of = &choice.sufficient;
+        let smaller = choice.smaller.as_ref().map_or_else(
+            || "is none".to_owned(),
+            |smaller| format!("{}: {}", smaller.name, lacking(smaller)),
+        );
+        let memory = format!("{} GiB", of.memory_mib / 1024);
+        text += &format!(
+            "  {:<18} {:>5} {:>9}  {:<38} {smaller}\n",
+            of.name,
+            of.vcpus,
+            memory,
+            used(of.first())
+        );
+    }
+    if choices.families.len() > FAMILIES_LISTED {
+        let more = choices.families.len() - FAMILIES_LISTED;
+        text += &format!("  and {more} other families: --family picks, --json has all\n");
+    }
+    text += "  ~ estimated: EC2 publishes no figure\n";
+    text
+}
+
+/// A type that the reader asked for.
+fn asked(verdict: &Verdict) -> String {
+    let word = if verdict.sufficient { "suffices" } else { "does not suffice" };
+    let mut text = format!("  {}: {word}\n", verdict.name);
+    for of in verdict.uses.iter().filter(|of| of.needs > 0.0) {
+        let mark = match (of.exceeded, of.short) {
+            (true, _) => "  EXCEEDED",
+            (false, true) => "  within the headroom",
+            _ => "",
+        };
+        text += &format!(
+            "    {:<20} {:>14} of {:>14}  {:>6.1} %{mark}\n",
+            of.limit,
+            figure(of, of.needs),
+            figure(of, of.has),
+            of.share() * 100.0
+        );
+    }
+    if let Some(credits_s) = verdict.credits_s {
+        let left = time((credits_s * 1e9) as u64);
+        text += &format!("    the mean is above the baseline: credits last about {left}\n");
+    }
+    text
+}
+
+/// `packets a second ~ 55 %`.
+pub(crate) fn used(of: &Use) -> String {
+    let mark = if of.estimate { " ~" } else { "" };
+    format!("{}{mark} {:.0} %", of.limit, of.share() * 100.0)
+}
+
+/// What a type lacks.
+pub(crate) fn lacking(verdict: &Verdict) -> String {
+    let words: Vec<String> = verdict
+        .lacks()
+        .map(|of| if of.exceeded { used(of) } else { format!("{} (headroom)", used(of)) })
+        .collect();
+    words.join(", ")
+}
+
+/// A figure of a limit, with its unit.
+pub(crate) fn figure(of: &Use, value: f64) -> String {
+    match of.limit {
+        limit::PACKETS => format!("{}/s", count(value)),
+        limit::TRACKING => count(value),
+        limit::CREDITS_IN | limit::CREDITS_OUT => format!("{:.0} Gbit", value / 1e9),
+        _ if value.is_infinite() => "more".to_owned(),
+        _ => rate(value as u64),
+    }
+}
+
+/// A paragraph behind a heading, in lines of [`WIDTH`].
+fn wrapped(head: &str, text: &str) -> String {
+    let indent = " ".repeat(head.chars().count());
+    let (mut lines, mut line) = (String::new(), head.trim_end_matches('\n').to_owned());
+    let mut is_empty = true;
+    for word in text.split_whitespace() {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines += line.trim_end();
+            lines += "\n";
+            line.clone_from(&indent);
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line += word;
+        is_empty = false;
+    }
+    lines + line.trim_end() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_an_end() {
+        let text = wrapped("  flow  ", &"word ".repeat(60));
+        assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
+        assert!(text.lines().skip(1).all(|line| line.starts_with("        word")), "{text}");
+        assert_eq!(text.matches("word").count(), 60);
+    }
+}

@@ -1,0 +1,185 @@
+//! What kind of traffic it is: the talk's first step. Each kind has a threshold with a name.
+
+use serde::Serialize;
+
+use crate::needs::Seen;
+
+/// A flow is a whale from half of the ceiling of one flow outside of a placement group on.
+pub const WHALE_BPS: f64 = 2.5e9;
+/// Share of all bytes with which one flow is nearly all there is.
+pub const SINGLE_SHARE: f64 = 0.9;
+/// As many equal flows, or more, spread well over paths and queues.
+pub const MANY_FLOWS: f64 = 64.0;
+/// As few equal flows, or fewer, do not.
+pub const FEW_FLOWS: f64 = 8.0;
+/// Inner flows that make a tunnel with one outer flow worth a word.
+pub const INNER_FLOWS: u64 = 2;
+/// Share of all bytes from which on a tunnel that cannot be looked into is worth a word.
+pub const OPAQUE_SHARE: f64 = 0.05;
+/// TCP connections of which half end within so long are short-lived, in milliseconds.
+pub const SHORT_MS: f64 = 1_000.0;
+/// What was seen for less says nothing about how long connections live, in nanoseconds.
+pub const LONG_NS: u64 = 1_000_000_000;
+/// New connections a second, over a second, that are many.
+pub const CONNECTIONS_MANY: f64 = 100.0;
+/// The need in bandwidth is so many times the highest mean of a second, or of a minute: bursts.
+pub const BURST_TIMES: f64 = 4.0;
+/// Bursts below that bandwidth matter to no instance type, in bits a second.
+pub const BURST_BPS: f64 = 100e6;
+/// Bytes of packets that are small on average.
+pub const SMALL_BYTES: f64 = 300.0;
+/// Packets a second, over a second, from which on it matters that they are small.
+pub const SMALL_PPS: f64 = 10_000.0;
+
+/// A kind of traffic.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// One flow at a rate near the ceiling of one flow.
+    Whale,
+    /// Several flows in a tunnel that is one flow to the network.
+    TunnelOneFlow,
+    /// A tunnel that cannot be looked into, and is one flow to the network.
+    TunnelOpaque,
+    /// One flow is nearly all there is.
+    SingleFlow,
+    /// Bytes are spread over a few flows.
+    FewFlows,
+    /// Bytes are spread over many flows: entropy.
+    ManyFlows,
+    /// Most TCP connections end soon, and many begin.
+    ShortLived,
+    /// Connections live on.
+    LongLived,
+    /// Bursts that a second's or a minute's mean hides.
+    Bursts,
+    /// Many small packets.
+    SmallPackets,
+}
+
+/// A kind that was found, in words.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Found {
+    /// The kind.
+    pub kind: Kind,
+    /// What exactly.
+    pub text: String,
+}
+
+/// The kinds of what was seen.
+pub fn kinds(seen: &Seen) -> Vec<Found> {
+    let mut found = Vec::new();
+    tunnels(seen, &mut found);
+    flows(seen, &mut found);
+    connections(seen, &mut found);
+    shape(seen, &mut found);
+    found.sort_by_key(|found| found.kind);
+    found
+}
+
+fn tunnels(seen: &Seen, found: &mut Vec<Found>) {
+    let all = (seen.bytes.r#in + seen.bytes.out).max(1.0);
+    for tunnel in &seen.tunnels {
+        let share = tunnel.bytes as f64 / all;
+        let (kind, what) = match tunnel.inner_flows {
+            Some(inner) if tunnel.outer_flows == 1 && inner >= INNER_FLOWS => {
+                (Kind::TunnelOneFlow, format!("about {inner} flows inside, with one source port"))
+            }
+            None if tunnel.outer_flows == 1 && share >= OPAQUE_SHARE => {
+                (Kind::TunnelOpaque, "what is inside cannot be seen".to_owned())
+            }
+            _ => continue,
+        };
+        let text = format!(
+            "{} {} > {}: one flow to the network; {what}; {:.1} % of the bytes",
+            tunnel.kind,
+            tunnel.source,
+            tunnel.destination,
+            share * 100.0
+        );
+        found.push(Found { kind, text });
+    }
+}
+
+/// Whether a flow carries a tunnel, which is named as such.
+fn is_tunnel(seen: &Seen, flow: &srd_watch::Flow) -> bool {
+    seen.tunnels.iter().any(|tunnel| {
+        let ends = (tunnel.source, tunnel.destination);
+        tunnel.outer_flows == 1 && ends == (flow.outer.source, flow.outer.destination)
+    })
+}
+
+fn flows(seen: &Seen, found: &mut Vec<Found>) {
+    for flow in &seen.flows {
+        let bps = flow.second_bps_max.unwrap_or(0) as f64;
+        if bps >= WHALE_BPS && !is_tunnel(seen, &flow.flow) {
+            let (percent, rate) = (flow.share * 100.0, srd_watch::text::rate(bps as u64));
+            let text = format!("{}: {rate} in a second, {percent:.1} % of the bytes", flow.flow);
+            found.push(Found { kind: Kind::Whale, text });
+        }
+    }
+    let Some(largest) = seen.flows.first() else { return };
+    let count = crate::number::count(seen.flow_count);
+    let effective = seen.flows_effective;
+    let spread = format!("{count} flows, as spread as {effective:.1} equal ones");
+    let (kind, text) = if largest.share >= SINGLE_SHARE {
+        let percent = largest.share * 100.0;
+        (Kind::SingleFlow, format!("{} carries {percent:.1} % of the bytes", largest.flow))
+    } else if effective <= FEW_FLOWS {
+        (Kind::FewFlows, spread)
+    } else if effective >= MANY_FLOWS {
+        (Kind::ManyFlows, spread)
+    } else {
+        return;
+    };
+    found.push(Found { kind, text });
+}
+
+fn connections(seen: &Seen, found: &mut Vec<Found>) {
+    let of = &seen.connections;
+    let second = of.rates[1].max;
+    match of.life_ms {
+        Some((half, _)) if half <= SHORT_MS && second >= CONNECTIONS_MANY => {
+            let text = format!(
+                "{} TCP connections ended, half of them within {half:.1} ms; up to {} begin in a \
+                 second",
+                crate::number::count(of.ended as f64),
+                crate::number::count(second)
+            );
+            found.push(Found { kind: Kind::ShortLived, text });
+        }
+        _ if seen.seen_ns >= LONG_NS
+            && of.entries[0].last > 0
+            && of.ended * 2 <= of.entries[0].last =>
+        {
+            let text = format!(
+                "connections that are there at the end: {}; that ended before: {}",
+                crate::number::count(of.entries[0].last as f64),
+                crate::number::count(of.ended as f64)
+            );
+            found.push(Found { kind: Kind::LongLived, text });
+        }
+        _ => {}
+    }
+}
+
+fn shape(seen: &Seen, found: &mut Vec<Found>) {
+    let need = seen.needs.bandwidth_bps.r#in.max(seen.needs.bandwidth_bps.out);
+    let minute = seen.peak_bps(2);
+    if need >= BURST_BPS && need.is_finite() && need >= minute * BURST_TIMES {
+        let rate = |bps: f64| srd_watch::text::rate(bps as u64);
+        let text = format!(
+            "up to {} in a millisecond, {} over a second, {} over {}",
+            rate(seen.peak_bps(0)),
+            rate(seen.peak_bps(1)),
+            rate(minute),
+            if seen.rates_out[2].periods > 0 { "a minute" } else { "all the time" }
+        );
+        found.push(Found { kind: Kind::Bursts, text });
+    }
+    let (bytes, pps) = (seen.packet_bytes(), seen.rates_packets[1].max);
+    if seen.packets > 0 && bytes <= SMALL_BYTES && pps >= SMALL_PPS {
+        let text = format!("{bytes:.0} bytes on average, {} a second", crate::number::count(pps));
+        found.push(Found { kind: Kind::SmallPackets, text });
+    }
+}

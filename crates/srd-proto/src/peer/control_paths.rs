@@ -1,0 +1,153 @@
+//! **Control paths**: which entropies openings, answers and acknowledgements take. The sending half
+//! may know nothing of paths yet.
+//!
+//! A firewall may let through some source ports and no others. So the copies of an opening take one
+//! entropy after another, the first few dozen in bursts that double, until all have been tried; an
+//! answer takes the entropy that the opening came by, since rules for ports are mostly alike in
+//! both directions.
+
+use super::{Peer, Rx};
+use crate::ids::Entropy;
+
+/// Of so many acknowledgements in a row, the last goes round in rotation; the others take the
+/// entropy of the newest packet. The two answers to one probe take both.
+const ROTATES_EVERY: u8 = 4;
+
+/// What the next opening and answer take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ControlPaths {
+    /// The entropy of the next opening: at first the one by which something last arrived.
+    opening: u16,
+    /// Copies sent since there was a session, up to the number of paths.
+    sent: u16,
+    /// Copies of this burst that have not left.
+    left: u16,
+    /// Whether the next burst begins with a copy by the port that we listen at.
+    base_next: bool,
+    /// The entropy that the peer's opening came by, if it is one of ours.
+    received_by: Option<u16>,
+    /// The entropy of the next answer that goes elsewhere, and how many do.
+    answer: u16,
+    more_answers: u8,
+}
+
+impl ControlPaths {
+    /// Whether copies of the opening are to leave now, beside the first.
+    pub(crate) fn has_left(&self) -> bool {
+        self.left > 0
+    }
+
+    /// A copy of the opening leaves. `begins`: it is due by time, so a burst begins; every second
+    /// one by the port that we listen at, since a peer that does not know us demands a cookie of
+    /// the port that the opening came from.
+    pub(super) fn take_opening(&mut self, paths: u16, begins: bool) -> Entropy {
+        if begins {
+            // S16
+            let burst = self.sent.max(1).min(paths.saturating_sub(self.sent)).max(1);
+            self.left = burst;
+            self.base_next = !self.base_next;
+            if !self.base_next {
+                return Entropy(0);
+            }
+        }
+        self.left = self.left.saturating_sub(1);
+        self.sent = self.sent.saturating_add(1).min(paths);
+        let taken = self.opening % paths;
+        self.opening = (taken + 1) % paths;
+        Entropy(taken)
+    }
+
+    /// Something arrived that left by this entropy: openings begin with it.
+    pub(super) fn on_passed(&mut self, entropy: Entropy) {
+        self.opening = entropy.0;
+        (self.sent, self.left, self.base_next) = (0, 0, false);
+    }
+
+    /// An opening of the peer's came from one port, and it listens on another. `again`: it has been
+    /// answered before, so that the answer may have been lost.
+    pub(crate) fn note_opening(&mut self, from: u16, listens: u16, paths: u16, again: bool) {
+        self.received_by = from.checked_sub(listens).filter(|entropy| *entropy < paths);
+        self.more_answers = u8::from(again || self.received_by.is_none());
+    }
+
+    /// The entropy of the next answer to an opening, and whether another copy is to follow.
+    pub(super) fn take_answer(&mut self, paths: u16) -> (Entropy, bool) {
+        if let Some(entropy) = self.received_by.take() {
+            return (Entropy(entropy), self.more_answers > 0);
+        }
+        self.more_answers = 0;
+        self.answer = (self.answer + 1) % paths;
+        (Entropy((self.answer + paths - 1) % paths), false)
+    }
+}
+
+impl Rx {
+    /// The entropy of the newest packet, if the next acknowledgement should take it as well.
+    /// `answers`: it answers a probe.
+    pub(super) fn return_path(
+        &mut self,
+        listens: u16,
+        paths: u16,
+        answers: bool,
+    ) -> Option<Entropy> {
+        let turn = self.ack_turn;
+        self.ack_turn = turn.wrapping_add(1);
+        // P11
+        let every = if answers { 2 } else { ROTATES_EVERY };
+        // W1
+        let entropy = self.newest_port.checked_sub(listens).filter(|entropy| *entropy < paths)?;
+        (turn % every != every - 1).then_some(Entropy(entropy))
+    }
+}
+
+impl Peer {
+    /// An acknowledgement covers a packet that left by this entropy.
+    pub(super) fn on_entropy_acked(&mut self, entropy: Entropy) {
+        self.control_paths.on_passed(entropy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn openings_try_every_path_in_seven_bursts_and_then_one_at_a_time() {
+        let mut paths = ControlPaths::default();
+        let mut bursts = Vec::new();
+        let mut tried = Vec::new();
+        for _ in 0..9 {
+            let mut burst = 1;
+            tried.push(paths.take_opening(64, true).0);
+            while paths.has_left() {
+                tried.push(paths.take_opening(64, false).0);
+                burst += 1;
+            }
+            bursts.push(burst);
+        }
+        assert_eq!(bursts, [1, 2, 2, 5, 8, 17, 32, 2, 1], "every second one by our own port, too");
+        tried.sort_unstable();
+        tried.dedup();
+        assert_eq!(tried, Vec::from_iter(0..64));
+        paths.on_passed(Entropy(9));
+        assert_eq!(paths.take_opening(64, true), Entropy(9), "what passed last is tried first");
+        assert!(!paths.has_left());
+    }
+
+    #[test]
+    fn an_answer_goes_back_as_the_opening_came_and_a_second_one_elsewhere() {
+        let mut paths = ControlPaths::default();
+        paths.note_opening(7471 + 20, 7471, 64, false);
+        assert_eq!(paths.take_answer(64), (Entropy(20), false));
+        paths.note_opening(7471 + 20, 7471, 64, true);
+        assert_eq!(paths.take_answer(64), (Entropy(20), true));
+        assert_eq!(paths.take_answer(64), (Entropy(0), false));
+        paths.note_opening(7471 + 20, 7471, 64, true);
+        paths.take_answer(64);
+        assert_eq!(paths.take_answer(64), (Entropy(1), false), "each time another");
+        paths.note_opening(50_000, 7471, 64, false);
+        assert_eq!(paths.take_answer(64), (Entropy(2), false), "behind an address translator");
+    }
+}

@@ -1,0 +1,159 @@
+//! A hibernated context: after it has been idle for a while, it gives back the tables that it works
+//! with and keeps what the protocol must not forget. The next datagram wakes it.
+//!
+//! A node that exchanges a few messages with thousands of others works with few of them at a time,
+//! so the memory of a hibernated context matters most. Which paths are fast, and how late packets
+//! usually are, is learnt anew. A context that knows a bad path, or still has something under way,
+//! does not hibernate.
+
+use alloc::boxed::Box;
+use core::net::IpAddr;
+
+use super::mtu::Mtu;
+use super::{Peer, Tx};
+use crate::cc::Window;
+use crate::config::Config;
+use crate::delay::RttEstimator;
+use crate::ids::Psn;
+use crate::sent_packets::SentPackets;
+use crate::time::{Duration, Instant};
+use crate::wire::{self, RTT_UNKNOWN};
+
+/// What is kept of a sending half.
+#[derive(Debug)]
+pub(crate) struct Hibernated {
+    /// The PSN that the next packet will have: none is ever used twice.
+    next: Psn,
+    unreliable_sent: u64,
+    queued_bytes: u64,
+    settled_bytes: u64,
+    credit_limit: u64,
+    credit_limited: bool,
+    credit_received: bool,
+    largest_packet: u16,
+    /// What datagrams must fit.
+    mtu_limit: u16,
+    rtt: RttEstimator,
+    /// If it had learnt anything.
+    window: Option<Box<Window>>,
+    last_sent_at: Instant,
+    retrans_pkts: u64,
+}
+
+impl Peer {
+    /// Whether there are tables that could be given back.
+    pub(super) fn may_hibernate(&self, config: &Config) -> bool {
+        if config.idle_hibernate == Duration::MAX || config.keepalive != Duration::MAX {
+            return false;
+        }
+        let receives = || self.rx.as_ref().is_some_and(|rx| rx.received.may_shrink());
+        self.tx.as_ref().map_or_else(receives, |tx| tx.may_hibernate())
+    }
+
+    /// Gives them back, those of the receiving half as well.
+    pub(super) fn hibernate(&mut self) {
+        if let Some(tx) = self.tx.take() {
+            self.hibernated = Some(Box::new(Hibernated::of(*tx)));
+        }
+        if let Some(rx) = self.rx.as_deref_mut() {
+            rx.received.shrink();
+            rx.tuples.shrink_to_fit();
+            rx.verdicts.shrink_to_fit();
+            rx.echoes.shrink_to_fit();
+        }
+    }
+
+    /// The least round trip of the last seconds, as packets carry it.
+    pub(super) fn rtt_code(&self) -> u8 {
+        let hibernated = self.hibernated.as_ref().map(|kept| &kept.rtt);
+        let rtt = self.tx.as_ref().map(|tx| &tx.rtt).or(hibernated);
+        let reported = rtt.and_then(RttEstimator::reported);
+        reported.map_or(RTT_UNKNOWN, |rtt| wire::encode_rtt(rtt.as_nanos()))
+    }
+}
+
+impl Tx {
+    /// Whether nothing is under way, asked, or to be watched.
+    fn may_hibernate(&self) -> bool {
+        !self.has_work()
+            && !self.queue.has_refused()
+            && self.sent.span() == 0
+            && self.abandoned.is_none()
+            && !self.probe_due
+            && !self.silence.is_on()
+            && self.mtu.probe_at == Instant::FAR_FUTURE
+            && self.paths.may_be_forgotten()
+    }
+}
+
+impl Hibernated {
+    fn of(tx: Tx) -> Self {
+        Self {
+            next: tx.sent.next(),
+            unreliable_sent: tx.unreliable_sent,
+            queued_bytes: tx.queued_bytes,
+            settled_bytes: tx.settled_bytes,
+            credit_limit: tx.credit_limit,
+            credit_limited: tx.credit_limited,
+            credit_received: tx.credit_received,
+            largest_packet: tx.largest_packet,
+            mtu_limit: tx.mtu.limit(),
+            rtt: tx.rtt,
+            window: tx.window.has_learnt().then(|| Box::new(tx.window)),
+            last_sent_at: tx.last_sent_at,
+            retrans_pkts: tx.retrans_pkts,
+        }
+    }
+
+    /// The sending half as it was, with tables that know nothing.
+    pub(super) fn wake(self, config: &Config, ip: IpAddr, seed: u64, now: Instant) -> Tx {
+        // Another order of paths each time.
+        let mut tx = Tx::new(config, ip, seed.wrapping_add(self.next.0), now);
+        tx.sent = SentPackets::from(self.next);
+        tx.cumulative = self.next.0;
+        tx.largest_acked = self.next.0.checked_sub(1);
+        tx.unreliable_sent = self.unreliable_sent;
+        tx.queued_bytes = self.queued_bytes;
+        tx.settled_bytes = self.settled_bytes;
+        tx.credit_limit = self.credit_limit;
+        tx.credit_limited = self.credit_limited;
+        tx.credit_received = self.credit_received;
+        tx.largest_packet = self.largest_packet;
+        tx.mtu = Mtu::known(config, ip, now, self.mtu_limit);
+        tx.rtt = self.rtt;
+        if let Some(window) = self.window {
+            tx.window = *window;
+        }
+        tx.last_sent_at = self.last_sent_at;
+        tx.retrans_pkts = self.retrans_pkts;
+        tx.set_pace(config);
+        tx
+    }
+
+    pub(super) fn mtu_limit(&self) -> u16 {
+        self.mtu_limit
+    }
+
+    pub(super) fn unreliable_sent(&self) -> u64 {
+        self.unreliable_sent
+    }
+
+    pub(super) fn last_sent_at(&self) -> Instant {
+        self.last_sent_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::println;
+
+    use super::super::{Peer, Rx, Tx};
+    use super::Hibernated;
+
+    #[test]
+    fn a_hibernated_context_is_small() {
+        let sizes = [size_of::<Peer>(), size_of::<Hibernated>(), size_of::<Rx>()];
+        println!("peer, hibernated, receiving half: {sizes:?}; sending half: {}", size_of::<Tx>());
+        assert!(sizes.iter().sum::<usize>() <= 800, "{sizes:?}");
+    }
+}

@@ -1,0 +1,333 @@
+//! Chakra execution traces: what the ranks of a training step compute and send.
+//!
+//! A trace is a file for each rank, `PREFIX.RANK.et` ([`trace`]). A node begins once all nodes that it
+//! depends on are done. Nodes that send and receive become messages, collectives the messages of an
+//! algorithm ([`collective`]), and everything else takes its duration on the rank's processor for
+//! `is_cpu_op` nodes, or on its accelerator, one node at a time each.
+//!
+//! The collectives of a process group are matched by their order in the files of its ranks. A
+//! group is what the file of groups says; one that it does not name has those ranks as members
+//! whose traces have collectives of it.
+
+mod collective;
+pub mod trace;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::Workload;
+use super::messages::{
+    Alone, BYTES_MAX, CALC_NS_MAX, End, Messages, Mismatch, OPERATIONS_MAX, circle,
+};
+use super::pattern::FLOWS_MAX;
+use super::schedule::What;
+use collective::{Kind, Member, expand};
+use trace::{Node, node_type};
+
+/// The most ranks that a trace may have.
+const RANKS_MAX: usize = 1 << 16;
+/// The most bytes of one file.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+/// Processors of a rank: the host's, its accelerator, and one that takes no time.
+const HOST: u32 = 0;
+const ACCELERATOR: u32 = 1;
+const NONE: u32 = 2;
+
+/// The ranks of process groups, by name.
+pub type Groups = BTreeMap<String, Vec<u32>>;
+
+/// Why a trace cannot be run: where, and what is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TraceError {
+    /// The rank whose file it is.
+    pub rank: Option<u32>,
+    /// The node.
+    pub node: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.rank, self.node) {
+            (Some(rank), Some(node)) => write!(f, "rank {rank}, node {node}: {}", self.what),
+            (Some(rank), None) => write!(f, "rank {rank}: {}", self.what),
+            (None, _) => f.write_str(&self.what),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {}
+
+/// The files of a trace: `PREFIX.0.et`, `PREFIX.1.et` and so on.
+///
+/// # Errors
+/// There is none, or one is too large or cannot be read.
+pub fn files(prefix: &Path) -> Result<Vec<Vec<u8>>, TraceError> {
+    let mut all = Vec::new();
+    let fail = |what: String| TraceError { rank: None, node: None, what };
+    while all.len() < RANKS_MAX {
+        let file = file_of(prefix, all.len());
+        let shown = file.display();
+        match std::fs::metadata(&file) {
+            Ok(facts) if facts.len() > FILE_BYTES_MAX => {
+                return Err(fail(format!("{shown} has more than {FILE_BYTES_MAX} bytes")));
+            }
+            Ok(_) => all.push(std::fs::read(&file).map_err(|e| fail(format!("{shown}: {e}")))?),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !all.is_empty() => break,
+            Err(e) => {
+                return Err(fail(format!(
+                    "{shown}: {e}; a trace is PREFIX.0.et, PREFIX.1.et and so on, and is named by \
+                     its PREFIX"
+                )));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn file_of(prefix: &Path, rank: usize) -> PathBuf {
+    let mut name = prefix.as_os_str().to_owned();
+    name.push(format!(".{rank}.et"));
+    name.into()
+}
+
+/// The process groups of a file: an object with a list of ranks for each group.
+///
+/// # Errors
+/// It is no such object.
+pub fn groups(text: &str) -> Result<Groups, TraceError> {
+    serde_json::from_str(text).map_err(|e| TraceError {
+        rank: None,
+        node: None,
+        what: format!("no process groups: {e}; write {{\"NAME\": [RANK, ...], ...}}"),
+    })
+}
+
+/// Reads a trace, whose file of rank `n` is `files[n]`. Rank `n` is on host `hosts[n]`.
+///
+/// # Errors
+/// The first node that is not understood or cannot be, with a remedy.
+pub fn read(files: &[Vec<u8>], groups: &Groups, hosts: &[u32]) -> Result<Workload, TraceError> {
+    let fail = |what: String| TraceError { rank: None, node: None, what };
+    if files.len() > hosts.len() {
+        let (ranks, have) = (files.len(), hosts.len());
+        return Err(fail(format!(
+            "{ranks} ranks, but the network has {have} hosts for them: take a larger network"
+        )));
+    }
+    let mut reader = Reader::new(groups, hosts[..files.len()].to_vec());
+    for (rank, bytes) in (0..).zip(files) {
+        let nodes = trace::nodes(bytes);
+        let nodes = nodes.map_err(|what| TraceError { rank: Some(rank), node: None, what })?;
+        reader.rank(rank, &nodes)?;
+    }
+    reader.collectives()?;
+    reader.finish()
+}
+
+/// A collective of one rank, before the other ranks are known.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    kind: Kind,
+    bytes: u64,
+    node: u64,
+    member: Member,
+}
+
+struct Reader<'a> {
+    groups: &'a Groups,
+    ranks: u32,
+    messages: Messages,
+    /// By group, by rank: the collectives in their order.
+    parts: BTreeMap<String, BTreeMap<u32, Vec<Part>>>,
+    /// The rank and node of each operation that came from a node by itself.
+    origin: Vec<(u32, u64)>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(groups: &'a Groups, hosts: Vec<u32>) -> Self {
+        let ranks = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+        let messages = Messages::new(hosts);
+        Self { groups, ranks, messages, parts: BTreeMap::new(), origin: Vec::new() }
+    }
+
+    fn rank(&mut self, rank: u32, nodes: &[Node]) -> Result<(), TraceError> {
+        let fail =
+            |node: u64, what: String| Err(TraceError { rank: Some(rank), node: Some(node), what });
+        // By node: the operation that begins it, and the one that ends it.
+        let mut ends: HashMap<u64, (u32, u32)> = HashMap::with_capacity(nodes.len());
+        for node in nodes {
+            let operations = self.node(rank, node).map_err(|what| TraceError {
+                rank: Some(rank),
+                node: Some(node.id),
+                what,
+            })?;
+            if ends.insert(node.id, operations).is_some() {
+                return fail(node.id, "there are two nodes of this number".to_owned());
+            }
+        }
+        for node in nodes {
+            let (begin, _) = ends[&node.id];
+            for earlier in node.waits() {
+                let Some((_, end)) = ends.get(&earlier) else {
+                    return fail(node.id, format!("it depends on node {earlier}: there is none"));
+                };
+                if !self.messages.wait(begin, *end) {
+                    return fail(node.id, format!("more than {OPERATIONS_MAX} waits"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The operations that begin and end a node.
+    fn node(&mut self, rank: u32, node: &Node) -> Result<(u32, u32), String> {
+        match node.kind {
+            node_type::SEND | node_type::RECEIVE => {
+                let operation = self.message(rank, node)?;
+                Ok((operation, operation))
+            }
+            node_type::COLLECTIVE => self.collective(rank, node),
+            _ => {
+                let ns = node.duration_micros.checked_mul(1000);
+                let ns = ns.filter(|ns| *ns <= CALC_NS_MAX && node.kind > 0);
+                let ns = ns.ok_or("it has no type, or takes longer than a day")?;
+                let cpu = match node.flag("is_cpu_op") {
+                    _ if node.kind == node_type::METADATA => NONE,
+                    Some(true) => HOST,
+                    _ => ACCELERATOR,
+                };
+                let operation = self.add(rank, node.id, What::Calculate { ps: ns * 1000, cpu })?;
+                Ok((operation, operation))
+            }
+        }
+    }
+
+    fn add(&mut self, rank: u32, node: u64, what: What) -> Result<u32, String> {
+        let operation = self.messages.operation(rank, what);
+        let operation =
+            operation.ok_or_else(|| format!("more than {OPERATIONS_MAX} operations"))?;
+        self.origin.push((rank, node));
+        Ok(operation)
+    }
+
+    fn message(&mut self, rank: u32, node: &Node) -> Result<u32, String> {
+        let is_send = node.kind == node_type::SEND;
+        let name = if is_send { "comm_dst" } else { "comm_src" };
+        let peer = node.number(name).ok_or_else(|| format!("it has no attribute `{name}`"))?;
+        let peer = u32::try_from(peer).ok().filter(|peer| *peer < self.ranks);
+        let peer = peer.ok_or_else(|| format!("`{name}` is none of {} ranks", self.ranks))?;
+        let bytes = bytes_of(node)?;
+        let tag = node.number("comm_tag").unwrap_or(0);
+        let operation = self.add(rank, node.id, What::Calculate { ps: 0, cpu: NONE })?;
+        let channel = if is_send { (rank, peer, tag) } else { (peer, rank, tag) };
+        let end = End { operation, bytes, place: operation as usize };
+        match self.messages.pair(is_send, channel, end) {
+            Ok(()) => Ok(operation),
+            Err(Mismatch::TooMany) => Err(format!("more than {FLOWS_MAX} messages")),
+            Err(Mismatch::TooLarge { send, receive }) => {
+                let (rank, node) = self.origin[send.place];
+                let (bytes, room) = (send.bytes, receive.bytes);
+                Err(format!(
+                    "{bytes} bytes of rank {rank}, node {node} do not fit into a receive of {room}"
+                ))
+            }
+        }
+    }
+
+    fn collective(&mut self, rank: u32, node: &Node) -> Result<(u32, u32), String> {
+        let number = node.number("comm_type").ok_or("it has no attribute `comm_type`")?;
+        let kind = Kind::of(number).ok_or_else(|| format!("`comm_type` {number} is not known"))?;
+        let bytes = if kind == Kind::Barrier { 1 } else { bytes_of(node)? };
+        let nothing = What::Calculate { ps: 0, cpu: NONE };
+        let begin = self.add(rank, node.id, nothing)?;
+        let end = self.add(rank, node.id, nothing)?;
+        let group = node.text("pg_name").unwrap_or_default();
+        if self.groups.get(&group).is_some_and(|ranks| !ranks.contains(&rank)) {
+            return Err(format!("process group `{group}` has no rank {rank}"));
+        }
+        let part = Part { kind, bytes, node: node.id, member: Member { rank, begin, end } };
+        self.parts.entry(group).or_default().entry(rank).or_default().push(part);
+        Ok((begin, end))
+    }
+
+    /// Makes messages of the collectives.
+    fn collectives(&mut self) -> Result<(), TraceError> {
+        for (group, by_rank) in std::mem::take(&mut self.parts) {
+            let named = self.groups.get(&group);
+            let ranks = named.cloned().unwrap_or_else(|| by_rank.keys().copied().collect());
+            let rounds = by_rank.values().map(Vec::len).max().unwrap_or(0);
+            for round in 0..rounds {
+                let found = ranks.iter().map(|rank| {
+                    by_rank.get(rank).and_then(|parts| parts.get(round)).copied().ok_or(*rank)
+                });
+                let parts = found.collect::<Result<Vec<Part>, u32>>().map_err(|rank| {
+                    let what = format!(
+                        "process group `{group}` has {rounds} collectives, and this rank fewer"
+                    );
+                    TraceError { rank: Some(rank), node: None, what }
+                })?;
+                self.round(&group, round, &parts)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn round(&mut self, group: &str, round: usize, parts: &[Part]) -> Result<(), TraceError> {
+        let first = parts[0];
+        for part in parts {
+            if (part.kind, part.bytes) != (first.kind, first.bytes) {
+                let what = format!(
+                    "it is collective {round} of process group `{group}`, {:?} of {} bytes; that of \
+                     rank {} is {:?} of {} bytes",
+                    part.kind, part.bytes, first.member.rank, first.kind, first.bytes
+                );
+                let (rank, node) = (Some(part.member.rank), Some(part.node));
+                return Err(TraceError { rank, node, what });
+            }
+        }
+        let members: Vec<Member> = parts.iter().map(|part| part.member).collect();
+        expand(&mut self.messages, first.kind, &members, first.bytes).ok_or_else(|| TraceError {
+            rank: Some(first.member.rank),
+            node: Some(first.node),
+            what: format!("more than {FLOWS_MAX} messages or {OPERATIONS_MAX} operations"),
+        })
+    }
+
+    fn finish(self) -> Result<Workload, TraceError> {
+        let Self { messages, origin, .. } = self;
+        let at = |operation: usize, what: String| {
+            let origin = origin.get(operation).copied();
+            TraceError { rank: origin.map(|(rank, _)| rank), node: origin.map(|(_, id)| id), what }
+        };
+        if messages.schedule.operations.is_empty() {
+            let what = "no rank has a node".to_owned();
+            return Err(TraceError { rank: None, node: None, what });
+        }
+        let workload = messages.finish().map_err(|Alone { place, channel, is_send }| {
+            let other = if is_send { "receive" } else { "send" };
+            let (sender, receiver, tag) = channel;
+            at(place, format!("no {other} fits: rank {sender} to rank {receiver}, tag {tag}"))
+        })?;
+        match circle(&workload) {
+            None => Ok(workload),
+            Some(operation) => {
+                let what = "nodes wait for each other in a circle: no run can end";
+                Err(at(operation as usize, what.to_owned()))
+            }
+        }
+    }
+}
+
+fn bytes_of(node: &Node) -> Result<u64, String> {
+    let bytes = node.number("comm_size").ok_or("it has no attribute `comm_size`")?;
+    if bytes > BYTES_MAX {
+        return Err(format!("`comm_size` {bytes} is above {BYTES_MAX}, the most"));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

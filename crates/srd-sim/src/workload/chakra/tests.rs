@@ -1,0 +1,189 @@
+//! What is read, what a collective sends, and what is refused.
+
+use super::trace::{Attribute, Metadata};
+use super::*;
+use crate::workload::schedule::Wait;
+use prost::Message;
+
+const HOSTS: [u32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+fn number(name: &str, value: i64) -> Attribute {
+    Attribute { name: name.into(), int64: Some(value), ..Attribute::default() }
+}
+
+fn node(id: u64, kind: i32, control: &[u64], attributes: Vec<Attribute>) -> Node {
+    Node { id, kind, control: control.to_vec(), attributes, ..Node::default() }
+}
+
+fn file(nodes: &[Node]) -> Vec<u8> {
+    let mut bytes = Metadata { version: "0.0.4".into() }.encode_length_delimited_to_vec();
+    nodes.iter().for_each(|node| bytes.extend(node.encode_length_delimited_to_vec()));
+    bytes
+}
+
+fn workload(files: &[Vec<Node>]) -> Result<Workload, TraceError> {
+    let files: Vec<Vec<u8>> = files.iter().map(|nodes| file(nodes)).collect();
+    read(&files, &Groups::new(), &HOSTS)
+}
+
+fn refused(files: &[Vec<Node>]) -> String {
+    workload(files).unwrap_err().to_string()
+}
+
+/// Every rank takes part in one collective.
+fn all(ranks: usize, kind: i64, bytes: i64) -> Workload {
+    let attributes = || vec![number("comm_type", kind), number("comm_size", bytes)];
+    let nodes = vec![node(1, node_type::COLLECTIVE, &[], attributes())];
+    workload(&vec![nodes; ranks]).unwrap()
+}
+
+fn messages(workload: &Workload) -> Vec<(u32, u32, u64)> {
+    workload.flows.iter().map(|flow| (flow.src.0, flow.dst.0, flow.bytes)).collect()
+}
+
+#[test]
+fn computations_messages_and_dependencies_are_read() {
+    let mut compute = node(7, node_type::COMPUTE, &[], Vec::new());
+    compute.duration_micros = 3;
+    compute.attributes =
+        vec![Attribute { name: "is_cpu_op".into(), bool: Some(true), ..Attribute::default() }];
+    let mut kernel = node(8, node_type::COMPUTE, &[7], Vec::new());
+    kernel.duration_micros = 1;
+    let to = |name: &str| vec![number(name, 1), number("comm_size", 500), number("comm_tag", 9)];
+    let send = node(9, node_type::SEND, &[8], to("comm_dst"));
+    let mut receive = node(1, node_type::RECEIVE, &[], to("comm_src"));
+    receive.attributes[0] = number("comm_src", 0);
+    let read = workload(&[vec![compute, kernel, send], vec![receive]]).unwrap();
+    assert_eq!(messages(&read), [(0, 1, 500)]);
+    let schedule = read.schedule.unwrap();
+    let what: Vec<What> = schedule.operations.iter().map(|operation| operation.what).collect();
+    let expected = [
+        What::Calculate { ps: 3_000_000, cpu: HOST },
+        What::Calculate { ps: 1_000_000, cpu: ACCELERATOR },
+        What::Send { flow: 0 },
+        What::Receive { flow: 0 },
+    ];
+    assert_eq!(what, expected);
+    let waits = [Wait { later: 1, earlier: 0 }, Wait { later: 2, earlier: 1 }];
+    assert_eq!(schedule.after_end, waits);
+}
+
+#[test]
+fn each_collective_sends_what_its_algorithm_sends() {
+    let ring = messages(&all(4, 0, 4000));
+    assert_eq!(ring.len(), 4 * 2 * 3);
+    assert!(ring.iter().all(|(from, to, bytes)| *to == (from + 1) % 4 && *bytes == 1000));
+    assert_eq!(messages(&all(4, 7, 4000)).len(), 4 * 3);
+    let gather = messages(&all(4, 2, 4000));
+    assert!(gather.len() == 12 && gather.iter().all(|(.., bytes)| *bytes == 4000));
+    let every = messages(&all(4, 6, 4000));
+    assert_eq!(every.len(), 12);
+    assert!(every.iter().all(|(from, to, bytes)| from != to && *bytes == 1000));
+    let tree = [(0, 1, 9), (0, 2, 9), (1, 3, 9), (0, 4, 9), (1, 5, 9)];
+    assert_eq!(messages(&all(6, 5, 9)), tree);
+    let inwards = [(4, 0, 9), (5, 1, 9), (2, 0, 9), (3, 1, 9), (1, 0, 9)];
+    assert_eq!(messages(&all(6, 1, 9)), inwards);
+    assert_eq!(messages(&all(3, 3, 30)), [(1, 0, 10), (2, 0, 10)]);
+    assert_eq!(messages(&all(3, 4, 30)), [(0, 1, 10), (0, 2, 10)]);
+    assert_eq!(messages(&all(5, 9, 0)).len(), 5 * 3);
+    for kind in 0..10 {
+        assert!(messages(&all(1, kind, 100)).is_empty(), "a group of one needs no network");
+    }
+}
+
+#[test]
+fn groups_have_the_ranks_of_the_file_or_those_that_name_them() {
+    let collective = |id: u64, group: &str, bytes: i64| {
+        let mut attributes = vec![number("comm_type", 6), number("comm_size", bytes)];
+        let string = Some(group.to_owned());
+        attributes.push(Attribute { name: "pg_name".into(), string, ..Attribute::default() });
+        node(id, node_type::COLLECTIVE, &[], attributes)
+    };
+    let ranks: Vec<Vec<Node>> = (0..4)
+        .map(|rank| vec![collective(1, ["a", "b"][rank % 2], 20), collective(2, "c", 40)])
+        .collect();
+    let seen = messages(&workload(&ranks).unwrap());
+    assert_eq!(seen.len(), 2 + 2 + 12);
+    // Only the group of all joins even ranks and odd ones.
+    assert_eq!(seen.iter().filter(|(from, to, _)| from % 2 != to % 2).count(), 8, "{seen:?}");
+    let files: Vec<Vec<u8>> = ranks.iter().map(|nodes| file(nodes)).collect();
+    let error = read(&files, &groups("{\"a\": [0, 1]}").unwrap(), &HOSTS).unwrap_err();
+    assert_eq!(error.to_string(), "rank 2, node 1: process group `a` has no rank 2");
+    let error = read(&files, &groups("{\"c\": [3, 2, 1, 0, 4]}").unwrap(), &HOSTS).unwrap_err();
+    assert!(
+        error.to_string().starts_with("rank 4: process group `c` has 1 collectives"),
+        "{error}"
+    );
+    assert!(groups("[1]").unwrap_err().to_string().contains("write {\"NAME\""));
+}
+
+#[test]
+fn traces_that_cannot_be_are_refused_with_rank_and_node() {
+    let send = |attributes| vec![node(5, node_type::SEND, &[], attributes)];
+    let whole = || vec![number("comm_dst", 1), number("comm_size", 5)];
+    let collective = |kind, bytes| {
+        let attributes = vec![number("comm_type", kind), number("comm_size", bytes)];
+        vec![node(5, node_type::COLLECTIVE, &[], attributes)]
+    };
+    let mut long = node(5, node_type::COMPUTE, &[], Vec::new());
+    long.duration_micros = u64::MAX;
+    let twice = vec![node(5, node_type::COMPUTE, &[], Vec::new()); 2];
+    let circle = vec![
+        node(5, node_type::COMPUTE, &[6], Vec::new()),
+        node(6, node_type::COMPUTE, &[5], Vec::new()),
+    ];
+    for (files, said) in [
+        (vec![send(vec![number("comm_size", 5)])], "no attribute `comm_dst`"),
+        (vec![send(vec![number("comm_dst", 1)]), Vec::new()], "no attribute `comm_size`"),
+        (vec![send(whole())], "`comm_dst` is none of 1 ranks"),
+        (vec![send(whole()), Vec::new()], "no receive fits: rank 0 to rank 1, tag 0"),
+        (vec![collective(10, 5)], "`comm_type` 10 is not known"),
+        (vec![collective(0, 1 << 41)], "is above"),
+        (vec![collective(0, 5), collective(0, 6)], "AllReduce of 6 bytes; that of rank 0"),
+        (vec![collective(0, 5), collective(2, 5)], "AllGather of 5 bytes; that of rank 0"),
+        (vec![vec![node(5, 0, &[], Vec::new())]], "it has no type"),
+        (vec![vec![long]], "takes longer than a day"),
+        (vec![twice], "two nodes of this number"),
+        (vec![vec![node(5, node_type::COMPUTE, &[4], Vec::new())]], "depends on node 4"),
+        (vec![circle], "in a circle"),
+    ] {
+        let error = refused(&files);
+        assert!(error.starts_with("rank ") && error.contains("node 5"), "{error}");
+        assert!(error.contains(said), "{error}");
+    }
+    assert_eq!(refused(&[Vec::new()]), "no rank has a node");
+    assert!(refused(&vec![Vec::new(); 17]).contains("17 ranks, but the network has 16 hosts"));
+    let receive = vec![number("comm_src", 0), number("comm_size", 4)];
+    let receive = vec![node(6, node_type::RECEIVE, &[], receive)];
+    let error = refused(&[send(whole()), receive]);
+    assert!(error.contains("5 bytes of rank 0, node 5 do not fit into a receive of 4"), "{error}");
+}
+
+#[test]
+fn no_cut_or_changed_byte_makes_it_panic() {
+    let whole = vec![number("comm_type", 0), number("comm_size", 4000)];
+    let bytes = file(&[node(1, node_type::COLLECTIVE, &[], whole)]);
+    for at in 0..bytes.len() {
+        let _ = read(&[bytes[..at].to_vec()], &Groups::new(), &HOSTS);
+        for value in [0, 0x7f, 0xff] {
+            let mut changed = bytes.clone();
+            changed[at] = value;
+            let _ = read(&[changed, bytes.clone()], &Groups::new(), &HOSTS);
+        }
+    }
+    let error = read(&[b"\x05abc".to_vec()], &Groups::new(), &HOSTS).unwrap_err();
+    assert!(error.to_string().starts_with("rank 0: message 0 is no part of a trace"), "{error}");
+}
+
+#[test]
+fn files_are_found_by_their_prefix() {
+    let directory = tempfile::tempdir().unwrap();
+    let prefix = directory.path().join("step");
+    let error = files(&prefix).unwrap_err().to_string();
+    assert!(error.contains("step.0.et") && error.contains("named by its PREFIX"), "{error}");
+    for rank in [0, 1, 3] {
+        let bytes = file(&[node(rank, node_type::COMPUTE, &[], Vec::new())]);
+        std::fs::write(directory.path().join(format!("step.{rank}.et")), bytes).unwrap();
+    }
+    assert_eq!(files(&prefix).unwrap().len(), 2);
+}

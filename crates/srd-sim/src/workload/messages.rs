@@ -1,0 +1,173 @@
+//! Messages between ranks: a send and the receive that takes it become one flow.
+//!
+//! A receive takes the first send from its rank with its tag that no earlier receive took. A message
+//! of a rank to itself is a copy in memory: it needs no flow, and its receive may end once its
+//! send has begun.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::pattern::FLOWS_MAX;
+use super::schedule::{Operation, Schedule, Wait, What};
+use super::{FlowPlan, Start, Workload};
+
+/// The most operations that a schedule may have, and the most waits.
+pub(super) const OPERATIONS_MAX: usize = 60_000_000;
+/// The most bytes of a message: a terabyte.
+pub(super) const BYTES_MAX: u64 = 1 << 40;
+/// The most nanoseconds of a calculation: a day.
+pub(super) const CALC_NS_MAX: u64 = 86_400_000_000_000;
+
+/// One end of a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    /// Its operation.
+    pub(super) operation: u32,
+    /// Bytes that are sent, or that there is room for.
+    pub(super) bytes: u64,
+    /// Where it stands in the file, for errors.
+    pub(super) place: usize,
+}
+
+/// A sender, a receiver and a tag.
+pub(super) type Channel = (u32, u32, u64);
+
+/// Why a message cannot be.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mismatch {
+    /// The message does not fit into its receive.
+    TooLarge {
+        /// The send.
+        send: End,
+        /// The receive.
+        receive: End,
+    },
+    /// There would be more than [`FLOWS_MAX`] flows.
+    TooMany,
+}
+
+/// A send without a receive, or the other way round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Alone {
+    /// Where it stands.
+    pub(super) place: usize,
+    /// Sender, receiver and tag.
+    pub(super) channel: Channel,
+    /// Whether it is a send.
+    pub(super) is_send: bool,
+}
+
+/// The operations of ranks, and the ends of messages that wait for their other end.
+#[derive(Default)]
+pub(super) struct Messages {
+    pub(super) schedule: Schedule,
+    hosts: Vec<u32>,
+    flows: Vec<FlowPlan>,
+    sends: HashMap<Channel, VecDeque<End>>,
+    receives: HashMap<Channel, VecDeque<End>>,
+}
+
+impl Messages {
+    /// Ranks on these hosts.
+    pub(super) fn new(hosts: Vec<u32>) -> Self {
+        let ranks = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+        Self { schedule: Schedule { ranks, ..Schedule::default() }, hosts, ..Self::default() }
+    }
+
+    /// Adds an operation; none if there are [`OPERATIONS_MAX`].
+    pub(super) fn operation(&mut self, rank: u32, what: What) -> Option<u32> {
+        let operations = &mut self.schedule.operations;
+        let number = u32::try_from(operations.len()).ok()?;
+        if operations.len() >= OPERATIONS_MAX {
+            return None;
+        }
+        operations.push(Operation { rank, what });
+        Some(number)
+    }
+
+    /// `later` begins once `earlier` is done. False if there are [`OPERATIONS_MAX`] waits.
+    pub(super) fn wait(&mut self, later: u32, earlier: u32) -> bool {
+        let waits = &mut self.schedule.after_end;
+        waits.push(Wait { later, earlier });
+        waits.len() <= OPERATIONS_MAX
+    }
+
+    /// A flow from one rank to another, with its send and its receive; none if one of the bounds
+    /// is reached.
+    pub(super) fn message(&mut self, from: u32, to: u32, bytes: u64) -> Option<(u32, u32)> {
+        let flow = self.flow(from, to, bytes)?;
+        let send = self.operation(from, What::Send { flow })?;
+        Some((send, self.operation(to, What::Receive { flow })?))
+    }
+
+    fn flow(&mut self, from: u32, to: u32, bytes: u64) -> Option<u32> {
+        let flow = u32::try_from(self.flows.len()).ok()?;
+        if u64::from(flow) >= FLOWS_MAX {
+            return None;
+        }
+        let host = |rank: u32| self.hosts[rank as usize];
+        let mut plan = FlowPlan::at(0, host(from), host(to), bytes.max(1));
+        plan.start = Start::Scheduled;
+        self.flows.push(plan);
+        Some(flow)
+    }
+
+    /// Finds the other end of a message, or remembers this one.
+    pub(super) fn pair(
+        &mut self,
+        is_send: bool,
+        channel: Channel,
+        end: End,
+    ) -> Result<(), Mismatch> {
+        let (own, others) = if is_send {
+            (&mut self.sends, &mut self.receives)
+        } else {
+            (&mut self.receives, &mut self.sends)
+        };
+        let Some(other) = others.get_mut(&channel).and_then(VecDeque::pop_front) else {
+            own.entry(channel).or_default().push_back(end);
+            return Ok(());
+        };
+        let (send, receive) = if is_send { (end, other) } else { (other, end) };
+        if send.bytes > receive.bytes {
+            return Err(Mismatch::TooLarge { send, receive });
+        }
+        let (sender, receiver, _) = channel;
+        if sender == receiver {
+            let wait = Wait { later: receive.operation, earlier: send.operation };
+            self.schedule.after_begin.push(wait);
+            return Ok(());
+        }
+        let flow = self.flow(sender, receiver, send.bytes).ok_or(Mismatch::TooMany)?;
+        let operations = &mut self.schedule.operations;
+        operations[send.operation as usize].what = What::Send { flow };
+        operations[receive.operation as usize].what = What::Receive { flow };
+        Ok(())
+    }
+
+    /// The workload, if no end of a message is alone.
+    pub(super) fn finish(self) -> Result<Workload, Alone> {
+        for (ends, is_send) in [(&self.sends, true), (&self.receives, false)] {
+            // The first of them, whatever the order of the table.
+            let left =
+                ends.iter().filter_map(|(channel, ends)| Some((ends.front()?.place, *channel)));
+            if let Some((place, channel)) = left.min() {
+                return Err(Alone { place, channel, is_send });
+            }
+        }
+        let (flows, schedule) = (self.flows, Some(self.schedule));
+        Ok(Workload { flows, schedule, ..Workload::default() })
+    }
+}
+
+/// An operation of a workload that waits for itself around a corner, so that no run can end.
+pub(super) fn circle(workload: &Workload) -> Option<u32> {
+    workload.schedule.as_ref()?.least_ps(workload.flows.len(), &NoCost).err()
+}
+
+struct NoCost;
+
+impl super::schedule::LeastCost for NoCost {
+    fn flow_ps(&self, _: u32) -> (u64, u64) {
+        (0, 0)
+    }
+}

@@ -1,0 +1,229 @@
+//! What the fuzz target of the vhost-user device does with its input: a front end and its driver
+//! that say and write what they like, in the order that the bytes say.
+//!
+//! Each step is an opcode and what it takes ([`step`]). Afterwards a front end that does nothing
+//! wrong gets its frames through, and neither descriptors nor mappings are left.
+
+mod front;
+
+use std::cell::RefCell;
+
+use srd_vhost::{Counts, Device, Frame, HEADER_BYTES};
+
+use front::{Front, PACKET_BYTES, REGION_BYTES};
+
+/// Steps of one input: more is slow, not wrong.
+const STEPS_MAX: usize = 256;
+/// Bytes of the longest packet of a frame.
+const FRAME_BYTES_MAX: usize = HEADER_BYTES + 65_535;
+
+/// What is left of the input; zeros behind its end.
+struct Script<'a>(&'a [u8]);
+
+impl Script<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((byte, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *byte
+    }
+
+    fn half(&mut self) -> u16 {
+        u16::from_le_bytes([self.byte(), self.byte()])
+    }
+
+    fn word(&mut self) -> u32 {
+        u32::from_le_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
+    }
+
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        let (now, rest) = self.0.split_at(most.min(self.0.len()));
+        self.0 = rest;
+        now.to_vec()
+    }
+
+    /// A place in the memory, or beside it.
+    fn place(&mut self) -> u64 {
+        let (kind, at) = (self.byte(), u64::from(self.half()));
+        match kind % 8 {
+            0..=4 => at * 16 % (3 * REGION_BYTES),
+            5 => REGION_BYTES - 1 - at % 64,
+            6 => u64::MAX - at,
+            _ => at << 32,
+        }
+    }
+}
+
+thread_local! {
+    static DEVICE: RefCell<Option<(tempfile::TempDir, Device)>> = const { RefCell::new(None) };
+}
+
+/// Runs a script. Returns how many frames the device took, and how many the driver got of it.
+pub(crate) fn vhost(bytes: &[u8]) -> (u64, u64) {
+    DEVICE.with_borrow_mut(|kept| {
+        let (directory, device) = kept.get_or_insert_with(|| {
+            let directory = tempfile::tempdir().expect("a directory");
+            let device = Device::open(&directory.path().join("port")).expect("a device");
+            (directory, device)
+        });
+        let path = directory.path().join("port");
+        let before = (descriptors(), mappings());
+        let mut front = Front::connect(&path);
+        let mut script = Script(bytes);
+        let mut frames = (0, 0);
+        let mut counts = device.counts();
+        for _ in 0..STEPS_MAX {
+            if script.0.is_empty() {
+                break;
+            }
+            step(&mut script, &mut front, device, &path, &mut frames);
+            let now = device.counts();
+            assert!(grew(&counts, &now), "{counts:?} {now:?}");
+            counts = now;
+        }
+        drop(front);
+        gone(device);
+        good(device, &path);
+        assert_eq!(before, (descriptors(), mappings()), "something is left");
+        frames
+    })
+}
+
+/// Does the next step.
+fn step(
+    script: &mut Script<'_>,
+    front: &mut Front,
+    device: &mut Device,
+    path: &std::path::Path,
+    frames: &mut (u64, u64),
+) {
+    match script.byte() % 20 {
+        0 => {
+            let (features, pairs) = (script.byte(), script.byte());
+            front.set_up(device, features, pairs % 3);
+        }
+        1 => {
+            let (request, flags) = (script.byte(), script.byte());
+            let (claimed, body) = (script.half(), usize::from(script.byte()));
+            let body = script.bytes(body);
+            let kinds = usize::from(script.byte() % 16);
+            let kinds = script.bytes(kinds);
+            front.request(request, flags, claimed, &body, &kinds);
+        }
+        2 => {
+            let length = script.byte().into();
+            front.raw(&script.bytes(length), &[]);
+        }
+        3 => {
+            let count = usize::from(script.byte() % 10);
+            let regions: Vec<[u64; 4]> = (0..count)
+                .map(|_| [script.place(), script.place(), script.place(), script.place()])
+                .collect();
+            let kinds = usize::from(script.byte() % 10);
+            front.share(&regions, &script.bytes(kinds));
+        }
+        4 => {
+            let ring = script.byte();
+            front.place(ring, [script.place(), script.place(), script.place()]);
+        }
+        5 => {
+            let (what, ring, value) = (script.byte(), script.byte(), script.half());
+            front.state(what, ring, value.into());
+        }
+        6 => {
+            let (what, ring, kind) = (script.byte(), script.byte(), script.byte());
+            front.connect_ring(what, ring.into(), &[kind]);
+        }
+        7 | 8 => {
+            let (ring, index) = (script.byte(), script.byte());
+            let (at, length) = (script.place(), u32::from(script.half()));
+            front.descriptor(ring, index.into(), (at, length), (script.half(), script.half()));
+        }
+        9 => front.offer(script.byte(), script.half()),
+        10 => front.set_index(script.byte(), script.half()),
+        11 => front.set_flags(script.byte(), script.half(), script.half()),
+        12 => device.turn(),
+        13 => {
+            for _ in 0..=script.byte() {
+                let Some(frame) = device.read() else { break };
+                assert!((HEADER_BYTES..=FRAME_BYTES_MAX).contains(&frame.packet.len()));
+                frames.0 += 1;
+            }
+        }
+        14 => {
+            let frame = frame(usize::from(script.half()));
+            frames.1 += u64::from(device.write(&frame, script.word()));
+        }
+        15 => device.flush(),
+        16 => {
+            device.rest();
+            assert!(device.descriptors().count() <= 1 + srd_vhost::session::PAIRS_MAX);
+            device.wake();
+        }
+        17 => *front = Front::connect(path),
+        18 => {
+            let (at, length) = (script.place(), script.byte().into());
+            front.write(at, &script.bytes(length));
+        }
+        _ => front.kick(script.byte()),
+    }
+    front.hear();
+}
+
+/// A frame whose packet has so many bytes.
+fn frame(bytes: usize) -> Frame {
+    let mut packet = vec![0x55; HEADER_BYTES + bytes];
+    packet[..HEADER_BYTES].fill(0);
+    Frame { ethernet: *b"DDDDDDSSSSSSTT", packet }
+}
+
+/// The device has seen that its front end is gone.
+fn gone(device: &mut Device) {
+    for _ in 0..4 {
+        device.turn();
+    }
+    assert!(!device.is_connected() && !device.is_running());
+    assert_eq!(device.read(), None);
+    assert!(!device.write(&frame(60), 0));
+}
+
+/// A front end that does nothing wrong is served, whatever the one before it was.
+fn good(device: &mut Device, path: &std::path::Path) {
+    let before = device.counts();
+    let mut front = Front::connect(path);
+    front.set_up(device, 0, 1);
+    assert!(device.is_running() && device.pairs() == 1);
+    front.send_good();
+    let taken = device.read().expect("the frame of a good driver");
+    assert_eq!(taken.packet.len(), HEADER_BYTES + PACKET_BYTES);
+    front.give_good();
+    assert!(device.write(&frame(PACKET_BYTES), 7));
+    device.flush();
+    assert_eq!(front.used(), [1, 1]);
+    drop(front);
+    gone(device);
+    let now = device.counts();
+    let wanted =
+        Counts { connected: before.connected + 1, no_driver: before.no_driver + 1, ..before };
+    assert_eq!(now, wanted);
+}
+
+fn grew(before: &Counts, now: &Counts) -> bool {
+    before.connected <= now.connected
+        && before.violations <= now.violations
+        && before.malformed <= now.malformed
+        && before.broken_rings <= now.broken_rings
+        && before.no_buffer <= now.no_buffer
+        && before.too_long <= now.too_long
+        && before.no_driver <= now.no_driver
+}
+
+/// Descriptors of this process.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
+/// Front ends' memory that this process has mapped.
+fn mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    maps.lines().filter(|line| line.contains(front::MEMORY)).count()
+}
