@@ -44,8 +44,8 @@ const RULE: &str = "write traffic, `from` or `to`, and the other side, as in \
 const ENTRY: &str = "write a number from 1 to 32766, `allow` or `deny`, and a rule, as in \
                      \"100 allow tcp 443 from 0.0.0.0/0\"";
 const ROUTE: &str = "write a block and a target, as in \"0.0.0.0/0 to internet_gateway main\", \
-                     \"10.1.0.0/16 to peering p1\" or \"192.0.2.0/24 to blackhole\"; a route that a gateway \
-                     propagated ends in `propagated`";
+                     \"10.1.0.0/16 to peering p1\" or \"192.0.2.0/24 to blackhole\"; one that a \
+                     gateway propagated ends in `propagated`";
 const MIRROR: &str = "write a number from 1 to 32766, `accept` or `reject`, traffic and two \
                       blocks of one family, as in \
                       \"100 accept tcp 443 from 0.0.0.0/0 to 10.0.0.0/16\"";

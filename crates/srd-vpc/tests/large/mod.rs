@@ -16,8 +16,8 @@ pub(crate) fn host(n: u32) -> String {
 }
 
 /// A cloud of so many interfaces, so many on each host, under so many rules, of which every tenth
-/// names a group of every fifth interface. On the host that is numbered 0 and on every fiftieth after it, an
-/// interface is in group 3, whose rule names group 4, which has no member yet.
+/// names a group of every fifth interface. On the host that is numbered 0 and on every fiftieth
+/// after it, an interface is in group 3, whose rule names group 4, which has no member yet.
 pub(crate) fn world(interfaces: u32, of_host: u32, rules: u16) -> World {
     let mut world = World::default();
     let everywhere: IpNet = "0.0.0.0/0".parse().expect("a block");

@@ -52,6 +52,8 @@ pub(super) struct Judge {
     worlds: Vec<World>,
     probes: Vec<Probe>,
     tracked: BTreeSet<Connection>,
+    /// Interfaces whose card has forgotten connections.
+    forgetful: BTreeSet<EniId>,
     duplicates: bool,
     /// What is wrong first.
     pub(super) wrong: Option<String>,
@@ -93,6 +95,7 @@ impl Judge {
             worlds: vec![world],
             probes: Vec::new(),
             tracked: BTreeSet::new(),
+            forgetful: BTreeSet::new(),
             duplicates,
             wrong: None,
             ends: Ends::default(),
@@ -123,6 +126,7 @@ impl Judge {
     /// A card has forgotten the connections of an interface.
     pub(super) fn forget(&mut self, eni: EniId) {
         self.tracked.retain(|(of, ..)| *of != eni);
+        self.forgetful.insert(eni);
     }
 
     fn judge(&self, epoch: usize, origin: Origin, packet: &Packet) -> Judgement {
@@ -143,11 +147,14 @@ impl Judge {
     /// A packet is sent: its number. `last`: all has healed, and it has to end as it should.
     pub(super) fn send(&mut self, from: From, packet: Packet, last: bool) -> u32 {
         let epoch = self.epoch();
-        let must = last.then(|| match from {
-            From::Guest(eni) => verdict(&self.judge(epoch, Origin::Eni(eni), &packet)),
-            From::Internet => verdict(&self.judge(epoch, Origin::Internet, &packet)),
-            From::Nat(eni) => Verdict::Delivered(eni),
-        });
+        let origin = match from {
+            From::Guest(eni) => Some(Origin::Eni(eni)),
+            From::Internet => Some(Origin::Internet),
+            // The walk does not know answers through a NAT gateway.
+            From::Nat(_) => None,
+        };
+        let must = origin.filter(|_| last);
+        let must = must.map(|origin| verdict(&self.judge(epoch, origin, &packet)));
         let number = self.probes.len();
         self.probes.push(Probe { from, packet, epoch, arrived: 0, left: 0, must });
         self.remember_sent(number, epoch);
@@ -195,7 +202,9 @@ impl Judge {
             }
             From::Internet => self.judge(self.epoch(), Origin::Internet, &packet),
             From::Nat(of) => {
-                if of != eni || !self.tracked.contains(&ingress) {
+                // Without a memory its groups may take it.
+                let asked = self.tracked.contains(&ingress) || self.forgetful.contains(&eni);
+                if of != eni || !asked {
                     self.is_wrong(number, &format!("came by NAT to {eni}, which asked nobody"));
                 }
                 return;
