@@ -66,6 +66,7 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
         // Nothing protects an envelope but the checksum of its datagram.
         corruption_undetected: false,
         sampling: None,
+        capture: None,
     };
     let node = |host| CloudNode::new(HostId(host), Rc::clone(&common));
     let made = World::new(plan.topology.clone(), plan.workload(), config, node);
