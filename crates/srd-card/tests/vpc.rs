@@ -139,10 +139,11 @@ fn both(dice: &mut Dice, world: &mut World) {
 }
 
 fn compare(first: u64, worlds: u64, packets: u64) -> BTreeMap<String, u64> {
-    compare_with(change, first, worlds, packets)
+    compare_with(Fabric::new, change, first, worlds, packets)
 }
 
 fn compare_with(
+    fabric: fn(&World) -> Fabric,
     change: fn(&mut Dice, &mut World),
     first: u64,
     worlds: u64,
@@ -152,7 +153,7 @@ fn compare_with(
     for seed in first..first + worlds {
         let dice = &mut Dice(seed);
         let mut world = world(dice);
-        let mut fabric = Fabric::new(&world);
+        let mut fabric = fabric(&world);
         let mut reference = Reference::default();
         let mut before: Vec<(Origin, Packet, Said)> = Vec::new();
         for number in 0..packets {
@@ -181,6 +182,7 @@ fn compare_with(
         *reached.entry("judged".into()).or_default() += judged;
         *reached.entry("passed".into()).or_default() += passed;
         *reached.entry("established".into()).or_default() += reference.established;
+        *reached.entry("questions".into()).or_default() += fabric.questions;
     }
     reached
 }
@@ -198,10 +200,24 @@ fn the_card_says_what_the_reference_says_while_everything_changes() {
 
 #[test]
 fn the_card_says_what_the_reference_says_while_addresses_move() {
-    let reached = compare_with(both, 0, 150, 300);
+    let reached = compare_with(Fabric::new, both, 0, 150, 300);
     for name in ["judged", "passed", "established"] {
         assert!(reached[name] > 500, "{reached:?}");
     }
+}
+
+#[test]
+fn cards_that_ask_say_what_the_reference_says_while_addresses_move() {
+    let reached = compare_with(Fabric::asking, both, 0, 150, 300);
+    for name in ["judged", "passed", "established", "questions"] {
+        assert!(reached[name] > 500, "{reached:?}");
+    }
+}
+
+#[test]
+#[ignore = "ten million packets: for a nightly run"]
+fn cards_that_ask_say_what_the_reference_says_of_ten_million_packets() {
+    println!("{:?}", compare_with(Fabric::asking, both, 0, 10_000, 1000));
 }
 
 /// A flow that was not tracked, whose answers a change of rules refused, is tracked from its next
@@ -216,11 +232,20 @@ fn regression_a_flow_that_is_tracked_later_has_its_answers_judged_again() {
 /// (V6).
 #[test]
 fn a_host_speaks_for_no_interface_but_its_own() {
+    forge(Fabric::new);
+}
+
+#[test]
+fn a_host_speaks_for_no_interface_but_its_own_to_cards_that_ask() {
+    forge(Fabric::asking);
+}
+
+fn forge(fabric: fn(&World) -> Fabric) {
     let (mut delivered, mut refused) = (0, 0);
     for seed in 0..200 {
         let dice = &mut Dice(seed);
         let world = world(dice);
-        let mut fabric = Fabric::new(&world);
+        let mut fabric = fabric(&world);
         for _ in 0..300 {
             let (_, packet) = generate::packet(dice, &world);
             if packet.source.is_ipv4() != packet.destination.is_ipv4() {
@@ -264,6 +289,6 @@ fn the_card_says_what_the_reference_says_of_ten_million_packets() {
 #[test]
 #[ignore = "ten million packets: for a nightly run"]
 fn the_card_says_what_the_reference_says_of_ten_million_packets_while_addresses_move() {
-    let reached = compare_with(both, 0, 10_000, 1000);
+    let reached = compare_with(Fabric::new, both, 0, 10_000, 1000);
     println!("{reached:?}");
 }

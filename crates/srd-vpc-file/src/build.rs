@@ -74,7 +74,8 @@ impl Build<'_> {
         all(self, Kind::FlowLog, &document.flow_log)?;
         all(self, Kind::MirrorFilter, &document.mirror_filter)?;
         all(self, Kind::MirrorTarget, &document.mirror_target)?;
-        all(self, Kind::MirrorSession, &document.mirror_session)
+        all(self, Kind::MirrorSession, &document.mirror_session)?;
+        all(self, Kind::DhcpOptions, &document.dhcp_options)
     }
 
     /// Names stand in phrases between spaces, and on command lines.

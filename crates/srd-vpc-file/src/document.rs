@@ -16,6 +16,7 @@ pub(crate) struct Document {
     pub(crate) account: Maybe<String>,
     pub(crate) region: Maybe<String>,
     pub(crate) vpc: Named<VpcTable>,
+    pub(crate) dhcp_options: Named<DhcpOptionsTable>,
     pub(crate) subnet: Named<SubnetTable>,
     pub(crate) route_table: Named<RouteTableTable>,
     pub(crate) acl: Named<AclTable>,
@@ -79,8 +80,19 @@ pub(crate) struct MirrorSessionTable {
 #[serde(deny_unknown_fields)]
 pub(crate) struct VpcTable {
     pub(crate) cidr: Vec<Spanned<String>>,
+    pub(crate) dhcp_options: Maybe<String>,
     pub(crate) dns_support: Option<bool>,
     pub(crate) dns_hostnames: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DhcpOptionsTable {
+    pub(crate) domain_name: Maybe<String>,
+    #[serde(default)]
+    pub(crate) name_servers: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(crate) ntp_servers: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]

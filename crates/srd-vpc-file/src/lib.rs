@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod dhcp;
 mod document;
 mod edges;
 mod machines;

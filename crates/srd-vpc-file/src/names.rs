@@ -31,6 +31,7 @@ pub enum Kind {
     MirrorFilter,
     MirrorTarget,
     MirrorSession,
+    DhcpOptions,
 }
 
 impl Kind {
@@ -56,6 +57,7 @@ impl Kind {
             Self::MirrorFilter => "mirror_filter",
             Self::MirrorTarget => "mirror_target",
             Self::MirrorSession => "mirror_session",
+            Self::DhcpOptions => "dhcp_options",
         }
     }
 }

@@ -111,6 +111,9 @@ fn vpc(build: &mut Build<'_>, name: &Spanned<String>, table: &VpcTable) -> Resul
         let what = "a cloud needs an IPv4 block";
         return Err(build.error(name.span(), what, "add cidr = [\"10.0.0.0/16\"]"));
     }
+    let options = table.dhcp_options.as_ref();
+    let options = options.map(|name| build.find(Kind::DhcpOptions, name)).transpose()?;
+    let dhcp_options = options.map(DhcpOptionsId);
     // Hidden objects have names that no table can have.
     let hidden = format!("{} default", name.as_ref());
     Ok(Vpc {
@@ -120,7 +123,7 @@ fn vpc(build: &mut Build<'_>, name: &Spanned<String>, table: &VpcTable) -> Resul
         main_route_table: RouteTableId(build.names.add(Kind::RouteTable, &hidden)),
         default_acl: AclId(build.names.add(Kind::Acl, &hidden)),
         default_group: GroupId(build.names.add(Kind::Group, &hidden)),
-        dhcp_options: None,
+        dhcp_options,
         dns_support: table.dns_support.unwrap_or(true),
         dns_hostnames: table.dns_hostnames.unwrap_or(false),
     })
@@ -250,7 +253,8 @@ fn route_tables(build: &mut Build<'_>, document: &Document) -> Result<()> {
         let mut routes: Vec<Route> = Vec::new();
         for text in &table.routes {
             let route = route(build, vpc, text)?;
-            if routes.iter().any(|other| other.destination == route.destination) {
+            let key = |route: &Route| (route.destination, route.propagated);
+            if routes.iter().any(|other| key(other) == key(&route)) {
                 let remedy = "leave one of them";
                 return Err(build.error(
                     text.span(),
@@ -314,7 +318,7 @@ fn route(build: &Build<'_>, vpc: VpcId, text: &Spanned<String>) -> Result<Route>
             return Err(build.error(span, format!("`{kind}` is no target of a route"), remedy));
         }
     };
-    Ok(Route { destination, target, propagated: false })
+    Ok(Route { destination, target, propagated: found.2 })
 }
 
 /// What EC2 refuses as a destination.

@@ -3,7 +3,7 @@
 //! ```text
 //!  rule   = traffic ("from" | "to") other          tcp 443 from 0.0.0.0/0
 //!  entry  = number ("allow" | "deny") rule         100 allow all from 0.0.0.0/0
-//!  route  = destination "to" target                0.0.0.0/0 to internet_gateway main
+//!  route  = destination "to" target ["propagated"]  0.0.0.0/0 to internet_gateway main
 //!  mirror = number ("accept" | "reject") traffic ["source" ports] "from" BLOCK "to" BLOCK
 //!  other  = BLOCK | "group" NAME | "list" NAME
 //!  traffic = "all" | "tcp" [ports] | "udp" [ports] | "icmp" [TYPE [CODE]] | "icmpv6" [TYPE [CODE]]
@@ -44,7 +44,8 @@ const RULE: &str = "write traffic, `from` or `to`, and the other side, as in \
 const ENTRY: &str = "write a number from 1 to 32766, `allow` or `deny`, and a rule, as in \
                      \"100 allow tcp 443 from 0.0.0.0/0\"";
 const ROUTE: &str = "write a block and a target, as in \"0.0.0.0/0 to internet_gateway main\", \
-                     \"10.1.0.0/16 to peering p1\" or \"192.0.2.0/24 to blackhole\"";
+                     \"10.1.0.0/16 to peering p1\" or \"192.0.2.0/24 to blackhole\"; one that a \
+                     gateway propagated ends in `propagated`";
 const MIRROR: &str = "write a number from 1 to 32766, `accept` or `reject`, traffic and two \
                       blocks of one family, as in \
                       \"100 accept tcp 443 from 0.0.0.0/0 to 10.0.0.0/16\"";
@@ -133,8 +134,8 @@ pub(crate) fn mirrored(text: &str) -> Result<Mirrored> {
     Ok(Mirrored { number, accept, traffic, source_ports, source, destination })
 }
 
-/// A route: a block or the name of a prefix list, and a target.
-pub(crate) fn route(text: &str) -> Result<(Other<'_>, Target<'_>)> {
+/// A route: a block or the name of a prefix list, a target, and whether it is propagated.
+pub(crate) fn route(text: &str) -> Result<(Other<'_>, Target<'_>, bool)> {
     let wrong = || Wrong { what: format!("`{text}` is no route"), remedy: ROUTE };
     let words: Vec<&str> = text.split_whitespace().collect();
     let at = words.iter().position(|w| *w == "to").ok_or_else(wrong)?;
@@ -143,12 +144,23 @@ pub(crate) fn route(text: &str) -> Result<(Other<'_>, Target<'_>)> {
         [block_text] => Other::Block(block(block_text)?),
         _ => return Err(wrong()),
     };
-    let target = match words[at + 1..] {
+    let (target, propagated) = match &words[at + 1..] {
+        [target @ .., "propagated"] if !target.is_empty() => (target, true),
+        target => (target, false),
+    };
+    if propagated && matches!(destination, Other::List(_)) {
+        let what = String::from("a route to a prefix list is never propagated");
+        return Err(Wrong {
+            what,
+            remedy: "write its blocks, each as a route, or no `propagated`",
+        });
+    }
+    let target = match *target {
         ["blackhole"] => Target::Blackhole,
         [kind, name] => Target::Object(kind, name),
         _ => return Err(wrong()),
     };
-    Ok((destination, target))
+    Ok((destination, target, propagated))
 }
 
 /// A block, in its canonical form: bits behind the prefix are zeros, as EC2 makes them.
@@ -210,7 +222,14 @@ mod tests {
             entry("100 deny udp 1-9 to 0.0.0.0/0", "to"),
             Ok((100, false, Traffic::Udp(1, 9), all))
         );
-        assert_eq!(route("0.0.0.0/0 to blackhole"), Ok((Other::Block(all), Target::Blackhole)));
+        assert_eq!(
+            route("0.0.0.0/0 to blackhole"),
+            Ok((Other::Block(all), Target::Blackhole, false))
+        );
+        assert_eq!(
+            route("0.0.0.0/0 to interface fw propagated"),
+            Ok((Other::Block(all), Target::Object("interface", "fw"), true))
+        );
         assert_eq!(block("100.68.0.18/18").unwrap().to_string(), "100.68.0.0/18");
     }
 
@@ -238,7 +257,15 @@ mod tests {
         ] {
             assert!(entry(text, "from").is_err(), "{text}");
         }
-        for text in ["", "::/0", "::/0 to", "a b to blackhole", "::/0 to a b c"] {
+        for text in [
+            "",
+            "::/0",
+            "::/0 to",
+            "::/0 to propagated",
+            "a b to blackhole",
+            "::/0 to a b c",
+            "list l to blackhole propagated",
+        ] {
             assert!(route(text).is_err(), "{text}");
         }
     }

@@ -9,7 +9,7 @@ use srd_vpc::object::World;
 use super::build::{Build, Result};
 use super::document::Document;
 use super::names::Names;
-use super::{edges, machines, network, observe};
+use super::{dhcp, edges, machines, network, observe};
 
 /// The largest file that is read.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -65,6 +65,7 @@ pub fn parse(text: &str, path: &Path) -> Result<VpcFile> {
     })?;
     let mut build = Build::new(source);
     build.name_all(&document)?;
+    dhcp::build(&mut build, &document)?;
     network::build(&mut build, &document)?;
     machines::build(&mut build, &document)?;
     edges::build(&mut build, &document)?;

@@ -55,6 +55,37 @@ fn what_ec2_would_refuse_is_refused_where_it_stands() {
             6,
             "already",
         ),
+        (
+            "[route_table.r]\nroutes = [\"1.0.0.0/8 to blackhole propagated\", \
+             \"1.0.0.0/8 to blackhole propagated\"]",
+            6,
+            "already",
+        ),
+        (
+            "[prefix_list.p]\nentries = [\"1.0.0.0/8\"]\n[route_table.r]\n\
+             routes = [\"list p to blackhole propagated\"]",
+            8,
+            "never propagated",
+        ),
+        ("[vpc.b]\ncidr = [\"10.1.0.0/16\"]\ndhcp_options = \"x\"", 7, "no dhcp_options `x`"),
+        ("[dhcp_options.d]\ndomain_name = \"a..b\"", 6, "no domain name"),
+        ("[dhcp_options.d]\ndomain_name = \"\"", 6, "no domain name"),
+        ("[dhcp_options.d]\nname_servers = [\"one\"]", 6, "no address of a server"),
+        ("[dhcp_options.d]\nntp_servers = [\"AmazonProvidedDNS\"]", 6, "no address of a server"),
+        ("[dhcp_options.d]\nname_servers = [\"0.0.0.0\"]", 6, "no address of a server"),
+        (
+            "[dhcp_options.d]\nname_servers = [\"AmazonProvidedDNS\", \"1.1.1.1\"]",
+            6,
+            "beside other resolvers",
+        ),
+        ("[dhcp_options.d]\nname_servers = [\"1.1.1.1\", \"1.1.1.1\"]", 6, "already"),
+        (
+            "[dhcp_options.d]\nntp_servers = [\"1.1.1.1\", \"1.1.1.2\", \"1.1.1.3\", \
+             \"fd00::1\", \"1.1.1.4\", \"1.1.1.5\"]",
+            6,
+            "more than 4 time servers",
+        ),
+        ("[dhcp_options.d]\nntp = []", 6, "unknown field"),
         ("[internet_gateway.a]\n[internet_gateway.b]", 6, "already"),
         ("[prefix_list.p]\nentries = [\"1.0.0.0/8\", \"::/0\"]", 6, "one family"),
         ("[placement.p]\nstrategy = \"near\"", 6, "no strategy"),

@@ -4,7 +4,7 @@
 mod generate;
 
 use generate::Dice;
-use srd_vpc::compile::{Change, Flow, Next, Rules};
+use srd_vpc::compile::{Flow, Next, Rules};
 use srd_vpc::id::*;
 use srd_vpc::judge::*;
 use srd_vpc::object::*;
@@ -79,6 +79,7 @@ fn sent(
             let received = host.receive(place.eni, &sent.packet, crosses, Flow::New)?;
             (Verdict::Delivered(place.eni), Some(reach), received)
         }
+        Next::Ask(question) => panic!("whole tables ask {question:?}"),
     };
     Ok(Said::Passed(verdict, sent.packet, reach, sent.tracking, received))
 }
@@ -153,49 +154,4 @@ fn tables_say_what_the_walk_says() {
 #[ignore = "a million packets: for a nightly run"]
 fn tables_say_what_the_walk_says_of_a_million_packets() {
     assert_all_reached(&compare(5_000, 200));
-}
-
-#[test]
-fn an_update_leaves_the_tables_that_a_compilation_makes() {
-    let (mut patched, mut rebuilt, mut nothing) = (0, 0, 0);
-    for seed in 0..400 {
-        let dice = &mut Dice(seed);
-        let mut world = generate::world(dice);
-        let mut hosts = compile(&world);
-        for _ in 0..6 {
-            let mut next = world.clone();
-            change(dice, &mut next);
-            for (host, rules) in &mut hosts {
-                match rules.update(&world, &next) {
-                    Change::Nothing => nothing += 1,
-                    Change::Patched { .. } => patched += 1,
-                    Change::Rebuilt => rebuilt += 1,
-                }
-                assert_eq!(*rules, Rules::compile(&next, host), "seed {seed}, host {host}");
-            }
-            world = next;
-        }
-    }
-    assert!(patched > 500 && rebuilt > 500 && nothing > 0, "{patched} {rebuilt} {nothing}");
-}
-
-fn change(dice: &mut Dice, world: &mut World) {
-    let id = EniId(dice.below(24));
-    let group = GroupId(dice.below(12));
-    match (dice.below(8), world.enis.get_mut(&id)) {
-        (0, _) => {
-            let table = RouteTableId(dice.below(8));
-            world.route_tables.get_mut(&table).unwrap().routes.pop();
-        }
-        (1, Some(eni)) => eni.ipv4.push(core::net::Ipv4Addr::new(10, 0, 0, 9)),
-        (2, Some(_)) => _ = world.enis.remove(&id),
-        (3, _) => {
-            let instance = world.instances.get_mut(&InstanceId(id.0)).unwrap();
-            instance.host = Some(dice.pick(&["h0".to_string(), "h1".into(), "h2".into()]));
-        }
-        (4, Some(_)) => {}
-        (_, Some(eni)) if eni.groups.contains(&group) => eni.groups.retain(|id| *id != group),
-        (_, Some(eni)) => eni.groups.push(group),
-        (_, None) => {}
-    }
 }

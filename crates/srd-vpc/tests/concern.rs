@@ -75,7 +75,10 @@ fn compare(dice: &mut Dice, world: &World, old: &Rules, new: &Rules, count: &mut
             let sent = old.send(eni, &packet, flow) == new.send(eni, &packet, flow);
             assert!(sent || named || concerned.addresses.contains(&destination), "{packet:?}");
             let received = |rules: &Rules| {
-                let place = rules.sender(eni, from, source).cloned()?;
+                let place = rules
+                    .sender(eni, from, source)
+                    .cloned()
+                    .map_err(|_| srd_vpc::judge::Reason::NotItsAddress)?;
                 rules.receive(eni, &packet, rules.crosses(&place, eni), flow).map(|t| (place, t))
             };
             let taken = received(old) == received(new);

@@ -3,12 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use core::net::{IpAddr, Ipv4Addr};
-use srd_vpc::compile::{Change, Flow, Rules};
+use srd_vpc::compile::{Directory, Edit, Flow};
 use srd_vpc::id::*;
 use srd_vpc::judge::*;
 use srd_vpc::object::*;
 use srd_vpc::packet::{Inner, Packet};
-use std::collections::BTreeSet;
 
 const VPC: VpcId = VpcId(1);
 const WEB: EniId = EniId(1);
@@ -340,21 +339,19 @@ fn clouds_with_the_same_addresses_never_meet() {
 
 #[test]
 fn a_new_member_of_a_group_changes_the_addresses_of_that_group_only() {
-    let world = peered();
-    let mut next = world.clone();
-    next.enis.get_mut(&APP).unwrap().groups.push(GroupId(10));
-    // Host h2 runs the server that names the group, and APP itself; h3 runs neither.
-    let mut elsewhere = world.clone();
-    elsewhere.instances.get_mut(&InstanceId(APP.0)).unwrap().host = Some("h3".into());
-    let mut after = elsewhere.clone();
-    after.enis.get_mut(&APP).unwrap().groups.push(GroupId(10));
-    let mut rules = Rules::compile(&elsewhere, "h2");
+    // Host h2 runs the server that names the group; h3 runs APP.
+    let mut world = peered();
+    world.instances.get_mut(&InstanceId(APP.0)).unwrap().host = Some("h3".into());
+    let mut member = world.enis[&APP].clone();
+    member.groups.push(GroupId(10));
+    let mut directory = Directory::new(world);
+    let mut rules = directory.tables("h2");
     let app = tcp("10.0.2.20", "10.1.1.5", 8080);
     assert_eq!(rules.receive(EniId(21), &app, true, Flow::New), Err(Reason::GroupsIn));
-    let change = rules.update(&elsewhere, &after);
-    let groups = BTreeSet::from([GroupId(10)]);
-    assert!(matches!(change, Change::Patched { groups: g, .. } if g == groups));
+    let mut deltas = directory.apply(&[Edit::Interface(APP, Some(member))]);
+    let delta = deltas.remove("h2").unwrap();
+    assert!(deltas.is_empty() && !delta.is_whole(), "h3 has asked for no tables");
+    assert_eq!((delta.members(), delta.acls(), delta.withdrawn()), (1, 0, &[][..]));
+    rules.apply(delta);
     assert!(rules.receive(EniId(21), &app, true, Flow::New).is_ok());
-    let mut own = Rules::compile(&world, "h2");
-    assert_eq!(own.update(&world, &next), Change::Rebuilt);
 }

@@ -9,6 +9,7 @@ use srd_vpc::compile::{Concern, Concerned, Rules};
 use srd_vpc::id::{EniId, VpcId};
 use srd_vpc::judge::Exit;
 
+use super::asking::Asking;
 use super::drops::{Cause, Drops};
 use super::epochs::{Epochs, Since};
 use super::flow::{Ends, Flow, Side, Verdict};
@@ -87,6 +88,7 @@ pub struct Card {
     pub(super) seed: u64,
     pub(super) logs: Logs,
     pub(super) traces: Traces,
+    pub(super) asking: Asking,
 }
 
 /// Places of an instance's table that a look at its flows goes through.
@@ -115,6 +117,7 @@ impl Card {
             seed,
             logs: Logs::default(),
             traces: Traces::default(),
+            asking: Asking::default(),
         }
     }
 
@@ -277,6 +280,7 @@ impl Card {
     /// Lets packets go on whose wait is over, and frees flows that are past their time.
     pub fn poll(&mut self, now: Instant, around: &mut impl Around) {
         self.roll_logs(now);
+        self.poll_asking(now);
         while let Some((at, instance)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, instance));
             self.instances[instance as usize].timer = None;
@@ -288,7 +292,7 @@ impl Card {
     /// When to call [`Card::poll`] next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let next = self.timers.first().map(|(at, _)| *at);
-        next.into_iter().chain(self.logs.next()).min()
+        next.into_iter().chain(self.logs.next()).chain(self.asking.next()).min()
     }
 
     /// Frees flows that are past their time, with at most `work` steps for each instance.

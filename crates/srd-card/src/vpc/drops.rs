@@ -26,6 +26,11 @@ pub enum Cause {
     NoEdge,
     /// It came from the internet, and the rules changed while it waited for a limit.
     Changed,
+    /// Where its receiver is, or its sender, was asked, and no answer came in time; or too many
+    /// packets waited for answers.
+    Unanswered,
+    /// The host knows of as many interfaces of other hosts as it may.
+    AnswersFull,
     /// It is larger than what the gateway carries, and may not be cut.
     TooBig,
 }
@@ -65,6 +70,8 @@ stored_values!(Cause:
     [Cause::NoEdge],
     [Cause::Changed],
     [Cause::TooBig],
+    [Cause::Unanswered],
+    [Cause::AnswersFull],
     [Cause::Rule(Reason::Families)],
     [Cause::Rule(Reason::NotItsAddress)],
     [Cause::Rule(Reason::NotFromOutside)],

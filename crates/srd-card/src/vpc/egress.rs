@@ -3,9 +3,10 @@
 use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
-use srd_vpc::compile::{self, Next, Sent};
+use srd_vpc::compile::{self, Next, Question, Sent};
 use srd_vpc::judge::{Exit, Reach, Reason, Service, Tracking};
 
+use super::asking::Waiting;
 use super::card::Card;
 use super::drops::Cause;
 use super::flow::{Flow, Known, Side, Target, To, Verdict};
@@ -13,6 +14,7 @@ use super::onward::Out;
 use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::{Read, bytes_of};
+use super::trace::Event;
 use crate::limits::{Asked, Offer};
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
@@ -60,6 +62,12 @@ impl Card {
         let judged = self.ports[port.0 as usize].counts.judged;
         let (slot, id) = match self.target(now, port, read, bytes, key, seen) {
             Ok(found) => found,
+            Err(Cause::Unanswered) => {
+                self.note(now, followed, || Event::Waits(None));
+                let eni = self.ports[port.0 as usize].eni;
+                let waiting = Waiting { frame, port, eni, sender: None };
+                return self.wait(now, waiting, packets);
+            }
             Err(cause) => {
                 self.note_judged(now, followed, port, key, judged, Err(cause));
                 self.log_refusal(now, port, read, bytes, Direction::Egress, cause);
@@ -221,6 +229,7 @@ impl Card {
         let sent = self.rules.send(port.eni, &packet, flow).map_err(Cause::Rule)?;
         let Sent { next, packet: written, nat, tracking } = sent;
         let target = match next {
+            Next::Ask(_) => return Err(Cause::Unanswered),
             Next::Served(service) => self.to_service(service),
             Next::Left(exit) => {
                 let edge = self.edges.get(&exit).ok_or(Cause::NoEdge)?.clone();
@@ -261,6 +270,17 @@ impl Card {
             }
         };
         Ok((target, tracking))
+    }
+
+    /// What the tables ask of a packet that a guest sends.
+    pub(super) fn question_of(&self, port: PortId, frame: &[u8]) -> Option<Question> {
+        let packet = Read::frame(frame)?.for_rules(&frame[OFFLOAD_BYTES..]);
+        // Groups have allowed it already.
+        let sent = self.rules.send(self.port(port)?.eni, &packet, compile::Flow::Established);
+        match sent.ok()?.next {
+            Next::Ask(question) => Some(question),
+            _ => None,
+        }
     }
 
     fn to_service(&self, service: Service) -> Target {

@@ -5,10 +5,11 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use srd_proto::time::Instant;
-use srd_vpc::compile::Arrival;
+use srd_vpc::compile::{Arrival, NoSender};
 use srd_vpc::id::EniId;
 use srd_vpc::judge::{Reason, Tracking};
 
+use super::asking::Waiting;
 use super::card::Card;
 use super::drops::Cause;
 use super::envelope::Envelope;
@@ -171,6 +172,11 @@ impl Card {
         let judged = self.ports[port.0 as usize].counts.judged;
         let taken = self.take(now, &sender, port, read, bytes, &key, seen);
         self.note_judged(now, followed, port, &key, judged, taken.map(|()| None));
+        if taken == Err(Cause::Unanswered) {
+            let eni = self.ports[port.0 as usize].eni;
+            let waiting = Waiting { frame, port, eni, sender: Some(sender) };
+            return self.wait(now, waiting, packets);
+        }
         if let Err(cause) = taken {
             self.log_refusal(now, port, read, bytes, Direction::Ingress, cause);
             if cause == Cause::Tracking {
@@ -317,7 +323,10 @@ impl Card {
             None => true,
             Some(from) => {
                 let place = self.rules.sender(to, from, packet.source);
-                let place = place.map_err(|_| Cause::NotItsHost)?; // V6
+                let place = place.map_err(|none| match none {
+                    NoSender::Ask(_) => Cause::Unanswered,
+                    NoSender::NotIts => Cause::NotItsHost, // V6
+                })?;
                 let host = sender.host.as_ref().unwrap_or(&self.host);
                 if place.host.as_ref() != Some(host) {
                     return Err(Cause::NotItsHost);

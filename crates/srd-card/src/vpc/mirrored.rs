@@ -10,6 +10,7 @@ use srd_vpc::judge::mirrors;
 use srd_vpc::object::World;
 
 use super::card::Card;
+use super::drops::Cause;
 use super::flow::To;
 use super::mirror::{self, Mirror};
 use super::port::{Around, PortId};
@@ -107,7 +108,15 @@ impl Card {
         let to = Read::frame(&frame).and_then(|read| {
             // Groups of the source are not asked. // M5
             let flow = compile::Flow::Established;
-            Some(self.ask_sent(port, &read, &frame[OFFLOAD_BYTES..], flow).ok()?.0.to)
+            match self.ask_sent(port, &read, &frame[OFFLOAD_BYTES..], flow) {
+                Ok((target, _)) => Some(target.to),
+                Err(cause) => {
+                    if cause == Cause::Unanswered {
+                        self.only_ask(now, port, &frame);
+                    }
+                    None
+                }
+            }
         });
         let to = to.filter(|to| matches!(to, To::Port(_) | To::Host { .. }));
         if let Some(To::Host { .. }) = to {

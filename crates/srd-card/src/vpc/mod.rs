@@ -32,6 +32,7 @@
 //! | `translate` | addresses that gateways write |
 //! | `logged`, [`logs`] | what flow logs count, and its windows |
 //! | `mirrored`, [`mirror`] | what is copied for mirror sessions, and the copies |
+//! | [`asking`] | packets that wait until it is known where an interface is |
 //! | [`trace`], `traced` | packets that are followed, and where their way is noted |
 //! | [`nat`] | ports that stand for connections through NAT gateways |
 //! | [`envelope`] | what hosts say of a packet to each other |
@@ -40,6 +41,7 @@
 //!
 //! The rules are those of `docs/spec/card.md`, section 5.
 
+pub mod asking;
 mod batch;
 pub mod card;
 pub mod drops;

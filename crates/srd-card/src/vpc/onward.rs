@@ -6,6 +6,7 @@ use srd_proto::time::Instant;
 use srd_vpc::compile::Flow as OfFlow;
 use srd_vpc::judge::Exit;
 
+use super::asking::Waiting;
 use super::card::Card;
 use super::drops::Cause;
 use super::envelope::Envelope;
@@ -110,6 +111,17 @@ impl Card {
             && self.is_concerned(&parcel)
             && let Err(cause) = self.judge_again(now, &mut parcel)
         {
+            if cause == Cause::Unanswered {
+                let eni = self.ports[parcel.port.0 as usize].eni;
+                let Parcel { frame, port, going, .. } = parcel;
+                let sender = match going {
+                    Going::Out(_) => None,
+                    Going::In(sender) => Some(sender),
+                };
+                // It passes the limits once more.
+                let waiting = Waiting { frame, port, eni, sender };
+                return self.wait(now, waiting, offer.packets.into());
+            }
             self.log_late_refusal(now, &parcel, cause);
             self.note(now, parcel.followed, || Event::Dropped(cause));
             return self.drop_of(Some(parcel.port), cause, offer.packets.into());

@@ -5,7 +5,7 @@ use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
 use srd_proto::time::{Duration, Instant};
-use srd_vpc::compile::Rules;
+use srd_vpc::compile::{Directory, Edit, Rules};
 use srd_vpc::id::*;
 use srd_vpc::judge::*;
 use srd_vpc::object::World;
@@ -102,16 +102,31 @@ impl Around for Seen {
 /// Three cards.
 pub(crate) struct Fabric {
     cards: Vec<Card>,
+    /// What answers cards that ask where interfaces are; none: they know all.
+    directory: Option<Directory>,
+    /// How many questions were answered.
+    pub(crate) questions: u64,
     now: Instant,
 }
 
 impl Fabric {
     pub(crate) fn new(world: &World) -> Self {
+        Self::of(world, None)
+    }
+
+    /// Cards that know of interfaces elsewhere what they ask.
+    pub(crate) fn asking(world: &World) -> Self {
+        Self::of(world, Some(Directory::new(world.clone())))
+    }
+
+    fn of(world: &World, mut directory: Option<Directory>) -> Self {
         let now = Instant::ZERO;
         let kind = InstanceType::find("c7i.48xlarge").unwrap();
         let profile = Profile::of(kind).with_tracking_allowance(1_000_000);
         let card = |host: &str| {
-            let mut card = Card::new(host, Arc::new(Rules::compile(world, host)), 7);
+            let whole = || Rules::compile(world, host);
+            let rules = directory.as_mut().map_or_else(whole, |from| from.tables(host));
+            let mut card = Card::new(host, Arc::new(rules), 7);
             let mut edges = BTreeMap::new();
             for id in 0..6 {
                 for exit in [
@@ -132,12 +147,31 @@ impl Fabric {
             }
             card
         };
-        Self { cards: HOSTS.map(card).into(), now }
+        let cards = HOSTS.map(card).into();
+        Self { cards, directory, questions: 0, now }
     }
 
     pub(crate) fn set_rules(&mut self, world: &World) {
+        if let Some(directory) = &mut self.directory {
+            let edits = Edit::between(directory.world(), world);
+            for (host, delta) in directory.apply(&edits) {
+                let index = HOSTS.iter().position(|name| **name == *host).unwrap();
+                self.cards[index].follow_delta(delta);
+            }
+            return;
+        }
         for (card, host) in self.cards.iter_mut().zip(HOSTS) {
             card.set_rules(Arc::new(Rules::compile(world, host)));
+        }
+    }
+
+    /// Answers what a card asks.
+    fn answer(&mut self, index: usize, seen: &mut Seen) {
+        let Some(directory) = &mut self.directory else { return };
+        while let Some(question) = self.cards[index].poll_question() {
+            let answer = directory.answer(HOSTS[index], question).unwrap();
+            self.cards[index].learn(self.now, answer, seen).unwrap();
+            self.questions += 1;
         }
     }
 
@@ -186,6 +220,7 @@ impl Fabric {
                     card.from_guest(now, port, frame(packet), &mut seen);
                 }
             }
+            self.answer(index, &mut seen);
             self.collect(index, seen, packet, &mut said, host);
         }
         assert!(said.len() <= 1, "{said:?}");
@@ -203,10 +238,13 @@ impl Fabric {
     ) -> Option<EniId> {
         self.now += Duration::from_millis(1);
         let mut delivered = None;
-        for card in &mut self.cards {
+        for index in 0..HOSTS.len() {
             let mut seen = Seen::default();
             let envelope = Envelope::Between { from, to };
+            let card = &mut self.cards[index];
             card.from_host(self.now, &Arc::from(host), envelope, frame(packet), &mut seen);
+            self.answer(index, &mut seen);
+            let card = &self.cards[index];
             assert!(seen.sent.is_empty() && seen.served.is_empty());
             if let Some((port, _)) = seen.delivered.pop() {
                 delivered = card.eni_of(port);
@@ -234,6 +272,7 @@ impl Fabric {
             if let Some(other) = HOSTS.iter().position(|host| **host == *to) {
                 let mut there = Seen::default();
                 self.cards[other].from_host(self.now, &from, envelope, frame, &mut there);
+                self.answer(other, &mut there);
                 said.extend(there.delivered.drain(..).map(|one| arrived(&self.cards[other], one)));
                 assert!(there.sent.is_empty() && there.served.is_empty());
                 continue;

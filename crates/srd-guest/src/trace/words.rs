@@ -192,6 +192,15 @@ fn refusal(cause: Cause) -> TraceRefusal {
             "it came from the internet, and the rules changed while it waited for a limit",
             "none: the sender sends it again",
         ),
+        Cause::Unanswered => (
+            "where its receiver is, or its sender, was asked, and no answer came in time",
+            "see that the control plane answers; a host whose interfaces ask for many addresses at \
+             once waits for the answers to some of them first",
+        ),
+        Cause::AnswersFull => (
+            "the host knows of as many interfaces of other hosts as it may",
+            "none: those that are idle are forgotten within two minutes",
+        ),
         Cause::TooBig => (
             "it is larger than its way carries, and may not be cut",
             "let the sender follow the ICMP message that tells it the size, or lower its MTU",

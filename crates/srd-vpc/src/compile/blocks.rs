@@ -38,6 +38,15 @@ impl<V> Blocks<V> {
         }
     }
 
+    /// The value of exactly this block.
+    pub(super) fn of(&self, block: IpNet) -> Option<&V> {
+        let length = block.prefix_len();
+        match block.network() {
+            IpAddr::V4(at) => self.v4.get(&length)?.get(&at.into()),
+            IpAddr::V6(at) => self.v6.get(&length)?.get(&at.into()),
+        }
+    }
+
     /// The values whose blocks contain an address, the longest prefix first.
     pub(super) fn at(&self, address: IpAddr) -> impl Iterator<Item = &V> {
         let (v4, v6) = match address {
@@ -79,7 +88,38 @@ impl<V> Blocks<V> {
     }
 }
 
+impl<V: Default> Blocks<V> {
+    /// The value of exactly this block, which is put there if there is none.
+    pub(super) fn entry(&mut self, block: IpNet) -> &mut V {
+        let length = block.prefix_len();
+        match block.network() {
+            IpAddr::V4(at) => self.v4.entry(length).or_default().entry(at.into()).or_default(),
+            IpAddr::V6(at) => self.v6.entry(length).or_default().entry(at.into()).or_default(),
+        }
+    }
+}
+
+impl<V> Blocks<V> {
+    /// The blocks without their values.
+    pub(super) fn set(&self) -> Blocks<()> {
+        let v4 = self.v4.iter().map(|(length, map)| (*length, bare(map))).collect();
+        let v6 = self.v6.iter().map(|(length, map)| (*length, bare(map))).collect();
+        Blocks { v4, v6 }
+    }
+}
+
 impl Blocks<()> {
+    /// The blocks of a set.
+    pub(super) fn nets(&self) -> impl Iterator<Item = IpNet> + '_ {
+        let v4 = self.v4.iter().flat_map(|(length, map)| {
+            map.keys().filter_map(|at| IpNet::new(Ipv4Addr::from(*at).into(), *length).ok())
+        });
+        let v6 = self.v6.iter().flat_map(|(length, map)| {
+            map.keys().filter_map(|at| IpNet::new(Ipv6Addr::from(*at).into(), *length).ok())
+        });
+        v4.chain(v6)
+    }
+
     /// Puts a block into a set.
     pub(super) fn add(&mut self, block: IpNet) {
         self.put(block, (), |(), ()| true);
@@ -95,6 +135,10 @@ fn merge<K: Ord, V>(map: &mut BTreeMap<K, V>, at: K, value: V, keep: impl Fn(&V,
     if !map.get(&at).is_some_and(|there| keep(there, &value)) {
         map.insert(at, value);
     }
+}
+
+fn bare<K: Ord + Copy, V>(map: &BTreeMap<K, V>) -> BTreeMap<K, ()> {
+    map.keys().map(|at| (*at, ())).collect()
 }
 
 fn take<K: Ord, V>(lengths: &mut BTreeMap<u8, BTreeMap<K, V>>, length: u8, at: K) {

@@ -1,47 +1,70 @@
 //! What of a world a host needs.
 
 use super::blocks::{self, Blocks};
+use super::index::Index;
 use super::policy::{AclRules, Members, Policy};
 use super::*;
 use crate::judge::Gone;
 use crate::judge::{route, walk};
-use crate::object::{Eni, Strategy, World};
+use crate::object::{Eni, Vpc, World};
 use ipnet::IpNet;
 
 impl Rules {
-    /// Compiles the tables of a host. An object that is referred to and does not exist refuses the
-    /// packets that need it.
+    /// Compiles the tables of a host, with all interfaces that it may reach. An object that is
+    /// referred to and does not exist refuses the packets that need it.
     pub fn compile(world: &World, host: &str) -> Self {
-        let places = Places::new(world);
+        let index = Index::new(world);
+        let mut rules = Self::build(world, &index, host, &BTreeSet::new());
+        rules.asks = false;
+        // Of two interfaces with one address the first has it, on whatever host it is.
+        rules.mapping.values_mut().for_each(|table| *table = Blocks::default());
+        for (id, eni) in &world.enis {
+            rules.map(world, &index, *id, eni);
+        }
+        rules
+    }
+
+    /// Compiles tables that ask for interfaces of other hosts. `held`: groups whose addresses the
+    /// caller has already, and that are left empty.
+    pub(super) fn build(
+        world: &World,
+        index: &Index,
+        host: &str,
+        held: &BTreeSet<GroupId>,
+    ) -> Self {
         let mut rules = Self {
             host: host.into(),
             ports: BTreeMap::new(),
             subnets: BTreeMap::new(),
             acls: BTreeMap::new(),
             members: Members::new(),
+            asks: true,
             mapping: BTreeMap::new(),
             unchecked: BTreeMap::new(),
+            known: Known::default(),
             peered: BTreeSet::new(),
             clouds: clouds(world),
             gateways: Gateways::default(),
         };
         let mut policies = BTreeMap::new();
-        for (id, eni) in &world.enis {
-            if host_of(world, eni) == Some(host) {
-                rules.add_port(world, &places, &mut policies, *id, eni);
-            }
+        for (id, eni) in index.on_host(world, host) {
+            rules.add_port(world, index, &mut policies, id, eni);
         }
         rules.add_subnets(world);
-        rules.add_gateways(world, &places);
-        rules.add_members(world);
-        rules.add_mapping(world, &places);
+        rules.add_clouds(world);
+        for (id, eni) in index.on_host(world, host) {
+            rules.map(world, index, id, eni);
+        }
+        rules.add_gateways(world, index);
+        rules.add_elastic(world);
+        rules.add_members(index, held);
         rules
     }
 
     fn add_port(
         &mut self,
         world: &World,
-        places: &Places<'_>,
+        index: &Index,
         policies: &mut BTreeMap<(Option<VpcId>, Vec<GroupId>), Arc<Policy>>,
         id: EniId,
         eni: &Eni,
@@ -57,7 +80,7 @@ impl Rules {
             source_dest_check: eni.source_dest_check,
             own,
             policy: policy.clone(),
-            place: places.of(id, eni),
+            place: index.place(world, id, eni),
         };
         self.ports.insert(id, port);
     }
@@ -92,7 +115,7 @@ impl Rules {
         }
     }
 
-    fn add_gateways(&mut self, world: &World, places: &Places<'_>) {
+    fn add_gateways(&mut self, world: &World, index: &Index) {
         let targets: BTreeSet<Target> = self
             .subnets
             .values()
@@ -125,13 +148,9 @@ impl Rules {
                 Target::Endpoint(id) => gateways
                     .endpoints
                     .extend(world.endpoints.get(&id).map(|e| (id, (e.vpc, e.always_tracked)))),
-                Target::Eni(id) => gateways.middleboxes.extend(world.enis.get(&id).map(|eni| {
-                    let mut own = Blocks::default();
-                    blocks::of_eni(eni).for_each(|block| own.add(block));
-                    let vpc = vpc_of(&eni.subnet);
-                    let source_dest_check = eni.source_dest_check;
-                    (id, Middlebox { vpc, source_dest_check, own, place: places.of(id, eni) })
-                })),
+                Target::Eni(id) => gateways
+                    .middleboxes
+                    .extend(world.enis.get(&id).map(|eni| (id, index.remote(world, id, eni)))),
                 Target::Local | Target::Blackhole => {}
             }
         }
@@ -141,16 +160,6 @@ impl Rules {
             .filter_map(|g| g.vpc)
             .filter(|v| own.contains(v))
             .collect();
-        for address in world.addresses.values() {
-            let Some((id, private)) = address.association else { continue };
-            let Some(eni) = world.enis.get(&id) else { continue };
-            if let Some(vpc) = vpc_of(&eni.subnet).filter(|vpc| own.contains(vpc)) {
-                gateways.elastic.entry((vpc, private)).or_insert(address.public);
-            }
-            if self.ports.contains_key(&id) {
-                gateways.arrivals.entry(address.public).or_insert((id, private));
-            }
-        }
         for nat in world.nat_gateways.values() {
             let Some(vpc) = vpc_of(&nat.subnet).filter(|vpc| own.contains(vpc)) else { continue };
             let public = nat.address.ok_or(Reason::PrivateNat).and_then(|id| {
@@ -161,30 +170,45 @@ impl Rules {
         }
     }
 
-    fn add_members(&mut self, world: &World) {
-        let named = self.ports.values().flat_map(|port| port.policy.named());
-        self.members = named.map(|id| (id, Blocks::default())).collect();
-        let wanted: BTreeSet<GroupId> = self.members.keys().copied().collect();
-        self.fill_members(world, &wanted);
-    }
-
-    /// Fills the addresses of these groups.
-    pub(super) fn fill_members(&mut self, world: &World, groups: &BTreeSet<GroupId>) {
-        for id in groups {
-            self.members.insert(*id, Blocks::default());
-        }
-        if groups.is_empty() {
-            return;
-        }
-        for eni in world.enis.values() {
-            for id in eni.groups.iter().filter(|id| groups.contains(id)) {
-                let Some(set) = self.members.get_mut(id) else { continue };
-                blocks::of_eni(eni).for_each(|block| set.add(block));
+    /// Public addresses. What the host's interfaces send has their own addresses, that of a NAT
+    /// gateway, or, behind a middlebox, anybody's.
+    fn add_elastic(&mut self, world: &World) {
+        let vpc_of = |id: &SubnetId| world.subnets.get(id).map(|subnet| subnet.vpc);
+        let own: BTreeSet<VpcId> = self.subnets.values().map(|subnet| subnet.vpc).collect();
+        let forwarding: BTreeSet<VpcId> = self.unchecked.values().map(|(vpc, _)| *vpc).collect();
+        for address in world.addresses.values() {
+            let Some((id, private)) = address.association else { continue };
+            let Some(eni) = world.enis.get(&id) else { continue };
+            let is_here = self.ports.contains_key(&id);
+            let may_send = |vpc: VpcId| {
+                let place = self.mapping.get(&vpc).and_then(|t| t.at(private.into()).next());
+                is_here
+                    || place.is_some()
+                    || forwarding.contains(&vpc)
+                    || self.gateways.of_nat.contains_key(&(vpc, private))
+            };
+            let vpc = vpc_of(&eni.subnet).filter(|vpc| own.contains(vpc) && may_send(*vpc));
+            if let Some(vpc) = vpc {
+                self.gateways.elastic.entry((vpc, private)).or_insert(address.public);
+            }
+            if is_here {
+                self.gateways.arrivals.entry(address.public).or_insert((id, private));
             }
         }
     }
 
-    fn add_mapping(&mut self, world: &World, places: &Places<'_>) {
+    fn add_members(&mut self, index: &Index, held: &BTreeSet<GroupId>) {
+        let named = self.ports.values().flat_map(|port| port.policy.named());
+        let named: BTreeSet<GroupId> = named.collect();
+        let of = |id: &GroupId| match held.contains(id) {
+            true => Blocks::default(),
+            false => index.members(*id),
+        };
+        self.members = named.iter().map(|id| (*id, of(id))).collect();
+    }
+
+    /// The clouds that can be reached.
+    fn add_clouds(&mut self, world: &World) {
         for subnet in self.subnets.values() {
             self.mapping.entry(subnet.vpc).or_default();
         }
@@ -198,17 +222,19 @@ impl Rules {
                 }
             }
         }
-        for (id, eni) in &world.enis {
-            let Some(subnet) = world.subnets.get(&eni.subnet) else { continue };
-            let Some(table) = self.mapping.get_mut(&subnet.vpc) else { continue };
-            let place = places.of(*id, eni);
-            for block in blocks::of_eni(eni) {
-                // Interfaces come in the order of their identifiers: the first one keeps it.
-                table.put(block, place.clone(), |_, _| true);
-            }
-            if !eni.source_dest_check {
-                self.unchecked.insert(*id, (subnet.vpc, place));
-            }
+    }
+
+    /// Says where an interface is. Interfaces come in the order of their identifiers: of several
+    /// with one address the first keeps it.
+    fn map(&mut self, world: &World, index: &Index, id: EniId, eni: &Eni) {
+        let Some(subnet) = world.subnets.get(&eni.subnet) else { return };
+        let Some(table) = self.mapping.get_mut(&subnet.vpc) else { return };
+        let place = index.place(world, id, eni);
+        for block in blocks::of_eni(eni) {
+            table.put(block, place.clone(), |_, _| true);
+        }
+        if !eni.source_dest_check {
+            self.unchecked.insert(id, (subnet.vpc, place));
         }
     }
 }
@@ -224,13 +250,15 @@ fn is_visible(world: &World, vpc: Option<VpcId>, named: GroupId) -> bool {
 }
 
 fn clouds(world: &World) -> BTreeMap<VpcId, Blocks<()>> {
-    let each = world.vpcs.iter().map(|(id, vpc)| {
-        let mut set = Blocks::default();
-        vpc.ipv4.iter().for_each(|block| set.add(IpNet::V4(*block)));
-        vpc.ipv6.iter().for_each(|block| set.add(IpNet::V6(*block)));
-        (*id, set)
-    });
-    each.collect()
+    world.vpcs.iter().map(|(id, vpc)| (*id, cloud(vpc))).collect()
+}
+
+/// The blocks of a cloud.
+pub(super) fn cloud(vpc: &Vpc) -> Blocks<()> {
+    let mut set = Blocks::default();
+    vpc.ipv4.iter().for_each(|block| set.add(IpNet::V4(*block)));
+    vpc.ipv6.iter().for_each(|block| set.add(IpNet::V6(*block)));
+    set
 }
 
 /// The routes of a table: for each block the target that wins.
@@ -253,47 +281,4 @@ fn routes(world: &World, vpc: VpcId, table: RouteTableId) -> Option<Blocks<(u8, 
         routes.put(block, (0, Target::Local), keep);
     }
     Some(routes)
-}
-
-/// The host of an interface.
-pub(super) fn host_of<'a>(world: &'a World, eni: &Eni) -> Option<&'a str> {
-    let instance = eni.attachment.as_ref()?.instance;
-    world.instances.get(&instance)?.host.as_deref()
-}
-
-/// Where interfaces are, with what is needed to say so.
-pub(super) struct Places<'a> {
-    world: &'a World,
-    hosts: BTreeMap<&'a str, Arc<str>>,
-    zones: BTreeMap<SubnetId, u32>,
-}
-
-impl<'a> Places<'a> {
-    pub(super) fn new(world: &'a World) -> Self {
-        let names = world.instances.values().filter_map(|instance| instance.host.as_deref());
-        let names: BTreeSet<&str> = names.collect();
-        let hosts = names.into_iter().map(|name| (name, Arc::from(name))).collect();
-        let zones: BTreeSet<&str> = world.subnets.values().map(|s| s.zone.as_str()).collect();
-        let zones: BTreeMap<&str, u32> = zones.into_iter().zip(0..).collect();
-        let zones = world.subnets.iter().map(|(id, s)| (*id, zones[s.zone.as_str()])).collect();
-        Self { world, hosts, zones }
-    }
-
-    pub(super) fn of(&self, id: EniId, eni: &Eni) -> Place {
-        let instance = eni.attachment.as_ref().map(|attachment| attachment.instance);
-        let instance = instance.and_then(|id| self.world.instances.get(&id));
-        let cluster = instance.and_then(|instance| instance.placement).filter(|id| {
-            let placement = self.world.placements.get(id);
-            placement.is_some_and(|placement| placement.strategy == Strategy::Cluster)
-        });
-        let host = instance.and_then(|instance| instance.host.as_deref());
-        Place {
-            eni: id,
-            subnet: eni.subnet,
-            host: host.and_then(|host| self.hosts.get(host).cloned()),
-            zone: self.zones.get(&eni.subnet).copied().unwrap_or(u32::MAX),
-            express: eni.attachment.as_ref().map(|a| a.express).unwrap_or_default(),
-            cluster,
-        }
-    }
 }

@@ -33,6 +33,23 @@ pub struct Concerned {
     pub addresses: BTreeSet<IpAddr>,
 }
 
+impl Concern {
+    /// Adds what another change concerns.
+    pub(super) fn add(&mut self, other: Self) {
+        match (&mut *self, other) {
+            (Self::These(all), Self::These(Concerned { ways, groups, addresses })) => {
+                all.ways.extend(ways);
+                all.groups.extend(groups);
+                all.addresses.extend(addresses);
+                if all.addresses.len() > ADDRESSES_MAX {
+                    *self = Self::Everything;
+                }
+            }
+            _ => *self = Self::Everything,
+        }
+    }
+}
+
 impl Rules {
     /// What is concerned if `new` takes the place of these tables. Costs a walk along both.
     pub fn concern(&self, new: &Self) -> Concern {
@@ -48,13 +65,18 @@ impl Rules {
             subnets: _,
             acls: _,
             members,
+            asks,
             mapping,
             unchecked,
+            known,
             peered,
             clouds,
             gateways,
         } = self;
+        // Answers that are withdrawn by themselves are a `Delta`.
         let same = *host == new.host
+            && *asks == new.asks
+            && *known == new.known
             && *unchecked == new.unchecked
             && *peered == new.peered
             && *clouds == new.clouds
@@ -130,7 +152,7 @@ impl Rules {
         if !same {
             return None;
         }
-        // Who sends from such an address: those that have it, and those that need not have it.
+        // The interfaces that send from such an address have it, or need not have it.
         for (_, address) in differing(elastic, &after.elastic) {
             if nat.values().any(|nat| nat.private == address) {
                 return None;

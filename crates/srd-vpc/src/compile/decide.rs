@@ -68,6 +68,25 @@ pub enum Next<'a> {
         /// How far apart the two are.
         reach: Reach,
     },
+    /// Nowhere yet: the tables do not know where an interface is. The packet waits for the answer
+    /// and is judged again.
+    Ask(Question),
+}
+
+/// Why no interface is known as a packet's sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoSender {
+    /// It does not have the source address and is no middlebox, or the two clouds are not peered.
+    NotIts,
+    /// The tables do not know it.
+    Ask(Question),
+}
+
+/// Which interface has an address.
+enum At<'a> {
+    Here(&'a Place),
+    Nobody,
+    Unknown(Question),
 }
 
 impl Rules {
@@ -94,11 +113,10 @@ impl Rules {
         }
 
         let mut way = Way { packet, nat: None, routes_left: ROUTES_MAX };
-        let near = self.place(subnet.vpc, to).filter(|place| place.subnet == port.subnet);
-        let next = if let Some(place) = near {
-            Next::To { place, crosses: false, reach: port.place.reach(place) }
-        } else {
-            self.leave(Some(&port.place), port.subnet, &mut way)?
+        let next = match self.near(port.subnet, subnet, to) {
+            At::Here(place) => Next::To { place, crosses: false, reach: port.place.reach(place) },
+            At::Nobody => self.leave(Some(&port.place), port.subnet, &mut way)?,
+            At::Unknown(question) => Next::Ask(question),
         };
         Ok(Sent { next, packet: way.packet, nat: way.nat, tracking })
     }
@@ -133,17 +151,23 @@ impl Rules {
     }
 
     /// Where the interface is that claims to have sent a packet to an interface of this host.
-    /// [`Reason::NotItsAddress`]: it does not have the source address and is no middlebox, or the
-    /// two clouds are not peered.
-    pub fn sender(&self, to: EniId, from: EniId, source: IpAddr) -> Result<&Place, Reason> {
-        let port = self.ports.get(&to).ok_or(Reason::Missing(Gone::Eni))?;
-        let own = self.subnet(port.subnet)?.vpc;
+    pub fn sender(&self, to: EniId, from: EniId, source: IpAddr) -> Result<&Place, NoSender> {
+        let port = self.ports.get(&to).ok_or(NoSender::NotIts)?;
+        let own = self.subnet(port.subnet).map_err(|_| NoSender::NotIts)?.vpc;
         let reaches = |vpc: VpcId| vpc == own || self.peered.contains(&(own, vpc));
+        if self.asks && !self.ports.contains_key(&from) {
+            let question = Question::Interface(from);
+            let answer = self.known.ask(question).ok_or(NoSender::Ask(question))?;
+            let Answer::Interface(_, Some(of)) = answer else { return Err(NoSender::NotIts) };
+            let its = !of.source_dest_check || of.own.contains(source);
+            let is_sender = its && of.vpc.is_some_and(reaches);
+            return if is_sender { Ok(&of.place) } else { Err(NoSender::NotIts) };
+        }
         let tables = self.mapping.iter().filter(|(vpc, _)| reaches(**vpc));
         let mut having = tables.flat_map(|(_, table)| table.at(source));
         let middlebox = || self.unchecked.get(&from).filter(|(vpc, _)| reaches(*vpc));
         let place = having.find(|place| place.eni == from);
-        place.or_else(|| middlebox().map(|(_, place)| place)).ok_or(Reason::NotItsAddress)
+        place.or_else(|| middlebox().map(|(_, place)| place)).ok_or(NoSender::NotIts)
     }
 
     /// Whether a packet that one interface sends enters another one's subnet from outside.
@@ -176,7 +200,9 @@ impl Rules {
                 let mut clouds = self.clouds.iter();
                 let here = clouds.find(|(_, blocks)| blocks.contains(address.into()));
                 let vpc = *here.ok_or(Reason::NoInterface)?.0;
-                let place = self.place(vpc, address.into()).ok_or(Reason::NoInterface)?;
+                let table = self.mapping.get(&vpc).ok_or(Reason::NoInterface)?;
+                let place = table.at(address.into()).min_by_key(|place| place.eni);
+                let place = place.ok_or(Reason::NoInterface)?;
                 let port = self.ports.get(&place.eni).ok_or(Reason::NoInterface)?;
                 let back = self.subnet(port.subnet)?.route(packet.source);
                 let begins = match back {
@@ -279,11 +305,13 @@ impl Rules {
         [own, vpc]: [VpcId; 2],
         packet: &Packet,
     ) -> Result<Next<'_>, Reason> {
-        let Some(place) = self.place(vpc, packet.destination) else {
-            let blocks = self.clouds.get(&vpc);
-            let has_it = blocks.is_some_and(|blocks| blocks.contains(packet.destination));
-            let inside = vpc == own || has_it;
-            return Err(if inside { Reason::NoInterface } else { Reason::NoTransit });
+        let blocks = self.clouds.get(&vpc);
+        let has_it = blocks.is_some_and(|blocks| blocks.contains(packet.destination));
+        let place = match self.at(vpc, packet.destination) {
+            At::Here(place) => place,
+            At::Unknown(question) => return Ok(Next::Ask(question)),
+            At::Nobody if vpc == own || has_it => return Err(Reason::NoInterface),
+            At::Nobody => return Err(Reason::NoTransit),
         };
         let reach = match sender {
             _ if vpc != own => Reach::Peering,
@@ -312,11 +340,11 @@ impl Rules {
         }
         self.ask_acl(nat.subnet, Direction::Ingress, packet)?;
         packet.source = nat.private.into();
-        let near = self.place(vpc, packet.destination);
-        if let Some(place) = near.filter(|place| place.subnet == nat.subnet) {
-            return Ok(Next::To { place, crosses: false, reach: Reach::Vpc });
+        match self.near(nat.subnet, self.subnet(nat.subnet)?, packet.destination) {
+            At::Here(place) => Ok(Next::To { place, crosses: false, reach: Reach::Vpc }),
+            At::Nobody => self.leave(None, nat.subnet, way),
+            At::Unknown(question) => Ok(Next::Ask(question)),
         }
-        self.leave(None, nat.subnet, way)
     }
 
     fn public_of(&self, vpc: VpcId, private: Ipv4Addr) -> Result<Ipv4Addr, Reason> {
@@ -328,8 +356,31 @@ impl Rules {
     }
 
     /// The interface of a cloud that has an address.
-    pub fn place(&self, vpc: VpcId, address: IpAddr) -> Option<&Place> {
-        self.mapping.get(&vpc)?.at(address).min_by_key(|place| place.eni)
+    fn at(&self, vpc: VpcId, address: IpAddr) -> At<'_> {
+        let Some(table) = self.mapping.get(&vpc) else { return At::Nobody };
+        let place = table.at(address).min_by_key(|place| place.eni);
+        if let Some(place) = place {
+            return At::Here(place);
+        }
+        // Addresses of interfaces are of their cloud's blocks.
+        let blocks = self.clouds.get(&vpc).filter(|_| self.asks);
+        if !blocks.is_some_and(|blocks| blocks.contains(address)) {
+            return At::Nobody;
+        }
+        let question = Question::Address(vpc, address);
+        match self.known.ask(question) {
+            Some(Answer::Address(.., Some(place))) => At::Here(place),
+            Some(_) => At::Nobody,
+            None => At::Unknown(question),
+        }
+    }
+
+    /// The interface of a subnet that has an address.
+    fn near(&self, id: SubnetId, subnet: &SubnetRules, address: IpAddr) -> At<'_> {
+        match self.at(subnet.vpc, address) {
+            At::Here(place) if place.subnet != id => At::Nobody,
+            at => at,
+        }
     }
 
     fn subnet(&self, id: SubnetId) -> Result<&SubnetRules, Reason> {

@@ -4,27 +4,45 @@
 //! [`Rules::send`] judges what an interface of the host sends, up to the interface that it is for;
 //! [`Rules::receive`] judges at the receiver's host, [`Rules::from_internet`] what arrives from
 //! outside. Together they say what [`judge`](crate::judge::judge) says, without steps.
-//! [`Rules::update`] follows changes of interfaces elsewhere without compiling anew.
+//!
+//! [`Rules::compile`] makes tables that hold every interface of the clouds that the host reaches:
+//! right for small clouds. Tables of a [`Directory`] hold the host's own interfaces and what its
+//! rules name; where another interface is, they *ask* ([`Question`]) when a packet needs it, and
+//! remember the [`Answer`] up to a bound. The directory says of a list of [`Edit`]s which hosts need
+//! to hear of them, as a [`Delta`] for each; [`Rules::apply`] follows it.
 //!
 //! | file | tables |
 //! |---|---|
 //! | `blocks` | values by blocks of addresses |
 //! | `policy` | merged groups, access control lists |
+//! | `index` | a world by host, address, group, instance and subnet |
 //! | `build` | what of a world a host needs |
 //! | `decide` | packets |
-//! | `update` | changes |
+//! | `known` | answers that a host remembers |
 //! | `concern` | whose verdicts a change concerns |
+//! | `edit` | changes of a world |
+//! | `delta` | what a host has to change |
+//! | `needs` | what the tables of a host rest on |
+//! | `directory` | which hosts need which delta, and answers |
 
 mod blocks;
 mod build;
 mod concern;
 mod decide;
+mod delta;
+mod directory;
+mod edit;
+mod index;
+mod known;
+mod needs;
 mod policy;
-mod update;
 
 pub use concern::{Concern, Concerned};
-pub use decide::{Arrival, Flow, Next, Sent};
-pub use update::Change;
+pub use decide::{Arrival, Flow, Next, NoSender, Sent};
+pub use delta::Delta;
+pub use directory::Directory;
+pub use edit::Edit;
+pub use known::{Answer, Asker, KNOWN_MAX, NotLearned, Question, SHARE_MAX};
 
 use crate::id::*;
 use crate::judge::Reason;
@@ -35,6 +53,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use blocks::Blocks;
 use core::net::Ipv4Addr;
+use known::Known;
 use policy::{AclRules, Members, Policy};
 
 /// The tables of one host.
@@ -48,11 +67,16 @@ pub struct Rules {
     acls: BTreeMap<AclId, AclRules>,
     /// Addresses of each group that a rule names.
     members: Members,
-    /// The interfaces of the clouds that can be reached.
+    /// Whether the tables hold the host's own interfaces only, and ask for others.
+    asks: bool,
+    /// The clouds that can be reached, and their interfaces: the host's own if the tables ask,
+    /// else all.
     mapping: BTreeMap<VpcId, Blocks<Place>>,
-    /// Interfaces of these clouds whose source and destination check is off: any address may be the
+    /// Those of these interfaces whose source and destination check is off: any address may be the
     /// source of what they send.
     unchecked: BTreeMap<EniId, (VpcId, Place)>,
+    /// What was answered of other interfaces.
+    known: Known,
     /// Clouds of the host's interfaces, and clouds that an active connection joins them to.
     peered: BTreeSet<(VpcId, VpcId)>,
     /// The blocks of all clouds.
@@ -92,8 +116,8 @@ pub struct Place {
     pub host: Option<Arc<str>>,
     /// What of its packets may ride SRD.
     pub express: ExpressSpec,
-    /// Its zone, as a number.
-    zone: u32,
+    /// Its zone.
+    zone: Arc<str>,
     /// The cluster placement group of its instance.
     cluster: Option<PlacementId>,
 }
@@ -111,8 +135,9 @@ struct Gateways {
     peerings: BTreeMap<PeeringId, Option<[VpcId; 2]>>,
     /// Endpoints: the cloud, and whether flows are always tracked.
     endpoints: BTreeMap<EndpointId, (VpcId, bool)>,
-    middleboxes: BTreeMap<EniId, Middlebox>,
-    /// Public addresses of private ones: those of interfaces.
+    middleboxes: BTreeMap<EniId, Remote>,
+    /// Public addresses of private ones: those of the host's interfaces, and those of others whose
+    /// packets it may send.
     elastic: BTreeMap<(VpcId, Ipv4Addr), Ipv4Addr>,
     /// Public addresses of private ones: those of NAT gateways.
     of_nat: BTreeMap<(VpcId, Ipv4Addr), Result<Ipv4Addr, Reason>>,
@@ -128,9 +153,9 @@ struct Nat {
     private: Ipv4Addr,
 }
 
-/// An interface that routes lead to.
+/// An interface of another host, or one that routes lead to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Middlebox {
+pub struct Remote {
     vpc: Option<VpcId>,
     source_dest_check: bool,
     own: Blocks<()>,
@@ -158,6 +183,11 @@ impl Rules {
     pub fn sizes(&self) -> [usize; 3] {
         let mapping = self.mapping.values().map(Blocks::len).sum();
         [self.ports.len(), mapping, self.members.values().map(Blocks::len).sum()]
+    }
+
+    /// How many answers about other interfaces the tables remember.
+    pub fn answers(&self) -> usize {
+        self.known.len()
     }
 
     /// The clouds whose interfaces the host may reach.

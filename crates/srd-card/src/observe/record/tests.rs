@@ -71,10 +71,25 @@ fn golden_silent_and_skipped_windows() {
         lines(&facts(), &window, &LogField::DEFAULT),
         ["2 123456789010 eni-1235b8ca123456789 - - - - - - - 1431280876 1431280934 - NODATA"]
     );
-    let skip = line(&Record::lost(&facts(), &window), &LogField::DEFAULT);
+    let other = Facts { interface: "eni-11111111aaaaaaaaa".into(), ..facts() };
+    let skip = line(&Record::lost(&other, &window), &LogField::DEFAULT);
     assert_eq!(
         skip,
-        "2 123456789010 eni-1235b8ca123456789 - - - - - - - 1431280876 1431280934 - SKIPDATA"
+        "2 123456789010 eni-11111111aaaaaaaaa - - - - - - - 1431280876 1431280934 - SKIPDATA"
+    );
+}
+
+/// Groups refuse a ping: one record, and no second one for an answer.
+#[test]
+fn golden_ping_that_groups_refuse() {
+    let ping = key(false, ["203.0.113.12", "172.31.16.139"], (0, 0), 1);
+    let mut log = Aggregator::new(at(1432917027), INTERVAL, 1);
+    log.count(at(1432917027), &seen(ping, 3, 252, Action::Reject));
+    log.count(at(1432917142), &seen(ping, 1, 84, Action::Reject));
+    assert_eq!(
+        lines(&facts(), &log.finish(at(1432917142)), &LogField::DEFAULT),
+        ["2 123456789010 eni-1235b8ca123456789 203.0.113.12 172.31.16.139 0 0 1 4 336 \
+          1432917027 1432917142 REJECT OK"]
     );
 }
 

@@ -1,0 +1,211 @@
+//! What a host has been told of interfaces of other hosts.
+//!
+//! A table that asks holds the answers that packets of its guests have needed. An answer says so
+//! much that the next packet needs no question: also that nobody has an address is an answer.
+//! Bounds: [`KNOWN_MAX`] answers, and [`SHARE_MAX`] for each of those that ask. A full table learns
+//! nothing new, and never forgets what is in use: [`Rules::sweep`] takes what no packet has needed
+//! since the sweep before.
+
+use super::*;
+use core::net::IpAddr;
+use core::sync::atomic::{AtomicU32, Ordering};
+use ipnet::IpNet;
+
+/// The most answers of a host: about 10 MB.
+pub const KNOWN_MAX: usize = 65_536;
+/// The most answers that one interface, or one other host, has asked for: a guest that tries all
+/// addresses of its cloud takes no other guest's place.
+pub const SHARE_MAX: u32 = 16_384;
+
+/// What tables ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Question {
+    /// Which interface of a cloud has an address, and where is it?
+    Address(VpcId, IpAddr),
+    /// Where is an interface, and which addresses does it have?
+    Interface(EniId),
+}
+
+/// An answer, with its question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Where the interface is that has an address; none if there is none.
+    Address(VpcId, IpAddr, Option<Place>),
+    /// What is to be known of an interface; none if there is none, or none that the host may reach.
+    Interface(EniId, Option<Remote>),
+}
+
+impl Answer {
+    /// What it answers.
+    pub fn question(&self) -> Question {
+        match self {
+            Self::Address(vpc, address, _) => Question::Address(*vpc, *address),
+            Self::Interface(eni, _) => Question::Interface(*eni),
+        }
+    }
+
+    fn vpc(&self) -> Option<VpcId> {
+        match self {
+            Self::Address(vpc, ..) => Some(*vpc),
+            Self::Interface(_, of) => of.as_ref().and_then(|of| of.vpc),
+        }
+    }
+}
+
+/// Whose packet has asked.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asker {
+    /// One that an interface of this host sends.
+    Interface(EniId),
+    /// One that another host sends.
+    Host(Arc<str>),
+}
+
+/// Why an answer was not learned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotLearned {
+    /// [`KNOWN_MAX`] answers are there.
+    Full,
+    /// [`SHARE_MAX`] answers are there that the same one has asked for.
+    ShareFull,
+    /// It is about a cloud that the host does not reach.
+    OutOfReach,
+    /// Nobody has asked, or has waited so long.
+    NotAsked,
+}
+
+/// The answers of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Known {
+    answers: BTreeMap<Question, Held>,
+    shares: BTreeMap<Asker, u32>,
+    /// The number of sweeps.
+    round: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Held {
+    answer: Answer,
+    asker: Asker,
+    used: Mark,
+}
+
+/// The round in which an answer was used last. Judging reads the tables only, so the mark is
+/// atomic.
+#[derive(Debug)]
+struct Mark(AtomicU32);
+
+impl Mark {
+    fn at(round: u32) -> Self {
+        Self(AtomicU32::new(round))
+    }
+}
+
+impl Clone for Mark {
+    fn clone(&self) -> Self {
+        Self::at(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Tables that differ only in what was used are the same tables.
+impl PartialEq for Mark {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Mark {}
+
+impl Known {
+    pub(super) fn len(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// The answer to a question, which is in use now.
+    pub(super) fn ask(&self, question: Question) -> Option<&Answer> {
+        let held = self.answers.get(&question)?;
+        held.used.0.store(self.round, Ordering::Relaxed);
+        Some(&held.answer)
+    }
+
+    fn learn(&mut self, asker: Asker, answer: Answer) -> Result<(), NotLearned> {
+        let question = answer.question();
+        self.forget(question);
+        if self.answers.len() >= KNOWN_MAX {
+            return Err(NotLearned::Full);
+        }
+        let share = self.shares.entry(asker.clone()).or_default();
+        if *share >= SHARE_MAX {
+            return Err(NotLearned::ShareFull);
+        }
+        *share += 1;
+        self.answers.insert(question, Held { answer, asker, used: Mark::at(self.round) });
+        Ok(())
+    }
+
+    fn forget(&mut self, question: Question) {
+        let Some(held) = self.answers.remove(&question) else { return };
+        if let Some(share) = self.shares.get_mut(&held.asker) {
+            *share -= 1;
+            if *share == 0 {
+                self.shares.remove(&held.asker);
+            }
+        }
+    }
+
+    fn those(&self, wanted: impl Fn(&Held) -> bool) -> Vec<Question> {
+        let all = self.answers.iter().filter(|(_, held)| wanted(held));
+        all.map(|(question, _)| *question).collect()
+    }
+}
+
+impl Rules {
+    /// Learns an answer. Verdicts that were given before stay right: nothing was known then.
+    pub fn learn(&mut self, asker: Asker, answer: Answer) -> Result<(), NotLearned> {
+        if !answer.vpc().is_none_or(|vpc| self.mapping.contains_key(&vpc)) {
+            return Err(NotLearned::OutOfReach);
+        }
+        self.known.learn(asker, answer)
+    }
+
+    /// The answers that are known, and who has asked.
+    pub fn known(&self) -> impl Iterator<Item = (&Asker, &Answer)> {
+        self.known.answers.values().map(|held| (&held.asker, &held.answer))
+    }
+
+    /// Forgets an answer, and says whose verdicts rest on it.
+    pub fn withdraw(&mut self, question: Question) -> Concern {
+        let concern = match self.known.answers.get(&question).map(|held| &held.answer) {
+            None => Concern::These(Concerned::default()),
+            Some(Answer::Address(_, address, _)) => of_addresses([*address]),
+            // Nothing that it sent was taken.
+            Some(Answer::Interface(_, None)) => Concern::These(Concerned::default()),
+            Some(Answer::Interface(_, Some(of))) => {
+                let single = |net: &IpNet| net.prefix_len() == net.max_prefix_len();
+                if of.source_dest_check && of.own.nets().all(|net| single(&net)) {
+                    of_addresses(of.own.nets().map(|net| net.addr()))
+                } else {
+                    Concern::Everything
+                }
+            }
+        };
+        self.known.forget(question);
+        concern
+    }
+
+    /// Forgets what no packet has needed since the last sweep, and says what that was. The caller
+    /// forgets all verdicts now: what is in use is then asked for before the next sweep.
+    pub fn sweep(&mut self) -> Vec<Question> {
+        let round = self.known.round;
+        let idle = self.known.those(|held| held.used.0.load(Ordering::Relaxed) != round);
+        idle.iter().for_each(|question| self.known.forget(*question));
+        self.known.round = round.wrapping_add(1);
+        idle
+    }
+}
+
+fn of_addresses(addresses: impl IntoIterator<Item = IpAddr>) -> Concern {
+    let addresses = addresses.into_iter().collect();
+    Concern::These(Concerned { addresses, ..Concerned::default() })
+}
