@@ -183,10 +183,15 @@ fn frame(bytes: usize) -> Frame {
     Frame { ethernet: *b"DDDDDDSSSSSSTT", packet }
 }
 
-/// The device has seen that its front end is gone.
+/// The device has seen that its front end is gone, and each one that waited behind it: a turn takes
+/// one of them, and so many of its requests.
 fn gone(device: &mut Device) {
-    for _ in 0..4 {
+    for _ in 0..2 * STEPS_MAX {
+        let before = device.counts().connected;
         device.turn();
+        if !device.is_connected() && device.counts().connected == before {
+            break;
+        }
     }
     assert!(!device.is_connected() && !device.is_running());
     assert_eq!(device.read(), None);
