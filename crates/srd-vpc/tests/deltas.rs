@@ -1,6 +1,6 @@
 //! Tables that follow deltas are those that a compilation makes, and say what the walk says, after
 //! random series of changes; each host hears of what concerns it, and of nothing else.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 mod generate;
 

@@ -410,6 +410,7 @@ impl Card {
     }
 }
 
+mod asking;
 mod stored;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,117 @@
+//! What a card does with questions, with their answers, and with the packets that wait for these. (V15)
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use srd_proto::time::Instant;
+use srd_vpc::compile::{Answer, Asker, Concern, Delta, NotLearned, Question};
+
+use super::Card;
+use crate::vpc::asking::{KEPT, PACKETS_MAX, SWEEP, Waiting};
+use crate::vpc::drops::Cause;
+use crate::vpc::port::{Around, PortId};
+use crate::vpc::read::Read;
+
+impl Card {
+    /// The next question that tables ask; its answer comes by [`Card::learn`].
+    pub fn poll_question(&mut self) -> Option<Question> {
+        self.asking.new.pop_front()
+    }
+
+    /// Packets that wait for answers.
+    pub fn unanswered(&self) -> usize {
+        self.asking.open.values().map(|open| open.packets.len()).sum()
+    }
+
+    /// Answers that the card has forgotten, since no packet has needed them for a while: whatever
+    /// answers need not tell it of changes any more.
+    pub fn take_forgotten(&mut self) -> Vec<Question> {
+        core::mem::take(&mut self.asking.idle)
+    }
+
+    /// Takes an answer, and judges the packets that have waited for it.
+    ///
+    /// # Errors
+    /// The card has not kept it: whatever answers need not tell it of changes.
+    pub fn learn(
+        &mut self,
+        now: Instant,
+        answer: Answer,
+        around: &mut impl Around,
+    ) -> Result<(), NotLearned> {
+        let open = self.asking.close(answer.question()).ok_or(NotLearned::NotAsked)?;
+        let learned = Arc::make_mut(&mut self.rules).learn(open.asker, answer);
+        if self.rules.answers() > KEPT && self.asking.sweep.is_none() {
+            self.asking.sweep = Some(now + SWEEP);
+        }
+        for Waiting { frame, port, eni, sender } in open.packets {
+            if self.eni_of(port) != Some(eni) {
+                continue;
+            }
+            match (learned, sender) {
+                (Ok(()), None) => self.from_guest(now, port, frame, around),
+                (Ok(()), Some(sender)) => self.arrive(now, sender, port, frame, around),
+                (Err(_), _) => {
+                    let packets = Read::frame(&frame).map_or(1, |read| read.layout.packets());
+                    self.drop_of(Some(port), Cause::AnswersFull, packets);
+                }
+            }
+        }
+        self.run(now, around);
+        learned
+    }
+
+    /// Follows a change of the rules as [`Card::set_rules`] does (V4), without other tables.
+    pub fn follow_delta(&mut self, delta: Delta) {
+        let concern = Arc::make_mut(&mut self.rules).apply(delta);
+        let rules = self.rules.clone();
+        self.set_rules_that_concern(rules, &concern);
+    }
+
+    /// A packet waits for an answer, or is dropped if too many do.
+    #[cold]
+    pub(in crate::vpc) fn wait(&mut self, now: Instant, packet: Waiting, packets: u64) {
+        let question = match &packet.sender {
+            None => self.question_of(packet.port, &packet.frame),
+            Some(sender) => sender.eni.map(Question::Interface),
+        };
+        let host = packet.sender.as_ref().and_then(|sender| sender.host.clone());
+        let asker = host.map_or(Asker::Interface(packet.eni), Asker::Host);
+        let port = packet.port;
+        let asked = question.filter(|question| self.asking.ask(now, asker, *question));
+        let open = asked.and_then(|question| self.asking.open.get_mut(&question));
+        match open.filter(|open| open.packets.len() < PACKETS_MAX) {
+            Some(open) => open.packets.push(packet),
+            None => self.drop_of(Some(port), Cause::Unanswered, packets),
+        }
+    }
+
+    /// Asks where a packet of a guest goes, which does not wait for the answer.
+    #[cold]
+    pub(in crate::vpc) fn only_ask(&mut self, now: Instant, port: PortId, frame: &[u8]) {
+        let Some(eni) = self.eni_of(port) else { return };
+        if let Some(question) = self.question_of(port, frame) {
+            self.asking.ask(now, Asker::Interface(eni), question);
+        }
+    }
+
+    /// Drops packets that have waited too long, and forgets answers that are idle.
+    pub(in crate::vpc) fn poll_asking(&mut self, now: Instant) {
+        while let Some(question) = self.asking.ended(now) {
+            let is_over = self.asking.open.get(&question).is_some_and(|open| open.until <= now);
+            let open = is_over.then(|| self.asking.close(question)).flatten();
+            for waiting in open.into_iter().flat_map(|open| open.packets) {
+                let packets = Read::frame(&waiting.frame).map_or(1, |read| read.layout.packets());
+                let port = Some(waiting.port).filter(|port| self.port(*port).is_some());
+                self.drop_of(port, Cause::Unanswered, packets);
+            }
+        }
+        if self.asking.sweep.is_some_and(|at| at <= now) {
+            let idle = Arc::make_mut(&mut self.rules).sweep(); // V16
+            self.asking.idle.extend(idle);
+            self.asking.sweep = (self.rules.answers() > KEPT).then_some(now + SWEEP);
+            // What is in use is asked for again before the next look.
+            self.set_rules_that_concern(self.rules.clone(), &Concern::Everything);
+        }
+    }
+}
