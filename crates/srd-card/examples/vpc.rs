@@ -3,7 +3,7 @@
 //! ```sh
 //! vpc established WAY FLOWS SECONDS   known flows of 64 bytes, in turns
 //! vpc new WAY RULES MEMBERS SECONDS   each packet begins a flow
-//! vpc mutation FLOWS SECONDS          known flows, without and with 1,000 changes of rules a second
+//! vpc mutation FLOWS SECONDS          known flows, and 1,000 changes of rules a second
 //! vpc workers FLOWS SECONDS           known flows of one card, and of two cards on two threads
 //! vpc memory FLOWS                    bytes of a flow, both directions
 //! ```

@@ -9,7 +9,6 @@
 //! fails while they are made has changed nothing. An instance whose type or addresses are others is
 //! removed and made again within the change itself.
 
-use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
 
 use anyhow::{Context, Result};
@@ -18,35 +17,12 @@ use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
 use crate::guests::check;
-use crate::maker::Places;
 use crate::orders::Command;
+use crate::pending::{Change, Then};
+use crate::place::Places;
 use crate::protocol::{Answer, Attach, Request};
 use crate::state::Service;
 use crate::world::Vpc;
-
-/// Changes that wait: each connection has one at most, and each instance that is added ends once.
-/// The server takes 256 connections.
-#[derive(Default)]
-pub(crate) struct Changes {
-    /// The one that has its namespaces made.
-    under_way: Option<Change>,
-    waiting: VecDeque<Command>,
-}
-
-struct Change {
-    vpc: Vpc,
-    then: Then,
-}
-
-/// What is said at the end.
-pub(crate) enum Then {
-    /// The time since this.
-    Applied(Instant, Sender<Answer>),
-    /// The instance of this name.
-    Attached(String, Sender<Answer>),
-    /// Nobody asks.
-    Detached(String),
-}
 
 impl Service {
     /// The next command that may be obeyed now.

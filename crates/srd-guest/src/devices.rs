@@ -7,14 +7,13 @@ use srd_card::vpc::PortId;
 use srd_proto::time::Instant;
 
 use crate::adapter::{Facts, queues_max};
-use crate::namespace::ip;
 use crate::port::Port;
 use crate::protocol::{DeviceChange, DeviceReport};
 use crate::state::{Running, Service};
 
 impl Service {
     /// Changes the device of an interface, or only says what it is set to. The ring from the
-    /// instance is the kernel's: [`set_tx_ring`].
+    /// instance is the kernel's: [`crate::place::set_tx_ring`].
     pub(crate) fn set_device(
         &mut self,
         now: Instant,
@@ -99,12 +98,4 @@ fn place_of(
         bail!("the instance `{instance}` has no such device: {}", all.join(", "));
     };
     Ok((eni, *port, of.name.clone()))
-}
-
-/// Gives the rings of a device in a namespace as many entries as its settings say. This runs a
-/// program, and so not where packets are moved.
-pub(crate) fn set_tx_ring(report: &DeviceReport) -> Result<()> {
-    let Some(namespace) = &report.namespace else { return Ok(()) };
-    let entries = report.settings.tx_ring.to_string();
-    ip(&["-n", namespace, "link", "set", &report.device, "txqueuelen", &entries])
 }

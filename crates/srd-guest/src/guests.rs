@@ -16,8 +16,8 @@ use srd_vpc::id::{EniId, InstanceId};
 use srd_vpc::object::{Eni, World};
 
 use crate::adapter::{Adapter, steering_of};
-use crate::maker::{Place, Places, Wanted};
 use crate::namespace::Device;
+use crate::place::{Place, Places, Wanted};
 use crate::port::{Meets, Port};
 use crate::protocol::DeviceSettings;
 use crate::resolv_conf::resolver_of;

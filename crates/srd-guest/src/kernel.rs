@@ -105,7 +105,7 @@ impl Kernel {
 
     pub(crate) fn give(&mut self, queue: u16, frame: &[u8]) {
         let queue = self.queues.get(usize::from(queue)).or_else(|| self.queues.first());
-        if !queue.is_some_and(|tun| tun.write(frame).is_ok()) {
+        if queue.is_none_or(|tun| tun.write(frame).is_err()) {
             self.not_taken += 1;
         }
     }

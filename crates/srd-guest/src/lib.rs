@@ -20,8 +20,8 @@
 //! | `server` | the socket |
 //! | `service` | the loop that moves packets and obeys |
 //! | `state` | what it works on |
-//! | `world`, `changes` | instances that are added while it runs; other rules |
-//! | `maker` | the thread that makes namespaces |
+//! | `world`, `changes`, `pending` | instances that are added while it runs; other rules |
+//! | `place`, `maker` | namespaces with their devices, and the thread that makes them |
 //! | `namespace` | namespaces and their interfaces |
 //! | `resolv_conf` | the resolver of a namespace's programs |
 //! | `edge` | the internet's side |
@@ -60,6 +60,8 @@ mod metrics;
 mod namespace;
 mod orders;
 mod packets;
+mod pending;
+mod place;
 mod port;
 pub mod protocol;
 mod reload;

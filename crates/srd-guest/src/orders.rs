@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
-use crate::maker::Places;
+use crate::place::Places;
 use crate::protocol::{Answer, Request};
 use crate::trace::Noted;
 

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::devices::set_tx_ring;
 use crate::handover::asker;
 use crate::kernel_counts;
 use crate::orders::{Command, Orders};
+use crate::place::set_tx_ring;
 use srd_net::clock;
 
 use crate::protocol::{Answer, LINE_BYTES_MAX, Request};

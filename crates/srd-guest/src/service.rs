@@ -18,15 +18,16 @@ use srd_net::clock;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
 
-use crate::changes::Changes;
 use crate::edge::Edge;
 use crate::gateways::Gateways;
 use crate::link_local::Services;
 use crate::logging::unix_ns_at_zero;
 use crate::logs::FlowLogs;
-use crate::maker::{self, Maker};
+use crate::maker::Maker;
 use crate::metrics;
 use crate::orders::{Command, Orders, Stopper};
+use crate::pending::Changes;
+use crate::place::make_all;
 use crate::port::Port;
 use crate::protocol::{Answer, Request};
 use crate::resolv_conf::ResolvConfs;
@@ -103,7 +104,7 @@ impl Service {
         };
         service.set_edges();
         let wanted = service.wanted(&service.world)?;
-        let places = maker::make_all(&wanted, &service.undo)?;
+        let places = make_all(&wanted, &service.undo)?;
         service.make_guests(now, places)?;
         service.set_resolvers();
         service.plan_logs(now);

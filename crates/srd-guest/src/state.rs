@@ -14,13 +14,13 @@ use srd_proto::time::Instant;
 use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
 use srd_vpc::object::World;
 
-use crate::changes::Changes;
 use crate::gateways::Gateways;
 use crate::link_local::Services;
 use crate::logs::FlowLogs;
 use crate::maker::Maker;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Command, Stopper};
+use crate::pending::Changes;
 use crate::port::{Meets, Port};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;

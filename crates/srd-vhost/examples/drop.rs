@@ -1,6 +1,7 @@
 //! A back end that takes frames and drops them: what the device alone can do.
 //!
-//! `cargo run --release -p srd-vhost --example drop -- /tmp/port.sock` prints frames a second.
+//! `cargo run --release -p srd-vhost --example drop -- /tmp/port.sock` prints frames a second; with
+//! `join` behind it, the front end listens there.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ use srd_vhost::Device;
 fn main() -> std::io::Result<()> {
     let path = std::env::args_os().nth(1).map(PathBuf::from);
     let path = path.ok_or_else(|| std::io::Error::other("say where the socket shall be"))?;
-    let mut device = Device::open(&path)?;
+    let joins = std::env::args_os().nth(2).is_some_and(|word| word == "join");
+    let mut device = if joins { Device::join(&path) } else { Device::open(&path)? };
     let (mut frames, mut began) = (0_u64, Instant::now());
     loop {
         device.turn();

@@ -190,6 +190,8 @@ impl Device {
             self.connection = self.meet().and_then(Connection::new).ok();
             self.counts.connected += u64::from(self.connection.is_some());
         }
+        // Rings that stop have nothing under way.
+        self.publish();
         for _ in 0..REQUESTS_MAX {
             match self.obey() {
                 Ok(true) => self.find_receivers(),
@@ -316,13 +318,17 @@ impl Device {
 
     /// Lets the driver see what was read and written, and tells it if it wants that.
     pub fn flush(&mut self) {
+        self.publish();
+        // Each ring is the first once.
+        self.next_sender();
+    }
+
+    fn publish(&mut self) {
         for index in 0..self.session.rings.len() {
             if let Err(broken) = self.flush_ring(index) {
                 self.stop(index, broken);
             }
         }
-        // Each ring is the first once.
-        self.next_sender();
     }
 
     fn flush_ring(&mut self, index: usize) -> Result<(), Broken> {

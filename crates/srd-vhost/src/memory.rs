@@ -6,12 +6,13 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{
-    Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap,
-    VolatileSlice,
+    Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
+    VolatileMemory, VolatileSlice,
 };
 
 use crate::message::Region;
@@ -26,8 +27,20 @@ pub struct Fault;
 /// All memory that the front end shares.
 #[derive(Debug)]
 pub struct Memory {
+    /// For what lies in several regions.
     regions: GuestMemoryMmap,
+    /// The same regions: most of what is asked for lies in one, and finding that is most of the
+    /// work.
+    maps: Vec<Map>,
     places: Vec<Region>,
+}
+
+/// A region, and where the guest has it.
+#[derive(Debug)]
+struct Map {
+    at: u64,
+    bytes: u64,
+    region: Arc<GuestRegionMmap>,
 }
 
 impl Memory {
@@ -52,26 +65,16 @@ impl Memory {
             mapped.push(GuestRegionMmap::new(map, GuestAddress(region.guest)).ok_or(Fault)?);
             places.push(region);
         }
-        mapped.sort_by_key(vm_memory::GuestMemoryRegion::start_addr);
-        let regions = GuestMemoryMmap::from_regions(mapped).map_err(|_| Fault)?;
-        Ok(Self { regions, places })
-    }
-
-    /// Memory of nobody: for tests. Guest addresses and bytes of each region; the front end's own
-    /// addresses are the same.
-    ///
-    /// # Errors
-    /// As [`Memory::map`].
-    pub fn anonymous(regions: &[(u64, usize)]) -> Result<Self, Fault> {
-        let all: Vec<_> = regions.iter().map(|(at, bytes)| (GuestAddress(*at), *bytes)).collect();
-        let places = regions.iter().map(|(at, bytes)| Region {
-            guest: *at,
-            user: *at,
-            bytes: *bytes as u64,
-            offset: 0,
-        });
-        let places = places.collect();
-        Ok(Self { regions: GuestMemoryMmap::from_ranges(&all).map_err(|_| Fault)?, places })
+        mapped.sort_by_key(GuestMemoryRegion::start_addr);
+        let all: Vec<Arc<GuestRegionMmap>> = mapped.into_iter().map(Arc::new).collect();
+        let regions = GuestMemoryMmap::from_arc_regions(all.clone()).map_err(|_| Fault)?;
+        let map = |region: Arc<GuestRegionMmap>| Map {
+            at: region.start_addr().0,
+            bytes: region.len(),
+            region,
+        };
+        let maps = all.into_iter().map(map).collect();
+        Ok(Self { regions, maps, places })
     }
 
     /// The guest address of what the front end has at this address of its own.
@@ -85,7 +88,10 @@ impl Memory {
 
     /// So many bytes at this place, if they lie in one region.
     pub(crate) fn slice(&self, at: u64, bytes: usize) -> Option<VolatileSlice<'_>> {
-        self.regions.get_slice(GuestAddress(at), bytes).ok()
+        let map = self.maps.iter().find(|map| at.wrapping_sub(map.at) < map.bytes)?;
+        let offset = usize::try_from(at.wrapping_sub(map.at)).ok()?;
+        let mapping: &MmapRegion = &map.region;
+        VolatileMemory::get_slice(mapping, offset, bytes).ok()
     }
 
     /// Reads all of `into`.

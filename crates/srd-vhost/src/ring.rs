@@ -123,16 +123,13 @@ enum Kicks {
 }
 
 impl Ring {
-    /// Begins at the entry `base` of the available ring.
+    /// Begins behind what the driver got back. A front end says where, too, but DPDK's virtio-user
+    /// says zero when it has lost a back end, and its rings go on. As chains are given back in
+    /// their order, nothing else can be under way.
     ///
     /// # Errors
     /// A part lies outside of the memory, or is not aligned.
-    pub fn start(
-        place: Place,
-        base: u16,
-        event_index: bool,
-        memory: &Memory,
-    ) -> Result<Self, Broken> {
+    pub fn start(place: Place, event_index: bool, memory: &Memory) -> Result<Self, Broken> {
         let fits = place.size.is_power_of_two() && place.size <= SIZE_MAX;
         let aligned = place.descriptors.is_multiple_of(DESCRIPTOR_BYTES)
             && place.available.is_multiple_of(2)
@@ -157,8 +154,8 @@ impl Ring {
         Ok(Self {
             place,
             event_index,
-            next_available: base,
-            available_end: base,
+            next_available: next_used,
+            available_end: next_used,
             next_used,
             published: next_used,
             told: next_used,

@@ -123,7 +123,7 @@ impl Setup {
             available: available?,
             used: used?,
         };
-        self.ring = Some(Ring::start(place, self.base, event_index, memory)?);
+        self.ring = Some(Ring::start(place, event_index, memory)?);
         Ok(())
     }
 }

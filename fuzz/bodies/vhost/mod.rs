@@ -97,42 +97,7 @@ fn step(
     frames: &mut (u64, u64),
 ) {
     match script.byte() % 20 {
-        0 => {
-            let (features, pairs) = (script.byte(), script.byte());
-            front.set_up(device, features, pairs % 3);
-        }
-        1 => {
-            let (request, flags) = (script.byte(), script.byte());
-            let (claimed, body) = (script.half(), usize::from(script.byte()));
-            let body = script.bytes(body);
-            let kinds = usize::from(script.byte() % 16);
-            let kinds = script.bytes(kinds);
-            front.request(request, flags, claimed, &body, &kinds);
-        }
-        2 => {
-            let length = script.byte().into();
-            front.raw(&script.bytes(length), &[]);
-        }
-        3 => {
-            let count = usize::from(script.byte() % 10);
-            let regions: Vec<[u64; 4]> = (0..count)
-                .map(|_| [script.place(), script.place(), script.place(), script.place()])
-                .collect();
-            let kinds = usize::from(script.byte() % 10);
-            front.share(&regions, &script.bytes(kinds));
-        }
-        4 => {
-            let ring = script.byte();
-            front.place(ring, [script.place(), script.place(), script.place()]);
-        }
-        5 => {
-            let (what, ring, value) = (script.byte(), script.byte(), script.half());
-            front.state(what, ring, value.into());
-        }
-        6 => {
-            let (what, ring, kind) = (script.byte(), script.byte(), script.byte());
-            front.connect_ring(what, ring.into(), &[kind]);
-        }
+        kind @ 0..=6 => request(kind, script, front, device),
         7 | 8 => {
             let (ring, index) = (script.byte(), script.byte());
             let (at, length) = (script.place(), u32::from(script.half()));
@@ -169,6 +134,48 @@ fn step(
     front.hear();
 }
 
+/// Says the next request.
+fn request(kind: u8, script: &mut Script<'_>, front: &mut Front, device: &mut Device) {
+    match kind {
+        0 => {
+            let (features, pairs) = (script.byte(), script.byte());
+            front.set_up(device, features, pairs % 3);
+        }
+        1 => {
+            let (request, flags) = (script.byte(), script.byte());
+            let (claimed, body) = (script.half(), usize::from(script.byte()));
+            let body = script.bytes(body);
+            let kinds = usize::from(script.byte() % 16);
+            let kinds = script.bytes(kinds);
+            front.request(request, flags, claimed, &body, &kinds);
+        }
+        2 => {
+            let length = script.byte().into();
+            front.raw(&script.bytes(length), &[]);
+        }
+        3 => {
+            let count = usize::from(script.byte() % 10);
+            let regions: Vec<[u64; 4]> = (0..count)
+                .map(|_| [script.place(), script.place(), script.place(), script.place()])
+                .collect();
+            let kinds = usize::from(script.byte() % 10);
+            front.share(&regions, &script.bytes(kinds));
+        }
+        4 => {
+            let ring = script.byte();
+            front.place(ring, [script.place(), script.place(), script.place()]);
+        }
+        5 => {
+            let (what, ring, value) = (script.byte(), script.byte(), script.half());
+            front.state(what, ring, value.into());
+        }
+        _ => {
+            let (what, ring, kind) = (script.byte(), script.byte(), script.byte());
+            front.connect_ring(what, ring.into(), &[kind]);
+        }
+    }
+}
+
 /// A frame whose packet has so many bytes.
 fn frame(bytes: usize) -> Frame {
     let mut packet = vec![0x55; HEADER_BYTES + bytes];
@@ -176,10 +183,15 @@ fn frame(bytes: usize) -> Frame {
     Frame { ethernet: *b"DDDDDDSSSSSSTT", packet }
 }
 
-/// The device has seen that its front end is gone.
+/// The device has seen that its front end is gone, and each one that waited behind it: a turn takes
+/// one of them, and so many of its requests.
 fn gone(device: &mut Device) {
-    for _ in 0..4 {
+    for _ in 0..2 * STEPS_MAX {
+        let before = device.counts().connected;
         device.turn();
+        if !device.is_connected() && device.counts().connected == before {
+            break;
+        }
     }
     assert!(!device.is_connected() && !device.is_running());
     assert_eq!(device.read(), None);

@@ -18,6 +18,7 @@ const HOMES: [(&str, &[&str]); 5] = [
             "crates/srd-card/src/limits/",
             "crates/srd-card/src/track/",
             "crates/srd-card/src/device/",
+            "crates/srd-card/src/tenants/",
             "crates/srd-card/src/profile/",
             "crates/srd-card/src/vpc/",
             "crates/srd-card/src/observe/",

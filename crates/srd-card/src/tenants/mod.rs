@@ -1,4 +1,4 @@
-//! Whose packets a worker reads next: instances share its time, each by its weight.
+//! The order in which a worker reads what instances send: they share its time by weight.
 //!
 //! A tenant is an instance, or whatever else has work for the worker. The tenant with work that has
 //! used the least time, in the measure of its weight, has the next turn; time is what its batches

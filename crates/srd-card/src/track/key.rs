@@ -21,7 +21,7 @@ pub enum Way {
 }
 
 /// A connection of an ENI (T1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
     /// Addresses in two words each: a wider type would align the entry to 16 bytes.
     local: [u64; 2],

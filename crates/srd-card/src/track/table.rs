@@ -48,9 +48,7 @@ struct Entry<T> {
     value: T,
 }
 
-/// An entry, or the place of one. No entry begins in the middle of a line of memory, so that it has
-/// as few lines as it can.
-#[repr(align(64))]
+/// An entry, or the place of one.
 enum Place<T> {
     /// Nothing; the number is that of the next free place.
     Free(u32),

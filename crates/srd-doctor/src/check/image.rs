@@ -52,11 +52,11 @@ pub(super) fn sysctl(root: &Path, key: &str) -> Option<String> {
 /// What a file says of a key, in its last line about it.
 pub(super) fn said(text: &str, key: &str) -> Option<String> {
     let lines = text.lines().filter_map(|line| line.trim().split_once('='));
-    let of_key = lines.filter(|(name, _)| {
+    let mut of_key = lines.filter(|(name, _)| {
         let name = name.trim().trim_start_matches('-').replace('/', ".");
         name == key
     });
-    of_key.last().map(|(_, value)| value.trim().to_owned())
+    of_key.next_back().map(|(_, value)| value.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub(crate) fn steering_of(kind: &InstanceType) -> Steering {
 /// The most queue pairs of an interface of a type.
 pub(crate) fn queues_max(kind: &InstanceType) -> u16 {
     // The type says the most when it refuses more.
-    queues::queues(kind, Some(u16::MAX)).map_or_else(|error| error.most, |most| most)
+    queues::queues(kind, Some(u16::MAX)).unwrap_or_else(|error| error.most)
 }
 
 impl DeviceSettings {
@@ -53,13 +53,14 @@ impl DeviceSettings {
     }
 
     /// The settings after a change, with the rules of the instance; everything is as before if any
-    /// of it cannot be.
+    /// of it cannot be (D10).
     pub(crate) fn changed(
         &self,
         rules: &Steering,
         change: &DeviceChange,
         facts: &Facts<'_>,
     ) -> Result<(Self, Steering)> {
+        // D10
         let (mut next, mut steering) = (self.clone(), rules.clone());
         if let Some(asked) = change.queues {
             next.set_queues(asked, facts)?;

@@ -152,7 +152,7 @@ impl Rules {
         if !same {
             return None;
         }
-        // Who sends from such an address: those that have it, and those that need not have it.
+        // The interfaces that send from such an address have it, or need not have it.
         for (_, address) in differing(elastic, &after.elastic) {
             if nat.values().any(|nat| nat.private == address) {
                 return None;

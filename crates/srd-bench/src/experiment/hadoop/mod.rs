@@ -28,10 +28,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             in the addresses behind the names and in nothing else. `dfsio` has the nodes that \
             store under one leaf and those that compute under the other, so that every byte \
             crosses the spines (`one leaf`: all under one, and none does): TestDFSIO writes four \
-            files with one copy and with two, and reads them. Its throughput is that of the tasks, without the starts of JVMs. \
-            `terasort` has four workers that do both: TeraGen, TeraSort and TeraValidate, and the \
-            run counts only if the output is in order. The CPU share tells whether the network \
-            was the limit: above 70 % it was not.",
+            files with one copy and with two, and reads them. Its throughput is that of the tasks, \
+            without the starts of JVMs. `terasort` has four workers that do both: TeraGen, \
+            TeraSort and TeraValidate, and the run counts only if the output is in order. The CPU \
+            share tells whether the network was the limit: above 70 % it was not.",
     repetitions: 3,
     variants: super::variant::USUAL,
     programs: |_| vec![JAVA, UNSHARE],

@@ -35,10 +35,10 @@ pub(in super::super) const EXPERIMENT: Experiment = Experiment {
     name: "dask",
     summary: "How much faster does Dask sort and join if each connection has all paths?",
     about: "Dask, a scheduler and four workers of one thread: data frames of records of 100 bytes \
-            (a key, 12 columns of numbers) are made in memory, and sorted by their key, or \
-            two tables are joined, by its peer-to-peer shuffle. A smaller round before does not \
-            count. The run counts only if as many records come out as went in, with the same \
-            checksum and, sorted, in order.",
+            (a key, 12 columns of numbers) are made in memory, and sorted by their key, or two \
+            tables are joined, by its peer-to-peer shuffle. A smaller round before does not count. \
+            The run counts only if as many records come out as went in, with the same checksum \
+            and, sorted, in order.",
     repetitions: 3,
     variants: variant::USUAL,
     programs: |_| super::programs(&[]),

@@ -48,10 +48,10 @@ const SETTINGS: [(&str, &str); 6] = [
 pub(in super::super) const EXPERIMENT: Experiment = Experiment {
     name: "ray",
     summary: "How much faster does Ray sort if each connection has all paths?",
-    about: "Ray, a head and four nodes: records of 100 bytes are made in memory and sorted by \
-            Ray Data. A smaller round before, in which Ray starts its workers, does not count. The \
-            run counts only if as many records come out as went in, with the same checksum \
-            and in order.",
+    about: "Ray, a head and four nodes: records of 100 bytes are made in memory and sorted by Ray \
+            Data. A smaller round before, in which Ray starts its workers, does not count. The run \
+            counts only if as many records come out as went in, with the same checksum and in \
+            order.",
     repetitions: 3,
     variants: variant::USUAL,
     programs: |_| super::programs(&[]),

@@ -52,10 +52,10 @@ pub(in super::super) const EXPERIMENT: Experiment = Experiment {
     summary: "How much faster does Spark sort and join if each connection has all paths?",
     about: "Spark, a master, four workers with an executor each: the records are made in memory, \
             range-partitioned and sorted, or two tables are joined by a merge join, and nothing is \
-            written. A record is a key of 8 bytes and 92 more; blocks are not compressed. A smaller \
-            round before, in which the JVMs compile, does not count. `stages that fetch` are the \
-            times of the stages that read other workers' blocks; what makes those blocks needs \
-            no network. The run counts only if as many records come out as went in, with the \
+            written. A record is a key of 8 bytes and 92 more; blocks are not compressed. A \
+            smaller round before, in which the JVMs compile, does not count. `stages that fetch` \
+            are the times of the stages that read other workers' blocks; what makes those blocks \
+            needs no network. The run counts only if as many records come out as went in, with the \
             same checksum and, sorted, in order.",
     repetitions: 3,
     variants: variant::USUAL,

@@ -23,8 +23,8 @@ pub(in super::super) const EXPERIMENT: Experiment = Experiment {
             neighbours are in different racks. A step's time is that of the slowest rank. In \
             `collisions` the two spines have just what the hosts need, and TCP's flows meet on \
             some links; in `dead spine` the busiest of four dies silently in mid-run. The run \
-            counts only if all ranks saw the same losses in every step and have the same \
-            network in the end, bit by bit.",
+            counts only if all ranks saw the same losses in every step and have the same network \
+            in the end, bit by bit.",
     repetitions: 3,
     variants: variant::USUAL,
     programs: |_| vec![UNSHARE],

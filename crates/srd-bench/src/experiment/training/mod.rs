@@ -127,9 +127,12 @@ fn measure<'a>(
     let mut measured = summarise(&seen, stage.fabric.config());
     if let Some((spine, healed_ns)) = outage {
         let begin_ns = ranks.iter().map(|rank| rank.begin_ns).min().unwrap_or_default();
-        let end_ns = begin_ns + Duration::from_secs_f64(sum(&seen) / 1e6).as_nanos() as u64;
-        if end_ns < healed_ns {
-            bail!("the training was over before the spine was back: is this machine so fast?");
+        let (took_s, back_s) = (sum(&seen) / 1e6, healed_ns.saturating_sub(begin_ns) as f64 / 1e9);
+        if took_s < back_s {
+            bail!(
+                "all steps took {took_s:.1} s, and the spine was back after {back_s:.1} s: choose a \
+                 shorter outage with --seconds"
+            );
         }
         measured.notes.push(format!("spine {spine} was the busiest"));
     }

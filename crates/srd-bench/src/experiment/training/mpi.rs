@@ -14,9 +14,9 @@ pub(in super::super) const EXPERIMENT: Experiment = Experiment {
     summary: "The same training with MPI: over TCP, Express, and SRD through libfabric.",
     about: "NumPy and mpi4py, a rank on each of four hosts, train a network of 267,000 parameters \
             data-parallel; in every step the MPI's all-reduce adds up the gradients (1.07 MB). \
-            `plain` is the MPI's own way over TCP, `express` the same on the addresses behind \
-            `srd up`, `srd` libfabric with our provider. Cases and checks are those of \
-            `training`. Ranks spin while they wait.",
+            `plain` is the MPI's own way over TCP, `express` the same on the addresses behind `srd \
+            up`, `srd` libfabric with our provider. Cases and checks are those of `training`. \
+            Ranks spin while they wait.",
     repetitions: 3,
     variants: &[Variant::Plain, Variant::Express, Variant::Srd],
     programs: mpi::programs,
