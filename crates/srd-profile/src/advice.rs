@@ -1,4 +1,5 @@
 //! What to change before paying for a larger instance.
+#![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use serde::Serialize;
 use srd_card::limits::FlowKind;

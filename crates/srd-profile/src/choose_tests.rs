@@ -28,7 +28,8 @@ fn judged(needs: &Needs, name: &str) -> Verdict {
 fn each_limit_alone_makes_a_type_insufficient_and_is_named_first() {
     let name = "c7i.large";
     assert!(judged(&needs(), name).sufficient);
-    let cases: [(&str, fn(&mut Needs)); 8] = [
+    type Change = fn(&mut Needs);
+    let cases: [(&str, Change); 8] = [
         (limit::IN, |needs| needs.bandwidth_bps.r#in = 13e9),
         (limit::OUT, |needs| needs.bandwidth_bps.out = 13e9),
         (limit::BASELINE_IN, |needs| needs.mean_bps.r#in = 0.8e9),

@@ -1,4 +1,5 @@
 //! How many different things there were, in bounded memory: HyperLogLog, and a bitmap for few.
+#![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use std::hash::{BuildHasher, Hash, RandomState};
 

@@ -1,5 +1,6 @@
 //! The report as a page with pictures: rates over time beside limits, and how much of each limit
 //! the recommended types use.
+#![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};
 use srd_watch::text::rate;

@@ -7,6 +7,7 @@
 //!
 //! Cost: only buckets between the slowest that is left and the rate of the largest bin have work
 //! to do. A faster one is full again when the next bin comes.
+#![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 /// From one rate to the next.
 pub(crate) const STEP: f64 = 1.02;

@@ -1,4 +1,5 @@
 //! The report for people, as a text.
+#![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use srd_card::limits::FlowKind;
 use srd_watch::text::{bytes, rate, time};

@@ -1,4 +1,5 @@
 //! What kind of traffic it is: the talk's first step. Each kind has a threshold with a name.
+#![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use serde::Serialize;
 
