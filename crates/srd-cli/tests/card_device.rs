@@ -66,6 +66,15 @@ fn queues_of_kernel(machine: &Machine) -> usize {
     list.lines().filter(|queue| queue.starts_with("rx-")).count()
 }
 
+/// Queues are closed on a thread of its own.
+fn wait_for_queues(machine: &Machine, wanted: usize) {
+    let began = Instant::now();
+    while queues_of_kernel(machine) != wanted {
+        assert!(began.elapsed() < PATIENCE, "{} queues", queues_of_kernel(machine));
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 fn difference(after: &[u64], before: &[u64]) -> Vec<u64> {
     let before = before.iter().chain(std::iter::repeat(&0));
     after.iter().zip(before).map(|(after, before)| after - before).collect()
@@ -81,7 +90,7 @@ fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process
     let mut card = machine.up(&[&file]);
     let report = device(&machine, &[]);
     assert_eq!(report["settings"]["queues"], 8, "{report}");
-    assert_eq!(queues_of_kernel(&machine), 8);
+    wait_for_queues(&machine, 8);
 
     // By the hash: every queue has some, and all are counted.
     flows(&machine, 4000, 200);
@@ -130,7 +139,7 @@ fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process
     // Rings, and fewer queues: connections live.
     let words = ["--queues", "4", "--rss-default", "--tx-ring", "256", "--rx-ring", "4096"];
     device(&machine, &words);
-    assert_eq!(queues_of_kernel(&machine), 4);
+    wait_for_queues(&machine, 4);
     let web = machine.instance("web");
     assert!(must(&format!("-n {web} link show ens5")).contains("qlen 256"));
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
@@ -152,7 +161,7 @@ fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process
     assert!(after.iter().zip(&counts).all(|(after, before)| after >= before), "{after:?}");
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
     device(&machine, &["--queues", "8", "--delete-rule", "0"]);
-    assert_eq!(queues_of_kernel(&machine), 8);
+    wait_for_queues(&machine, 8);
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
     assert_eq!(next.end(Signal::TERM), 0);
     assert_eq!(machine.instances_left(), Vec::<String>::new());

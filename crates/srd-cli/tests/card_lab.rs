@@ -96,8 +96,11 @@ fn packets_go_to_queues_and_a_walk_has_its_steps() {
     assert!(here("walk", "packets by a kept verdict") >= 4.0);
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("1 name: ip-10-0-1-11.ec2.internal asked of 10.0.0.2"), "{said}");
-    assert!(here("tenants", "alone: p99") > 0.0);
-    assert_eq!(here("tenants", "quiet: pps_allowance_exceeded"), 0.0);
+    // How long the pair waits is up to this machine; that each answer comes is not.
+    for name in ["alone: p99", "beside small packets: p99", "beside new flows: p99"] {
+        let p99 = here("tenants", name);
+        assert!(p99 > 0.0 && p99 < 500_000.0, "{name} {p99}");
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(super) struct Waiting {
     pub(super) frame: Vec<u8>,
     pub(super) port: PortId,
     pub(super) eni: EniId,
-    /// Who has sent it; none: the guest of the port.
+    /// The host that has sent it; none: the guest of the port.
     pub(super) sender: Option<Sender>,
 }
 

@@ -396,7 +396,7 @@ impl Directory {
     }
 }
 
-/// Whom changes concern.
+/// The askers that changes concern.
 #[derive(Debug, Default)]
 struct Marks {
     /// Hosts whose tables are compiled anew.
