@@ -95,7 +95,7 @@ pub(crate) struct UpArgs {
     #[arg(long = "vhost-user", value_name = "NAME=PATH", value_parser = place)]
     vhost_user: Vec<(String, PathBuf)>,
     /// The same, but the front end listens there and the card connects, now and whenever the
-    /// other end is there again: front ends go on when the card starts anew.
+    /// other end is there again.
     #[arg(long = "vhost-user-client", value_name = "NAME=PATH", value_parser = place)]
     vhost_user_client: Vec<(String, PathBuf)>,
     /// Look for packets without pause: less delay, and a processor that is always busy.
