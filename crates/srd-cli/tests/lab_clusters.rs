@@ -1,6 +1,8 @@
 //! `srd lab run spark dask ray training` from end to end, each in its smallest form: with and
 //! without Express, and with output that was checked.
 
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
 #[path = "../../srd-lab/tests/support/ready.rs"]
 mod ready;
 

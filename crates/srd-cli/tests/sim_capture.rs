@@ -84,11 +84,14 @@ fn tshark_reads_what_a_port_sent_and_dropped() {
         );
         assert!(dropped > 0, "{transport}: an incast overflows the queue");
     }
-    let names = ["tcp.len", "tcp.options.timestamp.tsval"];
+    let names = ["tcp.len", "tcp.options.timestamp.tsval", "tcp.flags.syn"];
     let tcp = fields(&file_of(directory.path(), "tcp"), &names);
     let bytes: u64 = tcp.iter().map(|segment| segment[0].parse::<u64>().unwrap()).sum();
     assert!(bytes >= 48 * 65_536, "{bytes} bytes of payload");
     assert!(tcp.iter().all(|segment| !segment[1].is_empty()), "each has its timestamp");
+    let opens =
+        |segment: &&Vec<String>| segment[0] != "0" && !["0", "False"].contains(&&*segment[2]);
+    assert_eq!(tcp.iter().find(opens), None, "no data opens a connection");
 }
 
 /// A line of the table without its last column, which is the simulator's speed.

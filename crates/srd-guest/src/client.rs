@@ -26,8 +26,15 @@ impl Client {
     /// # Errors
     /// Nothing listens there, or this user may not ask.
     pub fn connect(socket: &Path) -> Result<Self> {
-        let stream = UnixStream::connect(socket).with_context(|| {
-            format!("no card answers at {}; `srd card up` starts one", socket.display())
+        let stream = UnixStream::connect(socket).map_err(|error| {
+            let shown = socket.display();
+            let what = match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    format!("only root may ask the card at {shown}: run it with sudo")
+                }
+                _ => format!("no card answers at {shown}; `srd card up` starts one"),
+            };
+            anyhow::Error::new(error).context(what)
         })?;
         stream.set_read_timeout(Some(ANSWER_WAIT_MAX))?;
         stream.set_write_timeout(Some(ANSWER_WAIT_MAX))?;

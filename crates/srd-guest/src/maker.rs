@@ -3,6 +3,7 @@
 //!
 //! Bound: one change at a time has namespaces made; removals are no more than instances.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
@@ -32,7 +33,12 @@ impl Maker {
             for job in queue {
                 match job {
                     Job::Make(wanted) => {
-                        orders.give(Command::Made(make_all(&wanted, &undo)));
+                        // The card waits for an answer before it takes another change.
+                        let make = AssertUnwindSafe(|| make_all(&wanted, &undo));
+                        let made = catch_unwind(make).unwrap_or_else(|_| {
+                            Err(anyhow::anyhow!("namespaces could not be made: see the log"))
+                        });
+                        orders.give(Command::Made(made));
                     }
                     Job::Remove(place) => drop(place),
                 }

@@ -173,10 +173,12 @@ impl Namespace {
         let path = PathBuf::from(NETNS_DIR).join(&self.name);
         let file = File::open(&path).with_context(|| format!("namespace {}", self.name))?;
         thread::scope(|scope| {
-            let inside = scope.spawn(move || {
+            let inside = move || {
                 move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
                 anyhow::Ok(work())
-            });
+            };
+            let inside = thread::Builder::new().spawn_scoped(scope, inside);
+            let inside = inside.context("a thread for a namespace")?;
             inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
@@ -184,10 +186,11 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        if let Err(error) = ip(&["netns", "del", &self.name]) {
-            tracing::warn!("the namespace {} stays: {error:#}", self.name);
+        match ip(&["netns", "del", &self.name]) {
+            Ok(_) => self.undo.never(&self.removal()),
+            // Whatever ends after this card tries once more.
+            Err(error) => tracing::warn!("the namespace {} stays for now: {error:#}", self.name),
         }
-        self.undo.never(&self.removal());
     }
 }
 

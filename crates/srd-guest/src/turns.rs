@@ -50,7 +50,8 @@ pub(crate) struct Turns {
     ready: BTreeMap<TenantId, VecDeque<PortId>>,
     /// Since when there was always work.
     busy_since: Option<Instant>,
-    instances: usize,
+    /// The instances' shares.
+    weights: BTreeMap<TenantId, u32>,
 }
 
 impl Turns {
@@ -64,29 +65,30 @@ impl Turns {
             kernels: 0,
             ready: BTreeMap::new(),
             busy_since: None,
-            instances: 0,
+            weights: BTreeMap::new(),
         })
     }
 
-    /// Adds an instance with a share. What comes from outside has as much as an instance of each.
+    /// Adds an instance with a share. What comes from outside has as much as all together.
     pub(crate) fn add(&mut self, tenant: TenantId, weight: u32) -> Result<()> {
-        if self.instances >= INSTANCES_MAX || !self.tenants.add(tenant, weight) {
+        if self.weights.len() >= INSTANCES_MAX || !self.tenants.add(tenant, weight) {
             bail!("a card has at most {INSTANCES_MAX} instances: start another card for more");
         }
-        self.instances += 1;
+        self.weights.insert(tenant, weight);
         self.share_outside();
         Ok(())
     }
 
     fn share_outside(&mut self) {
-        self.tenants.add(OUTSIDE, u32::try_from(self.instances).unwrap_or(u32::MAX));
+        let weights = self.weights.values().copied();
+        self.tenants.add(OUTSIDE, weights.fold(0, u32::saturating_add));
     }
 
     pub(crate) fn remove(&mut self, tenant: TenantId) {
         self.tenants.remove(tenant);
         self.ready.remove(&tenant);
         self.owners.retain(|_, owner| *owner != tenant);
-        self.instances = self.instances.saturating_sub(1);
+        self.weights.remove(&tenant);
         self.share_outside();
     }
 

@@ -1,5 +1,5 @@
 //! Packets between two network namespaces, profiled live. Needs the right to make them.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::cast_possible_truncation, clippy::unwrap_used)]
 
 #[allow(dead_code)]
 #[path = "../../srd-net/tests/support/veth.rs"]

@@ -1,7 +1,7 @@
 //! Five mixes of known composition: each is named right, and nothing else is; and the type that
 //! is called sufficient carries it through the card's own limits and tracking, while the next
 //! smaller one of its family exceeds what it was said to lack.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::cast_possible_truncation, clippy::unwrap_used)]
 
 use srd_card::profile::{InstanceType, Profile};
 use srd_profile::replay::Replay;

@@ -100,7 +100,13 @@ fn tcp(packet: &Packet, segment: &TcpSegment, into: &mut Vec<u8>) {
         (FLAG_ECE, 0x40),
         (FLAG_CWR, 0x80),
     ];
-    let flags = flags.into_iter().filter(|(flag, _)| segment.has(*flag)).map(|(_, bit)| bit).sum();
+    let has = |flag: u8| match flag {
+        // The model opens a connection with its first data: there is no packet of an opening.
+        FLAG_SYN => segment.has(flag) && segment.payload_bytes == 0,
+        FLAG_ACK => segment.has(flag) || segment.payload_bytes > 0,
+        _ => segment.has(flag),
+    };
+    let flags = flags.into_iter().filter(|(flag, _)| has(*flag)).map(|(_, bit)| bit).sum();
     into.extend(packet.src_port.to_be_bytes());
     into.extend(packet.dst_port.to_be_bytes());
     into.extend((segment.seq as u32).to_be_bytes());

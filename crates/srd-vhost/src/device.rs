@@ -19,6 +19,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use crate::frame::{self, Frame, Layout, Put, Scratch, Taken};
 use crate::ring::{Broken, Ring};
 use crate::session::{Kick, RECEIVE, RINGS_MAX, SEND, Session, feature};
+use crate::signal;
 use crate::socket::{Connection, Ended};
 
 /// Requests of one turn.
@@ -183,7 +184,7 @@ impl Device {
             if let Kick::By(kick) = &setup.kick
                 && may_kick
             {
-                let _ = rustix::io::read(kick, &mut [0; 8]);
+                signal::take(kick);
             }
         }
         if self.connection.is_none() {
@@ -341,7 +342,7 @@ impl Device {
         if ring.wants_interrupt(memory)?
             && let Some(call) = &setup.call
         {
-            let _ = rustix::io::write(call, &1_u64.to_ne_bytes());
+            signal::give(call);
         }
         Ok(())
     }

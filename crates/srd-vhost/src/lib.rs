@@ -47,6 +47,7 @@ pub mod memory;
 pub mod message;
 pub mod ring;
 pub mod session;
+mod signal;
 mod socket;
 
 pub use device::{Counts, Device};

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use crate::memory::{Memory, REGIONS_MAX};
 use crate::message::{Region, Request, regions, request, u32_at, u64_at};
 use crate::ring::{Broken, Place, Ring};
+use crate::signal;
 
 /// Features of virtio that this device may have, as bits.
 #[allow(missing_docs)] // the names of the specification
@@ -103,7 +104,7 @@ impl Setup {
         self.stop();
         self.is_broken = true;
         if let Some(error) = &self.error {
-            let _ = rustix::io::write(error, &1_u64.to_ne_bytes());
+            signal::give(error);
         }
     }
 

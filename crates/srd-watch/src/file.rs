@@ -309,6 +309,7 @@ impl Reading<'_> {
         if self.interfaces.len() >= INTERFACES_MAX {
             return Err(FileError::Interfaces);
         }
+        let name = name.map(|name| name.replace(char::is_control, "\u{fffd}"));
         let name = name.map_or(self.name.clone(), |name| format!("{}:{name}", self.name));
         self.interfaces.push(Interface { name, link, resolution, offset_s });
         Ok(())

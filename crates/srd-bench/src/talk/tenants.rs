@@ -1,4 +1,5 @@
 //! Instances that share a card: a quiet one beside one that floods.
+#![allow(clippy::cast_possible_truncation)] // numbers far below the bounds
 
 use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -210,8 +210,10 @@ impl Card {
 
     /// Names the hosts where gateways have their edge.
     pub fn set_edges(&mut self, edges: BTreeMap<Exit, Arc<str>>) {
-        self.edges = edges;
-        self.forget_verdicts();
+        if self.edges != edges {
+            self.edges = edges;
+            self.forget_verdicts();
+        }
     }
 
     /// Gives the card other rules. When this returns, no packet is judged by the old ones any more:

@@ -12,6 +12,9 @@ use super::system::System;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// What the unit runs with.
 const ARGS_FILE: &str = "etc/srd/check.env";
@@ -84,7 +87,7 @@ pub(super) fn persist(
         let text = format!("{HEADER}ARGS={arguments}\n");
         write(system, &mut list, ARGS_FILE, &text, &mut lines)?;
         if !PACKAGED.iter().any(|file| system.exists(file)) {
-            let text = UNIT_TEXT.replace("/usr/bin/srd", &program(system));
+            let text = UNIT_TEXT.replace("/usr/bin/srd", &program(system)?);
             write(system, &mut list, UNIT_FILE, &text, &mut lines)?;
         }
         enable(system, &mut list, &mut lines)?;
@@ -97,9 +100,24 @@ pub(super) fn persist(
 }
 
 /// The program that the unit runs: this one, but in an image the one that a package has.
-fn program(system: &System) -> String {
+fn program(system: &System) -> Result<String> {
     let this = std::env::current_exe().ok().filter(|_| !system.is_image());
-    this.map_or_else(|| "/usr/bin/srd".to_owned(), |path| path.display().to_string())
+    let Some(path) = this else { return Ok("/usr/bin/srd".to_owned()) };
+    let shown = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-_.+".contains(c);
+    if !shown.chars().all(is_plain) || !path.ancestors().all(is_roots_alone) {
+        bail!(
+            "the unit would run {shown} as root at each boot, and others than root may replace \
+             it: install the package, or copy the program to /usr/local/bin and run it there"
+        );
+    }
+    Ok(shown)
+}
+
+/// Whether nobody but root may put another file in the place of this one.
+fn is_roots_alone(path: &Path) -> bool {
+    let others_may_write = 0o022;
+    fs::metadata(path).is_ok_and(|file| file.uid() == 0 && file.mode() & others_may_write == 0)
 }
 
 fn arguments(system: &System, options: &Options, subject: &Subject, checks: &[u8]) -> String {

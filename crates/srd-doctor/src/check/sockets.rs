@@ -80,7 +80,8 @@ fn connection(line: &str) -> Option<Connection> {
     let mss = number(" mss:", line)?;
     let mean_bytes = bytes / segments.max(1);
     let is_small = segments >= SEGMENTS_MIN && mean_bytes * 2 < mss;
-    Some(Connection { program: program.to_owned(), pid, fd, mean_bytes, is_small })
+    let program = program.replace(char::is_control, "\u{fffd}");
+    Some(Connection { program, pid, fd, mean_bytes, is_small })
 }
 
 #[cfg(test)]

@@ -363,7 +363,11 @@ fn chakra_files(
         }
     };
     let files = chakra::files(&path).map_err(|e| ScenarioError(e.to_string()))?;
-    chakra::read(&files, &groups, hosts).map_err(|e| fail(&path, &e))
+    let workload = chakra::read(&files, &groups, hosts).map_err(|e| fail(&path, &e))?;
+    if workload.flows.is_empty() {
+        return Err(fail(&path, &"no rank sends to another one: nothing crosses the network"));
+    }
+    Ok(workload)
 }
 
 fn matrix(

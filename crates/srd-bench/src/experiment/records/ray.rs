@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use srd_lab::id::HostId;
 use srd_lab::running::Running;
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -65,12 +66,28 @@ fn cases(options: &Options) -> Vec<Case> {
 fn measure(stage: &Stage<'_>, job: &Job, cache: &Path) -> Result<Measured> {
     let python = RAY.python(cache)?;
     // Paths of sockets are short, so not in the stage's directory.
-    let files = PathBuf::from(format!("/tmp/ray-{}", std::process::id()));
+    let files = directory()?;
     let ray = Ray { machines: Machines::new(stage, &job.hosts())?, python, job, files };
     let _cluster = ray.up()?;
     let mut command = ray.driver()?;
     let printed = programs::run_to_end(stage, MASTER, "driver", &mut command, super::JOB_MAX)?;
     Ok(Said::of(&printed, job)?.measured(job, stage.fabric.config()))
+}
+
+/// Directories of earlier runs that are passed over.
+const DIRECTORIES_MAX: u32 = 100;
+
+/// A directory of our own: /tmp is everybody's.
+fn directory() -> Result<PathBuf> {
+    for number in 0..DIRECTORIES_MAX {
+        let path = PathBuf::from(format!("/tmp/ray-{}-{number}", std::process::id()));
+        match fs::DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+    anyhow::bail!("/tmp is full of directories of earlier runs: remove /tmp/ray-*")
 }
 
 struct Ray<'a> {
@@ -94,7 +111,6 @@ impl Ray<'_> {
     /// Starts head and nodes, one after the other: on a busy machine Ray loses nodes that start
     /// together. Nodes end first.
     fn up(&self) -> Result<Vec<Running>> {
-        fs::create_dir_all(&self.files).with_context(|| self.files.display().to_string())?;
         let stage = self.machines.stage();
         let mut running = Vec::new();
         for host in self.job.hosts() {

@@ -71,6 +71,7 @@ pub fn files(prefix: &Path) -> Result<Vec<Vec<u8>>, TraceError> {
         let file = file_of(prefix, all.len());
         let shown = file.display();
         match std::fs::metadata(&file) {
+            Ok(facts) if !facts.is_file() => return Err(fail(format!("{shown} is no file"))),
             Ok(facts) if facts.len() > FILE_BYTES_MAX => {
                 return Err(fail(format!("{shown} has more than {FILE_BYTES_MAX} bytes")));
             }
@@ -84,7 +85,23 @@ pub fn files(prefix: &Path) -> Result<Vec<Vec<u8>>, TraceError> {
             }
         }
     }
-    Ok(all)
+    match beyond(prefix, all.len()) {
+        Some(rank) => Err(fail(format!(
+            "{} is missing, but rank {rank} has a file",
+            file_of(prefix, all.len()).display()
+        ))),
+        None => Ok(all),
+    }
+}
+
+/// A rank of this number or a larger one that has a file.
+fn beyond(prefix: &Path, ranks: usize) -> Option<usize> {
+    let begin = format!("{}.", prefix.file_name()?.to_str()?);
+    let directory = prefix.parent().filter(|path| !path.as_os_str().is_empty());
+    let entries = std::fs::read_dir(directory.unwrap_or(Path::new("."))).ok()?;
+    let rank = |name: &str| name.strip_prefix(&begin)?.strip_suffix(".et")?.parse::<usize>().ok();
+    let found = entries.flatten().filter_map(|entry| rank(entry.file_name().to_str()?));
+    found.filter(|rank| *rank >= ranks).min()
 }
 
 fn file_of(prefix: &Path, rank: usize) -> PathBuf {
@@ -116,6 +133,13 @@ pub fn read(files: &[Vec<u8>], groups: &Groups, hosts: &[u32]) -> Result<Workloa
         return Err(fail(format!(
             "{ranks} ranks, but the network has {have} hosts for them: take a larger network"
         )));
+    }
+    let far = |(name, ranks): (&String, &Vec<u32>)| {
+        let rank = ranks.iter().find(|rank| **rank as usize >= files.len())?;
+        Some(format!("process group `{name}` has rank {rank}, of which there is no file"))
+    };
+    if let Some(what) = groups.iter().find_map(far) {
+        return Err(fail(what));
     }
     let mut reader = Reader::new(groups, hosts[..files.len()].to_vec());
     for (rank, bytes) in (0..).zip(files) {

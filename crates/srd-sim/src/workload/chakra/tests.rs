@@ -110,8 +110,11 @@ fn groups_have_the_ranks_of_the_file_or_those_that_name_them() {
     let error = read(&files, &groups("{\"a\": [0, 1]}").unwrap(), &HOSTS).unwrap_err();
     assert_eq!(error.to_string(), "rank 2, node 1: process group `a` has no rank 2");
     let error = read(&files, &groups("{\"c\": [3, 2, 1, 0, 4]}").unwrap(), &HOSTS).unwrap_err();
+    assert_eq!(error.to_string(), "process group `c` has rank 4, of which there is no file");
+    let others = groups("{\"a\": [0, 2, 1], \"b\": [1, 3]}").unwrap();
+    let error = read(&files, &others, &HOSTS).unwrap_err();
     assert!(
-        error.to_string().starts_with("rank 4: process group `c` has 1 collectives"),
+        error.to_string().starts_with("rank 1: process group `a` has 1 collectives"),
         "{error}"
     );
     assert!(groups("[1]").unwrap_err().to_string().contains("write {\"NAME\""));
@@ -185,5 +188,8 @@ fn files_are_found_by_their_prefix() {
         let bytes = file(&[node(rank, node_type::COMPUTE, &[], Vec::new())]);
         std::fs::write(directory.path().join(format!("step.{rank}.et")), bytes).unwrap();
     }
+    let error = files(&prefix).unwrap_err().to_string();
+    assert!(error.ends_with("step.2.et is missing, but rank 3 has a file"), "{error}");
+    std::fs::remove_file(directory.path().join("step.3.et")).unwrap();
     assert_eq!(files(&prefix).unwrap().len(), 2);
 }
