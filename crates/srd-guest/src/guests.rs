@@ -131,7 +131,7 @@ impl Service {
         let world = vpc.world();
         let rules = Rules::compile(&world, &self.options.host);
         self.card.set_rules(Arc::new(rules));
-        // What waits for an interrupt was judged before: it does not come after the acknowledgement.
+        // What waits for an interrupt was judged before: it comes before the acknowledgement.
         for device in self.devices.values_mut() {
             if let Some(kernel) = device.kernel_mut() {
                 kernel.interrupt_all();

@@ -1,6 +1,6 @@
 //! What tables of a host cost: 400 interfaces of a cloud that has 50,000, beside 1,000 rules of
-//! which 100 name a group of 10,000 members. First tables that hold the whole cloud, then those of a
-//! directory, which ask.
+//! which 100 name a group of 10,000 members. First tables that hold the whole cloud, then those of
+//! a directory, which ask.
 //!
 //! `cargo run --release -p srd-vpc --example compile [INTERFACES [INTERFACES_OF_A_HOST]]`
 

@@ -3,7 +3,8 @@
 //! Tables that ask ([`Directory`](srd_vpc::compile::Directory)) do not know it beforehand: the card
 //! keeps the packet, what is around it takes the question
 //! ([`Card::poll_question`](super::card::Card::poll_question)) and brings the answer
-//! ([`Card::learn`](super::card::Card::learn)). Then the packet is judged as if it had just come. Each question is
+//! ([`Card::learn`](super::card::Card::learn)). Then the packet is judged as if it had just come.
+//! Each question is
 //! asked once while packets wait for it. Bounds: [`QUESTIONS_MAX`] for each interface, and for each
 //! other host, that asks; [`PACKETS_MAX`] packets for each question; [`WAIT`], after which they are
 //! dropped, and the next packet asks again. (V15)
@@ -90,7 +91,7 @@ impl Asking {
         Some(open)
     }
 
-    /// A question that was to end by now. An answer may have come, and it may have been asked again.
+    /// A question that was to end by now. An answer may have come, and it may be asked again.
     pub(super) fn ended(&mut self, now: Instant) -> Option<Question> {
         self.ends.front().filter(|(at, _)| *at <= now)?;
         self.ends.pop_front().map(|(_, question)| question)

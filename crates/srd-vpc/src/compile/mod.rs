@@ -8,8 +8,8 @@
 //! [`Rules::compile`] makes tables that hold every interface of the clouds that the host reaches:
 //! right for small clouds. Tables of a [`Directory`] hold the host's own interfaces and what its
 //! rules name; where another interface is, they *ask* ([`Question`]) when a packet needs it, and
-//! remember the [`Answer`] up to a bound. The directory says of a list of [`Edit`]s which hosts need
-//! to hear of them, as a [`Delta`] for each; [`Rules::apply`] follows it.
+//! remember the [`Answer`] up to a bound. The directory says of a list of [`Edit`]s which hosts
+//! need to hear of them, as a [`Delta`] for each; [`Rules::apply`] follows it.
 //!
 //! | file | tables |
 //! |---|---|

@@ -130,8 +130,8 @@ fn measure<'a>(
         let (took_s, back_s) = (sum(&seen) / 1e6, healed_ns.saturating_sub(begin_ns) as f64 / 1e9);
         if took_s < back_s {
             bail!(
-                "all steps took {took_s:.1} s, and the spine was back after {back_s:.1} s: choose a \
-                 shorter outage with --seconds"
+                "all steps took {took_s:.1} s, and the spine was back after {back_s:.1} s: choose \
+                 a shorter outage with --seconds"
             );
         }
         measured.notes.push(format!("spine {spine} was the busiest"));

@@ -1,4 +1,5 @@
-//! What a card does with questions, with their answers, and with the packets that wait for these. (V15)
+//! What a card does with questions, with their answers, and with the packets that wait for these.
+//! (V15)
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

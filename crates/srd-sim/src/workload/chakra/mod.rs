@@ -1,7 +1,7 @@
 //! Chakra execution traces: what the ranks of a training step compute and send.
 //!
-//! A trace is a file for each rank, `PREFIX.RANK.et` ([`trace`]). A node begins once all nodes that it
-//! depends on are done. Nodes that send and receive become messages, collectives the messages of an
+//! A trace is a file for each rank, `PREFIX.RANK.et` ([`trace`]). A node begins once all nodes that
+//! it depends on are done. Nodes that send and receive become messages, collectives the messages of an
 //! algorithm ([`collective`]), and everything else takes its duration on the rank's processor for
 //! `is_cpu_op` nodes, or on its accelerator, one node at a time each.
 //!
@@ -304,8 +304,8 @@ impl<'a> Reader<'a> {
         for part in parts {
             if (part.kind, part.bytes) != (first.kind, first.bytes) {
                 let what = format!(
-                    "it is collective {round} of process group `{group}`, {:?} of {} bytes; that of \
-                     rank {} is {:?} of {} bytes",
+                    "it is collective {round} of process group `{group}`, {:?} of {} bytes; that \
+                     of rank {} is {:?} of {} bytes",
                     part.kind, part.bytes, first.member.rank, first.kind, first.bytes
                 );
                 let (rank, node) = (Some(part.member.rank), Some(part.node));

@@ -1,7 +1,7 @@
 //! The messages of a Chakra execution trace, as far as they are read.
 //!
-//! A file is a list of messages of Protocol Buffers, each behind its length: one of metadata, then the
-//! nodes of one rank. Field numbers are those of MLCommons' `et_def.proto`.
+//! A file is a list of messages of Protocol Buffers, each behind its length: one of metadata, then
+//! the nodes of one rank. Field numbers are those of MLCommons' `et_def.proto`.
 
 use prost::Message;
 

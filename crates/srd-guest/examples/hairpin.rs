@@ -2,7 +2,7 @@
 //! them: what a card moves whose only ports are these. It does what `srd card up --busy-poll` does,
 //! without what is around it.
 //!
-//! `cargo run --release -p srd-vhost --example hairpin -- A.sock B.sock` prints the hardware
+//! `cargo run --release -p srd-guest --example hairpin -- A.sock B.sock` prints the hardware
 //! addresses of both interfaces (10.0.1.10 and 10.0.1.20), then packets a second that each was
 //! given. An interface `tun:NAME` is a TUN device of that name; `hairpin tun:NAME` alone writes
 //! packets of 64 bytes into one as fast as it can, without a card.
