@@ -71,7 +71,7 @@ fn the_count_in_the_result_is_the_exit_code_and_looking_needs_no_privilege() {
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(result["interface"], "lo");
     assert_eq!(result["for"], "daemon");
-    assert_eq!(result["checks"].as_array().unwrap().len(), 17);
+    assert_eq!(result["checks"].as_array().unwrap().len(), 23);
     assert_eq!(result["required_failed"].as_i64(), output.status.code().map(i64::from));
     let output = run(&["--fix"]);
     let error = String::from_utf8_lossy(&output.stderr);

@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn bare_subjects_are_counted_where_sentences_begin() {
-        let text = "//! Who comes late waits. Whoever does not wait is gone.\n//! A peer\n\
-                    //! Who is not a sentence.\n\n/// He who sends, sends.\nfn who() {}\n";
+        let text = "//! Who comes late waits. Whoever does not wait is gone.\n//! A peer\n//! \
+                    Who is not a sentence.\n\n/// He who sends, sends.\nfn who() {}\n";
         assert_eq!(in_rust(text), 3);
     }
 
