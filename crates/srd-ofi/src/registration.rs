@@ -20,7 +20,7 @@ impl Registration {
     /// Registers memory in a domain. A domain with `basic_mr` chooses the key itself.
     ///
     /// # Errors
-    /// What [`Regions::add`] says.
+    /// `FI_ENOSPC` at the limit; `FI_ENOKEY` if another region has the key.
     pub fn new(domain: &Arc<Domain>, pieces: Vec<Iov>, access: u64, key: u64) -> Outcome<Self> {
         same_process(domain.fabric.process)?;
         let start = pieces.first().map_or(0, |piece| piece.0 as u64);

@@ -2,7 +2,7 @@
 //!
 //! A trace is a file for each rank, `PREFIX.RANK.et` ([`trace`]). A node begins once all nodes that
 //! it depends on are done. Nodes that send and receive become messages, collectives the messages of an
-//! algorithm ([`collective`]), and everything else takes its duration on the rank's processor for
+//! algorithm (`collective`), and everything else takes its duration on the rank's processor for
 //! `is_cpu_op` nodes, or on its accelerator, one node at a time each.
 //!
 //! The collectives of a process group are matched by their order in the files of its ranks. A
