@@ -321,6 +321,13 @@ fn regression_each_packet_is_moved_and_counted_by_one_of_both() {
     let before = facts();
     let sender = within(&app, || UdpSocket::bind("10.0.2.10:9000").unwrap());
     let ends = AtomicBool::new(false);
+    // A test that fails in between ends, too.
+    struct Ending<'a>(&'a AtomicBool);
+    impl Drop for Ending<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     let sent = thread::scope(|scope| {
         let load = scope.spawn(|| {
             let mut sent = 0_u64;
@@ -330,11 +337,12 @@ fn regression_each_packet_is_moved_and_counted_by_one_of_both() {
             }
             sent
         });
+        let ending = Ending(&ends);
         for _ in 0..3 {
             thread::sleep(Duration::from_millis(100));
             card = take_over(&machine, &mut card, &[&file]);
         }
-        ends.store(true, Ordering::Relaxed);
+        drop(ending);
         load.join().unwrap()
     });
     thread::sleep(SILENCE);

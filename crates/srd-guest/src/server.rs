@@ -56,8 +56,8 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(crate) struct Server {
     path: PathBuf,
-    /// Whose file it is: device and inode.
-    identity: (u64, u64),
+    /// Whose file it is: device and inode; none if it is left to another card.
+    identity: Option<(u64, u64)>,
 }
 
 /// Removes a socket that a card which died has left; refuses what is not ours to remove.
@@ -101,6 +101,12 @@ impl Server {
         Ok(())
     }
 
+    /// Leaves the file to the card that goes on with this one's state, and puts its own in the
+    /// place of it: at which moment, this one does not know.
+    pub(crate) fn leave(&mut self) {
+        self.identity = None;
+    }
+
     pub(crate) fn listen(path: &Path, orders: Orders) -> Result<Self> {
         remove_stale(path)?;
         if let Some(directory) = path.parent() {
@@ -134,14 +140,14 @@ impl Server {
         };
         thread::Builder::new().name("srd-card-socket".into()).spawn(accept)?;
         let facts = std::fs::symlink_metadata(path)?;
-        Ok(Self { path: path.to_owned(), identity: (facts.dev(), facts.ino()) })
+        Ok(Self { path: path.to_owned(), identity: Some((facts.dev(), facts.ino())) })
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         // Another card may have taken the place.
-        let is_ours = |facts: std::fs::Metadata| (facts.dev(), facts.ino()) == self.identity;
+        let is_ours = |facts: std::fs::Metadata| Some((facts.dev(), facts.ino())) == self.identity;
         if std::fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
             let _ = std::fs::remove_file(&self.path);
         }

@@ -71,6 +71,7 @@ impl Service {
             return Err(error);
         }
         self.is_handed_over = true;
+        self.server.leave();
         self.stopper.is_ending.store(true, Ordering::Relaxed);
         Ok(())
     }
