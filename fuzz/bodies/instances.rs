@@ -20,7 +20,7 @@ use srd_card::track::Timeouts;
 use srd_card::vpc::nat::Nat;
 use srd_card::vpc::{Around, Card, Envelope, Guest, LoggedWindow, PortCounts, PortId};
 use srd_proto::{Duration, Instant};
-use srd_vpc::compile::Rules;
+use srd_vpc::compile::{Concern, Rules};
 use srd_vpc::id::{EniId, NatGatewayId, VpcId};
 use srd_vpc::judge::{Exit, Service};
 use srd_vpc::object::World;
@@ -315,8 +315,11 @@ pub(crate) fn instances(bytes: &[u8]) -> usize {
             }
         }
         if matches!(head[0] % 10, 6 | 8) {
-            stays.card.set_rules(Arc::clone(&cloud.rules));
-            passes_on.card.set_rules(Arc::clone(&cloud.rules));
+            // A card that was handed over judges every flow again, and so has the other one to.
+            for lane in [&mut stays, &mut passes_on] {
+                let rules = Arc::clone(&cloud.rules);
+                lane.card.set_rules_that_concern(rules, &Concern::Everything);
+            }
         }
         stays.settle(now);
         passes_on.settle(now);

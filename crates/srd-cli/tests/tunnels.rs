@@ -16,6 +16,8 @@ const GRE: u32 = 47;
 const ESP: u32 = 50;
 /// Packets of a round.
 const PACKETS: u64 = 200;
+/// Packets that are under way at once: fewer than the receiving socket holds.
+const BATCH: usize = 20;
 const PACKET_BYTES: usize = 1000;
 const IP_BYTES: usize = 20;
 
@@ -70,20 +72,20 @@ fn sent_by_srd(pair: &Pair, protocol: u32) -> u64 {
     let before = pair.counter(0, "ena_srd_tx_pkts");
     let address = SocketAddr::from(([10, 77, 0, 2], 0));
     let mut packet = [7; PACKET_BYTES];
-    for number in 0..PACKETS {
-        packet[..8].copy_from_slice(&number.to_be_bytes());
-        rustix::net::sendto(&from, &packet, SendFlags::empty(), &address).unwrap();
-        if number % 20 == 19 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
     let mut buffer = [0; 2 * PACKET_BYTES];
-    for number in 0..PACKETS {
-        let (bytes, _) = rustix::net::recv(&to, &mut buffer[..], RecvFlags::empty())
-            .expect("each packet arrives");
-        assert_eq!(bytes, IP_BYTES + PACKET_BYTES);
-        let arrived = u64::from_be_bytes(buffer[IP_BYTES..IP_BYTES + 8].try_into().unwrap());
-        assert_eq!(arrived, number, "protocol {protocol}: in the order in which they were sent");
+    for first in (0..PACKETS).step_by(BATCH) {
+        let batch = first..first + BATCH as u64;
+        for number in batch.clone() {
+            packet[..8].copy_from_slice(&number.to_be_bytes());
+            rustix::net::sendto(&from, &packet, SendFlags::empty(), &address).unwrap();
+        }
+        for number in batch {
+            let (bytes, _) = rustix::net::recv(&to, &mut buffer[..], RecvFlags::empty())
+                .expect("each packet arrives");
+            assert_eq!(bytes, IP_BYTES + PACKET_BYTES);
+            let arrived = u64::from_be_bytes(buffer[IP_BYTES..IP_BYTES + 8].try_into().unwrap());
+            assert_eq!(arrived, number, "protocol {protocol}: in the order of their sending");
+        }
     }
     // Statistics are written a few times a second.
     std::thread::sleep(Duration::from_millis(600));

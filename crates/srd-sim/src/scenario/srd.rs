@@ -30,7 +30,6 @@ pub struct SrdKnobs {
     pub rto_min_us: Option<f64>,
     pub rto_max_us: Option<f64>,
     pub peer_timeout_us: Option<f64>,
-    #[serde(alias = "idle_rest_us")]
     pub idle_hibernate_us: Option<f64>,
     pub rtt_initial_us: Option<f64>,
     pub link_gbps: Option<f64>,
