@@ -1,6 +1,6 @@
 //! Tunnels without ports over `srd up` (X6 of the specification of Express): packets of GRE and
-//! ESP, written by raw sockets, ride SRD in order where both ends say so, also when that changes while they run.
-//! Needs root.
+//! ESP, written by raw sockets, ride SRD in order where both ends say so, also when that changes
+//! while they run. Needs root.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test may fail loudly
 

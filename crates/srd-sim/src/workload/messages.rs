@@ -1,8 +1,8 @@
 //! Messages between ranks: a send and the receive that takes it become one flow.
 //!
 //! A receive takes the first send from its rank with its tag that no earlier receive took. A
-//! message of a rank to itself is a copy in memory: it needs no flow, and its receive may end once its
-//! send has begun.
+//! message of a rank to itself is a copy in memory: it needs no flow, and its receive may end
+//! once its send has begun.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,9 +1,9 @@
 //! Chakra execution traces: what the ranks of a training step compute and send.
 //!
-//! A trace is a file for each rank, `PREFIX.RANK.et` ([`trace`]). A node begins once all nodes that
-//! it depends on are done. Nodes that send and receive become messages, collectives the messages of an
-//! algorithm (`collective`), and everything else takes its duration on the rank's processor for
-//! `is_cpu_op` nodes, or on its accelerator, one node at a time each.
+//! A trace is a file for each rank, `PREFIX.RANK.et` ([`trace`]). A node begins once all nodes
+//! that it depends on are done. Nodes that send and receive become messages, collectives the
+//! messages of an algorithm (`collective`), and everything else takes its duration on the rank's
+//! processor for `is_cpu_op` nodes, or on its accelerator, one node at a time each.
 //!
 //! The collectives of a process group are matched by their order in the files of its ranks. A
 //! group is what the file of groups says; one that it does not name has those ranks as members
