@@ -140,3 +140,27 @@ fn a_real_kernel_is_read_and_mended() {
     }
     assert_eq!(settings.trim(), "0 2 1");
 }
+
+#[test]
+fn a_full_disk_leaves_nothing_half_written() {
+    if !is_root() {
+        println!("skipped: it needs root");
+        return;
+    }
+    let script = "mount -t tmpfs -o size=64k,mode=755 tmpfs /etc\n\
+                  mkdir /etc/sysctl.d; echo 'net.core.somaxconn = 7' >/etc/sysctl.d/90-srd.conf\n\
+                  sysctl -qw net.ipv4.tcp_autocorking=1\n\
+                  dd if=/dev/zero of=/etc/full bs=4096 2>/dev/null || true\n\
+                  $SRD check --fix --persist --only 4 2>&1 >/dev/null || echo \"exit $?\"\n\
+                  find /etc -type f | sort; cat /etc/sysctl.d/90-srd.conf\n\
+                  rm /etc/full; sysctl -qw net.ipv4.tcp_autocorking=1\n\
+                  $SRD check --fix --persist --only 4 >/dev/null\n\
+                  find /etc -type f | sort; $SRD check --unpersist >/dev/null\n\
+                  find /etc -type f | sort; cat /etc/sysctl.d/90-srd.conf\n";
+    let text = in_namespace(script);
+    let (error, rest) = text.split_once("exit 255\n").expect(&text);
+    assert!(error.contains("until the next restart") && error.contains("No space"), "{error}");
+    let before = "/etc/sysctl.d/90-srd.conf\nnet.core.somaxconn = 7\n";
+    let kept = "/etc/srd/check-persisted.json\n/etc/sysctl.d/90-srd.conf\n";
+    assert_eq!(rest, format!("/etc/full\n{before}{kept}{before}"));
+}

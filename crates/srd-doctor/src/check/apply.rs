@@ -15,11 +15,26 @@ pub(super) const SYSCTL_FILE: &str = "etc/sysctl.d/90-srd.conf";
 pub(super) enum Effect {
     /// It was done.
     Done,
+    /// A file of an image says it now.
+    Written,
+    /// The unit of an image does it at boot.
+    AtBoot,
     /// It was tried, and this is why it failed.
     Failed(String),
     /// It is left to a person, for this reason.
     ByHand(String),
 }
+
+impl Effect {
+    /// Whether it is done, or will be.
+    pub(super) fn is_made(&self) -> bool {
+        matches!(self, Self::Done | Self::Written | Self::AtBoot)
+    }
+}
+
+/// What an image lacks for fixes that only a running system can take.
+const NO_PROGRAM: &str = "the image has neither /usr/bin/srd nor /usr/local/bin/srd, which would \
+                          set it at boot: install the package there, and repeat this";
 
 /// One fix.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -50,17 +65,17 @@ pub(super) fn fixes(system: &System, findings: &[Finding]) -> Vec<Applied> {
             Step::Write { .. } | Step::Run(_) => None,
         };
         let settings: Vec<_> = fix.steps.iter().filter_map(setting).collect();
+        let by_unit = fix.steps.len() > settings.len();
         let effect = match fix.by_hand {
             Some(reason) => Effect::ByHand(reason.to_owned()),
             // An image has no kernel to be told: files are all that is written.
-            None if system.is_image() => Effect::Done,
+            None if system.is_image() => in_image(system, by_unit),
             None => match take(system, &fix.steps) {
                 Ok(()) => Effect::Done,
                 Err(error) => Effect::Failed(format!("{error:#}")),
             },
         };
-        let by_unit = fix.steps.len() > settings.len();
-        let settings = if effect == Effect::Done { settings } else { Vec::new() };
+        let settings = if effect.is_made() { settings } else { Vec::new() };
         applied.push(Applied {
             number: finding.number,
             name: finding.name.clone(),
@@ -74,6 +89,15 @@ pub(super) fn fixes(system: &System, findings: &[Finding]) -> Vec<Applied> {
     applied
 }
 
+/// What becomes of a fix in an image.
+fn in_image(system: &System, by_unit: bool) -> Effect {
+    match (by_unit, system.program()) {
+        (false, _) => Effect::Written,
+        (true, Some(_)) => Effect::AtBoot,
+        (true, None) => Effect::ByHand(NO_PROGRAM.to_owned()),
+    }
+}
+
 /// Takes all steps, also after one that failed; says why the first failed.
 fn take(system: &System, steps: &[Step]) -> Result<()> {
     let results: Vec<Result<()>> = steps.iter().map(|step| step.take(system)).collect();
@@ -82,7 +106,7 @@ fn take(system: &System, steps: &[Step]) -> Result<()> {
 
 /// How to keep what was done beyond the next restart: a line per line.
 pub(super) fn how_to_keep(applied: &[Applied]) -> Vec<String> {
-    let done = || applied.iter().filter(|m| m.effect == Effect::Done);
+    let done = || applied.iter().filter(|m| m.effect.is_made());
     let settings: BTreeMap<&String, &String> =
         done().flat_map(|m| &m.settings).map(|(key, value, _)| (key, value)).collect();
     let mut lines = Vec::new();

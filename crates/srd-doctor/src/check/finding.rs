@@ -18,6 +18,16 @@ pub enum Purpose {
     Daemon,
 }
 
+impl Purpose {
+    /// The word of `--for`.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ena => "ena",
+            Self::Daemon => "daemon",
+        }
+    }
+}
+
 impl fmt::Display for Purpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -2,8 +2,9 @@
 //! files, in the order in which systemd-sysctl and modprobe read them; what nobody says has the
 //! kernel's default.
 
+use super::files::Files;
 use std::collections::BTreeMap;
-use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 /// Where settings are, from the weakest to the strongest: a file hides those of its name before.
@@ -29,24 +30,45 @@ const DEFAULTS: [(&str, &str); 14] = [
 ];
 
 /// The value that a kernel setting will have.
-pub(super) fn sysctl(root: &Path, key: &str) -> Option<String> {
-    let mut files: BTreeMap<String, String> = BTreeMap::new();
-    for directory in SYSCTL_DIRS {
-        for entry in fs::read_dir(root.join(directory)).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let text = fs::read_to_string(entry.path());
-            if name.ends_with(".conf")
-                && let Ok(text) = text
-            {
-                files.insert(name, text);
-            }
+pub(super) fn sysctl(files: &Files, key: &str) -> Option<String> {
+    let mut by_name: BTreeMap<String, String> = BTreeMap::new();
+    for (file, name) in of_settings(files) {
+        if let Ok(text) = text(files, &file) {
+            by_name.insert(name, text);
         }
     }
-    let last = fs::read_to_string(root.join(SYSCTL_FILE)).unwrap_or_default();
-    let texts = files.values().map(String::as_str).chain([last.as_str()]);
+    let last = text(files, SYSCTL_FILE).unwrap_or_default();
+    let texts = by_name.values().map(String::as_str).chain([last.as_str()]);
     let said = texts.filter_map(|text| said(text, key)).next_back();
     let default = || DEFAULTS.iter().find(|(known, _)| *known == key).map(|(_, v)| (*v).to_owned());
     said.or_else(default)
+}
+
+/// The files of settings that cannot be read, with the reason.
+pub(super) fn unread(files: &Files) -> Vec<String> {
+    let all = of_settings(files).map(|(file, _)| file).chain([SYSCTL_FILE.to_owned()]);
+    let bad = all.filter_map(|file| match text(files, &file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Some(format!("/{file}: {error}")),
+        _ => None,
+    });
+    bad.collect()
+}
+
+/// The files in the directories of settings, each with its name there.
+fn of_settings(files: &Files) -> impl Iterator<Item = (String, String)> {
+    SYSCTL_DIRS.into_iter().flat_map(move |directory| {
+        let names = files.entries(directory).into_iter().filter(|name| name.ends_with(".conf"));
+        names.map(move |name| (format!("{directory}/{name}"), name))
+    })
+}
+
+/// The text of a file of settings. A link to `/dev/null` stands for an empty one, by which people
+/// hide another file of that name.
+fn text(files: &Files, file: &str) -> io::Result<String> {
+    if files.link_target(file).is_some_and(|target| target == Path::new("/dev/null")) {
+        return Ok(String::new());
+    }
+    files.text(file)
 }
 
 /// What a file says of a key, in its last line about it.
@@ -62,6 +84,8 @@ pub(super) fn said(text: &str, key: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn later_and_stronger_files_win_and_the_rest_is_the_kernels() {
@@ -71,7 +95,8 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        let of = |key| sysctl(directory.path(), key);
+        let files = Files::below(directory.path(), true);
+        let of = |key| sysctl(&files, key);
         let key = "net.ipv4.tcp_autocorking";
         assert_eq!(of(key).as_deref(), Some("1"));
         put("usr/lib/sysctl.d/50-a.conf", "# no\nnet.ipv4.tcp_autocorking = 2\n");
@@ -83,5 +108,12 @@ mod tests {
         put("etc/sysctl.conf", "net.ipv4.tcp_autocorking=0\n#net.ipv4.tcp_autocorking=5\n");
         assert_eq!(of(key).as_deref(), Some("0"));
         assert_eq!(of("net.ipv4.nosuch"), None);
+        put("usr/lib/sysctl.d/70-c.conf", "net.core.rmem_max=1\n");
+        assert_eq!(of("net.core.rmem_max").as_deref(), Some("1"));
+        symlink("/dev/null", directory.path().join("etc/sysctl.d/70-c.conf")).unwrap();
+        assert_eq!(of("net.core.rmem_max").as_deref(), Some("212992"));
+        assert_eq!(unread(&files), [""; 0]);
+        fs::create_dir(directory.path().join("etc/sysctl.d/80-d.conf")).unwrap();
+        assert_eq!(unread(&files), ["/etc/sysctl.d/80-d.conf: no regular file"]);
     }
 }

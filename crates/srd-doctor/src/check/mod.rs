@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | `system` | files and programs, below a root |
+//! | `files` | reading them, in an image without leaving it; writing them whole or not at all |
 //! | `finding` | rules, outcomes, fixes, as data |
 //! | `rules` | the list; `kernel`, `interface`, `latency`, `spread`, `generation`, `sockets` look |
 //! | `facts` | what the reader may want to know and no rule checks |
@@ -15,6 +16,7 @@
 
 mod apply;
 mod facts;
+mod files;
 pub(crate) mod finding;
 mod generation;
 mod image;
@@ -78,6 +80,8 @@ pub struct Report {
     fixes: Option<Vec<Applied>>,
     /// With `persist`: what was written, a line for each.
     persisted: Option<Vec<String>>,
+    /// Files of an image that say something of settings and cannot be read.
+    unread: Vec<String>,
 }
 
 impl Report {
@@ -117,7 +121,16 @@ pub fn take_back(options: &Options) -> Result<Vec<String>> {
     if system.is_this_one() && !is_root(&system) {
         bail!("--unpersist needs root: run it with sudo");
     }
-    persist::unpersist(&system)
+    persist::unpersist(&system).map_err(or_sudo)
+}
+
+/// Says what to do about a file that is not ours.
+fn or_sudo(error: Error) -> Error {
+    let is_denied = |cause: &(dyn std::error::Error + 'static)| {
+        let cause = cause.downcast_ref::<std::io::Error>();
+        cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::PermissionDenied)
+    };
+    if error.chain().any(is_denied) { error.context("run it with sudo") } else { error }
 }
 
 fn system_of(options: &Options) -> System {
@@ -134,7 +147,8 @@ fn examine_in(options: &Options, system: &System) -> Result<Report> {
     let fixes = options.fix.then(|| apply::fixes(system, &findings));
     let persisted = match &fixes {
         Some(fixes) if options.persist || system.is_image() => {
-            Some(persist::persist(system, options, &subject, fixes)?)
+            let written = persist::persist(system, options, &subject, fixes);
+            Some(written.map_err(|error| not_kept(system, error))?)
         }
         _ => None,
     };
@@ -142,7 +156,18 @@ fn examine_in(options: &Options, system: &System) -> Result<Report> {
         findings = rules::check(system, &subject, &rules);
     }
     let facts = if system.is_image() { Vec::new() } else { facts::facts(system, &subject) };
-    Ok(Report { subject, facts, findings, fixes, persisted })
+    let unread = system.unread();
+    Ok(Report { subject, facts, findings, fixes, persisted, unread })
+}
+
+/// What a person must know of fixes that could not be written down.
+fn not_kept(system: &System, error: Error) -> Error {
+    let what = if system.is_image() {
+        "the image is not fixed"
+    } else {
+        "what was fixed holds until the next restart only, and could not be written down"
+    };
+    or_sudo(error).context(what)
 }
 
 /// How many required checks failed, as far as an exit code can tell.
@@ -157,7 +182,7 @@ fn subject(options: &Options, system: &System) -> Result<Subject> {
         bail!("{name} {}: no such directory", options.root.display());
     }
     if options.image {
-        return of_image(options);
+        return of_image(options, system);
     }
     let interface = match &options.interface {
         Some(name) => name.clone(),
@@ -190,11 +215,11 @@ fn subject(options: &Options, system: &System) -> Result<Subject> {
 }
 
 /// An image has no interface yet.
-fn of_image(options: &Options) -> Result<Subject> {
+fn of_image(options: &Options, system: &System) -> Result<Subject> {
     let Some(purpose) = options.purpose else {
         bail!("an image has no card to go by: say --for ena or --for daemon");
     };
-    if !options.root.join("etc").is_dir() {
+    if !system.is_directory("etc") {
         bail!("--image {}: no root directory of a system: it has no etc", options.root.display());
     }
     Ok(Subject {

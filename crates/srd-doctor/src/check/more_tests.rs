@@ -245,6 +245,7 @@ fn image() -> (Tree, System) {
     }
     tree.file("etc/hostname", "image");
     tree.file("usr/lib/systemd/system/srd-check.service", "packaged");
+    tree.file("usr/bin/srd", "a program");
     tree.options.image = true;
     tree.options.purpose = Some(Purpose::Ena);
     let system = System::image(tree.directory.path());
@@ -262,9 +263,19 @@ fn an_image_is_checked_by_its_files_and_fixed_in_them() {
     };
     // Whether cubic has HyStart is not in these files.
     assert_eq!(failed(&report), [2, 4, 8, 9, 10]);
+    let people = report.people(show::Paint(false));
+    let place = tree.path("etc/sysctl.d/90-srd.conf").display().to_string();
+    let command =
+        format!("fix: printf '%s\\n' 'net.ipv4.tcp_autocorking = 0' | sudo tee -a {place}\n");
+    assert!(people.contains(&command), "{people}");
+    assert!(!people.contains("sysctl -w") && !people.contains("tee /sys"), "{people}");
     tree.options.fix = true;
     let report = examine_in(&tree.options, &system).unwrap();
     assert_eq!(failed(&report), [10], "{}", show::machine(&report));
+    let people = report.people(show::Paint(false));
+    assert!(people.contains("written   4  tcp-autocorking\n"), "{people}");
+    assert!(people.contains("at boot  10  congestion-control\n"), "{people}");
+    assert!(people.contains(&format!("wrote {place}")), "{people}");
     assert!(tree.text("etc/sysctl.d/90-srd.conf").contains("net.core.rmem_default = 4194304"));
     assert!(tree.text("etc/srd/check.env").ends_with("ARGS=--for ena --transparent"));
     let link = tree.path("etc/systemd/system/multi-user.target.wants/srd-check.service");
@@ -286,9 +297,53 @@ fn an_image_needs_a_purpose_and_a_root_and_its_links_do_not_lead_out() {
     let outside = tempfile::tempdir().unwrap();
     symlink(outside.path(), tree.path("etc/sysctl.d")).unwrap();
     let error = examine_in(&tree.options, &system).err().unwrap().to_string();
-    assert!(error.contains("leads out of"), "{error}");
+    assert!(error.contains("not fixed"), "{error}");
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     fs::remove_dir_all(tree.path("etc")).unwrap();
     let error = examine_in(&tree.options, &system).err().unwrap().to_string();
     assert!(error.contains("no etc"), "{error}");
+}
+
+#[test]
+fn an_image_without_the_program_has_no_unit_and_is_told_so() {
+    let (mut tree, system) = image();
+    fs::remove_dir_all(tree.path("usr")).unwrap();
+    tree.options.fix = true;
+    let report = examine_in(&tree.options, &system).unwrap();
+    let people = report.people(show::Paint(false));
+    assert!(people.contains("by hand  10") && people.contains("neither /usr/bin/srd"), "{people}");
+    assert!(!people.contains("starts at boot"), "{people}");
+    assert!(!tree.path("etc/systemd").exists());
+    tree.file("usr/local/bin/srd", "a program");
+    examine_in(&tree.options, &system).unwrap();
+    let unit = tree.text("etc/systemd/system/srd-check.service");
+    assert!(unit.contains("=-/usr/local/bin/srd check"), "{unit}");
+}
+
+#[test]
+fn what_cannot_be_written_down_leaves_every_file_as_it_was() {
+    let mut tree = Tree::instance();
+    tree.options.persist = true;
+    tree.file("etc/sysctl.d/90-srd.conf", "net.core.somaxconn = 7");
+    // The last of the files has no place.
+    tree.file("etc/systemd", "no directory");
+    let before = etc(&tree);
+    tree.file("proc/sys/net/ipv4/tcp_autocorking", "1");
+    tree.file("sys/module/tcp_cubic/parameters/hystart_detect", "3");
+    let options = Options { fix: true, ..tree.options.clone() };
+    let error = examine_in(&options, &tree.system()).err().unwrap();
+    assert!(format!("{error:#}").contains("until the next restart only"), "{error:#}");
+    assert_eq!(etc(&tree), before);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_not_taken_for_none() {
+    let mut tree = Tree::instance();
+    tree.options.persist = true;
+    tree.file("etc/sysctl.d/x", "");
+    fs::write(tree.path("etc/sysctl.d/90-srd.conf"), b"\xff\xfe").unwrap();
+    tree.file("proc/sys/net/ipv4/tcp_autocorking", "1");
+    let options = Options { fix: true, ..tree.options.clone() };
+    assert!(examine_in(&options, &tree.system()).is_err());
+    assert_eq!(fs::read(tree.path("etc/sysctl.d/90-srd.conf")).unwrap(), b"\xff\xfe");
 }

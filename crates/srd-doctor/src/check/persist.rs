@@ -3,11 +3,14 @@
 //! Kernel settings go to a file of their own in `/etc/sysctl.d`. Everything else (rings, idle
 //! states, interrupts) is set again at boot by the unit `srd-check`, which runs `srd check --fix`
 //! for these checks. A list of what was written, with what was there before, is beside it: taking
-//! back goes by that list alone.
+//! back goes by that list alone. All texts are on the disk before the first file gets its own, and
+//! the list is the first: a disk that fills up leaves nothing half written, and whatever ends the
+//! program in between can be taken back.
 
 use super::Options;
-use super::apply::{Applied, Effect, SYSCTL_FILE};
-use super::finding::{Purpose, Subject};
+use super::apply::{Applied, SYSCTL_FILE};
+use super::files::Batch;
+use super::finding::Subject;
 use super::system::System;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -54,6 +57,16 @@ struct List {
     checks: Vec<u8>,
 }
 
+/// What is to be written.
+#[derive(Default)]
+struct Plan {
+    list: List,
+    texts: Vec<(&'static str, String)>,
+    /// Where a link that starts the unit leads.
+    link: Option<&'static str>,
+    starts: bool,
+}
+
 /// Writes down what was done. Returns what was written, a line for each.
 pub(super) fn persist(
     system: &System,
@@ -61,48 +74,91 @@ pub(super) fn persist(
     subject: &Subject,
     applied: &[Applied],
 ) -> Result<Vec<String>> {
-    let mut list = known(system)?.unwrap_or_default();
-    let mut lines = Vec::new();
-    let done = applied.iter().filter(|fix| fix.effect == Effect::Done);
+    let plan = plan(system, options, subject, applied)?;
+    if plan.texts.is_empty() && !plan.starts {
+        return Ok(Vec::new());
+    }
+    let list = serde_json::to_string_pretty(&plan.list).context("a list")?;
+    let mut batch = Batch::default();
+    system.stage(&mut batch, LIST_FILE, &(list + "\n"))?;
+    for (file, text) in &plan.texts {
+        system.stage(&mut batch, file, text)?;
+    }
+    batch.commit().context("files could not be given their names")?;
+    if let Some(target) = plan.link {
+        system.link(&format!("/{target}"), UNIT_LINK)?;
+    }
+    let wrote = plan.texts.iter().map(|(file, _)| format!("wrote {}", system.shown(file)));
+    let starts = plan.starts.then(|| format!("{UNIT} starts at boot"));
+    Ok(wrote.chain(starts).collect())
+}
+
+fn plan(
+    system: &System,
+    options: &Options,
+    subject: &Subject,
+    applied: &[Applied],
+) -> Result<Plan> {
+    let mut plan = Plan { list: known(system)?.unwrap_or_default(), ..Plan::default() };
+    let done = applied.iter().filter(|fix| fix.effect.is_made());
     let mut has_settings = false;
     for (key, value, before) in done.clone().flat_map(|fix| &fix.settings) {
         let before = before.clone().unwrap_or_default();
         let fresh = Changed { before, after: value.clone() };
-        list.settings.entry(key.clone()).or_insert(fresh).after.clone_from(value);
+        plan.list.settings.entry(key.clone()).or_insert(fresh).after.clone_from(value);
         has_settings = true;
     }
     let checks: Vec<u8> = done.filter(|fix| fix.by_unit).map(|fix| fix.number).collect();
-    let is_new = checks.iter().any(|number| !list.checks.contains(number));
-    list.checks.extend(checks);
-    list.checks.sort_unstable();
-    list.checks.dedup();
+    let is_new = checks.iter().any(|number| !plan.list.checks.contains(number));
+    plan.list.checks.extend(checks);
+    plan.list.checks.sort_unstable();
+    plan.list.checks.dedup();
     if has_settings {
-        let settings = list.settings.iter();
+        let settings = plan.list.settings.iter();
         let text: String =
             settings.map(|(key, changed)| format!("{key} = {}\n", changed.after)).collect();
-        write(system, &mut list, SYSCTL_FILE, &format!("{HEADER}{text}"), &mut lines)?;
+        plan.write(system, SYSCTL_FILE, format!("{HEADER}{text}"))?;
     }
-    if is_new || system.is_image() {
-        let arguments = arguments(system, options, subject, &list.checks);
-        let text = format!("{HEADER}ARGS={arguments}\n");
-        write(system, &mut list, ARGS_FILE, &text, &mut lines)?;
+    if is_new || (system.is_image() && system.program().is_some()) {
+        let arguments = arguments(system, options, subject, &plan.list.checks);
+        plan.write(system, ARGS_FILE, format!("{HEADER}ARGS={arguments}\n"))?;
         if !PACKAGED.iter().any(|file| system.exists(file)) {
             let text = UNIT_TEXT.replace("/usr/bin/srd", &program(system)?);
-            write(system, &mut list, UNIT_FILE, &text, &mut lines)?;
+            plan.write(system, UNIT_FILE, text)?;
         }
-        enable(system, &mut list, &mut lines)?;
+        plan.enable(system);
     }
-    if !lines.is_empty() {
-        let text = serde_json::to_string_pretty(&list).context("a list")?;
-        system.put(LIST_FILE, &(text + "\n"))?;
-    }
-    Ok(lines)
+    Ok(plan)
 }
 
-/// The program that the unit runs: this one, but in an image the one that a package has.
+impl Plan {
+    /// A file with this text; notes what was there before the first time.
+    fn write(&mut self, system: &System, file: &'static str, text: String) -> Result<()> {
+        if !self.list.files.iter().any(|written| written.file == file) {
+            let before = system.text(file)?;
+            self.list.files.push(Written { file: file.to_owned(), before });
+        }
+        self.texts.push((file, text));
+        Ok(())
+    }
+
+    /// Has the unit start at boot.
+    fn enable(&mut self, system: &System) {
+        self.starts = true;
+        if !system.is_link(UNIT_LINK) {
+            let target = PACKAGED.into_iter().find(|file| system.exists(file));
+            self.link = Some(target.unwrap_or(UNIT_FILE));
+            self.list.files.push(Written { file: UNIT_LINK.to_owned(), before: None });
+        }
+    }
+}
+
+/// The program that the unit runs: this one, but in an image the one that is there.
 fn program(system: &System) -> Result<String> {
-    let this = std::env::current_exe().ok().filter(|_| !system.is_image());
-    let Some(path) = this else { return Ok("/usr/bin/srd".to_owned()) };
+    if system.is_image() {
+        return Ok(format!("/{}", system.program().unwrap_or("usr/bin/srd")));
+    }
+    let path = std::env::current_exe().context("the path of this program")?;
     let shown = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-_.+".contains(c);
     if !shown.chars().all(is_plain) || !path.ancestors().all(is_roots_alone) {
@@ -121,11 +177,7 @@ fn is_roots_alone(path: &Path) -> bool {
 }
 
 fn arguments(system: &System, options: &Options, subject: &Subject, checks: &[u8]) -> String {
-    let purpose = match subject.purpose {
-        Purpose::Ena => "ena",
-        Purpose::Daemon => "daemon",
-    };
-    let mut words = vec!["--for".to_owned(), purpose.to_owned()];
+    let mut words = vec!["--for".to_owned(), subject.purpose.word().to_owned()];
     for (is_on, word) in [
         (options.low_rtt, "--low-rtt"),
         (options.latency, "--latency"),
@@ -142,83 +194,63 @@ fn arguments(system: &System, options: &Options, subject: &Subject, checks: &[u8
     words.join(" ")
 }
 
-/// Writes a file, and notes what was there before the first time.
-fn write(
-    system: &System,
-    list: &mut List,
-    file: &str,
-    text: &str,
-    lines: &mut Vec<String>,
-) -> Result<()> {
-    if !list.files.iter().any(|written| written.file == file) {
-        let before = system.text(file);
-        list.files.push(Written { file: file.to_owned(), before });
-    }
-    system.put(file, text)?;
-    lines.push(format!("wrote /{file}"));
-    Ok(())
-}
-
-/// Has the unit start at boot.
-fn enable(system: &System, list: &mut List, lines: &mut Vec<String>) -> Result<()> {
-    if !system.is_link(UNIT_LINK) {
-        let target = PACKAGED.iter().find(|file| system.exists(file)).unwrap_or(&UNIT_FILE);
-        system.link(&format!("/{target}"), UNIT_LINK)?;
-        list.files.push(Written { file: UNIT_LINK.to_owned(), before: None });
-    }
-    lines.push(format!("{UNIT} starts at boot"));
-    Ok(())
-}
-
 fn known(system: &System) -> Result<Option<List>> {
-    let Some(text) = system.text(LIST_FILE) else { return Ok(None) };
-    let list = serde_json::from_str(&text)
-        .with_context(|| format!("/{LIST_FILE} is damaged: look at it, and remove it"))?;
+    let Some(text) = system.text(LIST_FILE)? else { return Ok(None) };
+    let shown = system.shown(LIST_FILE);
+    let list: List = serde_json::from_str(&text)
+        .with_context(|| format!("{shown} is damaged: look at it, and remove it"))?;
+    // Only what it may have written: the list is a file that anybody could have changed.
+    let is_ours = |file: &str| [SYSCTL_FILE, ARGS_FILE, UNIT_FILE, UNIT_LINK].contains(&file);
+    if let Some(other) = list.files.iter().find(|written| !is_ours(&written.file)) {
+        bail!("{shown} names /{}, which is not of `srd check`", other.file);
+    }
     Ok(Some(list))
 }
 
 /// Takes back what was written. Returns what was done, a line for each.
 pub(super) fn unpersist(system: &System) -> Result<Vec<String>> {
     let Some(list) = known(system)? else {
-        bail!("there is no /{LIST_FILE}: `srd check --persist` has written nothing here");
+        let shown = system.shown(LIST_FILE);
+        bail!("there is no {shown}: `srd check --persist` has written nothing here");
     };
     let mut lines = Vec::new();
     for written in list.files.iter().rev() {
-        // Only what it may have written: the list is a file that anybody could have changed.
-        if ![SYSCTL_FILE, ARGS_FILE, UNIT_FILE, UNIT_LINK].contains(&written.file.as_str()) {
-            bail!("/{LIST_FILE} names /{}, which is not of `srd check`", written.file);
-        }
+        let shown = system.shown(&written.file);
         match &written.before {
             Some(text) => {
                 system.put(&written.file, text)?;
-                lines.push(format!("/{} is as it was", written.file));
+                lines.push(format!("{shown} is as it was"));
             }
             None => {
                 system.remove(&written.file)?;
-                lines.push(format!("removed /{}", written.file));
+                lines.push(format!("removed {shown}"));
             }
         }
     }
     if !system.is_image() {
-        for (key, Changed { before, after }) in &list.settings {
-            let now = system.sysctl(key);
-            if now.as_deref().is_some_and(|now| same(now, after)) && !before.is_empty() {
-                system.set_sysctl(key, before)?;
-                lines.push(format!("{key} is {before} again"));
-            } else {
-                let now = now.unwrap_or_default();
-                lines.push(format!("{key} is {now}, which is not of `srd check`: left alone"));
-            }
-        }
-        if !list.checks.is_empty() {
-            let numbers: Vec<String> = list.checks.iter().map(ToString::to_string).collect();
-            lines.push(format!(
-                "what checks {} have set holds until the next restart",
-                numbers.join(", ")
-            ));
-        }
+        lines.extend(settings_back(system, &list)?);
     }
     system.remove(LIST_FILE)?;
+    Ok(lines)
+}
+
+/// Gives kernel settings that are as they were left their former values.
+fn settings_back(system: &System, list: &List) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for (key, Changed { before, after }) in &list.settings {
+        let now = system.sysctl(key);
+        if now.as_deref().is_some_and(|now| same(now, after)) && !before.is_empty() {
+            system.set_sysctl(key, before)?;
+            lines.push(format!("{key} is {before} again"));
+        } else {
+            let now = now.unwrap_or_default();
+            lines.push(format!("{key} is {now}, which is not of `srd check`: left alone"));
+        }
+    }
+    if !list.checks.is_empty() {
+        let numbers: Vec<String> = list.checks.iter().map(ToString::to_string).collect();
+        lines.push(format!("what checks {} have set holds until the next restart", numbers.join(", ")));
+    }
     Ok(lines)
 }
 

@@ -1,7 +1,8 @@
 //! The list of rules. Numbers 1 to 10 are those of Amazon's `check-ena-express-settings.sh`, so
 //! that what was written about them can be found; ours follow. `docs/check.md` has the same list.
 
-use super::finding::{Finding, Outcome, Rule, Subject};
+use super::apply::SYSCTL_FILE;
+use super::finding::{Finding, Outcome, Rule, Step, Subject};
 use super::system::System;
 use super::{generation, interface, kernel, latency, sockets, spread};
 
@@ -199,8 +200,29 @@ pub(crate) fn check(system: &System, subject: &Subject, rules: &[&'static Rule])
                 "only a running system shows it: the unit srd-check looks at boot",
             )
         } else {
-            (rule.check)(system, subject)
+            let outcome = (rule.check)(system, subject);
+            if system.is_image() { in_image(outcome, system, subject) } else { outcome }
         },
     };
     rules.iter().map(checked).collect()
+}
+
+/// What a person types for an image is not what it would be for the machine that it runs on.
+fn in_image(outcome: Outcome, system: &System, subject: &Subject) -> Outcome {
+    let Outcome::Checked { class, status, found, wanted, fix: Some(mut fix) } = outcome else {
+        return outcome;
+    };
+    let setting = |step: &Step| match step {
+        Step::Sysctl { key, value } => Some(format!(" '{key} = {value}'")),
+        Step::Write { .. } | Step::Run(_) => None,
+    };
+    let settings: Vec<String> = fix.steps.iter().filter_map(setting).collect();
+    fix.command = if settings.len() == fix.steps.len() {
+        let file = system.shown(SYSCTL_FILE);
+        format!("printf '%s\\n'{} | sudo tee -a {file}", settings.concat())
+    } else {
+        let purpose = subject.purpose.word();
+        format!("sudo srd check --image {} --for {purpose} --fix", system.shown(""))
+    };
+    Outcome::Checked { class, status, found, wanted, fix: Some(fix) }
 }

@@ -36,13 +36,14 @@ impl Paint {
 
 /// Everything, for people.
 pub(super) fn people(report: &Report, paint: Paint) -> String {
-    let Report { subject, facts, findings, fixes, persisted } = report;
+    let Report { subject, facts, findings, fixes, persisted, unread } = report;
     let mut applied =
         fixes.as_ref().map(|fixes| applied(fixes, persisted.is_some()) + "\n").unwrap_or_default();
     if let Some(lines) = persisted {
         applied += &written(lines);
     }
-    let (heading, verdict) = (heading(subject, facts), verdict(findings));
+    let (mut heading, verdict) = (heading(subject, facts), verdict(findings));
+    heading.extend(unread.iter().map(|line| format!("  left out: {line}\n")));
     format!("{applied}{heading}\n{}\n{verdict}", list(findings, paint))
 }
 
@@ -111,10 +112,17 @@ fn applied(applied: &[Applied], is_kept: bool) -> String {
     for fix in applied {
         let (word, reason) = match &fix.effect {
             Effect::Done => ("done", String::new()),
+            Effect::Written => ("written", String::new()),
+            Effect::AtBoot => ("at boot", String::new()),
             Effect::Failed(reason) => ("FAILED", format!("\n         {reason}")),
             Effect::ByHand(reason) => ("by hand", format!("\n         {reason}")),
         };
-        text += &format!("{word:<7}  {:>2}  {}: {}{reason}\n", fix.number, fix.name, fix.command);
+        // The command was not run where a file says it, or a unit does it.
+        let did = match &fix.effect {
+            Effect::Written | Effect::AtBoot => String::new(),
+            _ => format!(": {}", fix.command),
+        };
+        text += &format!("{word:<7}  {:>2}  {}{did}{reason}\n", fix.number, fix.name);
     }
     let lines = how_to_keep(applied);
     if !lines.is_empty() && !is_kept {
@@ -148,7 +156,7 @@ pub(crate) fn verdict(findings: &[Finding]) -> String {
 
 /// Everything, for machines.
 pub(super) fn machine(report: &Report) -> Value {
-    let Report { subject, facts, findings, fixes, persisted } = report;
+    let Report { subject, facts, findings, fixes, persisted, unread } = report;
     let facts: serde_json::Map<String, Value> =
         facts.iter().map(|fact| (fact.name.to_owned(), json!(fact.value))).collect();
     let mut value = json!({
@@ -163,6 +171,9 @@ pub(super) fn machine(report: &Report) -> Value {
         "required_failed": count(findings, Status::Error),
         "warnings": count(findings, Status::Warn),
     });
+    if !unread.is_empty() {
+        value["left_out"] = json!(unread);
+    }
     if let Some(fixes) = fixes {
         value["fixes"] = json!(fixes);
         value["to_keep"] = json!(how_to_keep(fixes));

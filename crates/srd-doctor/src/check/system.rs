@@ -4,9 +4,11 @@
 //! can look at its host through a directory. Nothing is cached: after a fix the same questions
 //! get new answers.
 
+use super::files::{Batch, Files};
 use super::image;
 use anyhow::{Context, Result, bail};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -14,6 +16,9 @@ use std::process::{Command, Stdio};
 const SYSTEM_DIRS: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 /// The longest name of an interface.
 const INTERFACE_BYTES_MAX: usize = 15;
+
+/// Where an image has this program.
+const PROGRAMS: [&str; 2] = ["usr/bin/srd", "usr/local/bin/srd"];
 
 /// Runs programs; replaced in tests.
 pub(crate) trait Programs {
@@ -58,6 +63,7 @@ impl Programs for Installed {
 /// A system to look at and to set.
 pub(crate) struct System {
     root: PathBuf,
+    files: Files,
     programs: Option<Box<dyn Programs>>,
     is_image: bool,
 }
@@ -68,12 +74,14 @@ impl System {
     pub(crate) fn below(root: &Path) -> Self {
         let programs: Option<Box<dyn Programs>> =
             if root == Path::new("/") { Some(Box::new(Installed)) } else { None };
-        Self { root: root.to_owned(), programs, is_image: false }
+        let files = Files::below(root, false);
+        Self { root: root.to_owned(), files, programs, is_image: false }
     }
 
     /// A machine image: kernel settings are what its files say.
     pub(crate) fn image(root: &Path) -> Self {
-        Self { root: root.to_owned(), programs: None, is_image: true }
+        let files = Files::below(root, true);
+        Self { root: root.to_owned(), files, programs: None, is_image: true }
     }
 
     /// Whether this is a machine image, without a kernel.
@@ -84,7 +92,8 @@ impl System {
     /// A tree with programs of its own.
     #[cfg(test)]
     pub(crate) fn with_programs(root: &Path, programs: Box<dyn Programs>) -> Self {
-        Self { root: root.to_owned(), programs: Some(programs), is_image: false }
+        let files = Files::below(root, false);
+        Self { root: root.to_owned(), files, programs: Some(programs), is_image: false }
     }
 
     /// Whether this is the system that we run on.
@@ -94,7 +103,7 @@ impl System {
 
     /// The text of a file such as `proc/sys/kernel/osrelease`, without white space around it.
     pub(crate) fn read(&self, file: &str) -> Option<String> {
-        fs::read_to_string(self.root.join(file)).ok().map(|text| text.trim().to_owned())
+        self.files.text(file).ok().map(|text| text.trim().to_owned())
     }
 
     /// The number that a file holds.
@@ -104,57 +113,63 @@ impl System {
 
     /// The value of a kernel setting such as `net.ipv4.tcp_autocorking`.
     pub(crate) fn sysctl(&self, key: &str) -> Option<String> {
-        if self.is_image { image::sysctl(&self.root, key) } else { self.read(&sysctl_file(key)) }
+        if self.is_image { image::sysctl(&self.files, key) } else { self.read(&sysctl_file(key)) }
     }
 
-    /// The whole text of a file.
-    pub(crate) fn text(&self, file: &str) -> Option<String> {
-        fs::read_to_string(self.root.join(file)).ok()
+    /// The whole text of a file; `None` if it is not there.
+    pub(crate) fn text(&self, file: &str) -> Result<Option<String>> {
+        match self.files.text(file) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| self.shown(file)),
+        }
+    }
+
+    /// The name of a file as a person finds it from here.
+    pub(crate) fn shown(&self, file: &str) -> String {
+        self.root.join(file).display().to_string()
+    }
+
+    /// What in an image says something of kernel settings and cannot be read, with the reason.
+    pub(crate) fn unread(&self) -> Vec<String> {
+        if self.is_image { image::unread(&self.files) } else { Vec::new() }
     }
 
     /// Whether a symbolic link is there, wherever it leads.
     pub(crate) fn is_link(&self, file: &str) -> bool {
-        self.root.join(file).is_symlink()
+        self.files.link_target(file).is_some()
     }
 
-    /// Makes a file, or replaces it.
+    /// Where this program is in an image.
+    pub(crate) fn program(&self) -> Option<&'static str> {
+        PROGRAMS.into_iter().find(|file| self.exists(file))
+    }
+
+    /// Whether a directory is there.
+    pub(crate) fn is_directory(&self, file: &str) -> bool {
+        self.files.is_directory(file)
+    }
+
+    /// Puts a text on the disk, which a file gets when the batch is committed.
+    pub(super) fn stage(&self, batch: &mut Batch, file: &str, text: &str) -> Result<()> {
+        self.files.stage(batch, file, text).with_context(|| self.shown(file))
+    }
+
+    /// Makes a file, or replaces it, as a whole.
     pub(crate) fn put(&self, file: &str, text: &str) -> Result<()> {
-        let path = self.inside(file)?;
-        // A link would be followed, out of an image.
-        if path.is_symlink() {
-            bail!("/{file} is a symbolic link: remove it first");
-        }
-        fs::write(&path, text).with_context(|| format!("/{file}"))
+        let mut batch = Batch::default();
+        self.stage(&mut batch, file, text)?;
+        batch.commit().with_context(|| self.shown(file))
     }
 
     /// Makes a symbolic link.
     pub(crate) fn link(&self, target: &str, file: &str) -> Result<()> {
-        let path = self.inside(file)?;
-        std::os::unix::fs::symlink(target, path).with_context(|| format!("/{file}"))
+        self.files.link(target, file).with_context(|| self.shown(file))
     }
 
     /// Removes a file or link; one that is not there is no error.
     pub(crate) fn remove(&self, file: &str) -> Result<()> {
-        match fs::remove_file(self.inside(file)?) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("/{file}"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The path of a file whose directory is made, and lies below the root: in an image a link
-    /// could lead out of it.
-    fn inside(&self, file: &str) -> Result<PathBuf> {
-        let path = self.root.join(file);
-        let parent = path.parent().context("a directory")?;
-        let there = parent.ancestors().find(|known| known.exists()).context("a root")?;
-        let (root, real) = (self.root.canonicalize()?, there.canonicalize()?);
-        if !real.starts_with(&root) {
-            bail!("/{file} leads out of {}", self.root.display());
-        }
-        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
-        Ok(path)
+        self.files.remove(file).with_context(|| self.shown(file))
     }
 
     /// Whether a socket of a process has TCP_NODELAY, as far as that is to be seen.
@@ -179,22 +194,18 @@ impl System {
 
     /// Whether a file or directory is there.
     pub(crate) fn exists(&self, file: &str) -> bool {
-        self.root.join(file).exists()
+        self.files.exists(file)
     }
 
     /// The last part of where a symbolic link leads.
     pub(crate) fn link_target(&self, file: &str) -> Option<String> {
-        let target = fs::read_link(self.root.join(file)).ok()?;
+        let target = self.files.link_target(file)?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
     /// The names in a directory, in order.
     pub(crate) fn entries(&self, directory: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.root.join(directory)).into_iter().flatten().flatten();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
+        self.files.entries(directory)
     }
 
     /// Runs a program on this system.
