@@ -144,6 +144,19 @@ fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process
     assert!(must(&format!("-n {web} link show ens5")).contains("qlen 256"));
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
 
+    // An instance may give its device another name; a change that cannot be leaves its ring.
+    must(&format!("-n {web} link set ens5 name uplink"));
+    let renamed = device(&machine, &["--queues", "5", "--tx-ring", "512"]);
+    assert_eq!((&renamed["device"], &renamed["renamed"]), (&"ens5".into(), &"uplink".into()));
+    assert!(refused(&machine, &["--tx-ring", "1024", "--queues", "99"]).contains("from 1 to"));
+    assert!(must(&format!("-n {web} link show uplink")).contains("qlen 512"));
+    assert!(!must(&format!("-n {web} link")).contains("ens5"), "no other device was made");
+    assert_eq!(device(&machine, &[]), renamed);
+    must(&format!("-n {web} link set uplink name ens5"));
+    device(&machine, &["--queues", "4", "--tx-ring", "256"]);
+    wait_for_queues(&machine, 4);
+    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+
     // Another process goes on with all of it.
     let (report, counts) = (device(&machine, &[]), received(&machine));
     let log = File::create(machine.path("next.log")).unwrap();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use srd_card::vpc::PortId;
+use srd_net::Tun;
 use srd_proto::time::Instant;
 
 use crate::adapter::{Facts, queues_max};
@@ -24,7 +25,7 @@ impl Service {
         let running = self.guests.by_name.get_mut(instance);
         let running =
             running.with_context(|| format!("there is no instance `{instance}` on this host"))?;
-        let (eni, port, name) = place_of(running, instance, device)?;
+        let (eni, port, device) = place_of(running, instance, device)?;
         let others = running.interfaces.iter().map(|(other, ..)| *other).filter(|o| *o != port);
         let others = others.filter_map(|other| self.devices.get(&other)?.kernel());
         let queues_of_others = others.map(|of| u32::from(of.adapter.settings.queues)).sum();
@@ -35,49 +36,60 @@ impl Service {
                 "`{instance}` is at a socket of vhost-user: its front end says how many queues \
                  and which rings it has"
             ),
-            None => bail!("the device {name} of `{instance}` is gone"),
+            None => bail!("the device {device} of `{instance}` is gone"),
         };
+        let gone = || format!("the device {device} of `{instance}` is gone");
+        let name = kernel.name().with_context(gone)?;
         if *change != DeviceChange::default() {
             let facts = Facts { kind: &kind, eni, queues_of_others };
             let before = &kernel.adapter.settings;
             let (settings, steering) = before.changed(&running.steering, change, &facts)?;
             let more = settings.queues.saturating_sub(before.queues);
             let opened = match &running.namespace {
-                Some(namespace) if more > 0 => namespace.open(&name, more)?,
+                Some(namespace) if more > 0 => namespace.open_more(&name, more)?,
                 _ => Vec::new(),
             };
+            // All that can fail comes before anything is changed. // D10
+            self.turns.watch_more(port, &opened)?;
             let steering = Arc::new(steering);
-            let closed = kernel.set_queues(opened, settings.queues.into());
-            for (queue, frame) in kernel.adapter.set(now, settings, Arc::clone(&steering))? {
+            let queues = settings.queues.into();
+            let held = kernel.adapter.set(now, settings, Arc::clone(&steering))?;
+            let closed = kernel.set_queues(opened, queues);
+            for (queue, frame) in held {
                 kernel.give(queue, &frame);
             }
-            // The kernel waits for its readers when a queue is closed; packets do not.
-            if !closed.is_empty() {
-                std::thread::Builder::new().name("srd-card-close".into()).spawn(|| drop(closed))?;
-            }
+            close(closed);
             for (other, ..) in &running.interfaces {
                 if let Some(other) = self.devices.get_mut(other).and_then(Port::kernel_mut) {
                     other.adapter.steering = Arc::clone(&steering);
                 }
             }
             running.steering = steering;
-            if let (Some(tenant), Some(at)) = (self.card.tenant_of(port), self.devices.get(&port)) {
-                self.turns.watch(port, tenant, at)?;
-            }
         }
-        let Some(kernel) = self.devices.get(&port).and_then(Port::kernel) else {
-            bail!("the device {name} of `{instance}` is gone")
-        };
+        let kernel = self.devices.get(&port).and_then(Port::kernel).with_context(gone)?;
         Ok(DeviceReport {
             instance: instance.to_owned(),
             instance_type: kind.name.to_owned(),
             namespace: running.namespace.as_ref().map(|of| of.name().to_owned()),
-            device: name,
+            renamed: Some(name).filter(|name| *name != device),
+            device,
             queues_max: queues_max(&kind),
             settings: kernel.adapter.settings.clone(),
             rules: kernel.adapter.rules(),
             rule_places: running.steering.size(),
         })
+    }
+}
+
+/// Closes queues. The kernel waits for its readers then; packets do not, if there can be a thread
+/// that waits in their place.
+fn close(queues: Vec<Tun>) {
+    if queues.is_empty() {
+        return;
+    }
+    let thread = std::thread::Builder::new().name("srd-card-close".into());
+    if let Err(error) = thread.spawn(|| drop(queues)) {
+        tracing::warn!("queues were closed while packets waited: no thread for it: {error}");
     }
 }
 

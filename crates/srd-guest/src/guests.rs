@@ -10,6 +10,7 @@ use srd_card::l2::Link;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Guest, PortId};
+use srd_net::Tun;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
 use srd_vpc::id::{EniId, InstanceId};
@@ -81,15 +82,52 @@ impl Service {
             devices.push((*eni, device, port));
         }
         let ports = self.card.add_instance(now, &profile, &guests);
-        let mut interfaces = Vec::new();
-        self.share(&ports, &kind)?;
-        for (port, (eni, device, at)) in ports.into_iter().zip(devices) {
-            self.watch(port, at)?;
-            interfaces.push((port, eni, device));
+        match self.begin(&ports, &kind, devices) {
+            Ok(interfaces) => {
+                let running = Running { id, namespace, profile, interfaces, steering };
+                self.guests.by_name.insert(name.to_owned(), running);
+                Ok(())
+            }
+            // The card would go on with an instance that nobody can remove.
+            Err(error) => {
+                drop(self.end(now, &ports));
+                Err(error)
+            }
         }
-        let running = Running { id, namespace, profile, interfaces, steering };
-        self.guests.by_name.insert(name.to_owned(), running);
-        Ok(())
+    }
+
+    /// Has an instance that the card knows take part.
+    fn begin(
+        &mut self,
+        ports: &[PortId],
+        kind: &InstanceType,
+        devices: Vec<(EniId, Device, Port)>,
+    ) -> Result<Vec<(PortId, EniId, Device)>> {
+        self.share(ports, kind)?;
+        let mut interfaces = Vec::new();
+        for (port, (eni, device, at)) in ports.iter().zip(devices) {
+            self.watch(*port, at)?;
+            interfaces.push((*port, eni, device));
+        }
+        Ok(interfaces)
+    }
+
+    /// Takes an instance from the card. Returns the queues of its devices, which are to be closed.
+    fn end(&mut self, now: Instant, ports: &[PortId]) -> Vec<Vec<Tun>> {
+        let mut devices = Vec::new();
+        for port in ports {
+            let device = self.devices.remove(port);
+            devices.extend(device.map(Port::into_queues));
+            self.sockets.retain(|socket| socket != port);
+            self.services.forget(*port);
+        }
+        if let Some(port) = ports.first() {
+            if let Some(tenant) = self.card.tenant_of(*port) {
+                self.turns.remove(tenant);
+            }
+            self.card.remove_instance(now, *port);
+        }
+        devices
     }
 
     /// Gives an instance its share of the time: as much as it has processors.
@@ -194,19 +232,8 @@ impl Service {
             .collect();
         for name in gone {
             if let Some(running) = self.guests.by_name.remove(&name) {
-                let mut devices = Vec::new();
-                for (port, ..) in &running.interfaces {
-                    let device = self.devices.remove(port);
-                    devices.extend(device.map(Port::into_queues));
-                    self.sockets.retain(|socket| socket != port);
-                    self.services.forget(*port);
-                }
-                if let Some((port, ..)) = running.interfaces.first() {
-                    if let Some(tenant) = self.card.tenant_of(*port) {
-                        self.turns.remove(tenant);
-                    }
-                    self.card.remove_instance(now, *port);
-                }
+                let ports: Vec<PortId> = running.interfaces.iter().map(|(port, ..)| *port).collect();
+                let devices = self.end(now, &ports);
                 let place = Place { devices, namespace: running.namespace };
                 let mut here = self.world.instances.values();
                 if here.any(|i| i.name == name && i.host.as_ref() == Some(&self.options.host)) {

@@ -36,6 +36,11 @@ impl Kernel {
         &self.queues
     }
 
+    /// The name that the device has now: the instance may give it another.
+    pub(crate) fn name(&self) -> io::Result<String> {
+        self.queues.first().map_or(Err(io::ErrorKind::NotFound.into()), Tun::name)
+    }
+
     pub(crate) fn into_queues(self) -> Vec<Tun> {
         self.queues
     }

@@ -10,6 +10,8 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use srd_net::Tun;
 
@@ -128,6 +130,18 @@ impl Namespace {
         let open = || (0..queues).map(|_| Tun::open_one_of_several(device)).collect();
         let opened: std::io::Result<Vec<Tun>> = self.within(open)?;
         opened.context("a TUN device")
+    }
+
+    /// Opens so many more queues of a device that is there.
+    pub(crate) fn open_more(&self, device: &str, queues: u16) -> Result<Vec<Tun>> {
+        let open = || {
+            // One that was moved elsewhere would be made anew.
+            let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+            name_to_index(&socket, device)?;
+            (0..queues).map(|_| Tun::open_one_of_several(device)).collect()
+        };
+        let opened: std::io::Result<Vec<Tun>> = self.within(open)?;
+        opened.with_context(|| format!("the device {device} in {}", self.name))
     }
 
     /// Makes a device inside with so many queues, each with a ring of so many packets, and gives it

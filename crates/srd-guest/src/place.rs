@@ -66,10 +66,10 @@ pub(crate) fn make_all(wanted: &[Wanted], undo: &Undo) -> Result<Places> {
     })
 }
 
-/// Gives the rings of a device in a namespace as many entries as its settings say. This runs a
-/// program, and so not where packets are moved.
-pub(crate) fn set_tx_ring(report: &DeviceReport) -> Result<()> {
+/// Gives the rings of a device in a namespace so many entries. This runs a program, and so not
+/// where packets are moved.
+pub(crate) fn set_tx_ring(report: &DeviceReport, entries: u32) -> Result<()> {
     let Some(namespace) = &report.namespace else { return Ok(()) };
-    let entries = report.settings.tx_ring.to_string();
-    ip(&["-n", namespace, "link", "set", &report.device, "txqueuelen", &entries])
+    let name = report.renamed.as_ref().unwrap_or(&report.device);
+    ip(&["-n", namespace, "link", "set", name, "txqueuelen", &entries.to_string()])
 }

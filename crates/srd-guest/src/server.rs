@@ -17,9 +17,10 @@ use crate::handover::asker;
 use crate::kernel_counts;
 use crate::orders::{Command, Orders};
 use crate::place::set_tx_ring;
+use srd_card::device::ring::{RingSize, Side};
 use srd_net::clock;
 
-use crate::protocol::{Answer, LINE_BYTES_MAX, Request};
+use crate::protocol::{Answer, DeviceChange, LINE_BYTES_MAX, Request};
 use crate::trace::Words;
 
 /// Connections at once: each instance that `srd run` adds has one.
@@ -224,9 +225,10 @@ impl Begun<'_> {
 
 pub(crate) fn ask(orders: &Orders, request: Request) -> Result<Answer> {
     let (back, answer) = channel();
-    let has_tx_ring =
-        matches!(&request, Request::Device { change, .. } if change.tx_ring.is_some());
     let command = match request {
+        Request::Device { instance, device, change } if change.tx_ring.is_some() => {
+            return set_rings(orders, instance, device, change);
+        }
         // Here, and not where packets are moved: a file may take its time.
         Request::Apply { file } => {
             let began = clock::now();
@@ -238,14 +240,43 @@ pub(crate) fn ask(orders: &Orders, request: Request) -> Result<Answer> {
         request => Command::Ask(request, back),
     };
     let mut answer = hand(orders, command, &answer)?;
-    match &mut answer {
-        Answer::Status(status) => kernel_counts::add(status),
-        Answer::Device(report) if has_tx_ring => {
-            if let Err(error) = set_tx_ring(report) {
-                return Ok(Answer::Failed { what: format!("the ring: {error:#}") });
-            }
-        }
-        _ => {}
+    if let Answer::Status(status) = &mut answer {
+        kernel_counts::add(status);
+    }
+    Ok(answer)
+}
+
+/// Changes a device with its rings from the instance, which are the kernel's: they are set first,
+/// and again as they were if the rest of the change cannot be. // D10
+fn set_rings(
+    orders: &Orders,
+    instance: String,
+    device: Option<String>,
+    change: DeviceChange,
+) -> Result<Answer> {
+    let ask = |change: DeviceChange| {
+        let (back, answer) = channel();
+        let (instance, device) = (instance.clone(), device.clone());
+        hand(orders, Command::Ask(Request::Device { instance, device, change }, back), &answer)
+    };
+    let failed = |what: String| Ok(Answer::Failed { what });
+    let asked = change.tx_ring.unwrap_or_default();
+    let entries = match RingSize::new(Side::Tx, asked) {
+        Ok(size) => size.entries(),
+        Err(error) => return failed(error.to_string()),
+    };
+    let before = match ask(DeviceChange::default())? {
+        Answer::Device(report) => report,
+        other => return Ok(other),
+    };
+    if let Err(error) = set_tx_ring(&before, entries) {
+        return failed(format!("the ring: {error:#}"));
+    }
+    let answer = ask(change)?;
+    if let Answer::Failed { what } = &answer
+        && let Err(error) = set_tx_ring(&before, before.settings.tx_ring)
+    {
+        return failed(format!("{what}; and the ring stays at {entries}: {error:#}"));
     }
     Ok(answer)
 }

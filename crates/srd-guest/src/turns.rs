@@ -14,8 +14,10 @@ use rustix::event::{Timespec, epoll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use srd_card::tenants::{self, TENANTS_MAX, TenantId, Tenants, Turn};
 use srd_card::vpc::PortId;
+use srd_net::Tun;
 use srd_proto::time::{Duration, Instant};
 
+use crate::kernel::Kernel;
 use crate::port::Port;
 
 /// Instances of a card.
@@ -92,20 +94,23 @@ impl Turns {
         self.share_outside();
     }
 
-    /// Watches the device of an interface; again after it has got more queues. A device that is
-    /// closed is not watched any more.
+    /// Watches the device of an interface. A device that is closed is not watched any more.
     pub(crate) fn watch(&mut self, port: PortId, tenant: TenantId, device: &Port) -> Result<()> {
         self.owners.insert(port, tenant);
         self.kernels += u64::from(device.kernel().is_some());
         // The descriptors of a socket come and go: it is asked each time.
-        for fd in device.kernel().iter().flat_map(|kernel| kernel.descriptors()) {
-            let data = epoll::EventData::new_u64(port.0.into());
-            match epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(error) => return Err(error).context("waiting for a device"),
-            }
-        }
-        Ok(())
+        let mut all = device.kernel().into_iter().flat_map(Kernel::descriptors);
+        all.try_for_each(|fd| self.wait_for(port, fd))
+    }
+
+    /// Watches more queues of a device that is watched.
+    pub(crate) fn watch_more(&self, port: PortId, queues: &[Tun]) -> Result<()> {
+        queues.iter().try_for_each(|queue| self.wait_for(port, queue.fd().as_fd()))
+    }
+
+    fn wait_for(&self, port: PortId, fd: BorrowedFd<'_>) -> Result<()> {
+        let data = epoll::EventData::new_u64(port.0.into());
+        epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN).context("waiting for a device")
     }
 
     /// To wait on.

@@ -72,6 +72,14 @@ impl Tun {
         Arc::clone(&self.fd)
     }
 
+    /// The name that the device has now.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn name(&self) -> io::Result<String> {
+        tun::name(&self.fd)
+    }
+
     /// Whether UDP super-packets cross whole, too.
     pub fn udp_segmentation(&self) -> bool {
         self.udp_segmentation

@@ -75,6 +75,9 @@ pub struct DeviceReport {
     pub namespace: Option<String>,
     /// The device in it.
     pub device: String,
+    /// The name that the instance has given it instead, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renamed: Option<String>,
     /// Queue pairs that the type lets it have.
     pub queues_max: u16,
     /// What it is set to.

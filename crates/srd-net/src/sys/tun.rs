@@ -11,6 +11,7 @@ use super::check;
 const HEADER_BYTES: libc::c_int = 10;
 
 const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+const TUNGETIFF: libc::c_ulong = 0x8004_54d2;
 const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
 const TUNSETVNETHDRSZ: libc::c_ulong = 0x4004_54d8;
 const TUNSETVNETLE: libc::c_ulong = 0x4004_54dc;
@@ -18,6 +19,17 @@ const TUNSETVNETLE: libc::c_ulong = 0x4004_54dc;
 const OFFLOAD_CHECKSUM: libc::c_ulong = 0x01;
 const OFFLOAD_TSO: libc::c_ulong = 0x02 | 0x04 | 0x08; // IPv4, IPv6, with ECN
 const OFFLOAD_USO: libc::c_ulong = 0x20 | 0x40;
+
+/// The name of the device of a queue now: whose namespace it is may give it another.
+pub(crate) fn name(fd: &OwnedFd) -> io::Result<String> {
+    // SAFETY: all-zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills the ifreq, which outlives the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNGETIFF, &raw mut request) } as isize)?;
+    let bytes = request.ifr_name.iter().flat_map(|byte| byte.to_ne_bytes());
+    let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
 
 /// Opens the device `name`, which is made if it does not exist. Returns whether the
 /// kernel cuts UDP super-packets for us (Linux 6.2), too. `one_of_several`: this is one queue of a
