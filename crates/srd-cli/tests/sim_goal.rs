@@ -69,6 +69,12 @@ fn schedules_that_cannot_be_are_refused_with_their_line() {
     std::fs::write(&file, b"num_ranks \xff").unwrap();
     let output = srd(&["sim", "run", "permutation-128", "--goal", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let trace = directory.path().join("step.0.et");
+    std::fs::write(&trace, b"\x02\x0a\x00\xff").unwrap();
+    let output = srd(&["sim", "run", "permutation-128", "--goal", trace.to_str().unwrap()]);
+    let error = text(&output.stderr);
+    let hint = format!("run it with --chakra {}", directory.path().join("step").display());
+    assert!(output.status.code() == Some(2) && error.contains(&hint), "{error}");
     let missing = srd(&["sim", "run", "permutation-128", "--goal", "/nonexistent.goal"]);
     assert_eq!(missing.status.code(), Some(2));
     let ranks = srd(&["sim", "goal", "all-to-all", "--ranks", "1", "--bytes", "1"]);

@@ -6,6 +6,8 @@
 //! takes its payload's time on the slower of the two hosts' links and the latency of an empty
 //! network.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use crate::topology::Topology;
@@ -38,15 +40,17 @@ const US: f64 = 1e6;
 impl Completion {
     /// What became of a schedule, of which the last operation can be done at `ideal_ps`.
     pub(crate) fn of(progress: &Progress, ideal_ps: u64) -> Self {
-        let mut done: Vec<u64> = progress.done_ps().to_vec();
-        done.retain(|ps| *ps > 0);
+        let operations = &progress.schedule().operations;
+        let ranks: BTreeSet<u32> = operations.iter().map(|operation| operation.rank).collect();
+        let at = |rank: &u32| progress.done_ps().get(*rank as usize).copied().unwrap_or(0);
+        let mut done: Vec<u64> = ranks.iter().map(at).collect();
         done.sort_unstable();
         let last_us = done.last().copied().unwrap_or(0) as f64 / US;
         let completion_us = progress.is_done().then_some(last_us);
         let ideal_us = ideal_ps as f64 / US;
         Self {
             ranks: done.len(),
-            operations: progress.schedule().operations.len(),
+            operations: operations.len(),
             undone: progress.left(),
             completion_us,
             ideal_us,
@@ -140,6 +144,13 @@ mod tests {
         let one = "num_ranks 1\nrank 0 {\ncalc 3000\ncalc 4000\ncalc 5000 cpu 1\n}";
         let seen = completion(one, Transport::Srd);
         assert_eq!((seen.completion_us, seen.ideal_us), (Some(7.0), 7.0));
+    }
+
+    #[test]
+    fn what_takes_no_time_is_complete_at_once() {
+        let seen = completion("num_ranks 2\nrank 0 { calc 0 }\nrank 1 { calc 0 }", Transport::Srd);
+        assert_eq!((seen.ranks, seen.operations, seen.undone), (2, 2, 0));
+        assert_eq!((seen.completion_us, seen.over_ideal), (Some(0.0), None));
     }
 
     #[test]

@@ -31,7 +31,8 @@ fn completion(who: &str, schedule: &Completion) -> String {
         (Some(us), Some(ratio)) => {
             format!("complete after {us:.1} us, {ratio:.3} of the ideal {ideal_us:.1} us")
         }
-        _ => format!("NOT complete: {} operations undone", schedule.undone),
+        (Some(us), None) => format!("complete after {us:.1} us: nothing in it takes time"),
+        (None, _) => format!("NOT complete: {} operations undone", schedule.undone),
     };
     let median_us = schedule.median_rank_us;
     format!(

@@ -56,6 +56,13 @@ pub(super) struct Alone {
     pub(super) is_send: bool,
 }
 
+/// Bytes that finding circles takes for each operation and each wait, besides its own.
+const OPERATION_BYTES: usize = size_of::<Operation>() + 32;
+const WAIT_BYTES: usize = size_of::<Wait>() + 8;
+/// Bytes of a channel with room for its first ends, and of an end in it.
+const CHANNEL_BYTES: usize = 200;
+const END_BYTES: usize = 2 * size_of::<End>();
+
 /// The operations of ranks, and the ends of messages that wait for their other end.
 #[derive(Default)]
 pub(super) struct Messages {
@@ -64,6 +71,12 @@ pub(super) struct Messages {
     flows: Vec<FlowPlan>,
     sends: HashMap<Channel, VecDeque<End>>,
     receives: HashMap<Channel, VecDeque<End>>,
+    /// Bytes of the ends that were put into these.
+    ends_bytes: usize,
+    /// Bytes that all of this may take; none: the bounds of what it consists of are enough.
+    memory_bytes_max: Option<usize>,
+    /// Bytes that whoever reads holds besides.
+    pub(super) others_bytes: usize,
 }
 
 impl Messages {
@@ -73,22 +86,42 @@ impl Messages {
         Self { schedule: Schedule { ranks, ..Schedule::default() }, hosts, ..Self::default() }
     }
 
-    /// Adds an operation; none if there are [`OPERATIONS_MAX`].
+    /// The same, which take so many bytes of memory at most.
+    pub(super) fn within(hosts: Vec<u32>, memory_bytes_max: usize) -> Self {
+        Self { memory_bytes_max: Some(memory_bytes_max), ..Self::new(hosts) }
+    }
+
+    /// Whether the memory that this may take is used up.
+    pub(super) fn is_full(&self) -> bool {
+        let Some(most) = self.memory_bytes_max else { return false };
+        let Schedule { operations, after_end, after_begin, .. } = &self.schedule;
+        let waits = after_end.capacity() + after_begin.capacity();
+        let bytes = operations.capacity() * OPERATION_BYTES
+            + waits * WAIT_BYTES
+            + self.flows.capacity() * size_of::<FlowPlan>()
+            + self.ends_bytes
+            + self.others_bytes;
+        bytes > most
+    }
+
+    /// Adds an operation; none if there are [`OPERATIONS_MAX`], or memory is used up.
     pub(super) fn operation(&mut self, rank: u32, what: What) -> Option<u32> {
+        let is_full = self.is_full();
         let operations = &mut self.schedule.operations;
         let number = u32::try_from(operations.len()).ok()?;
-        if operations.len() >= OPERATIONS_MAX {
+        if operations.len() >= OPERATIONS_MAX || is_full {
             return None;
         }
         operations.push(Operation { rank, what });
         Some(number)
     }
 
-    /// `later` begins once `earlier` is done. False if there are [`OPERATIONS_MAX`] waits.
+    /// `later` begins once `earlier` is done. False if there are [`OPERATIONS_MAX`] waits, or memory
+    /// is used up.
     pub(super) fn wait(&mut self, later: u32, earlier: u32) -> bool {
         let waits = &mut self.schedule.after_end;
         waits.push(Wait { later, earlier });
-        waits.len() <= OPERATIONS_MAX
+        waits.len() <= OPERATIONS_MAX && !self.is_full()
     }
 
     /// A flow from one rank to another, with its send and its receive; none if one of the bounds
@@ -124,7 +157,9 @@ impl Messages {
             (&mut self.receives, &mut self.sends)
         };
         let Some(other) = others.get_mut(&channel).and_then(VecDeque::pop_front) else {
-            own.entry(channel).or_default().push_back(end);
+            let ends = own.entry(channel).or_default();
+            self.ends_bytes += END_BYTES + if ends.capacity() == 0 { CHANNEL_BYTES } else { 0 };
+            ends.push_back(end);
             return Ok(());
         };
         let (send, receive) = if is_send { (end, other) } else { (other, end) };

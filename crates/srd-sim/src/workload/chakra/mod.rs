@@ -12,8 +12,9 @@
 mod collective;
 pub mod trace;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::Workload;
@@ -27,8 +28,12 @@ use trace::{Node, node_type};
 
 /// The most ranks that a trace may have.
 const RANKS_MAX: usize = 1 << 16;
-/// The most bytes of one file.
-const FILE_BYTES_MAX: u64 = 1 << 30;
+/// The most bytes of all files of a trace.
+const FILES_BYTES_MAX: u64 = 1 << 30;
+/// The most bytes of memory that everything takes that comes of a trace, besides its files.
+const MEMORY_BYTES_MAX: usize = 2 << 30;
+/// Bytes of an entry of a table in memory, about, beyond the entry itself.
+const ENTRY_BYTES: usize = 64;
 /// Processors of a rank: the host's, its accelerator, and one that takes no time.
 const HOST: u32 = 0;
 const ACCELERATOR: u32 = 1;
@@ -63,19 +68,34 @@ impl std::error::Error for TraceError {}
 /// The files of a trace: `PREFIX.0.et`, `PREFIX.1.et` and so on.
 ///
 /// # Errors
-/// There is none, or one is too large or cannot be read.
+/// There is none, they are too large, or one cannot be read.
 pub fn files(prefix: &Path) -> Result<Vec<Vec<u8>>, TraceError> {
+    files_within(prefix, FILES_BYTES_MAX)
+}
+
+fn files_within(prefix: &Path, bytes_max: u64) -> Result<Vec<Vec<u8>>, TraceError> {
     let mut all = Vec::new();
+    let mut left = bytes_max;
     let fail = |what: String| TraceError { rank: None, node: None, what };
     while all.len() < RANKS_MAX {
         let file = file_of(prefix, all.len());
         let shown = file.display();
         match std::fs::metadata(&file) {
             Ok(facts) if !facts.is_file() => return Err(fail(format!("{shown} is no file"))),
-            Ok(facts) if facts.len() > FILE_BYTES_MAX => {
-                return Err(fail(format!("{shown} has more than {FILE_BYTES_MAX} bytes")));
+            Ok(_) => {
+                let mut bytes = Vec::new();
+                let read = std::fs::File::open(&file)
+                    .and_then(|opened| opened.take(left + 1).read_to_end(&mut bytes));
+                read.map_err(|e| fail(format!("{shown}: {e}")))?;
+                let Some(rest) = left.checked_sub(bytes.len() as u64) else {
+                    return Err(fail(format!(
+                        "the files up to {shown} have more than {bytes_max} bytes, the most of a \
+                         trace: record fewer ranks or steps"
+                    )));
+                };
+                left = rest;
+                all.push(bytes);
             }
-            Ok(_) => all.push(std::fs::read(&file).map_err(|e| fail(format!("{shown}: {e}")))?),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && !all.is_empty() => break,
             Err(e) => {
                 return Err(fail(format!(
@@ -110,6 +130,16 @@ fn file_of(prefix: &Path, rank: usize) -> PathBuf {
     name.into()
 }
 
+/// What names the trace that a file belongs to, if it is called `PREFIX.RANK.et`.
+pub fn prefix_of(file: &Path) -> Option<PathBuf> {
+    let name = file.file_name()?.to_str()?.strip_suffix(".et")?;
+    let prefix = match name.rsplit_once('.') {
+        Some((prefix, rank)) if rank.parse::<u32>().is_ok() => prefix,
+        _ => name,
+    };
+    Some(file.with_file_name(prefix))
+}
+
 /// The process groups of a file: an object with a list of ranks for each group.
 ///
 /// # Errors
@@ -127,6 +157,15 @@ pub fn groups(text: &str) -> Result<Groups, TraceError> {
 /// # Errors
 /// The first node that is not understood or cannot be, with a remedy.
 pub fn read(files: &[Vec<u8>], groups: &Groups, hosts: &[u32]) -> Result<Workload, TraceError> {
+    read_within(files, groups, hosts, MEMORY_BYTES_MAX)
+}
+
+fn read_within(
+    files: &[Vec<u8>],
+    groups: &Groups,
+    hosts: &[u32],
+    memory_bytes_max: usize,
+) -> Result<Workload, TraceError> {
     let fail = |what: String| TraceError { rank: None, node: None, what };
     if files.len() > hosts.len() {
         let (ranks, have) = (files.len(), hosts.len());
@@ -141,13 +180,18 @@ pub fn read(files: &[Vec<u8>], groups: &Groups, hosts: &[u32]) -> Result<Workloa
     if let Some(what) = groups.iter().find_map(far) {
         return Err(fail(what));
     }
-    let mut reader = Reader::new(groups, hosts[..files.len()].to_vec());
+    let messages = Messages::within(hosts[..files.len()].to_vec(), memory_bytes_max);
+    let mut reader = Reader::new(groups, messages, files.len());
     for (rank, bytes) in (0..).zip(files) {
-        let nodes = trace::nodes(bytes);
-        let nodes = nodes.map_err(|what| TraceError { rank: Some(rank), node: None, what })?;
-        reader.rank(rank, &nodes)?;
+        reader.rank(rank, bytes)?;
     }
     reader.collectives()?;
+    if let Some(group) = groups.keys().find(|group| !reader.met.contains(*group)) {
+        return Err(fail(format!(
+            "no collective of the trace is of process group `{group}`: its groups are {}",
+            listed(&reader.met)
+        )));
+    }
     reader.finish()
 }
 
@@ -160,30 +204,58 @@ struct Part {
     member: Member,
 }
 
+/// Names of groups, the first of many.
+fn listed(names: &BTreeSet<String>) -> String {
+    const SHOWN: usize = 8;
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    let mut shown: Vec<String> =
+        names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
+    shown.extend((names.len() > SHOWN).then(|| "and more".to_owned()));
+    shown.join(", ")
+}
+
 struct Reader<'a> {
     groups: &'a Groups,
     ranks: u32,
     messages: Messages,
     /// By group, by rank: the collectives in their order.
     parts: BTreeMap<String, BTreeMap<u32, Vec<Part>>>,
+    /// Bytes of these.
+    parts_bytes: usize,
+    /// Groups that have collectives.
+    met: BTreeSet<String>,
     /// The rank and node of each operation that came from a node by itself.
     origin: Vec<(u32, u64)>,
 }
 
 impl<'a> Reader<'a> {
-    fn new(groups: &'a Groups, hosts: Vec<u32>) -> Self {
-        let ranks = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-        let messages = Messages::new(hosts);
-        Self { groups, ranks, messages, parts: BTreeMap::new(), origin: Vec::new() }
+    fn new(groups: &'a Groups, messages: Messages, ranks: usize) -> Self {
+        Self {
+            groups,
+            ranks: u32::try_from(ranks).unwrap_or(u32::MAX),
+            messages,
+            parts: BTreeMap::new(),
+            parts_bytes: 0,
+            met: BTreeSet::new(),
+            origin: Vec::new(),
+        }
     }
 
-    fn rank(&mut self, rank: u32, nodes: &[Node]) -> Result<(), TraceError> {
+    /// The nodes of a rank. They are gone through twice, and not kept.
+    fn rank(&mut self, rank: u32, bytes: &[u8]) -> Result<(), TraceError> {
         let fail =
             |node: u64, what: String| Err(TraceError { rank: Some(rank), node: Some(node), what });
+        let of_file = |what: String| TraceError { rank: Some(rank), node: None, what };
         // By node: the operation that begins it, and the one that ends it.
-        let mut ends: HashMap<u64, (u32, u32)> = HashMap::with_capacity(nodes.len());
-        for node in nodes {
-            let operations = self.node(rank, node).map_err(|what| TraceError {
+        let mut ends: HashMap<u64, (u32, u32)> = HashMap::new();
+        for node in trace::nodes(bytes).map_err(of_file)? {
+            let node = node.map_err(of_file)?;
+            self.messages.others_bytes = ends.capacity() * 2 * size_of::<(u64, (u32, u32))>()
+                + self.origin.capacity() * size_of::<(u32, u64)>()
+                + self.parts_bytes;
+            let operations = self.node(rank, &node).map_err(|what| TraceError {
                 rank: Some(rank),
                 node: Some(node.id),
                 what,
@@ -192,14 +264,15 @@ impl<'a> Reader<'a> {
                 return fail(node.id, "there are two nodes of this number".to_owned());
             }
         }
-        for node in nodes {
+        for node in trace::nodes(bytes).map_err(of_file)? {
+            let node = node.map_err(of_file)?;
             let (begin, _) = ends[&node.id];
             for earlier in node.waits() {
                 let Some((_, end)) = ends.get(&earlier) else {
                     return fail(node.id, format!("it depends on node {earlier}: there is none"));
                 };
                 if !self.messages.wait(begin, *end) {
-                    return fail(node.id, format!("more than {OPERATIONS_MAX} waits"));
+                    return fail(node.id, self.too_many("waits", OPERATIONS_MAX as u64));
                 }
             }
         }
@@ -232,9 +305,21 @@ impl<'a> Reader<'a> {
     fn add(&mut self, rank: u32, node: u64, what: What) -> Result<u32, String> {
         let operation = self.messages.operation(rank, what);
         let operation =
-            operation.ok_or_else(|| format!("more than {OPERATIONS_MAX} operations"))?;
+            operation.ok_or_else(|| self.too_many("operations", OPERATIONS_MAX as u64))?;
         self.origin.push((rank, node));
         Ok(operation)
+    }
+
+    /// Which bound was reached.
+    fn too_many(&self, what: &str, most: u64) -> String {
+        if self.messages.is_full() {
+            return format!(
+                "with it the trace takes more memory than the {} MiB that there are for it: run \
+                 fewer ranks, or fewer steps",
+                MEMORY_BYTES_MAX >> 20
+            );
+        }
+        format!("more than {most} {what}")
     }
 
     fn message(&mut self, rank: u32, node: &Node) -> Result<u32, String> {
@@ -273,6 +358,12 @@ impl<'a> Reader<'a> {
             return Err(format!("process group `{group}` has no rank {rank}"));
         }
         let part = Part { kind, bytes, node: node.id, member: Member { rank, begin, end } };
+        // As if each group of a rank were met for the first time: names may be long.
+        self.parts_bytes += 2 * size_of::<Part>() + ENTRY_BYTES + group.len();
+        if !self.met.contains(&group) {
+            self.met.insert(group.clone());
+            self.parts_bytes += ENTRY_BYTES + group.len();
+        }
         self.parts.entry(group).or_default().entry(rank).or_default().push(part);
         Ok((begin, end))
     }
@@ -313,10 +404,11 @@ impl<'a> Reader<'a> {
             }
         }
         let members: Vec<Member> = parts.iter().map(|part| part.member).collect();
-        expand(&mut self.messages, first.kind, &members, first.bytes).ok_or_else(|| TraceError {
+        let expanded = expand(&mut self.messages, first.kind, &members, first.bytes);
+        expanded.ok_or_else(|| TraceError {
             rank: Some(first.member.rank),
             node: Some(first.node),
-            what: format!("more than {FLOWS_MAX} messages or {OPERATIONS_MAX} operations"),
+            what: self.too_many("messages, or too many operations", FLOWS_MAX),
         })
     }
 

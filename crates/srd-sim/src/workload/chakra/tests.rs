@@ -117,6 +117,9 @@ fn groups_have_the_ranks_of_the_file_or_those_that_name_them() {
         error.to_string().starts_with("rank 1: process group `a` has 1 collectives"),
         "{error}"
     );
+    let unknown = groups("{\"d\": [0, 1]}").unwrap();
+    let error = read(&files, &unknown, &HOSTS).unwrap_err();
+    assert!(error.to_string().ends_with("`d`: its groups are `a`, `b`, `c`"), "{error}");
     assert!(groups("[1]").unwrap_err().to_string().contains("write {\"NAME\""));
 }
 
@@ -192,4 +195,48 @@ fn files_are_found_by_their_prefix() {
     assert!(error.ends_with("step.2.et is missing, but rank 3 has a file"), "{error}");
     std::fs::remove_file(directory.path().join("step.3.et")).unwrap();
     assert_eq!(files(&prefix).unwrap().len(), 2);
+}
+
+#[test]
+fn memory_over_all_files_is_bounded() {
+    let nodes: Vec<Node> =
+        (0..2000).map(|id| node(id, node_type::COMPUTE, &[], Vec::new())).collect();
+    let files: Vec<Vec<u8>> = vec![file(&nodes); 8];
+    let within = |files: &[Vec<u8>]| read_within(files, &Groups::new(), &HOSTS, 1 << 20);
+    within(&files[..2]).unwrap();
+    let error = within(&files).unwrap_err().to_string();
+    assert!(error.contains("more memory") && error.contains("fewer ranks"), "{error}");
+    // A collective is a few bytes, and many messages.
+    let every = vec![number("comm_type", 6), number("comm_size", 160)];
+    let nodes: Vec<Node> =
+        (0..40).map(|id| node(id, node_type::COLLECTIVE, &[], every.clone())).collect();
+    let error = within(&vec![file(&nodes); 16]).unwrap_err().to_string();
+    assert!(error.contains("more memory"), "{error}");
+    // Sends that nobody receives.
+    let to = |tag: u64| {
+        let tag = Attribute { name: "comm_tag".into(), uint64: Some(tag), ..Attribute::default() };
+        vec![number("comm_dst", 0), number("comm_size", 1), tag]
+    };
+    let nodes: Vec<Node> =
+        (0..9000).map(|id| node(id, node_type::SEND, &[], to(id))).collect();
+    assert!(within(&[file(&nodes)]).unwrap_err().to_string().contains("more memory"));
+}
+
+#[test]
+fn a_node_and_the_files_of_a_trace_have_their_bounds() {
+    let named = |bytes: usize| {
+        let name = "n".repeat(bytes);
+        file(&[Node { name, ..node(1, node_type::COMPUTE, &[], Vec::new()) }])
+    };
+    read(&[named(trace::NODE_BYTES_MAX - 16)], &Groups::new(), &HOSTS).unwrap();
+    let error = read(&[named(trace::NODE_BYTES_MAX)], &Groups::new(), &HOSTS).unwrap_err();
+    assert!(error.to_string().contains("1048576 are the most"), "{error}");
+    let directory = tempfile::tempdir().unwrap();
+    let prefix = directory.path().join("step");
+    for rank in 0..3 {
+        std::fs::write(directory.path().join(format!("step.{rank}.et")), [0; 10]).unwrap();
+    }
+    assert_eq!(files_within(&prefix, 30).unwrap().len(), 3);
+    let error = files_within(&prefix, 29).unwrap_err().to_string();
+    assert!(error.contains("step.2.et have more than 29 bytes"), "{error}");
 }

@@ -5,6 +5,9 @@
 
 use prost::Message;
 
+/// The most bytes of a node.
+pub(super) const NODE_BYTES_MAX: usize = 1 << 20;
+
 /// Types of nodes.
 pub mod node_type {
     /// Says something about the trace.
@@ -109,15 +112,50 @@ impl Node {
     }
 }
 
-/// The nodes of a file, in its order.
-pub(super) fn nodes(mut bytes: &[u8]) -> Result<Vec<Node>, String> {
-    let fail =
-        |at: usize, e: prost::DecodeError| format!("message {at} is no part of a trace: {e}");
-    Metadata::decode_length_delimited(&mut bytes).map_err(|e| fail(0, e))?;
-    let mut nodes = Vec::new();
-    while !bytes.is_empty() {
-        let node = Node::decode_length_delimited(&mut bytes);
-        nodes.push(node.map_err(|e| fail(nodes.len() + 1, e))?);
-    }
+/// The nodes of a file, in its order, one at a time: they take a multiple of its bytes.
+pub(super) struct Nodes<'a> {
+    bytes: &'a [u8],
+    /// Messages before the next.
+    before: usize,
+}
+
+/// The nodes of a file.
+pub(super) fn nodes(bytes: &[u8]) -> Result<Nodes<'_>, String> {
+    let mut nodes = Nodes { bytes, before: 0 };
+    nodes.message::<Metadata>()?;
     Ok(nodes)
+}
+
+impl Nodes<'_> {
+    fn message<M: Message + Default>(&mut self) -> Result<M, String> {
+        let at = self.before;
+        let fail = |e: prost::DecodeError| format!("message {at} is no part of a trace: {e}");
+        let length = prost::decode_length_delimiter(&mut self.bytes).map_err(fail)?;
+        if length > NODE_BYTES_MAX {
+            return Err(format!(
+                "message {at} is no part of a trace: it has {length} bytes, and {NODE_BYTES_MAX} \
+                 are the most"
+            ));
+        }
+        let Some((message, rest)) = self.bytes.split_at_checked(length) else {
+            return Err(format!("message {at} is no part of a trace: the file ends within it"));
+        };
+        (self.bytes, self.before) = (rest, at + 1);
+        M::decode(message).map_err(fail)
+    }
+}
+
+impl Iterator for Nodes<'_> {
+    type Item = Result<Node, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let node = self.message();
+        if node.is_err() {
+            self.bytes = &[];
+        }
+        Some(node)
+    }
 }
