@@ -16,7 +16,7 @@ use srd_card::profile::{InstanceType, Profile};
 use srd_chart::Table;
 use srd_profile::{Filter, Report, capture, html, live, report, text};
 
-use crate::failure::{Missing, usage};
+use crate::failure::{Missing, Usage, usage};
 use crate::output::{JsonOutput, check_writable};
 use crate::units::{bytes, parse_time};
 use crate::watch::{parse_prefix, parse_ring};
@@ -136,6 +136,9 @@ struct Results<'a> {
     profiles: &'a [Report],
     #[serde(skip_serializing_if = "Vec::is_empty")]
     replayed: Vec<Replayed>,
+    /// What the reader has to know of how the file was read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 /// Runs `srd profile`. Returns the exit code.
@@ -170,6 +173,14 @@ impl ProfileArgs {
                     "there is no family `{family}` of instance types; write it as c7i"
                 ));
             }
+        }
+        if !self.filter().has_types() {
+            return usage(format!(
+                "no instance type of {} has {} vCPUs and {} interfaces: ask for fewer",
+                if self.family.is_empty() { "any family".into() } else { self.family.join(", ") },
+                self.vcpus,
+                self.enis
+            ));
         }
         Ok(())
     }
@@ -245,6 +256,14 @@ impl ProfileArgs {
                 share * 100.0
             ));
         }
+        if outcome.left_out > 0 {
+            notes.push(format!(
+                "{} packets of further interfaces are left out: at most {} interfaces of a file \
+                 get a profile; cut the file by interface (`editcap`, Wireshark)",
+                outcome.left_out,
+                capture::PROFILED_MAX
+            ));
+        }
         let reports = self.reports(outcome.seen);
         let replayed = if self.replay {
             self.replay(file, &outcome.local, &reports, stop)?
@@ -300,7 +319,8 @@ impl ProfileArgs {
             fs::write(file, page).with_context(|| file.display().to_string())?;
             self.json.say(format!("wrote {}", file.display()))?;
         }
-        self.json.write(&Results { profiles: reports, replayed })
+        let notes = notes.to_vec();
+        self.json.write(&Results { profiles: reports, replayed, notes })
     }
 }
 
@@ -323,6 +343,7 @@ fn opened(error: &std::io::Error) -> anyhow::Error {
         ErrorKind::PermissionDenied => {
             Missing(format!("{error}: looking at packets takes CAP_NET_RAW: run it as root")).into()
         }
+        ErrorKind::NotFound => Usage(format!("{error}; `ip link` lists them")).into(),
         _ => anyhow::anyhow!("cannot look at {error}"),
     }
 }
@@ -417,5 +438,7 @@ mod tests {
         let (number, said) = code(&["--type", "c7i.lrage"]);
         assert!(number == failure::USAGE && said.contains("c7i.large"), "{said}");
         assert_eq!(code(&["--family", "nosuch"]).0, failure::USAGE);
+        let (number, said) = code(&["--vcpus", "99999"]);
+        assert!(number == failure::USAGE && said.contains("99999 vCPUs"), "{said}");
     }
 }

@@ -17,7 +17,7 @@ use srd_watch::session::{Report, Session};
 use srd_watch::text::{self, Tally};
 use srd_watch::{Burst, Model, Settings, file, live};
 
-use crate::failure::{Missing, usage};
+use crate::failure::{Missing, Usage, usage};
 use crate::output::{check_writable, say};
 use crate::units::{parse_bytes, parse_rate, parse_time};
 
@@ -236,6 +236,7 @@ fn opened(error: &std::io::Error) -> anyhow::Error {
         ErrorKind::PermissionDenied => {
             Missing(format!("{error}: watching takes CAP_NET_RAW: run it as root")).into()
         }
+        ErrorKind::NotFound => Usage(format!("{error}; `ip link` lists them")).into(),
         _ => anyhow::anyhow!("cannot watch {error}"),
     }
 }

@@ -4,8 +4,8 @@
 use serde::Serialize;
 use srd_card::limits::FlowKind;
 
-use crate::choose::Choices;
-use crate::needs::Seen;
+use crate::choose::{Choices, Use, flows_to, limit};
+use crate::needs::{Directed, Seen};
 use crate::traffic::{Found, Kind};
 
 /// A part of a limit from which on it is worth a word.
@@ -33,7 +33,7 @@ pub struct Advice {
 pub fn advice(seen: &Seen, kinds: &[Found], choices: &Choices) -> Vec<Advice> {
     let has = |kind: Kind| kinds.iter().any(|found| found.kind == kind);
     let mut all = Vec::new();
-    flow(seen, choices, has(Kind::TunnelOneFlow) || has(Kind::TunnelOpaque), &mut all);
+    flow(seen, has(Kind::TunnelOneFlow) || has(Kind::TunnelOpaque), &mut all);
     bursts(seen, has(Kind::Bursts), &mut all);
     packets(seen, &has, &mut all);
     connections(seen, has(Kind::ShortLived), &mut all);
@@ -46,11 +46,13 @@ fn say(all: &mut Vec<Advice>, about: &'static str, text: String) {
     all.push(Advice { about, text });
 }
 
-fn flow(seen: &Seen, choices: &Choices, tunnel: bool, all: &mut Vec<Advice>) {
+fn flow(seen: &Seen, tunnel: bool, all: &mut Vec<Advice>) {
     let fastest = seen.needs.fastest.map_or(0.0, |(_, bits)| bits as f64);
-    if fastest >= 5e9 * NEAR || choices.flows_to != FlowKind::Exterior || choices.flow_too_fast {
+    // What the flow needs, wherever the reader lets flows go.
+    let (least, too_fast) = flows_to(&seen.needs);
+    if fastest >= 5e9 * NEAR || least != FlowKind::Exterior || too_fast {
         let rate = srd_watch::text::rate(fastest as u64);
-        let where_to = match (choices.flow_too_fast, choices.flows_to) {
+        let where_to = match (too_fast, least) {
             (true, _) => "More than 25 Gb/s of one flow, with headroom, is beyond every limit",
             (_, FlowKind::Exterior) => {
                 "Beyond 5 Gb/s it has to stay inside of a cluster placement group (10 Gb/s), or go \
@@ -106,12 +108,13 @@ fn bursts(seen: &Seen, found: bool, all: &mut Vec<Advice>) {
     }
     let (sent, received) = (seen.needs.bandwidth_bps.out, seen.needs.bandwidth_bps.r#in);
     let second = srd_watch::text::rate(seen.peak_bps(1) as u64);
+    let need = srd_watch::text::rate(sent.max(received).min(1e15) as u64);
     if sent >= received {
         say(
             all,
             "bursts",
             format!(
-                "Bursts are sent that decide the type, where the fastest second has {second}. Pace \
+                "Bursts are sent that need {need}, where the fastest second has {second}. Pace \
              them: `srd shape IF --rate`, the queueing discipline fq, or the application's own \
              pacing. `srd watch` names the flows."
             ),
@@ -121,7 +124,7 @@ fn bursts(seen: &Seen, found: bool, all: &mut Vec<Advice>) {
             all,
             "bursts",
             format!(
-                "Bursts arrive that decide the type; the fastest second has {second}. A larger \
+                "Bursts arrive that need {need}, where the fastest second has {second}. A larger \
              Rx ring takes those that the instance's limit lets through (`ethtool -G IF rx 8192`); \
              ENA Express at the senders spreads an incast; pacing at the senders prevents it."
             ),
@@ -131,7 +134,10 @@ fn bursts(seen: &Seen, found: bool, all: &mut Vec<Advice>) {
 
 fn packets(seen: &Seen, has: &dyn Fn(Kind) -> bool, all: &mut Vec<Advice>) {
     let large = seen.largest_bytes <= MTU_SMALL && seen.packet_bytes() >= BULK_BYTES;
-    if large && seen.peak_bps(1) >= LARGE_BPS {
+    // What crosses an internet gateway cannot have larger packets.
+    let of = |directed: &Directed| directed.r#in.max(directed.out);
+    let is_inside = of(&seen.needs.gateway_bps) < of(&seen.needs.bandwidth_bps) / 2.0;
+    if large && is_inside && seen.peak_bps(1) >= LARGE_BPS {
         say(
             all,
             "mtu",
@@ -217,7 +223,12 @@ fn services(seen: &Seen, all: &mut Vec<Advice>) {
 
 fn credits(choices: &Choices, all: &mut Vec<Advice>) {
     let found = choices.families.iter().find_map(|choice| {
-        let smaller = choice.smaller.as_ref()?;
+        // What lacks anything else does not carry it, whatever its credits.
+        let by_credits = |of: &Use| {
+            let all = [limit::BASELINE_IN, limit::BASELINE_OUT, limit::CREDITS_IN, limit::CREDITS_OUT];
+            all.contains(&of.limit)
+        };
+        let smaller = choice.smaller.as_ref().filter(|of| of.lacks().all(by_credits))?;
         Some((smaller.name, smaller.credits_s?, choice.sufficient.name))
     });
     if let Some((name, credits_s, larger)) = found {

@@ -18,6 +18,8 @@ use crate::replay::Replay;
 const GUESS_PACKETS: u64 = 100_000;
 /// Addresses that are counted for that; when there are more, all counts fall.
 const GUESS_ADDRESSES: usize = 1024;
+/// Interfaces of a file that get a profile: each takes memory for its flows and connections.
+pub const PROFILED_MAX: usize = 32;
 /// How often progress is told, in packets.
 const EVERY: u64 = 1 << 16;
 
@@ -35,8 +37,10 @@ pub struct Options {
 /// What a file was found to have.
 #[derive(Debug)]
 pub struct Outcome {
-    /// One for each interface that has packets.
+    /// One for each interface that has packets, up to [`PROFILED_MAX`].
     pub seen: Vec<Seen>,
+    /// Packets of further interfaces, which are in no profile.
+    pub left_out: u64,
     /// The address that is taken for this side, with its share of the packets that were looked at,
     /// if the file does not say which way packets go.
     pub guessed: Option<(IpAddr, f64)>,
@@ -59,24 +63,26 @@ pub fn run(
     let guessed = if options.local.is_empty() { guess(path, stop)? } else { None };
     let mut local = options.local.clone();
     local.extend(guessed.and_then(|(address, _)| whole(address)));
-    let mut all: Vec<Option<(Profiler, Instant)>> = Vec::new();
-    let mut packets = 0_u64;
+    let mut all: BTreeMap<usize, (Profiler, Instant)> = BTreeMap::new();
+    let (mut packets, mut left_out) = (0_u64, 0);
     let error = file::packets(path, &local, options.mtu_bytes, stop, &mut |read: &Read<'_>| {
-        if all.len() <= read.interface {
-            all.resize_with(read.interface + 1, || None);
-        }
-        let (profiler, last) = all[read.interface].get_or_insert_with(|| {
-            (Profiler::new(read.name, options.headroom, read.raw.time), read.raw.time)
-        });
-        profiler.see(&read.raw);
-        *last = (*last).max(read.raw.time);
         packets += 1;
+        let has_place = all.len() < PROFILED_MAX || all.contains_key(&read.interface);
+        if has_place {
+            let (profiler, last) = all.entry(read.interface).or_insert_with(|| {
+                (Profiler::new(read.name, options.headroom, read.raw.time), read.raw.time)
+            });
+            profiler.see(&read.raw);
+            *last = (*last).max(read.raw.time);
+        } else {
+            left_out += 1;
+        }
         if packets.is_multiple_of(EVERY) {
             progress(read.position);
         }
     })?;
-    let seen = all.into_iter().flatten().map(|(profiler, last)| profiler.finish(last)).collect();
-    Ok(Outcome { seen, guessed, local, error })
+    let seen = all.into_values().map(|(profiler, last)| profiler.finish(last)).collect();
+    Ok(Outcome { seen, left_out, guessed, local, error })
 }
 
 /// Shows the packets of a file to the limits of each type. Returns the counters that moved.
@@ -132,4 +138,37 @@ fn guess(path: &Path, stop: &dyn Fn() -> bool) -> Result<Option<(IpAddr, f64)>, 
 
 fn whole(address: IpAddr) -> Option<Prefix> {
     Prefix::new(address, if address.is_ipv4() { 32 } else { 128 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::udp;
+    use srd_pcapng::{Direction, Packet, Writer};
+    use srd_watch::Way;
+
+    #[test]
+    fn so_many_interfaces_of_a_file_get_a_profile() {
+        let mut writer = Writer::begin("test");
+        let made = udp(0, Way::Out, (1000, 80), 28);
+        for number in 0..PROFILED_MAX + 3 {
+            writer.interface(&format!("if{number}"), 1500);
+        }
+        for number in 0..PROFILED_MAX + 3 {
+            writer.packet(&Packet {
+                interface: u32::try_from(number).unwrap(),
+                direction: Direction::Out,
+                time_ns: 1_000_000_000,
+                length: 28,
+                bytes: &made.bytes,
+                comment: "",
+            });
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("many.pcapng");
+        std::fs::write(&file, writer.take()).unwrap();
+        let options = Options { headroom: 0.2, local: Vec::new(), mtu_bytes: None };
+        let outcome = run(&file, &options, &|| false, &mut |_| {}).unwrap();
+        assert_eq!((outcome.seen.len(), outcome.left_out), (PROFILED_MAX, 3));
+    }
 }

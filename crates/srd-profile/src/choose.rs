@@ -15,6 +15,9 @@ use srd_card::track::timeouts::Timeouts;
 use crate::flows::KINDS;
 use crate::needs::Needs;
 
+/// Types that are named if none suffices.
+const NEAREST: usize = 3;
+
 /// What the reader wants to see.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
@@ -69,10 +72,22 @@ pub struct Verdict {
     pub uses: Vec<Use>,
 }
 
+impl Filter {
+    /// Whether any type is left.
+    pub fn has_types(&self) -> bool {
+        InstanceType::all().any(|of| passes(&of, self))
+    }
+}
+
 impl Verdict {
     /// The limit that comes first.
     pub fn first(&self) -> &Use {
         &self.uses[0]
+    }
+
+    /// By how much the limit that lacks most is exceeded, headroom included.
+    fn missing(&self) -> f64 {
+        self.lacks().map(Use::share).fold(0.0, f64::max)
     }
 
     /// The limits that lack something.
@@ -102,6 +117,9 @@ pub struct Choices {
     pub flow_too_fast: bool,
     /// The families that have a sufficient type, the smallest first.
     pub families: Vec<Choice>,
+    /// Of families that have none: the type that comes nearest. All of those that the reader
+    /// asked for, or the nearest few if no family has one.
+    pub nearest: Vec<Verdict>,
     /// The types that the reader asked for.
     pub asked: Vec<Verdict>,
     /// Types that were looked at.
@@ -140,6 +158,14 @@ pub fn flows_to(needs: &Needs) -> (FlowKind, bool) {
     }
 }
 
+impl Choices {
+    /// Without a packet there is nothing to choose by: every type would suffice.
+    pub(crate) fn without_packets(self) -> Self {
+        let (families, nearest, asked) = Default::default();
+        Self { families, nearest, asked, ..self }
+    }
+}
+
 /// Looks at all types that the filter lets through. `kind`: where flows go, if the reader says so.
 pub fn choose(needs: &Needs, filter: &Filter, kind: Option<FlowKind>) -> Choices {
     let (least, too_fast) = flows_to(needs);
@@ -148,7 +174,7 @@ pub fn choose(needs: &Needs, filter: &Filter, kind: Option<FlowKind>) -> Choices
         InstanceType::all().filter(|instance| passes(instance, filter)).collect();
     types.sort_by_key(|of| (of.family(), of.vcpus, of.memory_mib, of.peak_bps, of.name));
     let verdicts: Vec<Verdict> = types.iter().map(|of| judge(needs, of, kind)).collect();
-    let mut families = Vec::new();
+    let (mut families, mut nearest) = (Vec::new(), Vec::new());
     let mut at = 0;
     while at < types.len() {
         let family = types[at].family();
@@ -156,6 +182,9 @@ pub fn choose(needs: &Needs, filter: &Filter, kind: Option<FlowKind>) -> Choices
         if let Some(found) = (at..end).find(|n| verdicts[*n].sufficient) {
             let smaller = (found > at).then(|| verdicts[found - 1].clone());
             families.push(Choice { family, sufficient: verdicts[found].clone(), smaller });
+        } else {
+            let least = verdicts[at..end].iter().min_by(|a, b| a.missing().total_cmp(&b.missing()));
+            nearest.extend(least.cloned());
         }
         at = end;
     }
@@ -163,13 +192,18 @@ pub fn choose(needs: &Needs, filter: &Filter, kind: Option<FlowKind>) -> Choices
         let Verdict { vcpus, memory_mib, name, .. } = choice.sufficient;
         (vcpus, memory_mib, name)
     });
+    nearest.sort_by(|a, b| a.missing().total_cmp(&b.missing()));
+    if filter.families.is_empty() {
+        nearest.truncate(if families.is_empty() { NEAREST } else { 0 });
+    }
     let asked = filter
         .types
         .iter()
         .filter_map(|name| InstanceType::find(name).ok())
         .map(|of| judge(needs, &of, kind))
         .collect();
-    Choices { flows_to: kind, flow_too_fast: too_fast, families, asked, looked_at: types.len() }
+    let looked_at = types.len();
+    Choices { flows_to: kind, flow_too_fast: too_fast, families, nearest, asked, looked_at }
 }
 
 /// Whether a type is to be looked at: of these families, and with the elastic network adapter.

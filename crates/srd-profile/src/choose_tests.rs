@@ -116,3 +116,25 @@ fn a_fast_flow_goes_where_it_may_and_only_express_types_give_it_more() {
 fn no_type_is_slower_than_the_slowest_rung() {
     assert!(InstanceType::all().all(|of| of.baseline_bps >= 1_000_000));
 }
+
+#[test]
+fn families_without_a_sufficient_type_show_what_the_nearest_one_lacks() {
+    let mut needs = needs();
+    needs.bandwidth_bps.out = 45e9;
+    let filter = Filter { families: vec!["c7i".into(), "c7gn".into()], ..Filter::default() };
+    let choices = choose(&needs, &filter, None);
+    assert_eq!(choices.families.len(), 1);
+    let [nearest] = &choices.nearest[..] else { panic!("{:?}", choices.nearest) };
+    assert!(nearest.name.starts_with("c7i.") && nearest.first().limit == limit::OUT);
+    needs.bandwidth_bps.out = 4e12;
+    let choices = choose(&needs, &Filter::default(), None);
+    assert!(choices.families.is_empty());
+    assert_eq!(choices.nearest.len(), NEAREST);
+    assert!(choices.nearest.iter().all(|of| of.lacks().any(|of| of.limit == limit::OUT)));
+}
+
+#[test]
+fn filters_may_let_no_type_through() {
+    assert!(Filter::default().has_types());
+    assert!(!Filter { vcpus: 99_999, ..Filter::default() }.has_types());
+}

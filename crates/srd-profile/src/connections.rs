@@ -19,7 +19,7 @@ use srd_card::track::table::{Found, Table};
 use srd_card::track::timeouts::Timeouts;
 use srd_proto::time::Instant;
 
-use crate::rates::{Meter, Rates};
+use crate::rates::{Meter, Rates, record};
 
 /// Entries of a table, at most.
 pub const ENTRIES_MAX: u32 = 1 << 17;
@@ -116,7 +116,7 @@ impl Connections {
             peaks: [0; 3],
             level: 0,
             hash: RandomState::new(),
-            lives: Histogram::new_with_bounds(1, LIFE_US_MAX, 3).expect("valid bounds"),
+            lives: Histogram::new(3).expect("three digits are valid"),
             meter: Meter::new(now_ns),
             ended: 0,
             began_ns: now_ns,
@@ -159,7 +159,7 @@ impl Connections {
                     if over && !life.is_over && life.is_whole {
                         self.ended += weight;
                         let life_us = now_ns.saturating_sub(life.began_ns) / 1000;
-                        self.lives.saturating_record_n(life_us.max(1), weight);
+                        record(&mut self.lives, life_us.clamp(1, LIFE_US_MAX), weight);
                     }
                     life.is_over |= over;
                 }

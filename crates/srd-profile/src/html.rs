@@ -110,6 +110,13 @@ fn types_table(page: &mut Page, report: &Report) {
             (false, cells)
         })
         .collect();
+    if report.seen.packets == 0 {
+        page.paragraph(text::NO_PACKETS);
+        return;
+    }
+    for of in &report.choices.nearest {
+        page.paragraph(&format!("Nearest: {} lacks {}", of.name, text::lacking(of)));
+    }
     if rows.is_empty() {
         page.paragraph("None of those looked at suffices.");
         return;

@@ -73,3 +73,14 @@ fn super_packets_count_as_the_packets_that_they_stand_for() {
     assert_eq!(seen.packets, 10);
     assert_eq!(seen.largest_bytes, 0, "no single packet was seen");
 }
+
+#[test]
+fn an_idle_interface_recommends_nothing() {
+    let profiler = Profiler::new("idle", 0.2, Instant::from_nanos(0));
+    let seen = profiler.finish(Instant::from_nanos(MS));
+    let filter = crate::Filter { types: vec!["c7i.large".into()], ..crate::Filter::default() };
+    let report = crate::report(seen, &filter, None);
+    assert!(report.choices.families.is_empty() && report.choices.asked.is_empty());
+    let text = crate::text::report(&report);
+    assert!(text.contains("no packets were seen") && !text.contains("sufficient"), "{text}");
+}

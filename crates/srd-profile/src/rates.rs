@@ -39,8 +39,8 @@ struct Periods {
 
 impl Periods {
     fn new(period_ns: u64, origin_ns: u64) -> Self {
-        let histogram =
-            Histogram::new_with_bounds(1, COUNT_MAX, 3).expect("these bounds are valid");
+        // It grows with the largest count: many interfaces of a file have small ones.
+        let histogram = Histogram::new(3).expect("three digits are valid");
         Self { period_ns, origin_ns, current: 0, count: 0, histogram }
     }
 
@@ -48,8 +48,8 @@ impl Periods {
     fn add(&mut self, time_ns: u64, count: u64) {
         let period = time_ns.saturating_sub(self.origin_ns) / self.period_ns;
         if period > self.current {
-            self.histogram.saturating_record(self.count);
-            self.histogram.saturating_record_n(0, period - self.current - 1);
+            record(&mut self.histogram, self.count.min(COUNT_MAX), 1);
+            record(&mut self.histogram, 0, period - self.current - 1);
             (self.current, self.count) = (period, 0);
         }
         self.count += count;
@@ -73,6 +73,12 @@ impl Periods {
             max,
         }
     }
+}
+
+/// Counts a value in a histogram that grows.
+pub(crate) fn record(histogram: &mut Histogram<u64>, value: u64, count: u64) {
+    let recorded = histogram.record_n(value, count);
+    debug_assert!(recorded.is_ok(), "it resizes itself: {recorded:?}");
 }
 
 /// One quantity over periods of all lengths.
@@ -105,6 +111,18 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_counts_take_little_memory() {
+        let places = |largest: u64| {
+            let mut meter = Meter::new(0);
+            (0..100).for_each(|n| meter.add(n * MS, largest));
+            meter.all.iter().map(|of| of.histogram.distinct_values()).sum::<usize>()
+        };
+        let (small, most) = (places(1500), places(u64::MAX >> 8));
+        assert!(small <= 3 * 2048, "{small} places of 8 bytes");
+        assert!(most <= 3 * 64 * 1024, "{most}");
+    }
 
     #[test]
     fn idle_periods_count_and_a_short_look_has_its_mean() {

@@ -25,6 +25,7 @@ pub struct Report {
 pub fn report(seen: Seen, filter: &Filter, kind: Option<FlowKind>) -> Report {
     let kinds = kinds(&seen);
     let choices = choose(&seen.needs, filter, kind);
+    let choices = if seen.packets == 0 { choices.without_packets() } else { choices };
     let advice = advice(&seen, &kinds, &choices);
     Report { seen, kinds, choices, advice }
 }

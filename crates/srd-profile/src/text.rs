@@ -11,6 +11,9 @@ use crate::rates::Rates;
 use crate::report::Report;
 use crate::traffic::Kind;
 
+/// What is said of types if nothing was seen.
+pub(crate) const NO_PACKETS: &str =
+    "no packets were seen: look while there is traffic (--for), or at another interface";
 /// Families that are listed.
 const FAMILIES_LISTED: usize = 12;
 /// Flows and tunnels that are listed.
@@ -168,6 +171,9 @@ fn types(choices: &Choices, seen: &Seen) -> String {
         FlowKind::Express => "flows over ENA Express",
     };
     let percent = seen.needs.headroom * 100.0;
+    if seen.packets == 0 {
+        return format!("\nInstance types\n  {NO_PACKETS}\n");
+    }
     let mut text = format!("\nInstance types with {percent:.0} % of headroom; {place}\n");
     for verdict in &choices.asked {
         text += &asked(verdict);
@@ -178,7 +184,8 @@ fn types(choices: &Choices, seen: &Seen) -> String {
         } else {
             "none of those looked at suffices"
         };
-        return text + &format!("  {why} ({} types)\n", choices.looked_at);
+        text += &format!("  {why} ({} types)\n", choices.looked_at);
+        return text + &nearest(choices);
     }
     text += &format!(
         "  {:<18} {:>5} {:>9}  {:<38} {}\n",
@@ -203,8 +210,15 @@ fn types(choices: &Choices, seen: &Seen) -> String {
         let more = choices.families.len() - FAMILIES_LISTED;
         text += &format!("  and {more} other families: --family picks, --json has all\n");
     }
+    text += &nearest(choices);
     text += "  ~ estimated: EC2 publishes no figure\n";
     text
+}
+
+/// Types of families of which none suffices, with what they lack.
+fn nearest(choices: &Choices) -> String {
+    let line = |of: &Verdict| format!("  nearest: {} lacks {}\n", of.name, lacking(of));
+    choices.nearest.iter().map(line).collect()
 }
 
 /// A type that the reader asked for.

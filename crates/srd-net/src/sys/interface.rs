@@ -92,7 +92,12 @@ pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
     let name = CString::new(interface).map_err(io::Error::other)?;
     // SAFETY: the name is a C string that outlives the call.
     match unsafe { libc::if_nametoindex(name.as_ptr()) } {
-        0 => Err(io::Error::last_os_error()),
+        0 => Err(match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ENODEV) => {
+                io::Error::new(io::ErrorKind::NotFound, "there is no such interface")
+            }
+            error => error,
+        }),
         index => Ok(index),
     }
 }
