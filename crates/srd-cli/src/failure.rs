@@ -58,7 +58,7 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
                 || e.is::<srd_lab::ConfigError>()
                 || e.is::<srd_lab::id::ParseIdError>()
                 || e.is::<srd_proto::ConfigError>()
-                || e.is::<srd_daemon::config::ConfigError>()
+                || e.is::<srd_guest::WrongSettings>()
                 || e.is::<srd_sim::scenario::ScenarioError>()
         })
     {

@@ -23,7 +23,7 @@ use crate::port::{Meets, Port};
 use crate::protocol::DeviceSettings;
 use crate::resolv_conf::resolver_of;
 use crate::state::{Options, Running, Service};
-use crate::world::{Vpc, is_name};
+use crate::world::{Vpc, WrongSettings, is_name};
 
 /// The first device's name ends with this number, as on EC2.
 const DEVICE_FIRST: usize = 5;
@@ -287,7 +287,8 @@ fn wanted(world: &World, id: InstanceId, name: &str) -> Result<Wanted> {
 pub(crate) fn check(world: &World, host: &str) -> Result<()> {
     let here = world.instances.iter().filter(|(_, i)| i.host.as_deref() == Some(host));
     for (id, instance) in here {
-        kind_of(world, *id).with_context(|| format!("instance `{}`", instance.name))?;
+        kind_of(world, *id)
+            .map_err(|error| WrongSettings(format!("instance `{}`: {error:#}", instance.name)))?;
     }
     Ok(())
 }

@@ -81,6 +81,7 @@ pub use orders::Stopper;
 pub use reload::{Reloader, check};
 pub use state::{Ended, Metrics, Options, Service};
 pub use underlay::UnderlayOptions;
+pub use world::WrongSettings;
 
 /// Where the service listens by default.
 pub const SOCKET_DEFAULT: &str = "/run/srd/card.sock";

@@ -20,6 +20,7 @@ use srd_vpc::compile::Rules;
 
 use crate::edge::Edge;
 use crate::gateways::Gateways;
+use crate::guests;
 use crate::link_local::Services;
 use crate::logging::unix_ns_at_zero;
 use crate::logs::FlowLogs;
@@ -59,6 +60,7 @@ impl Service {
         for name in options.vhost_user.keys() {
             vpc.instance_here(name)?;
         }
+        guests::check(&vpc.world(), &options.host)?;
         let server = Server::listen(&options.socket, orders.clone())?;
         let metrics = options.metrics.map(|of| metrics::start(of, orders.clone())).transpose()?;
         let undo = Undo::start()?;

@@ -43,6 +43,18 @@ const RESERVED_FIRST: u32 = 4;
 const PUBLIC_FIRST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 128);
 const PUBLIC_COUNT: u32 = 120;
 
+/// Settings that do not fit the VPC's file: the text says what is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WrongSettings(pub(crate) String);
+
+impl std::fmt::Display for WrongSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongSettings {}
+
 /// The file, and what was added to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Vpc {
@@ -146,7 +158,10 @@ impl Vpc {
         let world = self.world();
         let mut all = world.instances.values().filter(|i| i.host.as_ref() == Some(&self.host));
         let found = all.find(|instance| instance.name == name);
-        found.map(|_| ()).with_context(|| format!("there is no instance `{name}` on this host"))
+        found.map(|_| ()).ok_or_else(|| {
+            let what = format!("there is no instance `{name}` on this host ({})", self.host);
+            WrongSettings(what).into()
+        })
     }
 
     pub(crate) fn eni_name(&self, id: EniId) -> String {

@@ -1,4 +1,4 @@
-//! A fabric that goes away with the process: on drop, on panic, and on Ctrl-C and its kin.
+//! A fabric, and a directory, that go away with the process: on drop, on panic, and on Ctrl-C and its kin.
 //!
 //! After SIGKILL nothing can run; then the next `up` or `down` of the same name cleans up.
 //! A process that calls `std::process::exit` must drop its guards first.
@@ -8,7 +8,13 @@ use crate::fabric::{DownReport, Fabric};
 use crate::signals::{self, CleanupId};
 use crate::state::Owner;
 use anyhow::Result;
+use std::fs::DirBuilder;
+use std::io;
 use std::ops::Deref;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A fabric that is removed when this is dropped or when SIGINT, SIGTERM, SIGHUP or SIGQUIT ends
 /// the process.
@@ -66,5 +72,95 @@ impl Drop for FabricGuard {
         if let Err(error) = Fabric::down_by_name(self.fabric.name()) {
             tracing::error!("fabric `{}` is left behind: {error:#}", self.fabric.name());
         }
+    }
+}
+
+/// A directory that only this user can read, and that is removed when this is dropped or when
+/// SIGINT, SIGTERM, SIGHUP or SIGQUIT ends the process.
+#[derive(Debug)]
+pub struct DirectoryGuard {
+    path: PathBuf,
+    cleanup: Option<CleanupId>,
+}
+
+impl DirectoryGuard {
+    /// Makes it; `None` if something is there already.
+    pub fn make(path: &Path) -> Result<Option<Self>> {
+        let is_ours = Arc::new(AtomicBool::new(false));
+        let at_signal = (path.to_owned(), Arc::clone(&is_ours));
+        // Before it exists: a signal may come half-way.
+        let cleanup = signals::on_termination(move || {
+            let (path, is_ours) = at_signal;
+            if is_ours.load(Ordering::Acquire) {
+                remove(&path);
+            }
+        })?;
+        let made = DirBuilder::new().mode(0o700).create(path);
+        is_ours.store(made.is_ok(), Ordering::Release);
+        let guard = Self { path: path.to_owned(), cleanup: Some(cleanup) };
+        let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        match made {
+            Ok(()) => Ok(Some(guard)),
+            Err(error) => {
+                guard.keep();
+                if is_there(&error) {
+                    return Ok(None);
+                }
+                Err(anyhow::Error::new(error).context(path.display().to_string()))
+            }
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Leaves it behind.
+    pub fn keep(mut self) {
+        if let Some(cleanup) = self.cleanup.take() {
+            signals::forget(cleanup);
+        }
+    }
+}
+
+impl Drop for DirectoryGuard {
+    fn drop(&mut self) {
+        if let Some(cleanup) = self.cleanup.take() {
+            signals::forget(cleanup);
+            remove(&self.path);
+        }
+    }
+}
+
+/// Removes a directory in which programs that are ending may still write.
+fn remove(path: &Path) {
+    const TIMES: usize = 3;
+    for _ in 0..TIMES {
+        match std::fs::remove_dir_all(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {}
+            _ => return,
+        }
+    }
+    eprintln!("{} is left behind: remove it", path.display());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_goes_with_its_guard_and_one_that_is_there_stays() {
+        let outer = std::env::temp_dir().join(format!("srdlab-guard-{}", std::process::id()));
+        let first = DirectoryGuard::make(&outer).unwrap().unwrap();
+        std::fs::write(outer.join("key"), "").unwrap();
+        assert!(DirectoryGuard::make(&outer).unwrap().is_none());
+        assert!(outer.join("key").exists());
+        drop(first);
+        assert!(!outer.exists());
+        DirectoryGuard::make(&outer).unwrap().unwrap().keep();
+        assert!(outer.exists());
+        std::fs::remove_dir(&outer).unwrap();
+        assert!(DirectoryGuard::make(&outer.join("no/such")).is_err());
     }
 }

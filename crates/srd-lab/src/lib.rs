@@ -66,7 +66,7 @@ mod sys;
 pub use config::{ConfigError, FabricConfig};
 pub use fabric::{DownReport, Fabric};
 pub use fault::{Faults, Lost};
-pub use guard::FabricGuard;
+pub use guard::{DirectoryGuard, FabricGuard};
 pub use id::{Family, HostId, LinkId, Network};
 pub use impair::Impairment;
 pub use requirements::{Missing, requirements};

@@ -264,8 +264,9 @@ impl std::ops::Deref for Standing {
     }
 }
 
-/// A directory that only we can read, for keys, sockets and logs.
+/// A directory that only we can read, for keys, sockets and logs. It goes with this process.
 struct Directory {
+    guard: Option<srd_lab::DirectoryGuard>,
     path: PathBuf,
     keep: bool,
 }
@@ -275,10 +276,8 @@ impl Directory {
         for number in 0..DIRECTORIES_MAX {
             let path = std::env::temp_dir()
                 .join(format!("srd-lab-{name}-{}-{number}", std::process::id()));
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Directory { path, keep }),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error).with_context(|| path.display().to_string()),
+            if let Some(guard) = srd_lab::DirectoryGuard::make(&path)? {
+                return Ok(Directory { guard: Some(guard), path, keep });
             }
         }
         bail!("{} is full of directories of earlier runs", std::env::temp_dir().display())
@@ -287,9 +286,8 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if !self.keep {
-            // What is left are logs; the next run makes a directory of its own.
-            let _ = fs::remove_dir_all(&self.path);
+        if let Some(guard) = self.guard.take_if(|_| self.keep) {
+            guard.keep();
         }
     }
 }

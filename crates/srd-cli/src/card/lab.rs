@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_bench::talk::{self, Experiment, Options, Outcome, page, show};
 
-use crate::failure::usage;
+use crate::failure::{Missing, usage};
 use crate::output::{self, JsonOutput};
 
 const NOTES: &str = "\
@@ -69,7 +69,8 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
         output::check_writable(file)?;
     }
     if !rustix::process::geteuid().is_root() {
-        return usage("network namespaces need root");
+        let what = "network namespaces need root: run it with sudo";
+        return Err(Missing(what.to_owned()).into());
     }
     let program = match &args.program {
         Some(program) => program.clone(),

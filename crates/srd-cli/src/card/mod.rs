@@ -22,6 +22,7 @@ mod up;
 
 use std::path::PathBuf;
 
+use crate::failure::{self, Missing};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
@@ -62,6 +63,17 @@ pub(crate) struct SocketArg {
     /// The socket of the card.
     #[arg(long, value_name = "FILE", default_value = srd_guest::SOCKET_DEFAULT)]
     socket: PathBuf,
+}
+
+/// What a failure to start means to somebody who is not root.
+fn or_root(error: anyhow::Error, command: &str) -> anyhow::Error {
+    if rustix::process::geteuid().is_root() || failure::exit_code(&error) != failure::RUN {
+        return error;
+    }
+    error.context(Missing(format!(
+        "`{command}` needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN) for network namespaces and their \
+         devices: run it with sudo"
+    )))
 }
 
 /// Runs the command.

@@ -94,7 +94,8 @@ impl Own {
             busy_poll: false,
             metrics: None,
         };
-        let mut service = Service::open(options)?;
+        let mut service =
+            Service::open(options).map_err(|error| super::or_root(error, "srd run"))?;
         let stopper = service.stopper();
         let thread = std::thread::Builder::new().name("srd-card".into());
         let thread = thread.spawn(move || service.run().map(|_| ())).context("a thread")?;

@@ -11,12 +11,14 @@ use crate::output::{JsonOutput, say};
 const NOTES: &str = "\
 EXAMPLES
   srd card set web                                   what the device is set to
-  srd card set web --queues 4 --rx-ring 4096
+  srd card set web --queues 2 --rx-ring 4096         2 are the most of a c7i.large
   srd card set web --rss-weights 3,1                 three of four flows to queue 0
-  srd card set web --rule 'tcp4 dst-port 22 action 1 loc 0'
-  srd card set web --delete-rule 0
   srd card set web --rx-usecs 20                     as the driver on EC2 begins
+  srd card set db --rule 'tcp4 dst-port 22 action 1 loc 0'
+  srd card set db --delete-rule 0
 
+n-tuple rules are for types of Nitro v5 and later, as c7gn, c8g and c8i: `srd run --type c8g.xlarge
+--name db -- sh` starts one.
 A change is whole, or nothing of it is done. Rules are written as for `ethtool -N`; they come before
 the hash, in the order of their places. `srd card stats` shows what each queue has carried.";
 
@@ -28,7 +30,7 @@ pub(crate) struct SetArgs {
     instance: String,
     /// The device, as ens6; the first if none is given.
     device: Option<String>,
-    /// Queue pairs, up to what the type has.
+    /// Queue pairs, up to what the type has: as many as vCPUs, at most.
     #[arg(long, value_name = "N")]
     queues: Option<u16>,
     /// Packets that wait in a queue for the card: a power of two from 256 to 1024.
@@ -59,7 +61,7 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "LOC")]
     delete_rule: Vec<u32>,
     /// Hold interrupts back for so many microseconds after a packet for the instance, 0 to 10000.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     rx_usecs: Option<u32>,
     /// Let that time follow the traffic.
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]

@@ -184,8 +184,10 @@ pub(super) fn flows(args: &FlowsArgs) -> Result<u8> {
 
 pub(super) fn apply(args: &ApplyArgs) -> Result<u8> {
     args.json.check()?;
-    let file = std::fs::canonicalize(&args.file)
-        .with_context(|| format!("cannot read {}", args.file.display()))?;
+    let file = match std::fs::canonicalize(&args.file) {
+        Ok(file) => file,
+        Err(error) => return usage(format!("cannot read {}: {error}", args.file.display())),
+    };
     let mut client = Client::connect(&args.socket.socket)?;
     let Answer::Applied { microseconds } = client.ask(&Request::Apply { file })? else {
         bail!("the card answers something else");

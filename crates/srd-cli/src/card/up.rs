@@ -1,5 +1,6 @@
 //! `srd card up`.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use srd_guest::config::{self, CREDITS_S_DEFAULT, HOST_DEFAULT, scale};
 use srd_guest::{Ended, Metrics, Options, Reloader, Service, UnderlayOptions};
 
 use super::SocketArg;
-use crate::failure::usage;
+use crate::failure::{Usage, usage};
 use crate::output::say;
 
 /// What a file says, too.
@@ -50,6 +51,7 @@ SIGNALS
 EXIT CODES
   0  ended by a signal, taken over by another process, or --check found nothing wrong
   2  wrong settings
+  3  it needs root
   1  anything else";
 
 /// What to run.
@@ -136,7 +138,8 @@ fn peer(text: &str) -> Result<(String, IpAddr), String> {
 pub(super) fn run(args: &UpArgs) -> Result<u8> {
     let options = args.options()?;
     if args.check {
-        for line in srd_guest::check(&options)? {
+        let wrong = |error: anyhow::Error| Usage(format!("{error:#}"));
+        for line in srd_guest::check(&options).map_err(wrong)? {
             say(line)?;
         }
         return Ok(0);
@@ -150,7 +153,7 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         ))?;
         service
     } else {
-        Service::open(options)?
+        Service::open(options).map_err(|error| super::or_root(error, "srd card up"))?
     };
     let (stopper, reloader) = (service.stopper(), service.reloader());
     let config = args.config.clone();
@@ -192,6 +195,28 @@ fn reload(config: &Path, socket: &Path, reloader: &Reloader) {
 }
 
 impl UpArgs {
+    /// One end of a socket listens, and instances do not share one.
+    fn check_sockets(&self) -> Result<()> {
+        let mut all: BTreeMap<&str, &Path> = BTreeMap::new();
+        for (name, path) in self.vhost_user.iter().chain(&self.vhost_user_client) {
+            if let Some((other, _)) = all.iter().find(|(_, other)| **other == path)
+                && other != name
+            {
+                return usage(format!(
+                    "`{other}` and `{name}` have the socket {}: give each instance its own",
+                    path.display()
+                ));
+            }
+            if all.insert(name, path).is_some() {
+                return usage(format!(
+                    "`{name}` has two sockets: one end listens, so name it once, with \
+                     --vhost-user or with --vhost-user-client"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn options(&self) -> Result<Options> {
         if let Some(config) = &self.config {
             return Ok(config::read(config, &self.socket.socket)?);
@@ -206,6 +231,7 @@ impl UpArgs {
                 at.port()
             ));
         }
+        self.check_sockets()?;
         let allow_remote = self.metrics_remote;
         let hosts = self.peers.iter().cloned().collect();
         let plain = self.plain;

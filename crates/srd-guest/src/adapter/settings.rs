@@ -130,6 +130,12 @@ impl DeviceSettings {
             Some(RssTable::Equal(of)) => {
                 (self.rss_table, self.rss_table_is_set) = (equal(*of), true);
             }
+            Some(RssTable::Weights(weights)) if weights.len() > usize::from(self.queues) => bail!(
+                "--rss-weights has {} weights, and the device has {} queues: give a weight for \
+                 each queue at most, or more --queues where the type has them",
+                weights.len(),
+                self.queues
+            ),
             Some(RssTable::Weights(weights)) => {
                 let table = rss::weighted(weights);
                 let table = table.context("--rss-weights needs a weight that is more than zero")?;
@@ -335,6 +341,8 @@ mod tests {
         assert!(said("c5.large", key).contains("fixed key"));
         let weights = DeviceChange { rss: Some(RssTable::Weights(vec![0])), ..none() };
         assert!(said("c7i.large", weights).contains("more than zero"));
+        let weights = DeviceChange { rss: Some(RssTable::Weights(vec![1, 1, 1])), ..none() };
+        assert!(said("c7i.large", weights).contains("has 3 weights, and the device has 2 queues"));
         let deleted = DeviceChange { delete_rules: vec![3], ..none() };
         assert!(said("c8g.8xlarge", deleted).contains("no rule at loc 3"));
         let kind = InstanceType::find("m6i.8xlarge").unwrap();
