@@ -246,3 +246,33 @@ fn demo_refuses_before_it_starts() {
     refused(&["demo", "--out", "/tmp"], USAGE, &["is a directory"]);
     refused(&["demo", "--only", "f"], USAGE, &["--only"]);
 }
+
+#[test]
+fn commands_of_the_card_tell_wrong_settings_from_what_fails() {
+    let cloud = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vpc/web-app.toml");
+    let up = ["card", "up", cloud, "--check"];
+    let up = |words: &[&str], says: &[&str]| refused(&[&up[..], words].concat(), USAGE, says);
+    up(&["--vhost-user", "nosuch=/run/x.sock"], &["there is no instance `nosuch`"]);
+    let (listens, joins) = ("--vhost-user", "--vhost-user-client");
+    up(&[listens, "web=a", joins, "web=b"], &["`web` has two sockets", "name it once"]);
+    up(&[listens, "web=a", listens, "web=b"], &["`web` has two sockets"]);
+    up(&[listens, "web=a", joins, "app=a"], &["have the socket a", "its own"]);
+    refused(&["card", "apply", "/no/such/file"], USAGE, &["/no/such/file"]);
+    refused(&["card", "set", "web", "--rx-usecs", "20000"], USAGE, &["20000", "10000"]);
+    refused(&["profile", "nosuchif"], USAGE, &["nosuchif", "no such interface"]);
+    refused(&["watch", "nosuchif"], USAGE, &["nosuchif", "no such interface"]);
+}
+
+#[test]
+fn commands_of_the_card_say_which_privilege_they_need() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for words in [
+        &["card", "up"][..],
+        &["run", "--", "true"],
+        &["card", "lab", "burst"],
+    ] {
+        let output = srd_as_nobody(directory.path(), words);
+        check(&output, &words.join(" "), MISSING, &["root", "sudo"]);
+        let _ = fs::remove_file(directory.path().join("srd"));
+    }
+}

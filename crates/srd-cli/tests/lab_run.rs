@@ -4,8 +4,12 @@
 mod ready;
 
 use ready::{missing_tun, ready};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 fn srd(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_srd")).args(arguments).output().expect("srd")
@@ -175,4 +179,33 @@ fn list_describes_every_experiment() {
         assert!(out.contains(experiment.name) && out.contains(experiment.summary), "{out}");
     }
     assert!(out.contains("iperf3 (apt-get install iperf3)"), "{out}");
+}
+
+#[test]
+fn regression_a_signal_leaves_no_keys_and_logs_behind() {
+    if !ready([]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let files = || std::fs::read_dir(directory.path()).unwrap().flatten().count();
+    let name = format!("e2s{}", std::process::id());
+    let mut running = Command::new(env!("CARGO_BIN_EXE_srd"))
+        .args(["lab", "run", "incast", "--quick", "--variants", "plain", "--name", &name])
+        .args(["--high-priority", "false", "--seconds", "60"])
+        .env("TMPDIR", directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while files() == 0 {
+        assert!(running.try_wait().unwrap().is_none(), "it ended by itself");
+        assert!(began.elapsed() < Duration::from_secs(30), "no directory");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let pid = Pid::from_raw(i32::try_from(running.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    let status = running.wait().unwrap();
+    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
+    assert_eq!(files(), 0);
 }
