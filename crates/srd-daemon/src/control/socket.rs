@@ -76,8 +76,13 @@ impl Drop for Socket {
     fn drop(&mut self) {
         // Only our own: another daemon may have taken the place. After privileges were dropped
         // this may fail, and the next daemon finds it stale.
-        if self.is_there() {
-            let _ = fs::remove_file(self.path());
+        if self.is_there()
+            && let Err(error) = fs::remove_file(self.path())
+        {
+            tracing::info!(
+                "{} stays, until the next `srd up` removes it: {error}",
+                self.path().display()
+            );
         }
     }
 }

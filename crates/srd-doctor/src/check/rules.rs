@@ -222,7 +222,9 @@ fn in_image(outcome: Outcome, system: &System, subject: &Subject) -> Outcome {
         format!("printf '%s\\n'{} | sudo tee -a {file}", settings.concat())
     } else {
         let purpose = subject.purpose.word();
-        format!("sudo srd check --image {} --for {purpose} --fix", system.shown(""))
+        let root = system.shown("");
+        let root = root.trim_end_matches('/');
+        format!("sudo srd check --image {root} --for {purpose} --fix")
     };
     Outcome::Checked { class, status, found, wanted, fix: Some(fix) }
 }
