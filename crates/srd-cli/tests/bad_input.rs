@@ -266,11 +266,7 @@ fn commands_of_the_card_tell_wrong_settings_from_what_fails() {
 #[test]
 fn commands_of_the_card_say_which_privilege_they_need() {
     let directory = tempfile::tempdir().expect("a directory");
-    for words in [
-        &["card", "up"][..],
-        &["run", "--", "true"],
-        &["card", "lab", "burst"],
-    ] {
+    for words in [&["card", "up"][..], &["run", "--", "true"], &["card", "lab", "burst"]] {
         let output = srd_as_nobody(directory.path(), words);
         check(&output, &words.join(" "), MISSING, &["root", "sudo"]);
         let _ = fs::remove_file(directory.path().join("srd"));

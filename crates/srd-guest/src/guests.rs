@@ -232,7 +232,8 @@ impl Service {
             .collect();
         for name in gone {
             if let Some(running) = self.guests.by_name.remove(&name) {
-                let ports: Vec<PortId> = running.interfaces.iter().map(|(port, ..)| *port).collect();
+                let ports: Vec<PortId> =
+                    running.interfaces.iter().map(|(port, ..)| *port).collect();
                 let devices = self.end(now, &ports);
                 let place = Place { devices, namespace: running.namespace };
                 let mut here = self.world.instances.values();

@@ -225,7 +225,8 @@ fn credits(choices: &Choices, all: &mut Vec<Advice>) {
     let found = choices.families.iter().find_map(|choice| {
         // What lacks anything else does not carry it, whatever its credits.
         let by_credits = |of: &Use| {
-            let all = [limit::BASELINE_IN, limit::BASELINE_OUT, limit::CREDITS_IN, limit::CREDITS_OUT];
+            let all =
+                [limit::BASELINE_IN, limit::BASELINE_OUT, limit::CREDITS_IN, limit::CREDITS_OUT];
             all.contains(&of.limit)
         };
         let smaller = choice.smaller.as_ref().filter(|of| of.lacks().all(by_credits))?;

@@ -119,7 +119,8 @@ pub(super) fn run(args: &SetArgs) -> Result<u8> {
 
 fn show(report: &DeviceReport) -> Result<()> {
     let DeviceReport { instance, instance_type, device, queues_max, settings, .. } = report;
-    say(format!("{instance} {device} ({instance_type})"))?;
+    let called = report.renamed.as_ref().map(|name| format!(", which the instance calls {name}"));
+    say(format!("{instance} {device} ({instance_type}){}", called.unwrap_or_default()))?;
     say(format!("  queues       {} of {queues_max}", settings.queues))?;
     say(format!("  rings        tx {}, rx {}", settings.tx_ring, settings.rx_ring))?;
     let entries = |queue: u16| settings.rss_table.iter().filter(|of| **of == queue).count();

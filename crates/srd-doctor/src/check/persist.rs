@@ -249,7 +249,10 @@ fn settings_back(system: &System, list: &List) -> Result<Vec<String>> {
     }
     if !list.checks.is_empty() {
         let numbers: Vec<String> = list.checks.iter().map(ToString::to_string).collect();
-        lines.push(format!("what checks {} have set holds until the next restart", numbers.join(", ")));
+        lines.push(format!(
+            "what checks {} have set holds until the next restart",
+            numbers.join(", ")
+        ));
     }
     Ok(lines)
 }

@@ -210,8 +210,7 @@ fn listed(names: &BTreeSet<String>) -> String {
     if names.is_empty() {
         return "none".to_owned();
     }
-    let mut shown: Vec<String> =
-        names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
+    let mut shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
     shown.extend((names.len() > SHOWN).then(|| "and more".to_owned()));
     shown.join(", ")
 }

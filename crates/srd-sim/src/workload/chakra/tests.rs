@@ -217,8 +217,7 @@ fn memory_over_all_files_is_bounded() {
         let tag = Attribute { name: "comm_tag".into(), uint64: Some(tag), ..Attribute::default() };
         vec![number("comm_dst", 0), number("comm_size", 1), tag]
     };
-    let nodes: Vec<Node> =
-        (0..9000).map(|id| node(id, node_type::SEND, &[], to(id))).collect();
+    let nodes: Vec<Node> = (0..9000).map(|id| node(id, node_type::SEND, &[], to(id))).collect();
     assert!(within(&[file(&nodes)]).unwrap_err().to_string().contains("more memory"));
 }
 
