@@ -82,7 +82,7 @@ impl Service {
             devices.push((*eni, device, port));
         }
         let ports = self.card.add_instance(now, &profile, &guests);
-        match self.begin(&ports, &kind, devices) {
+        match self.take_part(&ports, &kind, devices) {
             Ok(interfaces) => {
                 let running = Running { id, namespace, profile, interfaces, steering };
                 self.guests.by_name.insert(name.to_owned(), running);
@@ -97,7 +97,7 @@ impl Service {
     }
 
     /// Has an instance that the card knows take part.
-    fn begin(
+    fn take_part(
         &mut self,
         ports: &[PortId],
         kind: &InstanceType,
