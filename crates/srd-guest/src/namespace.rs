@@ -134,14 +134,13 @@ impl Namespace {
 
     /// Opens so many more queues of a device that is there.
     pub(crate) fn open_more(&self, device: &str, queues: u16) -> Result<Vec<Tun>> {
-        let open = || {
+        let open = || -> std::io::Result<Vec<Tun>> {
             // One that was moved elsewhere would be made anew.
             let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
             name_to_index(&socket, device)?;
             (0..queues).map(|_| Tun::open_one_of_several(device)).collect()
         };
-        let opened: std::io::Result<Vec<Tun>> = self.within(open)?;
-        opened.with_context(|| format!("the device {device} in {}", self.name))
+        self.within(open)?.with_context(|| format!("the device {device} in {}", self.name))
     }
 
     /// Makes a device inside with so many queues, each with a ring of so many packets, and gives it

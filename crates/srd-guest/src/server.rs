@@ -227,7 +227,7 @@ pub(crate) fn ask(orders: &Orders, request: Request) -> Result<Answer> {
     let (back, answer) = channel();
     let command = match request {
         Request::Device { instance, device, change } if change.tx_ring.is_some() => {
-            return set_rings(orders, instance, device, change);
+            return set_rings(orders, (&instance, device.as_deref()), change);
         }
         // Here, and not where packets are moved: a file may take its time.
         Request::Apply { file } => {
@@ -250,13 +250,12 @@ pub(crate) fn ask(orders: &Orders, request: Request) -> Result<Answer> {
 /// and again as they were if the rest of the change cannot be. // D10
 fn set_rings(
     orders: &Orders,
-    instance: String,
-    device: Option<String>,
+    (instance, device): (&str, Option<&str>),
     change: DeviceChange,
 ) -> Result<Answer> {
     let ask = |change: DeviceChange| {
         let (back, answer) = channel();
-        let (instance, device) = (instance.clone(), device.clone());
+        let (instance, device) = (instance.to_owned(), device.map(str::to_owned));
         hand(orders, Command::Ask(Request::Device { instance, device, change }, back), &answer)
     };
     let failed = |what: String| Ok(Answer::Failed { what });

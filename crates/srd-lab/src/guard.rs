@@ -1,4 +1,5 @@
-//! A fabric, and a directory, that go away with the process: on drop, on panic, and on Ctrl-C and its kin.
+//! A fabric, and a directory, that go away with the process: on drop, on panic, and on Ctrl-C and
+//! its kin.
 //!
 //! After SIGKILL nothing can run; then the next `up` or `down` of the same name cleans up.
 //! A process that calls `std::process::exit` must drop its guards first.

@@ -116,8 +116,8 @@ impl Messages {
         Some(number)
     }
 
-    /// `later` begins once `earlier` is done. False if there are [`OPERATIONS_MAX`] waits, or memory
-    /// is used up.
+    /// `later` begins once `earlier` is done. False if there are [`OPERATIONS_MAX`] waits, or
+    /// memory is used up.
     pub(super) fn wait(&mut self, later: u32, earlier: u32) -> bool {
         let waits = &mut self.schedule.after_end;
         waits.push(Wait { later, earlier });
