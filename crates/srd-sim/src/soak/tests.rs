@@ -15,6 +15,15 @@ fn cards_and_ranks_keep_their_promises_in_broken_networks() {
     }
 }
 
+#[test]
+fn clouds_keep_their_rules_in_broken_networks() {
+    let mut delivered = 0;
+    for seed in (5..200).step_by(8) {
+        delivered += run_seed(seed).unwrap_or_else(|failure| panic!("{failure:?}")).delivered;
+    }
+    assert!(delivered > 1000, "{delivered}");
+}
+
 /// 25,912: a host was woken a thousand times in a millisecond, for nothing.
 ///
 /// 21,316: the first packet of a plain context, which names no run of its receiver, was overtaken
