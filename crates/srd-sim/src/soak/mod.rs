@@ -7,11 +7,12 @@
 //! (*liveness*); then the network must fall *quiet*. Throughout, the [`ledger`] checks what it
 //! can without believing the code under test: every datagram is delivered at most once, to
 //! whom it was sent, unchanged; it completes once, and with a status that fits what was
-//! delivered; packets are conserved; timers make progress and are few. In two worlds of eight the
-//! hosts run a card or the Messaging Layer, judged by what guests and programs get ([`Layer`]).
+//! delivered; packets are conserved; timers make progress and are few. In three worlds of eight
+//! the hosts run a card or the Messaging Layer, judged by what guests and programs get ([`Layer`]).
 //!
 //! The same seed is the same run, on any machine and with any number of threads.
 
+mod cloud;
 mod config;
 mod dice;
 mod host;

@@ -48,13 +48,16 @@ pub enum Layer {
     Card,
     /// A rank over the Messaging Layer.
     Ranks,
+    /// The card of virtual private clouds, and guests.
+    Cloud,
 }
 
 impl Layer {
-    /// Two seeds of eight are not plain. It is not drawn, so that the others stay what they were.
+    /// Three seeds of eight are not plain. It is not drawn, so that the others stay what they were.
     fn of(seed: u64) -> Self {
         match seed % 8 {
             3 => Self::Card,
+            5 => Self::Cloud,
             7 => Self::Ranks,
             _ => Self::Plain,
         }

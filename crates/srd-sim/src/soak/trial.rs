@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use srd_proto::{Duration, Instant, Protection};
 
+use super::cloud;
 use super::host::{endpoint, settling};
 use super::layers;
 use super::ledger::Ledger;
@@ -51,8 +52,10 @@ fn check(world: &World<SoakNode>, common: &Common) -> Result<(), String> {
 /// # Errors
 /// What went wrong first.
 pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
-    if plan.layer != Layer::Plain {
-        return layers::run(plan);
+    match plan.layer {
+        Layer::Plain => {}
+        Layer::Card | Layer::Ranks => return layers::run(plan),
+        Layer::Cloud => return cloud::run(plan),
     }
     let hosts = plan.topology.hosts;
     let keys = match plan.config.protection {

@@ -154,6 +154,15 @@ impl<N: Node> World<N> {
         }
     }
 
+    /// Sets the first deadlines: of hosts that have something to do before anybody calls them.
+    pub(super) fn schedule_timers(&mut self) {
+        for host in 0..self.topology.hosts {
+            if let Some(at) = self.nodes[host as usize].next_timer() {
+                self.wake(host, at.as_nanos().saturating_mul(NS));
+            }
+        }
+    }
+
     /// Makes sure that the host is woken at this time or before.
     #[inline]
     fn wake(&mut self, host: u32, at_ps: u64) {

@@ -211,6 +211,7 @@ impl<N: Node> World<N> {
             topology,
         };
         world.schedule_starts();
+        world.schedule_timers();
         world.schedule_operations();
         world.schedule_background();
         world.schedule_faults(&config.faults)?;

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::blast::{Blast, BlastConfig};
+use crate::node::{FlowSpec, HostId, Packet};
 use crate::topology::clos::{ClosSpec, Links};
 use crate::topology::dumbbell::DumbbellSpec;
 use crate::workload::pattern::{Incast, all_reduce_ring, pairs, permutation};
@@ -45,6 +46,44 @@ fn lone_flow_takes_its_serialisation_and_one_round_trip() {
     assert_eq!(world.flows()[0].finished_ps, Some(expected_ps));
     assert_eq!(world.packet_hops(), (packets + packets / 4) * 6);
     world.check_conservation().unwrap();
+}
+
+/// A node that nobody calls: it has a timer from the beginning.
+struct Alarm {
+    due: Option<Instant>,
+    rang: Option<Instant>,
+}
+
+impl Node for Alarm {
+    fn start_flow(&mut self, _: Instant, _: &FlowSpec, _: &mut Outcomes) {}
+
+    fn on_packet(&mut self, _: Instant, _: &mut Packet, _: &mut Outcomes) {}
+
+    fn on_timer(&mut self, now: Instant, _: &mut Outcomes) {
+        self.due = None;
+        self.rang = Some(now);
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn poll_packet(&mut self, _: Instant, _: &mut Packet, _: &mut Outcomes) -> bool {
+        false
+    }
+
+    fn restart(&mut self, _: Instant, _: &mut Outcomes) {}
+}
+
+#[test]
+fn a_timer_from_the_beginning_is_kept_though_nothing_has_happened_to_its_node() {
+    let times: Vec<Instant> = (0..8).map(|host| Instant::from_nanos(host * 1000)).collect();
+    let node = |host: HostId| Alarm { due: Some(times[host.index()]), rang: None };
+    let (topology, workload) = (leaf_spine(2, 2, 4), Workload::default());
+    let mut world = World::new(topology, workload, WorldConfig::default(), node).unwrap();
+    world.run_until(SECOND_PS);
+    let rang: Vec<Instant> = world.nodes().iter().filter_map(|node| node.rang).collect();
+    assert_eq!(rang, times);
 }
 
 #[test]

@@ -1,0 +1,271 @@
+//! The oracle: what the walk over all objects says of each packet, and whether the cards did it.
+//!
+//! It knows what guests sent and got, which rules were in force when, and which connections a
+//! card may remember: those of which it let a packet pass whose groups said that it is tracked.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use srd_vpc::id::{EniId, NatGatewayId};
+use srd_vpc::judge::{Direction, Judgement, Origin, Reason, Step, Translator, Verdict, judge_flow};
+use srd_vpc::object::World;
+use srd_vpc::packet::{Inner, Packet};
+
+/// A connection, as an interface sees it: the other end, protocol, and ports.
+type Connection = (EniId, IpAddr, u8, (u16, u16));
+
+/// Where a packet comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum From {
+    Guest(EniId),
+    /// The internet, to an elastic address.
+    Internet,
+    /// The internet, through a NAT gateway, to an interface.
+    Nat(EniId),
+}
+
+/// A packet.
+struct Probe {
+    from: From,
+    packet: Packet,
+    /// The rules in force when it was sent.
+    epoch: usize,
+    arrived: u32,
+    left: u32,
+    /// After all faults: how it must end.
+    must: Option<Verdict>,
+}
+
+/// How packets ended.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Ends {
+    pub(super) arrived: u64,
+    pub(super) left: u64,
+    /// After all faults: as they had to, and not at all, as they had to.
+    pub(super) through: u64,
+    pub(super) refused: u64,
+    /// Since the connection was remembered.
+    pub(super) remembered: u64,
+}
+
+pub(super) struct Judge {
+    worlds: Vec<World>,
+    probes: Vec<Probe>,
+    tracked: BTreeSet<Connection>,
+    /// Interfaces whose card has forgotten connections.
+    forgetful: BTreeSet<EniId>,
+    duplicates: bool,
+    /// What is wrong first.
+    pub(super) wrong: Option<String>,
+    pub(super) ends: Ends,
+}
+
+fn connection(eni: EniId, direction: Direction, packet: &Packet) -> Connection {
+    let ports = match packet.inner {
+        Inner::Tcp(from, to) | Inner::Udp(from, to) => (from, to),
+        _ => (0, 0),
+    };
+    match direction {
+        Direction::Egress => (eni, packet.destination, packet.protocol(), ports),
+        Direction::Ingress => (eni, packet.source, packet.protocol(), (ports.1, ports.0)),
+    }
+}
+
+fn tracked_in(judgement: &Judgement, wanted: Direction) -> bool {
+    judgement.steps.iter().any(|step| {
+        matches!(step, Step::Groups { direction, tracking: Some(tracking), .. }
+            if *direction == wanted && tracking.is_tracked())
+    })
+}
+
+/// A packet that passes a NAT gateway to an interface is refused (V8); the walk does not know that.
+fn verdict(judgement: &Judgement) -> Verdict {
+    let by_nat = |step: &Step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. });
+    match judgement.verdict {
+        Verdict::Delivered(_) if judgement.steps.iter().any(by_nat) => {
+            Verdict::Dropped(Reason::PrivateNat)
+        }
+        verdict => verdict,
+    }
+}
+
+impl Judge {
+    pub(super) fn new(world: World, duplicates: bool) -> Self {
+        Self {
+            worlds: vec![world],
+            probes: Vec::new(),
+            tracked: BTreeSet::new(),
+            forgetful: BTreeSet::new(),
+            duplicates,
+            wrong: None,
+            ends: Ends::default(),
+        }
+    }
+
+    /// The rules in force.
+    pub(super) fn world(&self) -> &World {
+        &self.worlds[self.epoch()]
+    }
+
+    fn epoch(&self) -> usize {
+        self.worlds.len() - 1
+    }
+
+    /// Other rules are in force from now on.
+    pub(super) fn change(&mut self, world: World) {
+        self.worlds.push(world);
+        // A packet that waits is judged by these.
+        for number in 0..self.probes.len() {
+            let probe = &self.probes[number];
+            if probe.arrived + probe.left == 0 {
+                self.remember_sent(number, self.epoch());
+            }
+        }
+    }
+
+    /// A card has forgotten the connections of an interface.
+    pub(super) fn forget(&mut self, eni: EniId) {
+        self.tracked.retain(|(of, ..)| *of != eni);
+        self.forgetful.insert(eni);
+    }
+
+    fn judge(&self, epoch: usize, origin: Origin, packet: &Packet) -> Judgement {
+        let remembers = |eni: EniId, direction: Direction, packet: &Packet| {
+            self.tracked.contains(&connection(eni, direction, packet))
+        };
+        judge_flow(&self.worlds[epoch], origin, packet, &remembers)
+    }
+
+    fn remember_sent(&mut self, number: usize, epoch: usize) {
+        let Probe { from: From::Guest(eni), packet, .. } = self.probes[number] else { return };
+        let judgement = self.judge(epoch, Origin::Eni(eni), &packet);
+        if tracked_in(&judgement, Direction::Egress) {
+            self.tracked.insert(connection(eni, Direction::Egress, &packet));
+        }
+    }
+
+    /// A packet is sent: its number. `last`: all has healed, and it has to end as it should.
+    pub(super) fn send(&mut self, from: From, packet: Packet, last: bool) -> u32 {
+        let epoch = self.epoch();
+        let origin = match from {
+            From::Guest(eni) => Some(Origin::Eni(eni)),
+            From::Internet => Some(Origin::Internet),
+            // The walk does not know answers through a NAT gateway.
+            From::Nat(_) => None,
+        };
+        let must = origin.filter(|_| last);
+        let must = must.map(|origin| verdict(&self.judge(epoch, origin, &packet)));
+        let number = self.probes.len();
+        self.probes.push(Probe { from, packet, epoch, arrived: 0, left: 0, must });
+        self.remember_sent(number, epoch);
+        u32::try_from(number).expect("few packets")
+    }
+
+    /// Whether the sender's side lets a packet go to an interface, or out, by some rules that were
+    /// in force since it was sent.
+    fn may_leave(&self, probe: &Probe, to: Option<EniId>) -> bool {
+        let From::Guest(eni) = probe.from else { return true };
+        (probe.epoch..=self.epoch()).any(|epoch| {
+            match (verdict(&self.judge(epoch, Origin::Eni(eni), &probe.packet)), to) {
+                (Verdict::Delivered(at), Some(to)) => at == to,
+                (Verdict::Dropped(Reason::GroupsIn | Reason::AclIn), Some(_))
+                | (Verdict::Left(_), None) => true,
+                _ => false,
+            }
+        })
+    }
+
+    /// A packet has arrived at an interface.
+    pub(super) fn arrived(&mut self, number: u32, eni: EniId, as_it_is: &Packet) {
+        let Some(probe) = self.probes.get_mut(number as usize) else {
+            return self.is_wrong(number, "was never sent");
+        };
+        probe.arrived += 1;
+        self.ends.arrived += 1;
+        if probe.arrived > 1 && !self.duplicates {
+            return self.is_wrong(number, "arrived twice");
+        }
+        let probe = &self.probes[number as usize];
+        let packet = probe.packet;
+        if !self.may_leave(probe, Some(eni)) {
+            return self.is_wrong(number, &format!("arrived at {eni}, though its sender may not"));
+        }
+        // At the receiver the rules of now count, and no others. // V4
+        let ingress = connection(eni, Direction::Ingress, as_it_is);
+        let judgement = match probe.from {
+            From::Guest(from) => {
+                let remembers = |at: EniId, direction: Direction, packet: &Packet| {
+                    direction == Direction::Egress
+                        || self.tracked.contains(&connection(at, direction, packet))
+                };
+                judge_flow(self.world(), Origin::Eni(from), &packet, &remembers)
+            }
+            From::Internet => self.judge(self.epoch(), Origin::Internet, &packet),
+            From::Nat(of) => {
+                // Without a memory its groups may take it.
+                let asked = self.tracked.contains(&ingress) || self.forgetful.contains(&eni);
+                if of != eni || !asked {
+                    self.is_wrong(number, &format!("came by NAT to {eni}, which asked nobody"));
+                }
+                return;
+            }
+        };
+        if let Verdict::Dropped(reason @ (Reason::GroupsIn | Reason::AclIn)) = judgement.verdict {
+            let what = format!("arrived at {eni}, which does not take it: {reason:?}");
+            return self.is_wrong(number, &what);
+        }
+        self.ends.remembered += u64::from(self.tracked.contains(&ingress));
+        if tracked_in(&judgement, Direction::Ingress) {
+            self.tracked.insert(ingress);
+        }
+        if matches!(probe.from, From::Guest(_)) && *as_it_is != packet {
+            self.is_wrong(number, "arrived changed");
+        }
+    }
+
+    /// A packet has come to the edge.
+    pub(super) fn left(&mut self, number: u32, nat: Option<NatGatewayId>) {
+        let Some(probe) = self.probes.get_mut(number as usize) else {
+            return self.is_wrong(number, "was never sent");
+        };
+        probe.left += 1;
+        self.ends.left += 1;
+        if probe.left > 1 && !self.duplicates {
+            return self.is_wrong(number, "left twice");
+        }
+        if !self.may_leave(&self.probes[number as usize], None) {
+            self.is_wrong(number, &format!("left, though it may not ({nat:?})"));
+        }
+    }
+
+    fn is_wrong(&mut self, number: u32, what: &str) {
+        if self.wrong.is_none() {
+            let probe = self.probes.get(number as usize);
+            let of = probe.map(|probe| format!("{:?} {:?}", probe.from, probe.packet));
+            self.wrong = Some(format!("packet {number} {what}: {}", of.unwrap_or_default()));
+        }
+    }
+
+    /// All that was sent after the faults has ended as it must.
+    pub(super) fn check_last(&mut self) -> Result<(), String> {
+        for (number, probe) in self.probes.iter().enumerate() {
+            let Some(must) = probe.must else { continue };
+            let is = (probe.arrived > 0, probe.left > 0);
+            let wanted = match must {
+                Verdict::Delivered(_) => (true, false),
+                Verdict::Left(_) => (false, true),
+                Verdict::Served(_) | Verdict::Dropped(_) => (false, false),
+            };
+            if is != wanted {
+                let Probe { from, packet, .. } = probe;
+                return Err(format!(
+                    "packet {number} of {from:?} must be {must:?}, arrived {}, left {}: {packet:?}",
+                    probe.arrived, probe.left
+                ));
+            }
+            let ends = &mut self.ends;
+            *(if is == (false, false) { &mut ends.refused } else { &mut ends.through }) += 1;
+        }
+        Ok(())
+    }
+}

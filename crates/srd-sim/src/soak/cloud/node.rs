@@ -1,0 +1,460 @@
+//! A host of the cloud: a card, its guests, and, on one host, the edge of all gateways.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use srd_card::limits::Allowances;
+use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::profile::Profile;
+use srd_card::track::Timeouts;
+use srd_card::vpc::envelope::{ENVELOPE_BYTES, GENEVE_PORT};
+use srd_card::vpc::nat::Nat;
+use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
+use srd_proto::transmit::Ecn;
+use srd_proto::{Duration, Instant};
+use srd_vpc::compile::{Delta, Directory, Edit, Question, Rules};
+use srd_vpc::id::{EniId, VpcId};
+use srd_vpc::judge::{Exit, Service};
+use srd_vpc::object::World;
+use srd_vpc::packet::Packet as Inner;
+
+use super::frames;
+use super::judge::{From, Judge};
+use super::make::EDGE;
+use crate::card::node::OUTER_BYTES;
+use crate::node::{Body, FlowSpec, HostId, Node, Outcomes, PROTOCOL_UDP, Packet};
+
+/// What a guest, or the internet, sends.
+#[derive(Clone)]
+pub(super) struct Send {
+    pub(super) at: Instant,
+    pub(super) from: From,
+    pub(super) packet: Inner,
+    /// Whether its receiver answers.
+    pub(super) replies: bool,
+}
+
+/// What all hosts know.
+pub(super) struct Common {
+    pub(super) seed: u64,
+    pub(super) profile: Profile,
+    /// The host of the edge: the last one.
+    pub(super) edge: u32,
+    /// Rules that come into force, in the order of their times.
+    pub(super) changes: Vec<(Instant, World)>,
+    /// What each host sends, in the order of times.
+    pub(super) sends: Vec<Vec<Send>>,
+    /// When cards hand over to others.
+    pub(super) handovers: Vec<Vec<Instant>>,
+    /// How long a question is on its way, if tables ask.
+    pub(super) question: Option<Duration>,
+    /// From here on all has healed.
+    pub(super) healed: Instant,
+    pub(super) shared: RefCell<Shared>,
+}
+
+/// The control plane and the oracle.
+pub(super) struct Shared {
+    pub(super) judge: Judge,
+    pub(super) directory: Directory,
+    /// What hosts have to change, by the number of the change.
+    pub(super) deltas: Vec<BTreeMap<Arc<str>, Delta>>,
+    pub(super) replies: BTreeSet<u32>,
+}
+
+/// A frame that waits for the link.
+struct OnWire {
+    to: u32,
+    envelope: [u8; ENVELOPE_BYTES],
+    frame: Vec<u8>,
+}
+
+/// What comes out of a card.
+#[derive(Default)]
+struct Out {
+    guests: Vec<(PortId, Vec<u8>)>,
+    hosts: Vec<(Arc<str>, VpcId, Envelope, Vec<u8>)>,
+    services: u64,
+}
+
+impl Around for Out {
+    fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
+        self.guests.push((port, frame));
+    }
+    fn to_host(&mut self, host: &Arc<str>, vpc: VpcId, of: Envelope, frame: Vec<u8>, _: bool) {
+        self.hosts.push((host.clone(), vpc, of, frame));
+    }
+    fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {
+        self.services += 1;
+    }
+}
+
+pub(super) struct CloudNode {
+    host: u32,
+    name: Arc<str>,
+    common: Rc<Common>,
+    card: Card,
+    enis: Vec<EniId>,
+    nat: Nat,
+    wire: VecDeque<OnWire>,
+    /// Changes that the card has followed, packets that were sent, cards that have handed over.
+    changed: usize,
+    sent: usize,
+    handed: usize,
+    questions: VecDeque<(Instant, Question)>,
+    /// Packets that the card was given, that it gave, and that it lost with its memory.
+    given: u64,
+    ended: u64,
+    lost: u64,
+    /// What is wrong.
+    pub(super) wrong: Option<String>,
+}
+
+pub(super) fn name_of(host: u32, common_edge: u32) -> Arc<str> {
+    if host == common_edge { EDGE.into() } else { format!("host{host}").into() }
+}
+
+fn host_of(world: &World, eni: EniId) -> Option<u32> {
+    let instance = world.enis.get(&eni)?.attachment.as_ref()?.instance;
+    let host = world.instances.get(&instance)?.host.as_ref()?;
+    host.strip_prefix("host")?.parse().ok()
+}
+
+impl CloudNode {
+    pub(super) fn new(host: HostId, common: Rc<Common>) -> Self {
+        let name = name_of(host.0, common.edge);
+        let enis = {
+            let shared = common.shared.borrow();
+            let world = shared.judge.world();
+            let own = |eni: &EniId| host_of(world, *eni) == Some(host.0);
+            world.enis.keys().copied().filter(own).collect()
+        };
+        let card = card(&common, &name, &enis, Instant::ZERO);
+        Self {
+            host: host.0,
+            name,
+            common,
+            card,
+            enis,
+            nat: Nat::default(),
+            wire: VecDeque::new(),
+            changed: 0,
+            sent: 0,
+            handed: 0,
+            questions: VecDeque::new(),
+            given: 0,
+            ended: 0,
+            lost: 0,
+            wrong: None,
+        }
+    }
+
+    /// Rules that are in force by now.
+    fn catch_up(&mut self, now: Instant) {
+        let common = Rc::clone(&self.common);
+        while let Some((at, world)) = common.changes.get(self.changed).filter(|(at, _)| *at <= now)
+        {
+            debug_assert!(*at <= now);
+            let mut shared = common.shared.borrow_mut();
+            if shared.deltas.len() == self.changed {
+                let edits = Edit::between(shared.judge.world(), world);
+                let deltas = shared.directory.apply(&edits);
+                shared.deltas.push(deltas);
+                shared.judge.change(world.clone());
+            }
+            if common.question.is_none() {
+                self.card.set_rules(Arc::new(Rules::compile(world, &self.name)));
+            } else if let Some(delta) = shared.deltas[self.changed].get(&self.name) {
+                self.card.follow_delta(delta.clone());
+            }
+            self.changed += 1;
+        }
+    }
+
+    /// Another card takes the place of this one, with what it knows.
+    fn hand_over(&mut self, now: Instant) {
+        let bytes = self.card.export();
+        self.lost += self.card.unanswered() as u64;
+        let mut next = card(&self.common, &self.name, &self.enis, now);
+        if let Err(error) = next.import(&bytes) {
+            self.wrong.get_or_insert(format!("a card does not go on: {error:?}"));
+        }
+        self.card = next;
+        self.questions.clear();
+    }
+
+    fn send(&mut self, now: Instant, of: &Send) {
+        let mut shared = self.common.shared.borrow_mut();
+        let number = shared.judge.send(of.from, of.packet, now >= self.common.healed);
+        if of.replies {
+            shared.replies.insert(number);
+        }
+        drop(shared);
+        let frame = frames::write(&of.packet, number);
+        match of.from {
+            From::Guest(eni) => {
+                let Some(port) = self.card.port_of(eni) else { return };
+                self.given += 1;
+                let mut out = Out::default();
+                self.card.from_guest(now, port, frame, &mut out);
+                self.end(now, out);
+            }
+            From::Internet | From::Nat(_) => self.from_edge(of.from, now, frame),
+        }
+    }
+
+    /// A packet of the internet goes to the host that its address is on.
+    fn from_edge(&mut self, from: From, now: Instant, mut frame: Vec<u8>) {
+        let shared = self.common.shared.borrow();
+        let world = shared.judge.world();
+        let (envelope, eni) = match from {
+            From::Nat(_) => {
+                let Some((nat, eni)) = self.nat.arrive(now, &mut frame) else { return };
+                (Envelope::FromNat { nat, to: eni }, eni)
+            }
+            _ => {
+                let all = world.addresses.values();
+                let mut associated = all.filter_map(|address| address.association);
+                let Some((eni, _)) = associated.next() else { return };
+                (Envelope::Arriving, eni)
+            }
+        };
+        let Some(to) = host_of(world, eni) else { return };
+        let vpc = world.subnets[&world.enis[&eni].subnet].vpc;
+        drop(shared);
+        let envelope = envelope.encode(vpc, &frame);
+        self.wire.push_back(OnWire { to, envelope, frame });
+    }
+
+    /// What a card gave goes on.
+    fn end(&mut self, now: Instant, out: Out) {
+        self.ended += (out.guests.len() + out.hosts.len()) as u64 + out.services;
+        for (host, vpc, envelope, frame) in out.hosts {
+            let to = match &*host {
+                EDGE => self.common.edge,
+                name => name.trim_start_matches("host").parse().unwrap_or(self.common.edge),
+            };
+            let envelope = envelope.encode(vpc, &frame);
+            self.wire.push_back(OnWire { to, envelope, frame });
+        }
+        for (port, frame) in out.guests {
+            self.arrived(now, port, &frame);
+        }
+        while let Some(question) = self.card.poll_question() {
+            let due = now + self.common.question.unwrap_or(Duration::ZERO);
+            self.questions.push_back((due, question));
+        }
+        let forgotten = self.card.take_forgotten();
+        self.common.shared.borrow_mut().directory.forgotten(&self.name, &forgotten);
+    }
+
+    fn arrived(&mut self, now: Instant, port: PortId, frame: &[u8]) {
+        let (Some(eni), Some((number, packet))) = (self.card.eni_of(port), frames::read(frame))
+        else {
+            self.wrong.get_or_insert("a guest got what nobody sent".to_owned());
+            return;
+        };
+        let mut shared = self.common.shared.borrow_mut();
+        shared.judge.arrived(number, eni, &packet);
+        let replies = shared.replies.remove(&number);
+        drop(shared);
+        if replies {
+            let packet = packet.answer();
+            let from = From::Guest(eni);
+            self.send(now, &Send { at: now, from, packet, replies: false });
+        }
+    }
+
+    /// A packet has come to the edge: out, and perhaps an answer.
+    fn leaves(&mut self, now: Instant, envelope: Envelope, mut frame: Vec<u8>) {
+        let Some((number, _)) = frames::read(&frame) else { return };
+        let mut shared = self.common.shared.borrow_mut();
+        let from = match envelope {
+            Envelope::ByNat { from, nat } => {
+                shared.judge.left(number, Some(nat));
+                let world = shared.judge.world();
+                let public = world.nat_gateways[&nat].address;
+                let Some(public) = public.map(|id| world.addresses[&id].public) else { return };
+                if self.nat.leave(now, nat, public, from, &mut frame).is_err() {
+                    return;
+                }
+                From::Nat(from)
+            }
+            Envelope::Leaving { .. } => {
+                shared.judge.left(number, None);
+                From::Internet
+            }
+            _ => return,
+        };
+        let replies = shared.replies.remove(&number);
+        drop(shared);
+        let Some((_, packet)) = frames::read(&frame).filter(|_| replies) else { return };
+        let packet = packet.answer();
+        self.send(now, &Send { at: now, from, packet, replies: false });
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        self.catch_up(now);
+        let common = Rc::clone(&self.common);
+        while common.handovers[self.host as usize].get(self.handed).is_some_and(|at| *at <= now) {
+            self.handed += 1;
+            self.hand_over(now);
+        }
+        while let Some(of) =
+            common.sends[self.host as usize].get(self.sent).filter(|send| send.at <= now)
+        {
+            self.sent += 1;
+            self.send(now, of);
+        }
+        while let Some((_, question)) = self.questions.pop_front_if(|(at, _)| *at <= now) {
+            let answer = common.shared.borrow_mut().directory.answer(&self.name, question);
+            let Some(answer) = answer else {
+                self.wrong.get_or_insert(format!("{question:?} has no answer"));
+                continue;
+            };
+            let mut out = Out::default();
+            if self.card.learn(now, answer, &mut out).is_err() {
+                common.shared.borrow_mut().directory.forgotten(&self.name, &[question]);
+            }
+            self.end(now, out);
+        }
+        let mut out = Out::default();
+        self.card.poll(now, &mut out);
+        self.card.expire(now, 16);
+        self.end(now, out);
+    }
+
+    /// Nothing is on its way: what the card was given, it gave, dropped and counted, or lost.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if let Some(wrong) = &self.wrong {
+            return Err(format!("{}: {wrong}", self.name));
+        }
+        let ports = self.enis.iter().filter_map(|eni| self.card.port_of(*eni));
+        let mut drops = self.card.drops_of_none().total();
+        for port in ports {
+            drops += self.card.drops(port).total();
+            let (exceeded, _) = self.card.allowances(port);
+            if exceeded != Allowances::default() {
+                return Err(format!("{}: limits held packets up: {exceeded:?}", self.name));
+            }
+        }
+        let [given, ended, lost] = [self.given, self.ended, self.lost];
+        if given != ended + drops + lost {
+            return Err(format!(
+                "{}: of {given} packets {ended} went on, {drops} were dropped, {lost} were lost",
+                self.name
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A card with its instances, that knows no connection.
+fn card(common: &Common, name: &str, enis: &Vec<EniId>, now: Instant) -> Card {
+    let mut shared = common.shared.borrow_mut();
+    let rules = match common.question {
+        Some(_) => shared.directory.tables(name),
+        None => Rules::compile(shared.judge.world(), name),
+    };
+    let exits: Vec<Exit> = shared
+        .judge
+        .world()
+        .internet_gateways
+        .keys()
+        .map(|id| Exit::InternetGateway(*id))
+        .collect();
+    let mut card = Card::new(name, Arc::new(rules), common.seed);
+    card.set_edges(exits.into_iter().map(|exit| (exit, Arc::from(EDGE))).collect());
+    for eni in enis {
+        let guest = Guest { eni: *eni, timeouts: Timeouts::DEFAULT };
+        card.add_instance(now, &common.profile, &[guest]);
+    }
+    card
+}
+
+/// The envelope and the frame of an arrived packet.
+fn opened(packet: &mut Packet) -> Option<(Envelope, Vec<u8>)> {
+    let Body::Srd(body) = &mut packet.body else { return None };
+    let mut frame = Vec::from(std::mem::take(&mut body.payload));
+    let head = body.head().first_chunk::<ENVELOPE_BYTES>()?;
+    let first = frame.get(OFFLOAD_BYTES)?;
+    let (envelope, offload, _) = Envelope::decode(&[&head[..], &[*first]].concat()).ok()?;
+    frame[..OFFLOAD_BYTES].copy_from_slice(&offload);
+    Some((envelope, frame))
+}
+
+impl Node for CloudNode {
+    fn start_flow(&mut self, _: Instant, _: &FlowSpec, _: &mut Outcomes) {
+        // Guests send what the plan of the cloud says.
+    }
+
+    fn on_packet(&mut self, now: Instant, packet: &mut Packet, _: &mut Outcomes) {
+        self.catch_up(now);
+        if packet.trimmed || packet.corrupted {
+            return;
+        }
+        let from = name_of(packet.src.0, self.common.edge);
+        let Some((envelope, frame)) = opened(packet) else {
+            self.wrong.get_or_insert("what arrived is no envelope".to_owned());
+            return;
+        };
+        if self.host == self.common.edge {
+            return self.leaves(now, envelope, frame);
+        }
+        self.given += 1;
+        let mut out = Out::default();
+        self.card.from_host(now, &from, envelope, frame, &mut out);
+        self.end(now, out);
+    }
+
+    fn on_timer(&mut self, now: Instant, _: &mut Outcomes) {
+        self.on_time(now);
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        let common = &self.common;
+        let host = self.host as usize;
+        [
+            self.card.poll_timeout(),
+            common.changes.get(self.changed).map(|(at, _)| *at),
+            common.handovers[host].get(self.handed).copied(),
+            common.sends[host].get(self.sent).map(|send| send.at),
+            self.questions.front().map(|(at, _)| *at),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn poll_packet(&mut self, now: Instant, slot: &mut Packet, _: &mut Outcomes) -> bool {
+        self.catch_up(now);
+        let Some(OnWire { to, envelope, frame }) = self.wire.pop_front() else { return false };
+        slot.src = HostId(self.host);
+        slot.dst = HostId(to);
+        slot.src_port = crate::nic::PORT_BASE;
+        slot.dst_port = GENEVE_PORT;
+        slot.protocol = PROTOCOL_UDP;
+        slot.wire_bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX) + OUTER_BYTES;
+        slot.ecn = Ecn::NotEct;
+        slot.control = false;
+        slot.trimmed = false;
+        slot.corrupted = false;
+        slot.set_srd(&envelope, Bytes::from(frame));
+        true
+    }
+
+    fn restart(&mut self, now: Instant, _: &mut Outcomes) {
+        self.catch_up(now);
+        let mut shared = self.common.shared.borrow_mut();
+        self.enis.iter().for_each(|eni| shared.judge.forget(*eni));
+        drop(shared);
+        self.card = card(&self.common, &self.name, &self.enis, now);
+        self.nat = Nat::default();
+        self.wire.clear();
+        self.questions.clear();
+        (self.given, self.ended, self.lost) = (0, 0, 0);
+    }
+}
