@@ -1,0 +1,177 @@
+//! The control plane of this host: a directory of the whole VPC on a thread of its own, and the
+//! card's way to it.
+//!
+//! ```text
+//!  card --> question --> thread: directory --> answer --> card
+//!  file --> world -----> thread: directory --> delta ---> card
+//! ```
+//!
+//! The card has the tables of its own interfaces, and asks for others ([`srd_vpc::compile`]).
+//! Questions and changes reach the thread in one order, and what it says to them comes back in
+//! the same, so that no answer from before a change is learned after it (V16). Bound:
+//! [`WAITING_MAX`] questions on the way; more are not asked, and counted: the packets that wait
+//! for them are dropped when their time is over (V15).
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use srd_vpc::compile::{Answer, Delta, Directory, Edit, Question, Rules};
+use srd_vpc::object::World;
+
+use crate::orders::Orders;
+
+/// Questions on the way to the directory and back.
+pub(crate) const WAITING_MAX: usize = 4096;
+
+/// What is to be said when the thread is gone.
+pub(crate) const ENDED: &str = "the directory has ended: start this card again";
+
+/// What the thread does.
+pub(crate) enum Order {
+    Answer(Question),
+    /// The card has forgotten answers, or has not learned them.
+    Forget(Vec<Question>),
+    Change(Box<World>),
+}
+
+/// What it says.
+pub(crate) enum Said {
+    Answer(Question, Option<Answer>),
+    Change(Box<Option<Delta>>),
+}
+
+/// What has become of questions.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Counts {
+    pub(crate) asked: u64,
+    pub(crate) answered: u64,
+    /// The directory has no room for what this host would know.
+    pub(crate) refused: u64,
+    /// Too many were on the way.
+    pub(crate) not_asked: u64,
+}
+
+/// The thread, and what is on the way.
+#[derive(Debug)]
+pub(crate) struct Plane {
+    orders: Option<Sender<Order>>,
+    said: Receiver<Said>,
+    thread: Option<JoinHandle<()>>,
+    waiting: usize,
+    pub(crate) counts: Counts,
+}
+
+impl Plane {
+    /// Starts the thread; returns the tables of the host, too. `wake` is given when it has said
+    /// something.
+    pub(crate) fn start(world: World, host: &str, wake: Orders) -> Result<(Self, Rules)> {
+        let mut directory = Directory::new(world);
+        let rules = directory.tables(host);
+        let host = host.to_owned();
+        let plane = Self::with(move |order| work(&mut directory, &host, order), wake)?;
+        Ok((plane, rules))
+    }
+
+    /// What `work` says to orders, in their order.
+    fn with(
+        mut work: impl FnMut(Order) -> Option<Said> + Send + 'static,
+        wake: Orders,
+    ) -> Result<Self> {
+        let (orders, queue) = channel();
+        let (back, said) = channel();
+        let run = move || {
+            for order in queue {
+                let Some(said) = work(order) else { continue };
+                if back.send(said).is_err() {
+                    return;
+                }
+                wake.wake();
+            }
+        };
+        let thread = thread::Builder::new().name("srd-card-asked".into()).spawn(run)?;
+        let (orders, thread) = (Some(orders), Some(thread));
+        Ok(Self { orders, said, thread, waiting: 0, counts: Counts::default() })
+    }
+
+    /// What the thread has said, if it has said something.
+    pub(crate) fn try_next(&self) -> Option<Said> {
+        self.said.try_recv().ok()
+    }
+
+    /// What it says next, within this time.
+    pub(crate) fn next_within(&self, time: Duration) -> Result<Said, RecvTimeoutError> {
+        self.said.recv_timeout(time)
+    }
+
+    /// What it says next; none if it has ended.
+    pub(crate) fn next(&self) -> Option<Said> {
+        self.said.recv().ok()
+    }
+
+    /// Whether questions are on the way.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Begins a change: [`Said::Change`] comes.
+    pub(crate) fn change(&self, world: World) -> Result<()> {
+        let is_there = self.order(Order::Change(Box::new(world)));
+        is_there.then_some(()).context(ENDED)
+    }
+
+    fn order(&self, order: Order) -> bool {
+        self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok())
+    }
+
+    pub(crate) fn ask(&mut self, question: Question) {
+        if self.waiting >= WAITING_MAX || !self.order(Order::Answer(question)) {
+            self.counts.not_asked += 1;
+            return;
+        }
+        self.waiting += 1;
+        self.counts.asked += 1;
+    }
+
+    pub(crate) fn forget(&self, questions: Vec<Question>) {
+        if !questions.is_empty() {
+            self.order(Order::Forget(questions));
+        }
+    }
+
+    /// A question comes back, with its answer if there is one.
+    pub(crate) fn answered(&mut self, answer: Option<Answer>) -> Option<Answer> {
+        self.waiting -= 1;
+        match answer {
+            Some(_) => self.counts.answered += 1,
+            None => self.counts.refused += 1,
+        }
+        answer
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(directory: &mut Directory, host: &str, order: Order) -> Option<Said> {
+    match order {
+        Order::Answer(question) => Some(Said::Answer(question, directory.answer(host, question))),
+        Order::Forget(questions) => {
+            directory.forgotten(host, &questions);
+            None
+        }
+        Order::Change(world) => {
+            let edits = Edit::between(directory.world(), &world);
+            // Deltas of other hosts are theirs: each has a directory of the file.
+            let mut deltas = directory.apply(&edits);
+            Some(Said::Change(Box::new(deltas.remove(host))))
+        }
+    }
+}
