@@ -175,3 +175,65 @@ fn work(directory: &mut Directory, host: &str, order: Order) -> Option<Said> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustix::event::{EventfdFlags, eventfd};
+    use srd_vpc::id::EniId;
+
+    use super::*;
+
+    fn wake() -> Orders {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        Orders { queue: channel().0, wake: Arc::new(wake) }
+    }
+
+    fn question(n: usize) -> Question {
+        Question::Interface(EniId(n as u64))
+    }
+
+    #[test]
+    fn a_directory_that_does_not_answer_is_asked_so_much_and_no_more() {
+        let (go, gate) = channel::<()>();
+        let work = move |order| {
+            let Order::Answer(question) = order else { return None };
+            let _ = gate.recv();
+            Some(Said::Answer(question, None))
+        };
+        let mut plane = Plane::with(work, wake()).unwrap();
+        (0..WAITING_MAX + 3).for_each(|n| plane.ask(question(n)));
+        assert_eq!((plane.counts.asked, plane.counts.not_asked), (WAITING_MAX as u64, 3));
+        assert!(plane.try_next().is_none() && plane.is_waiting());
+        // One answer makes room for one question.
+        go.send(()).unwrap();
+        let Some(Said::Answer(first, answer)) = plane.next() else { panic!("no answer") };
+        assert!(first == question(0) && plane.answered(answer).is_none());
+        (0..2).for_each(|n| plane.ask(question(n)));
+        assert_eq!((plane.counts.refused, plane.counts.not_asked), (1, 4));
+        drop(go);
+    }
+
+    #[test]
+    fn a_directory_that_has_ended_is_not_asked_and_changes_nothing() {
+        let mut plane = Plane::with(|_| panic!("a fault that this test wants"), wake()).unwrap();
+        plane.ask(question(0));
+        assert!(plane.next().is_none());
+        assert!(plane.change(World::default()).is_err());
+        plane.ask(question(1));
+        assert_eq!(plane.counts.not_asked, 1);
+    }
+
+    #[test]
+    fn an_answer_from_before_a_change_comes_before_it_and_one_from_after_it_after() {
+        let (mut plane, rules) = Plane::start(World::default(), "here", wake()).unwrap();
+        assert_eq!(rules.sizes(), [0; 3]);
+        plane.ask(question(1));
+        plane.change(World::default()).unwrap();
+        plane.ask(question(2));
+        assert!(matches!(plane.next(), Some(Said::Answer(of, Some(_))) if of == question(1)));
+        assert!(matches!(plane.next(), Some(Said::Change(delta)) if delta.is_none()));
+        assert!(matches!(plane.next(), Some(Said::Answer(of, Some(_))) if of == question(2)));
+    }
+}
