@@ -49,6 +49,15 @@ fn two_hosts(machine: &Machine) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// A wire between two machines, with an address at each end.
+fn wire(a: &str, b: &str) {
+    must(&format!("link add v0 netns {a} mtu 1500 type veth peer name v0 netns {b} mtu 1500"));
+    for (machine, address) in [(a, "198.18.0.1/24"), (b, "198.18.0.2/24")] {
+        must(&format!("-n {machine} addr add {address} dev v0"));
+        must(&format!("-n {machine} link set v0 up"));
+    }
+}
+
 /// A megabyte of a pattern from one instance to another arrives byte for byte.
 fn carries_a_megabyte(from: &str, to: &str, address: [u8; 4]) {
     let listener = listen(to, 5000);
@@ -78,11 +87,7 @@ fn instances_of_two_hosts_meet_over_a_plain_network_if_it_is_asked_for() {
     // Both files name the instances alike.
     fs::write(&of_beta, &text).unwrap();
     let (a, b) = (&alpha.namespace, &beta.namespace);
-    must(&format!("link add v0 netns {a} mtu 1500 type veth peer name v0 netns {b} mtu 1500"));
-    for (machine, address) in [(a, "198.18.0.1/24"), (b, "198.18.0.2/24")] {
-        must(&format!("-n {machine} addr add {address} dev v0"));
-        must(&format!("-n {machine} link set v0 up"));
-    }
+    wire(a, b);
     let words =
         |host, own, other: &'static str| ["--host", host, "--underlay", own, "--peer", other];
     let of_alpha = words("alpha", "198.18.0.1", "beta=198.18.0.2");
@@ -111,6 +116,79 @@ fn instances_of_two_hosts_meet_over_a_plain_network_if_it_is_asked_for() {
         assert!(began.elapsed() < PATIENCE);
         thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// A card has the tables of its own interfaces, and asks for others. Of changes it hears what
+/// concerns it, and a guest that tries all addresses is answered as far as it may ask. // V15, V16
+#[test]
+fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let [alpha, beta] = [Machine::new("k"), Machine::new("l")];
+    let file = two_hosts(&alpha);
+    wire(&alpha.namespace, &beta.namespace);
+    let words = |host, own, other: &'static str| {
+        [&*file, "--plain", "--host", host, "--underlay", own, "--peer", other]
+    };
+    let _alpha = alpha.up(&words("alpha", "198.18.0.1", "beta=198.18.0.2"));
+    let _beta = beta.up(&words("beta", "198.18.0.2", "alpha=198.18.0.1"));
+    let [a, b] = ["a", "b"].map(|name| alpha.instance(name));
+    let tables = |machine: &Machine| machine.json(&["card", "status"])["tables"].clone();
+    let before = tables(&alpha);
+    assert!(before["interfaces"] == 1 && before["mapped"] == 1, "{before}");
+    assert!(before["answers"] == 0 && before["asked"] == 0, "{before}");
+    carries_a_megabyte(&a, &b, [10, 0, 1, 11]);
+    let [of_alpha, of_beta] = [tables(&alpha), tables(&beta)];
+    for tables in [&of_alpha, &of_beta] {
+        assert!(tables["mapped"] == 1 && tables["asked"] == tables["answered"], "{tables}");
+        assert!((1..=3).contains(&tables["answers"].as_u64().unwrap()), "{tables}");
+    }
+    assert!(before["bytes"].as_u64() < of_alpha["bytes"].as_u64(), "{before} {of_alpha}");
+
+    // A member is added to a group that a rule of the other host names.
+    let listener = listen(&b, 80);
+    let text = fs::read_to_string(&file).unwrap();
+    let rule = "ingress = [\"tcp 5000";
+    let text = text.replace(rule, "ingress = [\"tcp 80 from group m\", \"tcp 5000");
+    let text = text.replace("[group.g]", "[group.m]\n[group.g]");
+    let apply = |text: &str| {
+        fs::write(&file, text).unwrap();
+        for machine in [&alpha, &beta] {
+            let applied = machine.srd(&["card", "apply", &file]);
+            assert!(applied.status.success(), "{applied:#?}");
+        }
+    };
+    apply(&text);
+    assert!(connect(&a, [10, 0, 1, 11], 80).is_err(), "the group has no member yet");
+    assert_eq!(tables(&beta)["members"], 0);
+    apply(&text.replacen("groups = [\"g\"]", "groups = [\"g\", \"m\"]", 1));
+    assert_eq!(tables(&beta)["members"], 1);
+    connect(&a, [10, 0, 1, 11], 80).unwrap();
+    listener.accept().unwrap();
+
+    // A guest tries all addresses.
+    let asked = tables(&alpha)["asked"].as_u64().unwrap();
+    let socket = within(&a, || std::net::UdpSocket::bind(("10.0.1.10", 0)).unwrap());
+    let tried = 20..=220_u8;
+    for last in tried.clone() {
+        let _ = socket.send_to(b"?", ([10, 0, 1, last], 9));
+    }
+    let sent = tried.count() as u64;
+    let began = Instant::now();
+    loop {
+        let status = alpha.json(&["card", "status"]);
+        let drops = &status["instances"][0]["interfaces"][0]["drops"];
+        let of = |cause: &str| drops[cause].as_u64().unwrap_or(0);
+        if of("NoInterface") + of("Unanswered") == sent {
+            let asked_now = status["tables"]["asked"].as_u64().unwrap() - asked;
+            assert!(asked_now <= sent && of("NoInterface") >= 64.min(sent), "{status}");
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{status}");
+        thread::sleep(Duration::from_millis(50));
+    }
+    carries_a_megabyte(&a, &b, [10, 0, 1, 11]);
 }
 
 /// The overlay of `srd up` between two machines carries the cloud: encrypted, by SRD, over all

@@ -12,7 +12,6 @@ use srd_card::track::Timeouts;
 use srd_card::vpc::{Guest, PortId};
 use srd_net::Tun;
 use srd_proto::time::{Duration, Instant};
-use srd_vpc::compile::Rules;
 use srd_vpc::id::{EniId, InstanceId};
 use srd_vpc::object::{Eni, World};
 
@@ -167,8 +166,7 @@ impl Service {
     /// Takes another VPC: rules first, so that none of the old ones judges another packet.
     pub(crate) fn apply(&mut self, now: Instant, vpc: Vpc, places: Places) -> Result<()> {
         let world = vpc.world();
-        let rules = Rules::compile(&world, &self.options.host);
-        self.card.set_rules(Arc::new(rules));
+        self.follow(now, &world)?;
         // What waits for an interrupt was judged before: it comes before the acknowledgement.
         for device in self.devices.values_mut() {
             if let Some(kernel) = device.kernel_mut() {

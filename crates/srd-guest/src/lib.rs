@@ -26,6 +26,7 @@
 //! | `resolv_conf` | the resolver of a namespace's programs |
 //! | `edge` | the internet's side |
 //! | `underlay` | other hosts |
+//! | `plane`, `asking` | the whole VPC on a thread of its own, and what the card asks of it |
 //! | `undo` | what is done at the end, however it comes |
 //! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
 //! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
@@ -41,6 +42,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod asking;
 mod changes;
 pub mod client;
 pub mod config;
@@ -62,6 +64,7 @@ mod orders;
 mod packets;
 mod pending;
 mod place;
+mod plane;
 mod port;
 pub mod protocol;
 mod reload;

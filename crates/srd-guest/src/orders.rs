@@ -40,7 +40,7 @@ impl Orders {
         self.queue.send(command).is_ok() && self.wake()
     }
 
-    fn wake(&self) -> bool {
+    pub(crate) fn wake(&self) -> bool {
         rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).is_ok()
     }
 }

@@ -16,7 +16,6 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use srd_card::vpc::Card;
 use srd_net::clock;
 use srd_proto::time::{Duration, Instant};
-use srd_vpc::compile::Rules;
 
 use crate::edge::Edge;
 use crate::gateways::Gateways;
@@ -29,6 +28,7 @@ use crate::metrics;
 use crate::orders::{Command, Orders, Stopper};
 use crate::pending::Changes;
 use crate::place::make_all;
+use crate::plane::Plane;
 use crate::port::Port;
 use crate::protocol::{Answer, Request};
 use crate::resolv_conf::ResolvConfs;
@@ -65,9 +65,9 @@ impl Service {
         let metrics = options.metrics.map(|of| metrics::start(of, orders.clone())).transpose()?;
         let undo = Undo::start()?;
         let world = vpc.world();
-        let rules = Arc::new(Rules::compile(&world, &options.host));
+        let (plane, rules) = Plane::start(world.clone(), &options.host, orders.clone())?;
         let [seed, ..] = clock::seed()?.map(u64::from);
-        let mut card = Card::new(&options.host, rules, seed);
+        let mut card = Card::new(&options.host, Arc::new(rules), seed);
         let edge =
             if options.internet { Some(Edge::open(&Vpc::publics(&world), &undo)?) } else { None };
         let underlay = options.underlay.as_ref().map(Underlay::open).transpose()?;
@@ -83,6 +83,7 @@ impl Service {
             vpc,
             world,
             card,
+            plane,
             guests: Guests::default(),
             devices: BTreeMap::new(),
             held: BTreeSet::new(),
@@ -145,6 +146,7 @@ impl Service {
             let now = clock::now();
             self.serve(now);
             self.with_card(now, |card, around| card.poll(now, around));
+            self.ask(now);
             self.interrupt(now);
             self.devices.values_mut().for_each(Port::flush);
             self.write_logs();

@@ -21,6 +21,7 @@ use crate::maker::Maker;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Command, Stopper};
 use crate::pending::Changes;
+use crate::plane::Plane;
 use crate::port::{Meets, Port};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
@@ -88,6 +89,8 @@ pub struct Service {
     pub(crate) vpc: Vpc,
     pub(crate) world: World,
     pub(crate) card: Card,
+    /// Whom the card asks where interfaces of other hosts are.
+    pub(crate) plane: Plane,
     pub(crate) guests: Guests,
     pub(crate) changes: Changes,
     pub(crate) maker: Maker,

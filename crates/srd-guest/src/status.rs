@@ -70,6 +70,7 @@ impl Service {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: std::time::Duration::from_nanos(now.since(self.began).as_nanos())
                 .as_secs_f64(),
+            tables: self.tables(),
             instances,
             drops,
         }

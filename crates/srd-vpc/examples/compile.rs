@@ -1,46 +1,37 @@
-//! What tables of a host cost: 400 interfaces of a cloud that has 50,000, beside 1,000 rules of
-//! which 100 name a group of 10,000 members. First tables that hold the whole cloud, then those of
-//! a directory, which ask.
+//! What tables of a host cost in clouds of several sizes, on 500 hosts or fewer, beside 1,000 rules
+//! of which 100 name a group of every fifth interface. First tables that hold the whole cloud, then
+//! those of a directory, which ask. Then a group of each kind gets another member.
 //!
-//! `cargo run --release -p srd-vpc --example compile [INTERFACES [INTERFACES_OF_A_HOST]]`
+//! `cargo run --release -p srd-vpc --example compile [INTERFACES_OF_A_HOST [INTERFACES...]]`
 
 #[path = "../tests/large/mod.rs"]
 mod large;
 
 use large::{at, host, world};
-use srd_vpc::compile::{Answer, Asker, Directory, Edit, Flow, Next, Rules};
+use srd_vpc::compile::{Answer, Asker, Delta, Directory, Edit, Flow, Next, Rules};
 use srd_vpc::id::*;
+use srd_vpc::object::World;
 use srd_vpc::packet::{Inner, Packet};
+use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
 
-/// Copies of tables that are made to see their size.
-const COPIES: usize = 40;
+/// Interfaces of each of 500 hosts, if there are 50,000.
+const OF_HOST: u32 = 100;
+const INTERFACES: [u32; 3] = [1_000, 10_000, 50_000];
+const RULES: u16 = 1_000;
 
-/// The shortest of a few runs, in milliseconds.
-fn best_ms(mut work: impl FnMut()) -> f64 {
-    let mut best = f64::INFINITY;
+/// The shortest and the longest of a few runs, in milliseconds.
+fn span_ms(mut work: impl FnMut()) -> [f64; 2] {
+    let mut span = [f64::INFINITY, 0.0];
     for _ in 0..7 {
         let start = Instant::now();
         work();
-        best = best.min(start.elapsed().as_secs_f64());
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+        span = [span[0].min(ms), span[1].max(ms)];
     }
-    best * 1e3
-}
-
-/// Bytes of this process in memory.
-fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
-    pages.expect("a number of pages") * 4096
-}
-
-fn size_of(rules: &Rules) -> usize {
-    let before = resident_bytes();
-    let copies: Vec<Rules> = (0..COPIES).map(|_| rules.clone()).collect();
-    let bytes = resident_bytes() - before;
-    drop(black_box(copies));
-    bytes / COPIES
+    span
 }
 
 fn nanoseconds(rounds: u32, mut work: impl FnMut()) -> f64 {
@@ -49,72 +40,120 @@ fn nanoseconds(rounds: u32, mut work: impl FnMut()) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / f64::from(rounds)
 }
 
-fn print(name: &str, rules: &Rules, compile_ms: f64) {
+fn line(cloud: u32, name: &str, rules: &Rules, [least, most]: [f64; 2]) {
     let [ports, mapping, members] = rules.sizes();
-    let bytes = size_of(rules);
-    println!("{name}: {ports} interfaces of the host, {mapping} blocks mapped, {members} members");
-    println!("{name}: compiled in {compile_ms:.2} ms, {bytes} bytes without policies");
+    println!(
+        "| {cloud} | {name} | {ports} | {mapping} | {members} | {} | {least:.2} to {most:.2} |",
+        rules.bytes()
+    );
 }
 
 fn main() {
-    let mut numbers = std::env::args().skip(1).map(|n| n.parse().expect("a number"));
-    let interfaces = numbers.next().unwrap_or(50_000);
-    let of_host = numbers.next().unwrap_or(400);
-    let cloud = world(interfaces, of_host, 1_000);
-    let name = host(0);
-    let ms = best_ms(|| _ = black_box(Rules::compile(&cloud, &name)));
-    print("whole", &Rules::compile(&cloud, &name), ms);
-
-    let mut directory = Directory::new(cloud.clone());
-    let ms = best_ms(|| _ = black_box(directory.tables(&name)));
-    let mut rules = directory.tables(&name);
-    print("asking", &rules, ms);
-    for n in 1..interfaces.div_ceil(of_host) {
-        directory.tables(&host(n));
-    }
-    change(&cloud, &mut directory, &mut rules, EniId(u64::from(interfaces) - 1));
-    judge(&mut directory, &mut rules, interfaces);
+    let numbers = std::env::args().skip(1).map(|n| n.parse::<u32>().expect("a number"));
+    let numbers: Vec<u32> = numbers.collect();
+    let (of_host, sizes) = match numbers.split_first() {
+        None => (OF_HOST, INTERFACES.to_vec()),
+        Some((of_host, [])) => (*of_host, INTERFACES.to_vec()),
+        Some((of_host, sizes)) => (*of_host, sizes.to_vec()),
+    };
+    println!(
+        "| interfaces of the cloud | tables | of the host | blocks mapped | group members | bytes \
+         | compiled in ms |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    let said: Vec<String> = sizes.iter().flat_map(|size| cloud_of(*size, of_host)).collect();
+    said.iter().for_each(|line| println!("{line}"));
 }
 
-/// One more member of a group that all hosts name, of one that few name, and one interface moved.
+/// Prints what the tables of a cloud cost; returns lines about changes and packets.
+fn cloud_of(interfaces: u32, of_host: u32) -> Vec<String> {
+    let cloud = world(interfaces, of_host, RULES);
+    let name = host(0);
+    let span = span_ms(|| _ = black_box(Rules::compile(&cloud, &name)));
+    line(interfaces, "whole", &Rules::compile(&cloud, &name), span);
+    let start = Instant::now();
+    let mut directory = Directory::new(cloud.clone());
+    let index_ms = start.elapsed().as_secs_f64() * 1e3;
+    let span = span_ms(|| _ = black_box(directory.tables(&name)));
+    let mut rules = directory.tables(&name);
+    line(interfaces, "asking", &rules, span);
+    let hosts = interfaces.div_ceil(of_host);
+    let start = Instant::now();
+    let mut others: BTreeMap<Arc<str>, Rules> = BTreeMap::new();
+    for n in 1..hosts {
+        others.insert(host(n).into(), directory.tables(&host(n)));
+    }
+    let all_s = start.elapsed().as_secs_f64();
+    let mut lines = vec![format!(
+        "{interfaces}: the directory is made in {index_ms:.1} ms, tables of the other {} hosts in \
+         {all_s:.2} s",
+        hosts - 1
+    )];
+    let last = EniId(u64::from(interfaces) - 1);
+    lines.extend(change(&cloud, &mut directory, &mut rules, &mut others, last));
+    lines.push(judge(&mut directory, &mut rules, interfaces));
+    lines
+}
+
+/// One more member of a group that all hosts name, and of one that every fiftieth host names.
 fn change(
-    cloud: &srd_vpc::object::World,
+    cloud: &World,
     directory: &mut Directory,
     rules: &mut Rules,
+    others: &mut BTreeMap<Arc<str>, Rules>,
     last: EniId,
-) {
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut eni = cloud.enis[&last].clone();
     for group in [GroupId(2), GroupId(4)] {
-        let mut eni = cloud.enis[&last].clone();
         eni.groups.push(group);
         let start = Instant::now();
-        let deltas = directory.apply(&[Edit::Interface(last, Some(eni))]);
+        let deltas = directory.apply(&[Edit::Interface(last, Some(eni.clone()))]);
         let ms = start.elapsed().as_secs_f64() * 1e3;
-        let whole = deltas.values().filter(|delta| delta.is_whole()).count();
-        println!("{group} has another member: {ms:.2} ms, {} hosts hear it,", deltas.len());
-        println!("  {whole} of them, that of the interface, with all its tables");
-        let delta = deltas[&*host(0)].clone();
-        let start = Instant::now();
-        rules.apply(delta);
-        println!("  followed in {:.1} us", start.elapsed().as_secs_f64() * 1e6);
+        let (whole, members): (Vec<&Delta>, Vec<&Delta>) =
+            deltas.values().partition(|delta| delta.is_whole());
+        let bytes = |all: &[&Delta]| all.iter().map(|delta| delta.bytes()).max().unwrap_or(0);
+        let (of_whole, of_members) = (bytes(&whole), bytes(&members));
+        lines.push(format!(
+            "  {group} has another member: {} hosts hear it after {ms:.2} ms: {} by {of_members} \
+             bytes, the interface's own ({}) by {of_whole} bytes",
+            deltas.len(),
+            members.len(),
+            whole.len()
+        ));
+        let mut slowest = 0.0_f64;
+        for (name, delta) in deltas {
+            let tables = if *name == *host(0) {
+                &mut *rules
+            } else {
+                others.get_mut(&name).expect("a host of the cloud")
+            };
+            let start = Instant::now();
+            tables.apply(delta);
+            slowest = slowest.max(start.elapsed().as_secs_f64() * 1e6);
+        }
+        lines.push(format!("  each has followed, the slowest in {slowest:.1} us"));
     }
+    lines
 }
 
-fn judge(directory: &mut Directory, rules: &mut Rules, interfaces: u32) {
+fn judge(directory: &mut Directory, rules: &mut Rules, interfaces: u32) -> String {
     let (source, destination) = (at(interfaces - 1).into(), at(0).into());
     let packet = Packet { source, destination, inner: Inner::Tcp(40_000, 1000) };
     let back = Packet { source: destination, destination: source, ..packet };
-    let receive = nanoseconds(1_000_000, || {
+    let receive = nanoseconds(200_000, || {
         black_box(rules.receive(EniId(0), black_box(&packet), true, Flow::New)).expect("allowed");
     });
-    println!("receive: {receive:.0} ns");
     let sent = rules.send(EniId(0), &back, Flow::New).expect("allowed");
     let Next::Ask(question) = sent.next else { panic!("another host has it") };
     let start = Instant::now();
     let answer: Answer = directory.answer(&host(0), question).expect("there is room");
     rules.learn(Asker::Interface(EniId(0)), answer).expect("there is room");
-    println!("answer: {:.1} us", start.elapsed().as_secs_f64() * 1e6);
-    let send = nanoseconds(1_000_000, || {
+    let answered = start.elapsed().as_secs_f64() * 1e6;
+    let send = nanoseconds(200_000, || {
         black_box(rules.send(EniId(0), black_box(&back), Flow::New)).expect("allowed");
     });
-    println!("send: {send:.0} ns");
+    format!(
+        "  a question is answered in {answered:.1} us; send {send:.0} ns, receive {receive:.0} ns"
+    )
 }

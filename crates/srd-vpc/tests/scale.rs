@@ -4,7 +4,7 @@
 mod large;
 
 use large::{at, host, world};
-use srd_vpc::compile::{Answer, Asker, Directory, Edit, Flow, Next, Rules};
+use srd_vpc::compile::{Answer, Asker, Directory, Edit, Flow, Next, Place, Rules};
 use srd_vpc::id::*;
 use srd_vpc::packet::{Inner, Packet};
 use std::sync::Arc;
@@ -24,6 +24,35 @@ fn tables_do_not_grow_with_the_cloud() {
     assert_eq!(large, [20, 20, named]);
     let whole = Rules::compile(&world(HOSTS * OF_HOST, OF_HOST, RULES), &host(0)).sizes();
     assert_eq!(whole, [20, (HOSTS * OF_HOST) as usize, named]);
+}
+
+#[test]
+fn bytes_of_tables_and_of_deltas_are_those_of_what_they_hold() {
+    let tables = |hosts, group: bool| {
+        let mut cloud = world(hosts * OF_HOST, OF_HOST, RULES);
+        if !group {
+            cloud.groups.get_mut(&GroupId(1)).unwrap().rules.truncate(10);
+        }
+        Directory::new(cloud).tables(&host(0)).bytes()
+    };
+    // Without a rule that names the group, ten times the cloud is the same host.
+    assert_eq!(tables(HOSTS / 10, false), tables(HOSTS, false));
+    // With one, each member is a few bytes more.
+    let members = (HOSTS * OF_HOST / 5 * 9 / 10) as usize;
+    let grown = tables(HOSTS, true) - tables(HOSTS / 10, true);
+    assert!((members * 4..members * 16).contains(&grown), "{grown} for {members}");
+    let cloud = world(HOSTS * OF_HOST, OF_HOST, RULES);
+    let whole = Rules::compile(&cloud, &host(0)).bytes();
+    assert!(whole > (HOSTS * OF_HOST) as usize * size_of::<Place>());
+
+    let mut directory = Directory::new(cloud.clone());
+    let tables = directory.tables(&host(0)).bytes();
+    let last = EniId(u64::from(HOSTS * OF_HOST) - 1);
+    let mut eni = cloud.enis[&last].clone();
+    eni.groups.push(GroupId(2));
+    let deltas = directory.apply(&[Edit::Interface(last, Some(eni))]);
+    let delta = deltas[&*host(0)].bytes();
+    assert!((1..2_000).contains(&delta) && tables > 10 * delta, "{delta} of {tables}");
 }
 
 #[test]

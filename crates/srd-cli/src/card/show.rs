@@ -75,6 +75,15 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     }
     let internet = if status.internet { "with" } else { "without" };
     say(format!("host {}, rates 1/{}, {internet} internet", status.host, status.scale))?;
+    let of = &status.tables;
+    say(format!(
+        "tables: {} interfaces here, {} addresses in groups, {} answers, about {} bytes",
+        of.interfaces, of.members, of.answers, of.bytes
+    ))?;
+    say(format!(
+        "questions: {} asked, {} answered, {} refused, {} not asked",
+        of.asked, of.answered, of.refused, of.not_asked
+    ))?;
     for instance in &status.instances {
         say("")?;
         show(instance)?;

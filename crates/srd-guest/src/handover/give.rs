@@ -35,6 +35,7 @@ impl Service {
                  which cannot be handed over: end that program first"
             );
         }
+        self.settle_questions();
         self.write_logs();
         // What waits for an interrupt gets it now.
         for kernel in self.devices.values_mut().filter_map(Port::kernel_mut) {

@@ -19,7 +19,6 @@ use srd_card::vpc::nat::Nat;
 use srd_card::vpc::{Card, Guest, PortId};
 use srd_net::{Tun, clock};
 use srd_proto::time::Instant;
-use srd_vpc::compile::Rules;
 use srd_vpc::id::{EniId, FlowLogId, InstanceId};
 
 use super::state::{Instance, State};
@@ -38,6 +37,7 @@ use crate::namespace::{Device, Namespace};
 use crate::orders::{Orders, Stopper};
 use crate::pending::Changes;
 use crate::place::make_all;
+use crate::plane::Plane;
 use crate::port::Port;
 use crate::protocol::Request;
 use crate::resolv_conf::ResolvConfs;
@@ -85,7 +85,6 @@ impl Service {
         }
         let world = vpc.world();
         check(&world, &options.host)?;
-        let rules = Arc::new(Rules::compile(&world, &options.host));
         let underlay = options.underlay.as_ref().map(Plan::new).transpose()?;
         let services = Services::new(options.internet)?;
         let logs = FlowLogs::new(unix_ns_at_zero);
@@ -94,6 +93,7 @@ impl Service {
         let (queue, commands) = channel();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let orders = Orders { queue, wake: Arc::clone(&wake) };
+        let (plane, rules) = Plane::start(world.clone(), &options.host, orders.clone())?;
         let server = Server::listen_beside(&options.socket, orders.clone())?;
 
         // From here on the card that runs moves no packets.
@@ -102,7 +102,7 @@ impl Service {
         let mut handed = Handed::receive(&mut line)?;
         handed.check(&options)?;
         let now = clock::now();
-        let card = Card::new(&options.host, rules, seed);
+        let card = Card::new(&options.host, Arc::new(rules), seed);
         let began = Instant::from_nanos(handed.state.began_ns);
         let mut service = Self {
             vpc,
@@ -127,6 +127,7 @@ impl Service {
             began,
             undo: handed.undo.clone(),
             card,
+            plane,
             server,
             options,
         };

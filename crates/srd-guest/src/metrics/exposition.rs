@@ -244,6 +244,7 @@ mod tests {
             internet: false,
             version: "1".into(),
             uptime_s: 1.5,
+            tables: crate::protocol::Tables::default(),
             instances: vec![instance],
             drops: [(String::from("NotItsHost"), 8)].into(),
         }

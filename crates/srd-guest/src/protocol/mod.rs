@@ -195,10 +195,36 @@ pub struct Status {
     pub version: String,
     /// Seconds since it began to move packets.
     pub uptime_s: f64,
+    /// What the card's tables hold, and what it has asked.
+    pub tables: Tables,
     /// The instances of this host, by name.
     pub instances: Vec<Instance>,
     /// Packets that were dropped and belong to no interface, by cause.
     pub drops: BTreeMap<String, u64>,
+}
+
+/// The tables by which the card judges: those of its own interfaces, what their rules name, and
+/// what was answered of others.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Tables {
+    /// Interfaces of this host.
+    pub interfaces: u64,
+    /// Blocks of addresses whose interface is on this host.
+    pub mapped: u64,
+    /// Blocks of addresses of the groups that rules of this host name.
+    pub members: u64,
+    /// Answers about interfaces of other hosts that are remembered.
+    pub answers: u64,
+    /// About how many bytes all of that takes.
+    pub bytes: u64,
+    /// Questions that were asked.
+    pub asked: u64,
+    /// Of these, those that were answered.
+    pub answered: u64,
+    /// Of these, those without an answer: this host holds as many as it may.
+    pub refused: u64,
+    /// Questions that were not asked, since too many were on the way.
+    pub not_asked: u64,
 }
 
 /// An instance.

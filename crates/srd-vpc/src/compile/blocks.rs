@@ -1,6 +1,7 @@
 //! A table by blocks of addresses: one ordered map for each prefix length that occurs, so that a
 //! look-up costs as many searches as there are lengths, at most 33 or 129.
 
+use super::size::tree_bytes;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -85,6 +86,15 @@ impl<V> Blocks<V> {
     pub(super) fn len(&self) -> usize {
         let v4: usize = self.v4.values().map(BTreeMap::len).sum();
         v4 + self.v6.values().map(BTreeMap::len).sum::<usize>()
+    }
+
+    /// About how many bytes the entries take.
+    pub(super) fn bytes(&self) -> usize {
+        let v4 = self.v4.values().map(|map| tree_bytes::<u32, V>(map.len()));
+        let v6 = self.v6.values().map(|map| tree_bytes::<u128, V>(map.len()));
+        let lengths = tree_bytes::<u8, BTreeMap<u32, V>>(self.v4.len())
+            + tree_bytes::<u8, BTreeMap<u128, V>>(self.v6.len());
+        lengths + v4.sum::<usize>() + v6.sum::<usize>()
     }
 }
 

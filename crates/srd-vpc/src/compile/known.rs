@@ -6,6 +6,7 @@
 //! nothing new, and never forgets what is in use: [`Rules::sweep`] takes what no packet has needed
 //! since the sweep before.
 
+use super::size::tree_bytes;
 use super::*;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -122,6 +123,17 @@ impl Known {
         self.answers.len()
     }
 
+    /// About how many bytes the answers take.
+    pub(super) fn bytes(&self) -> usize {
+        let own = self.answers.values().map(|held| match &held.answer {
+            Answer::Interface(_, Some(of)) => of.own.bytes(),
+            _ => 0,
+        });
+        tree_bytes::<Question, Held>(self.answers.len())
+            + tree_bytes::<Asker, u32>(self.shares.len())
+            + own.sum::<usize>()
+    }
+
     /// The answer to a question, which is in use now.
     pub(super) fn ask(&self, question: Question) -> Option<&Answer> {
         let held = self.answers.get(&question)?;
@@ -167,6 +179,11 @@ impl Rules {
             return Err(NotLearned::OutOfReach);
         }
         self.known.learn(asker, answer)
+    }
+
+    /// Whether the answer to a question is known.
+    pub fn knows(&self, question: Question) -> bool {
+        self.known.answers.contains_key(&question)
     }
 
     /// The answers that are known, and who has asked.

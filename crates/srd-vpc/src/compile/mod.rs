@@ -24,6 +24,7 @@
 //! | `delta` | what a host has to change |
 //! | `needs` | what the tables of a host rest on |
 //! | `directory` | which hosts need which delta, and answers |
+//! | `size` | about how many bytes tables and deltas take |
 
 mod blocks;
 mod build;
@@ -36,6 +37,7 @@ mod index;
 mod known;
 mod needs;
 mod policy;
+mod size;
 
 pub use concern::{Concern, Concerned};
 pub use decide::{Arrival, Flow, Next, NoSender, Sent};

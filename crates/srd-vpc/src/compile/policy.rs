@@ -12,6 +12,7 @@ use crate::object::*;
 use crate::packet::{Inner, Packet};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::mem::size_of;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
@@ -95,6 +96,17 @@ impl Policy {
     pub(super) fn named(&self) -> impl Iterator<Item = GroupId> + '_ {
         let sides = [&self.ingress, &self.egress].into_iter();
         sides.flat_map(|side| &side.entries).flat_map(|(_, peers)| peers.groups.iter().copied())
+    }
+
+    /// About how many bytes the entries take.
+    pub(super) fn bytes(&self) -> usize {
+        let sides = [&self.ingress, &self.egress].into_iter();
+        let peers =
+            |peers: &Peers| peers.blocks.bytes() + peers.groups.len() * size_of::<GroupId>();
+        let entry = |(_, of): &(Traffic, Peers)| {
+            size_of::<(Traffic, Peers)>() + size_of::<u16>() + peers(of)
+        };
+        sides.flat_map(|side| &side.entries).map(entry).sum()
     }
 }
 
@@ -204,6 +216,11 @@ impl AclRules {
             all.iter().map(|e| (e.traffic, e.block, e.allow)).collect()
         };
         Self { ingress: side(false), egress: side(true) }
+    }
+
+    /// About how many bytes the entries take.
+    pub(super) fn bytes(&self) -> usize {
+        (self.ingress.len() + self.egress.len()) * size_of::<(Traffic, IpNet, bool)>()
     }
 
     pub(super) fn allows(&self, direction: Direction, packet: &Packet) -> bool {

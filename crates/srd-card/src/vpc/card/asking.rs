@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
-use srd_vpc::compile::{Answer, Asker, Concern, Delta, NotLearned, Question};
+use srd_vpc::compile::{Answer, Asker, Concern, Delta, NotLearned, Question, Rules};
 
 use super::Card;
 use crate::vpc::asking::{KEPT, PACKETS_MAX, SWEEP, Waiting};
@@ -30,10 +30,21 @@ impl Card {
         core::mem::take(&mut self.asking.idle)
     }
 
+    /// Whether the card holds the answer to a question.
+    pub fn knows(&self, question: Question) -> bool {
+        self.rules.knows(question)
+    }
+
+    /// The tables by which packets are judged.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// Takes an answer, and judges the packets that have waited for it.
     ///
     /// # Errors
-    /// The card has not kept it: whatever answers need not tell it of changes.
+    /// The card has not kept it: whatever answers need not tell it of changes, unless the card
+    /// [knows](Card::knows) the answer from before.
     pub fn learn(
         &mut self,
         now: Instant,

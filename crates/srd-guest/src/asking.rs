@@ -1,0 +1,89 @@
+//! The card's questions on their way to the directory, its answers and changes on theirs back.
+
+use std::time;
+
+use anyhow::{Context, Result};
+use srd_net::clock;
+use srd_proto::time::Instant;
+use srd_vpc::object::World;
+
+use crate::plane::{Counts, ENDED, Said};
+use crate::protocol::Tables;
+use crate::state::Service;
+
+/// So long a card that hands over waits for answers.
+const SETTLE_WAIT_MAX: time::Duration = time::Duration::from_millis(100);
+
+impl Service {
+    /// Takes answers to the card, and the card's questions to the directory.
+    pub(crate) fn ask(&mut self, now: Instant) {
+        while let Some(said) = self.plane.try_next() {
+            self.learn(now, said);
+        }
+        while let Some(question) = self.card.poll_question() {
+            self.plane.ask(question); // V15
+        }
+        self.plane.forget(self.card.take_forgotten());
+    }
+
+    fn learn(&mut self, now: Instant, said: Said) {
+        let Said::Answer(question, answer) = said else { return };
+        let Some(answer) = self.plane.answered(answer) else { return };
+        let mut is_learned = true;
+        self.with_card(now, |card, around| {
+            is_learned = card.learn(now, answer, around).is_ok() || card.knows(question);
+        });
+        if !is_learned {
+            self.plane.forget(vec![question]);
+        }
+    }
+
+    /// Takes another world. When this returns, no packet is judged by the one before any more (V4).
+    pub(crate) fn follow(&mut self, now: Instant, world: &World) -> Result<()> {
+        self.plane.change(world.clone())?;
+        loop {
+            match self.plane.next().context(ENDED)? {
+                Said::Change(delta) => {
+                    if let Some(delta) = *delta {
+                        self.card.follow_delta(delta);
+                    }
+                    return Ok(());
+                }
+                // Answers from before the change are learned before it. // V16
+                said => self.learn(now, said),
+            }
+        }
+    }
+
+    /// Waits for answers that are on the way: packets that wait for them cannot be handed over.
+    pub(crate) fn settle_questions(&mut self) {
+        let until = time::Instant::now() + SETTLE_WAIT_MAX;
+        loop {
+            self.ask(clock::now());
+            let left = until.saturating_duration_since(time::Instant::now());
+            if !self.plane.is_waiting() || left.is_zero() {
+                return;
+            }
+            let Ok(said) = self.plane.next_within(left) else { return };
+            self.learn(clock::now(), said);
+        }
+    }
+
+    /// What the card's tables hold, and what has become of questions.
+    pub(crate) fn tables(&self) -> Tables {
+        let rules = self.card.rules();
+        let [interfaces, mapped, members] = rules.sizes().map(|n| n as u64);
+        let Counts { asked, answered, refused, not_asked } = self.plane.counts;
+        Tables {
+            interfaces,
+            mapped,
+            members,
+            answers: rules.answers() as u64,
+            bytes: rules.bytes() as u64,
+            asked,
+            answered,
+            refused,
+            not_asked,
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The control plane of this host: a directory of the whole VPC on a thread of its own, and the
+//! card's way to it.
+//!
+//! ```text
+//!  card --> question --> thread: directory --> answer --> card
+//!  file --> world -----> thread: directory --> delta ---> card
+//! ```
+//!
+//! The card has the tables of its own interfaces, and asks for others ([`srd_vpc::compile`]).
+//! Questions and changes reach the thread in one order, and what it says to them comes back in
+//! the same, so that no answer from before a change is learned after it (V16). Bound:
+//! [`WAITING_MAX`] questions on the way; more are not asked, and counted: the packets that wait
+//! for them are dropped when their time is over (V15).
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use srd_vpc::compile::{Answer, Delta, Directory, Edit, Question, Rules};
+use srd_vpc::object::World;
+
+use crate::orders::Orders;
+
+/// Questions on the way to the directory and back.
+pub(crate) const WAITING_MAX: usize = 4096;
+
+/// What is to be said when the thread is gone.
+pub(crate) const ENDED: &str = "the directory has ended: start this card again";
+
+/// What the thread does.
+pub(crate) enum Order {
+    Answer(Question),
+    /// The card has forgotten answers, or has not learned them.
+    Forget(Vec<Question>),
+    Change(Box<World>),
+}
+
+/// What it says.
+pub(crate) enum Said {
+    Answer(Question, Option<Answer>),
+    Change(Box<Option<Delta>>),
+}
+
+/// What has become of questions.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Counts {
+    pub(crate) asked: u64,
+    pub(crate) answered: u64,
+    /// The directory has no room for what this host would know.
+    pub(crate) refused: u64,
+    /// Too many were on the way.
+    pub(crate) not_asked: u64,
+}
+
+/// The thread, and what is on the way.
+#[derive(Debug)]
+pub(crate) struct Plane {
+    orders: Option<Sender<Order>>,
+    said: Receiver<Said>,
+    thread: Option<JoinHandle<()>>,
+    waiting: usize,
+    pub(crate) counts: Counts,
+}
+
+impl Plane {
+    /// Starts the thread; returns the tables of the host, too. `wake` is given when it has said
+    /// something.
+    pub(crate) fn start(world: World, host: &str, wake: Orders) -> Result<(Self, Rules)> {
+        let mut directory = Directory::new(world);
+        let rules = directory.tables(host);
+        let host = host.to_owned();
+        let plane = Self::with(move |order| work(&mut directory, &host, order), wake)?;
+        Ok((plane, rules))
+    }
+
+    /// What `work` says to orders, in their order.
+    fn with(
+        mut work: impl FnMut(Order) -> Option<Said> + Send + 'static,
+        wake: Orders,
+    ) -> Result<Self> {
+        let (orders, queue) = channel();
+        let (back, said) = channel();
+        let run = move || {
+            for order in queue {
+                let Some(said) = work(order) else { continue };
+                if back.send(said).is_err() {
+                    return;
+                }
+                wake.wake();
+            }
+        };
+        let thread = thread::Builder::new().name("srd-card-asked".into()).spawn(run)?;
+        let (orders, thread) = (Some(orders), Some(thread));
+        Ok(Self { orders, said, thread, waiting: 0, counts: Counts::default() })
+    }
+
+    /// What the thread has said, if it has said something.
+    pub(crate) fn try_next(&self) -> Option<Said> {
+        self.said.try_recv().ok()
+    }
+
+    /// What it says next, within this time.
+    pub(crate) fn next_within(&self, time: Duration) -> Result<Said, RecvTimeoutError> {
+        self.said.recv_timeout(time)
+    }
+
+    /// What it says next; none if it has ended.
+    pub(crate) fn next(&self) -> Option<Said> {
+        self.said.recv().ok()
+    }
+
+    /// Whether questions are on the way.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Begins a change: [`Said::Change`] comes.
+    pub(crate) fn change(&self, world: World) -> Result<()> {
+        let is_there = self.order(Order::Change(Box::new(world)));
+        is_there.then_some(()).context(ENDED)
+    }
+
+    fn order(&self, order: Order) -> bool {
+        self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok())
+    }
+
+    pub(crate) fn ask(&mut self, question: Question) {
+        if self.waiting >= WAITING_MAX || !self.order(Order::Answer(question)) {
+            self.counts.not_asked += 1;
+            return;
+        }
+        self.waiting += 1;
+        self.counts.asked += 1;
+    }
+
+    pub(crate) fn forget(&self, questions: Vec<Question>) {
+        if !questions.is_empty() {
+            self.order(Order::Forget(questions));
+        }
+    }
+
+    /// A question comes back, with its answer if there is one.
+    pub(crate) fn answered(&mut self, answer: Option<Answer>) -> Option<Answer> {
+        self.waiting -= 1;
+        match answer {
+            Some(_) => self.counts.answered += 1,
+            None => self.counts.refused += 1,
+        }
+        answer
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(directory: &mut Directory, host: &str, order: Order) -> Option<Said> {
+    match order {
+        Order::Answer(question) => Some(Said::Answer(question, directory.answer(host, question))),
+        Order::Forget(questions) => {
+            directory.forgotten(host, &questions);
+            None
+        }
+        Order::Change(world) => {
+            let edits = Edit::between(directory.world(), &world);
+            // Deltas of other hosts are theirs: each has a directory of the file.
+            let mut deltas = directory.apply(&edits);
+            Some(Said::Change(Box::new(deltas.remove(host))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustix::event::{EventfdFlags, eventfd};
+    use srd_vpc::id::EniId;
+
+    use super::*;
+
+    fn wake() -> Orders {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        Orders { queue: channel().0, wake: Arc::new(wake) }
+    }
+
+    fn question(n: usize) -> Question {
+        Question::Interface(EniId(n as u64))
+    }
+
+    #[test]
+    fn a_directory_that_does_not_answer_is_asked_so_much_and_no_more() {
+        let (go, gate) = channel::<()>();
+        let work = move |order| {
+            let Order::Answer(question) = order else { return None };
+            let _ = gate.recv();
+            Some(Said::Answer(question, None))
+        };
+        let mut plane = Plane::with(work, wake()).unwrap();
+        (0..WAITING_MAX + 3).for_each(|n| plane.ask(question(n)));
+        assert_eq!((plane.counts.asked, plane.counts.not_asked), (WAITING_MAX as u64, 3));
+        assert!(plane.try_next().is_none() && plane.is_waiting());
+        // One answer makes room for one question.
+        go.send(()).unwrap();
+        let Some(Said::Answer(first, answer)) = plane.next() else { panic!("no answer") };
+        assert!(first == question(0) && plane.answered(answer).is_none());
+        (0..2).for_each(|n| plane.ask(question(n)));
+        assert_eq!((plane.counts.refused, plane.counts.not_asked), (1, 4));
+        drop(go);
+    }
+
+    #[test]
+    fn a_directory_that_has_ended_is_not_asked_and_changes_nothing() {
+        let mut plane = Plane::with(|_| panic!("a fault that this test wants"), wake()).unwrap();
+        plane.ask(question(0));
+        assert!(plane.next().is_none());
+        assert!(plane.change(World::default()).is_err());
+        plane.ask(question(1));
+        assert_eq!(plane.counts.not_asked, 1);
+    }
+
+    #[test]
+    fn an_answer_from_before_a_change_comes_before_it_and_one_from_after_it_after() {
+        let (mut plane, rules) = Plane::start(World::default(), "here", wake()).unwrap();
+        assert_eq!(rules.sizes(), [0; 3]);
+        plane.ask(question(1));
+        plane.change(World::default()).unwrap();
+        plane.ask(question(2));
+        assert!(matches!(plane.next(), Some(Said::Answer(of, Some(_))) if of == question(1)));
+        assert!(matches!(plane.next(), Some(Said::Change(delta)) if delta.is_none()));
+        assert!(matches!(plane.next(), Some(Said::Answer(of, Some(_))) if of == question(2)));
+    }
+}

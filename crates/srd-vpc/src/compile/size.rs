@@ -1,0 +1,92 @@
+//! About how many bytes tables, and changes of them, take: what their entries need in B-trees that
+//! were filled in order, without what the allocator adds.
+
+use super::blocks::Blocks;
+use super::known::Question;
+use super::*;
+use core::mem::size_of;
+use ipnet::IpNet;
+
+/// Places of a node of a B-tree, and entries of one that was filled in order.
+const PLACES: usize = 11;
+const FILLED: usize = 6;
+/// What a node has besides: its parent, its place there, and its length.
+const NODE_BYTES: usize = 16;
+
+/// Bytes of a B-tree of so many entries of `K` and `V`.
+pub(super) fn tree_bytes<K, V>(entries: usize) -> usize {
+    // The standard library's nodes hold keys and values in arrays of all their places.
+    entries.div_ceil(FILLED) * (NODE_BYTES + PLACES * (size_of::<K>() + size_of::<V>()))
+}
+
+fn map_bytes<K, V>(map: &BTreeMap<K, V>) -> usize {
+    tree_bytes::<K, V>(map.len())
+}
+
+fn sets_bytes<K>(map: &BTreeMap<K, Blocks<()>>) -> usize {
+    map_bytes(map) + map.values().map(Blocks::bytes).sum::<usize>()
+}
+
+impl Rules {
+    /// About how many bytes the tables take.
+    pub fn bytes(&self) -> usize {
+        let mut policies: Vec<&Arc<Policy>> =
+            self.ports.values().map(|port| &port.policy).collect();
+        policies.sort_by_key(|policy| Arc::as_ptr(policy));
+        policies.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let routes = self.subnets.values().filter_map(|subnet| subnet.routes.as_ref());
+        let mut routes: Vec<&Arc<Blocks<(u8, Target)>>> = routes.collect();
+        routes.sort_by_key(|table| Arc::as_ptr(table));
+        routes.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let mapping = self.mapping.values().map(Blocks::bytes).sum::<usize>();
+        map_bytes(&self.ports)
+            + self.ports.values().map(|port| port.own.bytes()).sum::<usize>()
+            + policies.iter().map(|policy| size_of::<Policy>() + policy.bytes()).sum::<usize>()
+            + map_bytes(&self.subnets)
+            + routes.iter().map(|table| table.bytes()).sum::<usize>()
+            + map_bytes(&self.acls)
+            + self.acls.values().map(AclRules::bytes).sum::<usize>()
+            + sets_bytes(&self.members)
+            + map_bytes(&self.mapping)
+            + mapping
+            + map_bytes(&self.unchecked)
+            + self.known.bytes()
+            + tree_bytes::<(VpcId, VpcId), ()>(self.peered.len())
+            + sets_bytes(&self.clouds)
+            + self.gateways.bytes()
+    }
+}
+
+impl Gateways {
+    fn bytes(&self) -> usize {
+        let middleboxes = self.middleboxes.values().map(|of| of.own.bytes()).sum::<usize>();
+        map_bytes(&self.internet)
+            + tree_bytes::<VpcId, ()>(self.attached.len())
+            + map_bytes(&self.egress_only)
+            + map_bytes(&self.nat)
+            + map_bytes(&self.peerings)
+            + map_bytes(&self.endpoints)
+            + map_bytes(&self.middleboxes)
+            + middleboxes
+            + map_bytes(&self.elastic)
+            + map_bytes(&self.of_nat)
+            + map_bytes(&self.arrivals)
+    }
+}
+
+impl Delta {
+    /// About how many bytes the change takes.
+    pub fn bytes(&self) -> usize {
+        let acls = self.acls.values().flatten().map(AclRules::bytes).sum::<usize>();
+        let clouds = self.clouds.values().flatten().map(Blocks::bytes).sum::<usize>();
+        let members = self.members.values().map(map_bytes::<IpNet, bool>).sum::<usize>();
+        self.whole.as_ref().map_or(0, |whole| size_of::<Rules>() + whole.bytes())
+            + map_bytes(&self.acls)
+            + acls
+            + map_bytes(&self.clouds)
+            + clouds
+            + map_bytes(&self.members)
+            + members
+            + self.withdrawn.len() * size_of::<Question>()
+    }
+}
