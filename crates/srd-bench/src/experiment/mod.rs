@@ -16,6 +16,7 @@
 //! | `requests`, `frames`, `datagrams` | a load of GET and SET, the account of a video, paced flows |
 //! | `elephants`, `changes` | long flows beside a measurement; links and neighbours that change |
 //! | `iperf` | iperf3 there and back |
+//! | `limit` | what one flow of a host may send |
 //! | `fetched` | programs from their registries, with checksums |
 //! | `machines` | host names, and names of hosts, for programs that look themselves up |
 //! | `hadoop` | HDFS, YARN and MapReduce |
@@ -40,6 +41,7 @@ mod frames;
 mod hadoop;
 mod incast;
 mod iperf;
+mod limit;
 mod loss;
 mod machines;
 mod mpi;
@@ -422,7 +424,12 @@ pub(crate) mod tests {
         };
         assert_eq!(chosen("incast").unwrap().len(), 1);
         let error = chosen("nonesuch").err().unwrap().to_string();
-        assert!(error.contains("`video` has no case `nonesuch`: collisions, incast"), "{error}");
+        assert!(
+            error.contains(
+                "`video` has no case `nonesuch`: collisions, incast, idle, HD collisions"
+            ),
+            "{error}"
+        );
     }
 
     #[test]

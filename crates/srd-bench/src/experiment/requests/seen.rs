@@ -9,7 +9,7 @@
 
 use super::super::counts::Counts;
 use super::super::result::{Spread, SpreadLine};
-use super::Kind;
+use super::protocol::Kind;
 use hdrhistogram::Histogram;
 use std::ops::Range;
 use std::time::Duration;
