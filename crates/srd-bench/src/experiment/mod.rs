@@ -14,7 +14,7 @@
 //! | `cpu`, `pulse` | CPU that a run took itself, and whether the machine held it up |
 //! | `process` | memory and threads of one process |
 //! | `requests`, `frames`, `datagrams` | a load of GET and SET, the account of a video, paced flows |
-//! | `elephants`, `changes` | long flows beside a measurement; links and neighbours that change |
+//! | `elephants`, `changes` | long flows beside a measurement; what changes meanwhile |
 //! | `iperf` | iperf3 there and back |
 //! | `limit` | what one flow of a host may send |
 //! | `fetched` | programs from their registries, with checksums |

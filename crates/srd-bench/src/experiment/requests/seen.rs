@@ -7,7 +7,7 @@
 //!
 //! Bound: [`STEPS_MAX`] steps; they are longer in longer runs.
 
-use super::super::counts::Counts;
+use super::super::counts::{Counts, TIME_MAX};
 use super::super::result::{Spread, SpreadLine};
 use super::protocol::Kind;
 use hdrhistogram::Histogram;
@@ -113,8 +113,9 @@ impl Latencies {
         self.all.record(latency);
         let at = usize::try_from(due.as_nanos() / self.step.as_nanos()).unwrap_or(usize::MAX);
         let at = at.min(self.steps.len() - 1);
-        let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        self.steps[at].saturating_record(us);
+        let us = u64::try_from(latency.min(TIME_MAX).as_micros()).expect("hours are few");
+        // Not `saturating_record`: that one keeps a histogram from growing.
+        self.steps[at].record(us).expect("a histogram that grows takes every value");
     }
 
     fn merge(&mut self, other: &Latencies) {
@@ -128,7 +129,7 @@ impl Latencies {
     pub(in super::super) fn part(&self, time: Range<Duration>) -> Part {
         let steps = |time: Duration| time.as_nanos() as f64 / self.step.as_nanos() as f64;
         let (first, end) = (steps(time.start).ceil(), steps(time.end).floor());
-        let mut part = Histogram::<u64>::new(STEP_DIGITS).expect("a valid number of digits");
+        let mut part = Histogram::<u32>::new(STEP_DIGITS).expect("a valid number of digits");
         for (number, step) in (0u32..).zip(&self.steps) {
             if f64::from(number) >= first && f64::from(number) < end {
                 part.add(step).expect("a histogram that grows takes every value");
