@@ -128,6 +128,8 @@ impl Endpoint {
     /// If the node has no such shard.
     pub fn of_node(node: Arc<Node>, shard: u8, seed: [u8; 32], now: Instant) -> Self {
         assert!(shard < node.shards(), "the node has {} shards", node.shards());
+        // S1: what this generator chooses is seen on the wire, so its eight bytes may become known;
+        // the generator of keys takes all 32.
         let mut low = [0; 8];
         low.copy_from_slice(&seed[..8]);
         let mut shared = Shared::new(node, shard, &seed, now);
