@@ -241,6 +241,8 @@ impl CompareArgs {
             seed: self.seed,
             keep: false,
             memcached: false,
+            rate: None,
+            threads: None,
             program: std::env::current_exe().context("the path of this program")?,
             daemon_priority: Some(10),
             encrypted: !self.no_encryption,

@@ -127,6 +127,71 @@ fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
     }
 }
 
+/// What a run of the JSON has as figures.
+fn value(run: &Value, name: &str) -> f64 {
+    let figures = run["measured"]["figures"].as_array().expect("figures");
+    let found = figures.iter().find(|figure| figure["name"] == name);
+    found.unwrap_or_else(|| panic!("{name}: {figures:?}"))["value"].as_f64().expect("a number")
+}
+
+#[test]
+fn requests_over_changing_conditions_are_all_answered_and_counted_over_time() {
+    if !ready([]) {
+        return;
+    }
+    if Command::new("redis-server").arg("--version").output().is_err() {
+        println!("skipped: redis-server is not installed (apt-get install redis-server)");
+        return;
+    }
+    let name = format!("e2r{}", std::process::id());
+    let mut arguments = vec!["lab", "run", "redis", "--quick", "--case", "changes"];
+    arguments.extend(["--variants", "plain", "--rate", "900", "--threads", "2"]);
+    arguments.extend(["--name", &name, "--high-priority", "false", "--json", "-"]);
+    let output = srd(&arguments);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("nothing but JSON");
+    let run = &json["experiments"][0]["cases"][0]["runs"][0];
+    assert_eq!(value(run, "wrong answers"), 0.0);
+    assert!(value(run, "elephants") > 0.0, "the neighbours came: {run}");
+    for (kind, least) in [("GET", 6 * 900 * 7 / 10), ("SET", 6 * 900 / 10)] {
+        let latency = format!("{kind} latency");
+        let of = |list: &str| {
+            let all = run["measured"][list].as_array().expect("a list").iter();
+            all.clone().find(|one| one["name"] == latency.as_str()).expect("both kinds").clone()
+        };
+        assert!(of("samples")["count"].as_u64().unwrap() > least, "{run}");
+        let spread = of("spreads");
+        assert_eq!(spread["lines"][1]["values"].as_array().unwrap().len(), 24, "{spread}");
+        assert_eq!(spread["marks"].as_array().unwrap().len(), 5, "{spread}");
+        assert!(value(run, &format!("{kind} worst, slow links")) > 0.0);
+    }
+}
+
+#[test]
+fn one_plain_flow_may_not_send_4k_and_one_of_express_may() {
+    if !ready(missing_tun()) {
+        return;
+    }
+    let name = format!("e2v{}", std::process::id());
+    let mut arguments = vec!["lab", "run", "video", "--quick", "--case", "HD idle,4K idle"];
+    arguments.extend(["--name", &name, "--high-priority", "false", "--json", "-"]);
+    let output = srd(&arguments);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("nothing but JSON");
+    let cases = json["experiments"][0]["cases"].as_array().unwrap();
+    // Whether a frame is late is the machine's matter too; what the limit drops is not.
+    let lost = |case: &Value, variant: &str| {
+        let runs = case["runs"].as_array().unwrap();
+        let run = runs.iter().find(|run| run["variant"] == variant).expect("both variants");
+        value(run, "datagrams lost")
+    };
+    assert_eq!(cases.iter().map(|case| lost(case, "express")).collect::<Vec<_>>(), [0.0, 0.0]);
+    assert_eq!(lost(&cases[0], "plain"), 0.0, "HD passes");
+    assert!(lost(&cases[1], "plain") > 5.0, "{}", cases[1]);
+}
+
 #[test]
 fn soak_of_a_few_seconds_leaves_nothing_behind() {
     if !ready(missing_tun()) {
@@ -161,6 +226,9 @@ fn what_cannot_be_is_refused_before_anything_starts() {
         (&["lab", "run", "nonesuch"][..], "there is no experiment `nonesuch`: single-flow"),
         (&["lab", "run", "incast", "--variants", "tcp"], "is not a variant: plain, express"),
         (&["lab", "run", "incast", "--reps", "0"], "reps = 0: must be 1 to 1000"),
+        (&["lab", "run", "redis", "--rate", "0"], "rate = 0: must be 1 to 1000000"),
+        (&["lab", "run", "redis", "--threads", "99"], "threads = 99: must be 1 to 64"),
+        (&["lab", "run", "redis", "--seconds", "99999"], "seconds = 99999: must be 1 to 28800"),
         (&["lab", "run"], "required"),
     ] {
         let output = srd(arguments);

@@ -22,6 +22,8 @@ pub(super) fn measure(seconds: u64, plain: bool, say: Say<'_>) -> Result<Vec<Pro
         seed: 1,
         keep: false,
         memcached: false,
+        rate: None,
+        threads: None,
         program: std::env::current_exe().context("where is this program")?,
         daemon_priority: Some(DAEMON_PRIORITY),
         encrypted: !plain,

@@ -9,13 +9,14 @@
 //! |---|---|
 //! | `variant` | the transports below the programs |
 //! | [`mod@run`] | cases, repetitions and variants in turn |
-//! | `result`, `distribution` | figures, samples, and how repetitions become one figure |
+//! | `result`, `distribution`, `counts` | figures, samples, and how repetitions become one figure |
 //! | `programs` | what has to be installed, and what a program printed |
 //! | `cpu`, `pulse` | CPU that a run took itself, and whether the machine held it up |
 //! | `process` | memory and threads of one process |
 //! | `requests`, `frames`, `datagrams` | a load of GET and SET, the account of a video, paced flows |
-//! | `elephants` | long flows beside a measurement |
+//! | `elephants`, `changes` | long flows beside a measurement; what changes meanwhile |
 //! | `iperf` | iperf3 there and back |
+//! | `limit` | what one flow of a host may send |
 //! | `fetched` | programs from their registries, with checksums |
 //! | `machines` | host names, and names of hosts, for programs that look themselves up |
 //! | `hadoop` | HDFS, YARN and MapReduce |
@@ -25,7 +26,9 @@
 //! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
 //! | the others | one experiment each |
 
+mod changes;
 mod collisions;
+pub mod counts;
 mod cpu;
 mod datagrams;
 pub mod distribution;
@@ -38,6 +41,7 @@ mod frames;
 mod hadoop;
 mod incast;
 mod iperf;
+mod limit;
 mod loss;
 mod machines;
 mod mpi;
@@ -83,6 +87,11 @@ const PORTS_SPAN: u32 = 30_000;
 /// Where fetched programs are, unless told otherwise.
 pub const CACHE: &str = "/var/cache/srd";
 
+/// Longest run of an experiment that keeps nothing of each request or frame but a few bytes.
+const SECONDS_MAX: u64 = 8 * 3600;
+/// Longest run of the others.
+const SECONDS_MAX_SHORT: u64 = 3600;
+
 /// What the caller of an experiment may choose.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -106,6 +115,10 @@ pub struct Options {
     pub keep: bool,
     /// Use memcached in place of Redis.
     pub memcached: bool,
+    /// Requests per second of `redis`; its own rate if there is none.
+    pub rate: Option<u32>,
+    /// Threads that ask, of `redis`; one if there is none.
+    pub threads: Option<u32>,
     /// The `srd` program, for the daemons of Express.
     pub program: PathBuf,
     /// Real-time priority of the daemons, if any.
@@ -128,7 +141,11 @@ impl Options {
         let variants = self.variants.as_ref().map_or(1, Vec::len) as u64;
         check("variants", variants, 1..=Variant::ALL.len() as u64)?;
         check("reps", self.repetitions.unwrap_or(1).into(), 1..=1000)?;
-        check("seconds", self.seconds.unwrap_or(1), 1..=3600)?;
+        check("seconds", self.seconds.unwrap_or(1), 1..=SECONDS_MAX)?;
+        let (rate, threads) = (self.rate.unwrap_or(requests::THREADS_MAX), self.threads);
+        check("rate", rate.into(), 1..=requests::RATE_MAX.into())?;
+        let threads_max = rate.min(requests::THREADS_MAX).into();
+        check("threads", threads.unwrap_or(1).into(), 1..=threads_max)?;
         check("spines", self.spines.unwrap_or(1).into(), srd_lab::config::SPINES)?;
         check("seed", self.seed.into(), 1..=u64::from(u32::MAX) - 1000)?;
         srd_lab::config::check_name(&self.name)
@@ -142,6 +159,11 @@ impl Options {
     /// Whether a transport is among those that were chosen.
     fn compares(&self, variant: Variant) -> bool {
         self.variants.as_ref().is_some_and(|variants| variants.contains(&variant))
+    }
+
+    /// How many cases a smoke test has: the first few, or any that are chosen by name.
+    fn cases_or(&self, quick: usize, normal: usize) -> usize {
+        if self.quick && self.only_cases.is_empty() { quick } else { normal }
     }
 
     /// A number that a smoke test has less of.
@@ -220,6 +242,17 @@ impl Experiment {
         let mut cases = (self.cases)(options);
         cases.retain(|c| options.only_cases.is_empty() || options.only_cases.contains(&c.name));
         Ok(cases)
+    }
+
+    /// Checks what has a range of its own here.
+    ///
+    /// # Errors
+    /// A run would be too long.
+    fn validate(&self, options: &Options) -> Result<(), ConfigError> {
+        options.validate()?;
+        let long = [redis::EXPERIMENT.name, video::EXPERIMENT.name].contains(&self.name);
+        let most = if long { SECONDS_MAX } else { SECONDS_MAX_SHORT };
+        check("seconds", options.seconds.unwrap_or(1), 1..=most)
     }
 
     /// What it compares under these options.
@@ -351,6 +384,8 @@ pub(crate) mod tests {
             seed: 1,
             keep: false,
             memcached: false,
+            rate: None,
+            threads: None,
             program: "srd".into(),
             daemon_priority: Some(10),
             encrypted: true,
@@ -389,7 +424,12 @@ pub(crate) mod tests {
         };
         assert_eq!(chosen("incast").unwrap().len(), 1);
         let error = chosen("nonesuch").err().unwrap().to_string();
-        assert!(error.contains("`video` has no case `nonesuch`: collisions, incast"), "{error}");
+        assert!(
+            error.contains(
+                "`video` has no case `nonesuch`: collisions, incast, idle, HD collisions"
+            ),
+            "{error}"
+        );
     }
 
     #[test]
@@ -421,9 +461,17 @@ pub(crate) mod tests {
             options.validate().expect_err("refused").to_string()
         };
         assert!(error(|o| o.repetitions = Some(0)).contains("reps = 0: must be 1 to 1000"));
-        assert!(error(|o| o.seconds = Some(9999)).contains("seconds"));
+        assert!(error(|o| o.seconds = Some(28_801)).contains("must be 1 to 28800"));
+        assert!(error(|o| o.rate = Some(0)).contains("rate = 0: must be 1 to 1000000"));
+        assert!(error(|o| o.threads = Some(65)).contains("threads = 65: must be 1 to 64"));
+        let starved = error(|o| (o.rate, o.threads) = (Some(2), Some(3)));
+        assert!(starved.contains("threads = 3: must be 1 to 2"), "a thread with nothing to ask");
         assert!(error(|o| o.variants = Some(Vec::new())).contains("variants"));
         assert!(error(|o| o.name = "a b".into()).contains("name"));
         assert_eq!(options().validate(), Ok(()));
+        let hours = Options { seconds: Some(28_800), ..options() };
+        assert_eq!(find("redis").unwrap().validate(&hours), Ok(()));
+        let error = find("incast").unwrap().validate(&hours).expect_err("it keeps every flow");
+        assert_eq!(error.to_string(), "seconds = 28800: must be 1 to 3600");
     }
 }

@@ -1,7 +1,7 @@
 //! The experiments as one page with tables and charts.
 
 use super::distribution::Distribution;
-use super::result::{CaseResult, Timeline};
+use super::result::{CaseResult, Spread, SpreadLine, Timeline};
 use super::show;
 use super::{Outcome, Variant};
 use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};
@@ -10,6 +10,9 @@ use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page
 const POINTS_MAX: usize = 300;
 /// Fewer samples make no distribution.
 const SAMPLES_MIN: usize = 20;
+/// Percentiles that the chart of a tail marks.
+const TAIL_MARKS: [(&str, f64); 5] =
+    [("p99", 1e2), ("p99.9", 1e3), ("p99.99", 1e4), ("p99.999", 1e5), ("p99.9999", 1e6)];
 
 /// The page, as one HTML file.
 pub fn page(outcomes: &[Outcome]) -> String {
@@ -46,7 +49,7 @@ fn add_case(page: &mut Page, case: &CaseResult) {
     for (caption, chart) in tails(case) {
         page.chart(&format!("{}: {caption}", case.name), &chart.to_svg());
     }
-    for (caption, chart) in timelines(case) {
+    for (caption, chart) in timelines(case).into_iter().chain(spreads(case)) {
         page.chart(&format!("{}: {caption}", case.name), &chart.to_svg());
     }
     let (columns, rows) = show::rows(case);
@@ -123,7 +126,7 @@ fn tail(case: &CaseResult, kind: &Distribution) -> Option<(String, LineChart)> {
                 colour: colour(summary.variant),
                 dashes: dashes(summary.variant),
                 faint: false,
-                points: tail_points(found.sorted()),
+                points: tail_points(found),
             })
         })
         .collect();
@@ -140,7 +143,7 @@ fn tail(case: &CaseResult, kind: &Distribution) -> Option<(String, LineChart)> {
         x: Axis::log("one of so many takes longer", 1.0, most),
         y: Axis::log(&name(kind.name, kind.unit), low * 0.9, high * 1.1),
         lines,
-        marks: [("p99", 100.0), ("p99.9", 1000.0), ("p99.99", 10_000.0)]
+        marks: TAIL_MARKS
             .into_iter()
             .filter(|(_, at)| *at < most)
             .map(|(label, at)| Mark { at, label: label.to_owned() })
@@ -157,14 +160,14 @@ fn name(name: &str, unit: &str) -> String {
 
 /// The value that one of N exceeds, for growing N: the least first, the worst last. The more
 /// extreme, the more points.
-fn tail_points(sorted: &[f64]) -> Vec<(f64, f64)> {
-    let count = sorted.len() as f64;
+fn tail_points(all: &Distribution) -> Vec<(f64, f64)> {
+    let count = all.count() as f64;
     let mut points: Vec<(f64, f64)> = Vec::new();
     for step in 0..=POINTS_MAX {
         let one_of = count.powf(step as f64 / POINTS_MAX as f64);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // below the count
         let at = ((1.0 - 1.0 / one_of) * count).round() as usize;
-        let value = sorted[at.min(sorted.len() - 1)];
+        let Some(value) = all.nth(at.min(all.count() - 1)) else { continue };
         if points.last().is_none_or(|last| last.1 < value || step == POINTS_MAX) {
             points.push((one_of, value));
         }
@@ -209,14 +212,62 @@ fn timeline(variant: Variant, line: &Timeline, top: f64) -> LineChart {
             faint: false,
             points: points.collect(),
         }],
-        marks: line
-            .marks
-            .iter()
-            .map(|(at, label)| Mark { at: seconds(*at), label: label.clone() })
-            .collect(),
+        marks: marks(&line.marks),
         level: None,
         steps: true,
     }
+}
+
+/// How distributions changed over time, in the first repetition of each variant. All variants
+/// have the same axes.
+fn spreads(case: &CaseResult) -> Vec<(String, LineChart)> {
+    let first = case.runs.iter().filter(|run| run.repetition == 0);
+    let all: Vec<(Variant, &Spread)> = first
+        .flat_map(|run| run.measured.spreads.iter().map(move |spread| (run.variant, spread)))
+        .collect();
+    let range = |name: &str| {
+        let same = all.iter().filter(|(_, spread)| spread.name == name);
+        let lines = same.flat_map(|(_, spread)| &spread.lines);
+        let values = lines.flat_map(|line| line.values.iter().flatten());
+        values.fold((f64::MAX, 0.0), |(low, high), v| (v.min(low), v.max(high)))
+    };
+    let known = all.iter().filter(|(_, spread)| range(spread.name).1 > 0.0);
+    known
+        .map(|(variant, spread)| {
+            let caption = format!("{} over time, {}", spread.name, variant.label());
+            (caption, spread_chart(*variant, spread, range(spread.name)))
+        })
+        .collect()
+}
+
+fn spread_chart(variant: Variant, spread: &Spread, (low, high): (f64, f64)) -> LineChart {
+    let seconds = |ms: u64| ms as f64 / 1e3;
+    let steps = spread.lines.iter().map(|line| line.values.len()).max().unwrap_or(0);
+    let line = |(number, line): (usize, &SpreadLine)| Line {
+        label: line.label.to_owned(),
+        colour: colour(variant),
+        dashes: [Dashes::Solid, Dashes::Long][usize::from(number + 1 < spread.lines.len())],
+        // The worst is what it is about.
+        faint: number + 1 < spread.lines.len(),
+        points: (0u64..)
+            .zip(&line.values)
+            .filter_map(|(step, value)| Some((seconds(step * spread.step_ms), (*value)?)))
+            .collect(),
+    };
+    LineChart {
+        title: format!("{} of {} over time", spread.name, variant.label()),
+        height: 150.0,
+        x: Axis::linear("seconds", 0.0, seconds(steps as u64 * spread.step_ms)),
+        y: Axis::log(&name(spread.name, spread.unit), low * 0.9, high * 1.1),
+        lines: spread.lines.iter().enumerate().map(line).collect(),
+        marks: marks(&spread.marks),
+        level: None,
+        steps: true,
+    }
+}
+
+fn marks(marks: &[(u64, String)]) -> Vec<Mark> {
+    marks.iter().map(|(at, label)| Mark { at: *at as f64 / 1e3, label: label.clone() }).collect()
 }
 
 #[cfg(test)]
@@ -246,6 +297,17 @@ mod tests {
                     marks: vec![(1000, "breaks".into())],
                 }],
                 notes: vec!["a note & more".into()],
+                spreads: vec![Spread {
+                    name: "GET latency",
+                    unit: "us",
+                    step_ms: 1000,
+                    lines: vec![
+                        SpreadLine { label: "p50", values: vec![Some(100.0), None, Some(90.0)] },
+                        SpreadLine { label: "worst", values: vec![Some(9e5), None, Some(2e3)] },
+                    ],
+                    marks: vec![(1000, "links <slow> down".into())],
+                }],
+                ..Measured::default()
             },
             cpu: CpuUse::default(),
             own_cpu_share: 0.0,
@@ -270,21 +332,22 @@ mod tests {
         let html = page(&[outcome(1000)]);
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
         assert!(!html.contains("http:") && !html.contains("https:"));
-        // One of bars, one of the tail, a timeline per variant.
-        assert_eq!(html.matches("<svg").count(), 4);
+        // One of bars, one of the tail, a timeline and a spread per variant.
+        assert_eq!(html.matches("<svg").count(), 6);
+        assert_eq!(html.matches(">links &lt;slow&gt; down<").count(), 2);
     }
 
     #[test]
     fn too_few_samples_make_no_chart() {
-        assert_eq!(page(&[outcome(5)]).matches("<svg").count(), 3);
+        assert_eq!(page(&[outcome(5)]).matches("<svg").count(), 5);
         let html = page(&[]);
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
     }
 
     #[test]
     fn a_tail_runs_from_the_least_to_the_worst() {
-        let sorted: Vec<f64> = (1..=10_000).map(f64::from).collect();
-        let points = tail_points(&sorted);
+        let all = Distribution::new("", "", (1..=10_000).map(f64::from).collect());
+        let points = tail_points(&all);
         assert_eq!(points.first().unwrap(), &(1.0, 1.0));
         assert_eq!(points.last().unwrap().1, 10_000.0);
         let p99 = points.iter().find(|(n, _)| *n >= 99.0).unwrap().1;

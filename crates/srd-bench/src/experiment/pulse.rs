@@ -4,6 +4,7 @@
 //! says what nobody's counters do: that something of higher priority, or the host below a virtual
 //! machine, held the processors. A run that was held up measures that, and not a transport.
 
+use super::counts::Counts;
 use super::distribution::Distribution;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -37,7 +38,7 @@ impl Lateness {
 /// Measures while it lives.
 pub(crate) struct Pulse {
     over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Vec<f64>>>,
+    thread: Option<JoinHandle<Counts>>,
 }
 
 impl Pulse {
@@ -53,7 +54,7 @@ impl Pulse {
     pub(crate) fn stop(mut self) -> Lateness {
         self.over.store(true, Ordering::Release);
         let late = self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
-        let late = Distribution::new("", "ms", late);
+        let late = Distribution::counted("", "ms", late);
         let percentile = |percent| late.percentile(percent).unwrap_or(0.0);
         let p100_ms = percentile(100.0);
         Lateness { p99_ms: late.percentile(99.0).unwrap_or(p100_ms), p100_ms }
@@ -68,18 +69,18 @@ impl Drop for Pulse {
 
 /// One value per period, also for the periods that were slept through: a thread that is late by
 /// ten periods was late for ten.
-fn beat(over: &AtomicBool) -> Vec<f64> {
-    let mut late_ms = Vec::new();
+fn beat(over: &AtomicBool) -> Counts {
+    let mut late = Counts::default();
     let mut due = Instant::now() + PERIOD;
     while !over.load(Ordering::Acquire) {
         thread::sleep(due.saturating_duration_since(Instant::now()));
         let now = Instant::now();
         while due <= now {
-            late_ms.push((now - due).as_secs_f64() * 1e3);
+            late.record(now - due);
             due += PERIOD;
         }
     }
-    late_ms
+    late
 }
 
 #[cfg(test)]

@@ -5,9 +5,11 @@
 //! repetitions are pooled before percentiles are taken, so that a tail is that of all requests.
 
 use super::Variant;
+use super::counts::Counts;
 use super::distribution::Distribution;
 use super::pulse::Lateness;
 use serde::Serialize;
+use serde::ser::SerializeStruct;
 use srd_lab::priority::CpuUse;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -75,15 +77,54 @@ pub struct Timeline {
     pub marks: Vec<(u64, String)>,
 }
 
+/// Many times of one kind, more than a list could hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counted {
+    /// What they are; the same in all runs of a case.
+    pub name: &'static str,
+    /// The unit in which they are shown: `us`, `ms` or `s`.
+    pub unit: &'static str,
+    /// The times.
+    pub counts: Counts,
+}
+
+/// How a distribution changed over time: lines of one chart, with equal steps.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// What it is of.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Length of a step.
+    pub step_ms: u64,
+    /// The lowest line first.
+    pub lines: Vec<SpreadLine>,
+    /// What happened when, in ms since the start.
+    pub marks: Vec<(u64, String)>,
+}
+
+/// A percentile, step by step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SpreadLine {
+    /// Which.
+    pub label: &'static str,
+    /// Step by step; none where the step has too few samples.
+    pub values: Vec<Option<f64>>,
+}
+
 /// What one run measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
     /// One number each.
     pub figures: Vec<Figure>,
     /// Many numbers each.
     pub samples: Vec<Samples>,
+    /// Many times each.
+    pub counted: Vec<Counted>,
     /// Over time.
     pub timelines: Vec<Timeline>,
+    /// Distributions over time.
+    pub spreads: Vec<Spread>,
     /// What a reader should know about this run.
     pub notes: Vec<String>,
 }
@@ -220,14 +261,33 @@ fn distributions(all: &[&Measured]) -> Vec<Distribution> {
             None => pooled.push(samples.clone()),
         }
     }
-    let all = pooled.into_iter();
-    all.map(|one| Distribution::new(one.name, one.unit, one.values)).collect()
+    let mut counted: Vec<Counted> = Vec::new();
+    for times in all.iter().flat_map(|measured| &measured.counted) {
+        match counted.iter_mut().find(|other| other.name == times.name) {
+            Some(other) => other.counts.add(&times.counts),
+            None => counted.push(times.clone()),
+        }
+    }
+    let pooled = pooled.into_iter().map(|one| Distribution::new(one.name, one.unit, one.values));
+    let counted = counted.into_iter();
+    pooled.chain(counted.map(|one| Distribution::counted(one.name, one.unit, one.counts))).collect()
 }
 
-impl Serialize for Samples {
-    /// As its distribution: a run may have a million of them.
+impl Serialize for Measured {
+    /// Samples as their distributions, whether they were listed or counted: a run may have a
+    /// million of them.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Distribution::new(self.name, self.unit, self.values.clone()).serialize(serializer)
+        let mut all = serializer.serialize_struct("Measured", 5)?;
+        all.serialize_field("figures", &self.figures)?;
+        all.serialize_field("samples", &distributions(&[self]))?;
+        all.serialize_field("timelines", &self.timelines)?;
+        if self.spreads.is_empty() {
+            all.skip_field("spreads")?;
+        } else {
+            all.serialize_field("spreads", &self.spreads)?;
+        }
+        all.serialize_field("notes", &self.notes)?;
+        all.end()
     }
 }
 
@@ -290,21 +350,30 @@ mod tests {
         let case =
             case(vec![run(Variant::Plain, 0.0, &[5.0, 1.0]), run(Variant::Plain, 0.0, &[100.0])]);
         let pooled = &case.summaries[0].distributions[0];
-        assert_eq!(pooled.sorted(), [1.0, 5.0, 100.0]);
+        let all: Vec<_> = (0..4).map(|at| pooled.nth(at)).collect();
+        assert_eq!(all, [Some(1.0), Some(5.0), Some(100.0), None]);
         assert_eq!(pooled.percentile(50.0), Some(5.0));
         assert_eq!(pooled.percentile(100.0), Some(100.0));
     }
 
     #[test]
-    fn a_percentile_without_a_sample_beyond_it_is_not_known() {
-        let ramp = |count: u32| Distribution::new("", "", (1..=count).map(f64::from).collect());
-        assert_eq!(ramp(100).percentile(99.0), Some(99.0));
-        assert_eq!(ramp(99).percentile(99.0), None);
-        assert_eq!(ramp(1000).percentile(99.9), Some(999.0));
-        assert_eq!(ramp(999).percentile(99.9), None);
-        assert_eq!(ramp(10_000).percentile(99.99), Some(9999.0));
-        assert_eq!(ramp(3).percentile(100.0), Some(3.0));
-        assert_eq!(ramp(0).percentile(100.0), None);
+    fn counted_times_are_pooled_and_written_like_listed_samples() {
+        let counted = |ms| {
+            let mut run = run(Variant::Plain, 0.0, &[1.0]);
+            let mut counts = Counts::default();
+            counts.record(std::time::Duration::from_millis(ms));
+            run.measured.counted.push(Counted { name: "GET", unit: "ms", counts });
+            run
+        };
+        let case = case(vec![counted(1), counted(3)]);
+        let [listed, pooled] = &case.summaries[0].distributions[..] else { panic!("both") };
+        assert_eq!((listed.count(), pooled.count()), (2, 2));
+        let json = serde_json::to_value(&case.runs[1].measured).unwrap();
+        assert_eq!(json["samples"][0]["name"], "latency");
+        assert_eq!(json["samples"][1]["name"], "GET");
+        let worst = json["samples"][1]["percentiles"]["p100"].as_f64().unwrap();
+        assert!((3.0..3.004).contains(&worst), "{json}");
+        assert!(json.get("spreads").is_none() && json.get("counted").is_none());
     }
 
     #[test]

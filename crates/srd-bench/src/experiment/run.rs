@@ -31,7 +31,7 @@ pub fn run(
     options: &Options,
     say: &mut dyn FnMut(&str),
 ) -> Result<Outcome> {
-    options.validate()?;
+    experiment.validate(options)?;
     let variants = experiment.chosen_variants(options)?;
     let options = &Options { variants: Some(variants.clone()), ..options.clone() };
     let cases = experiment.chosen_cases(options)?;

@@ -1,8 +1,9 @@
 //! Sixty frames a second over UDP, beside other traffic.
 
 use super::frames::Frames;
+use super::limit::{FlowLimit, SCALE, flow_mbps};
 use super::result::{Figure, Measured, Samples};
-use super::{Case, Experiment, Options, Stage, describe, elephants};
+use super::{Case, Experiment, Options, Stage, Variant, describe, elephants};
 use anyhow::{Context, Result};
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -20,11 +21,16 @@ const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
 const PORT: u16 = 5004;
 const FRAMES_PER_S: u32 = 60;
-const FRAME_BYTES: usize = 125_000;
+/// A video without a limit of its own: a frame of it fills the link for a while.
+const WIDE: Shape = Shape { name: "", frame_bytes: 125_000, pace_mbps: 200, limited: false };
+/// HD, 3 Gb/s as it comes from the camera, divided as the links are. Paced at four fifths of what
+/// one plain flow may send, so that HD passes both limits.
+const HD: Shape = Shape { name: "HD ", frame_bytes: 31_250, pace_mbps: 40, limited: true };
+/// Four times the bytes of HD: more than one plain flow may send, and less than one that Express
+/// carries, of which the pace is four fifths.
+const UHD: Shape = Shape { name: "4K ", frame_bytes: 125_000, pace_mbps: 100, limited: true };
 /// Fits the overlay's MTU as well as the fabric's, so that all variants send the same datagrams.
 const DATAGRAM_BYTES: usize = 8_800;
-/// Pace within a frame: four fifths of the link.
-const PACE_MBPS: u32 = 200;
 const RATE_MBPS: u32 = 250;
 const QUEUE_BYTES: u32 = 100_000;
 /// Real-time priority of source and receiver.
@@ -48,24 +54,47 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             is missing, and late if it is whole more than 16.7 ms after it began to be sent. Gaps \
             count complete frames that come more than 16.7 ms (and half a millisecond) after the \
             last. Beside it 6 long TCP flows between other hosts of the same racks (collisions), \
-            4 into the receiver's host (incast), or nothing (idle).",
+            4 into the receiver's host (incast), or nothing (idle). The cases of HD and 4K stand \
+            for 3 and 12 Gb/s, divided by 200 as the links of 50 Gb/s are: frames of 31 KB paced \
+            at 40 Mb/s, and of 125 KB paced at 100 Mb/s. In these one flow may send what an \
+            instance's may: 10 Gb/s in a placement group, 25 with ENA Express, here 50 and 125 \
+            Mb/s. A packet waits 10 ms at most for that limit.",
     repetitions: 2,
     variants: super::variant::USUAL,
     programs: |_| Vec::new(),
     cases,
 };
 
+/// What is sent, sixty times a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    name: &'static str,
+    frame_bytes: usize,
+    /// Within a frame.
+    pace_mbps: u32,
+    /// Whether one flow may send only so much.
+    limited: bool,
+}
+
+impl Shape {
+    fn packets(self) -> usize {
+        self.frame_bytes.div_ceil(DATAGRAM_BYTES)
+    }
+}
+
 fn cases(options: &Options) -> Vec<Case> {
-    let all = [
+    let beside = [
         ("collisions", elephants::collisions()),
         ("incast", elephants::incast(TO)),
         ("idle", Vec::new()),
     ];
-    let chosen = all.into_iter().take(options.quick_or(1, 3));
-    chosen.map(|(name, pairs)| case(options, name, pairs)).collect()
+    let each = |shape: Shape| beside.clone().map(|(name, pairs)| (shape, name, pairs));
+    let all = [WIDE, HD, UHD].into_iter().flat_map(each);
+    let chosen = all.take(options.cases_or(1, usize::MAX));
+    chosen.map(|(shape, name, pairs)| case(options, shape, name, pairs)).collect()
 }
 
-fn case(options: &Options, name: &str, pairs: Vec<(HostId, HostId)>) -> Case {
+fn case(options: &Options, shape: Shape, name: &str, pairs: Vec<(HostId, HostId)>) -> Case {
     let fabric = FabricConfig {
         spines: options.spines.unwrap_or(4),
         host_rate_mbps: RATE_MBPS,
@@ -74,28 +103,45 @@ fn case(options: &Options, name: &str, pairs: Vec<(HostId, HostId)>) -> Case {
         ..FabricConfig::default()
     };
     let seconds = options.seconds_or(60, 2);
+    let Shape { frame_bytes, pace_mbps, .. } = shape;
+    let limit = shape.limited.then(|| {
+        format!(
+            ", one flow at most {} Mb/s, {} with Express (rates divided by {SCALE})",
+            flow_mbps(Variant::Plain),
+            flow_mbps(Variant::Express)
+        )
+    });
     Case {
-        name: name.into(),
+        name: format!("{}{name}", shape.name),
         setting: format!(
-            "{FRAMES_PER_S} frames/s of {} KB for {seconds} s, {} elephants; {}",
-            FRAME_BYTES / 1000,
+            "{FRAMES_PER_S} frames/s of {} KB paced at {pace_mbps} Mb/s for {seconds} s{}, {} \
+             elephants; {}",
+            frame_bytes / 1000,
+            limit.unwrap_or_default(),
             pairs.len() * elephants::FLOWS_PER_PAIR,
             describe(&fabric)
         ),
         fabric,
         hosts: elephants::with_hosts(&[FROM, TO], &pairs),
         only: None,
-        measure: Box::new(move |stage| measure(stage, &pairs, seconds)),
+        measure: Box::new(move |stage| measure(stage, shape, &pairs, seconds)),
     }
 }
 
-fn measure(stage: &Stage<'_>, pairs: &[(HostId, HostId)], seconds: u64) -> Result<Measured> {
+fn measure(
+    stage: &Stage<'_>,
+    shape: Shape,
+    pairs: &[(HostId, HostId)],
+    seconds: u64,
+) -> Result<Measured> {
+    let _limit = shape.limited.then(|| FlowLimit::set(stage, FROM)).transpose()?;
     let source_port = stage.first_port().and_then(|port| port.checked_sub(1)).unwrap_or(19_999);
     let source = stage.fabric.udp_socket(FROM, Family::V4, source_port)?;
     let receiver = stage.fabric.udp_socket(TO, Family::V4, PORT)?;
     sockopt::set_socket_recv_buffer_size_force(&receiver, BUFFER_BYTES)
         .context("SO_RCVBUFFORCE")?;
     let video = Video {
+        shape,
         source,
         receiver,
         target: SocketAddr::new(stage.address(TO)?, PORT),
@@ -107,7 +153,7 @@ fn measure(stage: &Stage<'_>, pairs: &[(HostId, HostId)], seconds: u64) -> Resul
     })?;
     let account = frames.account(ALLOWANCE_S);
     let share = |count: usize| 100.0 * count as f64 / account.sent.max(1) as f64;
-    let packets = (account.sent * packets_per_frame()).max(1);
+    let packets = (account.sent * shape.packets()).max(1);
     let notes = (frames.twice() > 0).then(|| format!("{} datagrams came twice", frames.twice()));
     Ok(Measured {
         figures: vec![
@@ -129,11 +175,8 @@ fn measure(stage: &Stage<'_>, pairs: &[(HostId, HostId)], seconds: u64) -> Resul
     })
 }
 
-fn packets_per_frame() -> usize {
-    FRAME_BYTES.div_ceil(DATAGRAM_BYTES)
-}
-
 struct Video {
+    shape: Shape,
     source: UdpSocket,
     receiver: UdpSocket,
     target: SocketAddr,
@@ -142,7 +185,7 @@ struct Video {
 
 impl Video {
     fn run(&self) -> Result<Frames> {
-        let packets = u16::try_from(packets_per_frame())?;
+        let packets = u16::try_from(self.shape.packets())?;
         let frame_s = 1.0 / f64::from(FRAMES_PER_S);
         let frames = Mutex::new(Frames::new(self.frames, packets, frame_s));
         let over = AtomicBool::new(false);
@@ -164,17 +207,17 @@ impl Video {
         let _fifo = priority::fifo(PRIORITY)?;
         let frame_time = Duration::from_secs(1) / FRAMES_PER_S;
         let bits = (DATAGRAM_BYTES * 8) as f64;
-        let spacing = Duration::from_secs_f64(bits / (f64::from(PACE_MBPS) * 1e6));
+        let spacing = Duration::from_secs_f64(bits / (f64::from(self.shape.pace_mbps) * 1e6));
         let mut datagram = vec![0u8; DATAGRAM_BYTES];
         for (number, frame) in (0u32..).zip(0..self.frames) {
             let due = start + frame_time * number;
             sleep_until(due);
             frames.lock().map_err(poisoned)?.sent(frame, start.elapsed().as_secs_f64());
-            for (packet, place) in (0u16..).zip(0..packets_per_frame()) {
+            for (packet, place) in (0u16..).zip(0..self.shape.packets()) {
                 sleep_until(due + spacing * u32::from(packet));
                 datagram[..4].copy_from_slice(&number.to_be_bytes());
                 datagram[4..6].copy_from_slice(&packet.to_be_bytes());
-                let bytes = DATAGRAM_BYTES.min(FRAME_BYTES - place * DATAGRAM_BYTES);
+                let bytes = DATAGRAM_BYTES.min(self.shape.frame_bytes - place * DATAGRAM_BYTES);
                 match self.source.send_to(&datagram[..bytes], self.target) {
                     Ok(_) => {}
                     // A full queue of our own card: the datagram is lost like any other.
@@ -216,4 +259,28 @@ fn poisoned<T>(_: std::sync::PoisonError<T>) -> anyhow::Error {
 
 fn sleep_until(moment: Instant) {
     thread::sleep(moment.saturating_duration_since(Instant::now()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frames::PACKETS_MAX;
+    use super::*;
+
+    #[test]
+    fn four_k_is_four_times_hd_and_only_express_may_send_it_in_one_flow() {
+        assert_eq!(UHD.frame_bytes, 4 * HD.frame_bytes);
+        let mbps = |shape: Shape| shape.frame_bytes as f64 * 8.0 * f64::from(FRAMES_PER_S) / 1e6;
+        let (plain, express) = (flow_mbps(Variant::Plain), flow_mbps(Variant::Express));
+        // As it comes from the camera: 3 and 12 Gb/s.
+        let camera = |shape: Shape| mbps(shape) * f64::from(SCALE) / 1e3;
+        assert!((camera(HD) - 3.0).abs() < 0.01 && (camera(UHD) - 12.0).abs() < 0.01);
+        assert!(mbps(UHD) > f64::from(plain));
+        assert!(HD.pace_mbps < plain && UHD.pace_mbps < express);
+        for shape in [WIDE, HD, UHD] {
+            assert!(shape.packets() <= PACKETS_MAX.into());
+            // The last datagram is sent long before the frame is late.
+            let frame_ms = shape.frame_bytes as f64 * 8.0 / f64::from(shape.pace_mbps) / 1e3;
+            assert!(frame_ms < 12.0, "{shape:?}: {frame_ms}");
+        }
+    }
 }

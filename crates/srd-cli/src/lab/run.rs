@@ -21,7 +21,9 @@ EXAMPLES
   sudo srd lab run incast failover --report /tmp/report.html --json /tmp/report.json
   sudo srd lab run --all --quick --report /tmp/all.html
   sudo srd lab run redis --variants plain,express,bbr --reps 5 --seconds 30
-  sudo srd lab run video --case collisions --variants express --seconds 300
+  sudo srd lab run redis --case changes --report /tmp/changes.html
+  sudo srd lab run redis --case incast --rate 20000 --threads 2 --seconds 28800
+  sudo srd lab run video --case 'HD collisions,4K collisions' --seconds 300
   sudo srd lab run mpi mpi-incast --mpirun /opt/openmpi/bin/mpirun
 
 Each variant runs in the same fabric of network namespaces, one after the other, and every second
@@ -60,8 +62,8 @@ pub(crate) struct RunArgs {
     /// How often each variant runs; each experiment has a number of its own.
     #[arg(long, value_name = "N")]
     reps: Option<u32>,
-    /// Length of one run; each experiment has a length of its own, and those that count rounds
-    /// scale them.
+    /// Length of one run, at most an hour, of `redis` and `video` eight; each experiment has a
+    /// length of its own, and those that count rounds scale them.
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
     /// Spines of the fabric; each experiment has a number of its own.
@@ -82,6 +84,13 @@ pub(crate) struct RunArgs {
     /// Let the experiment `redis` use memcached instead.
     #[arg(long)]
     memcached: bool,
+    /// Requests per second of `redis`, over all its threads, up to what the machine carries
+    /// [default: 2000].
+    #[arg(long, value_name = "N")]
+    rate: Option<u32>,
+    /// Threads that ask, of `redis` [default: 1].
+    #[arg(long, value_name = "N")]
+    threads: Option<u32>,
     /// The `srd` program whose daemons are measured, to compare two builds; this one by default.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
@@ -208,6 +217,8 @@ impl RunArgs {
             seed: self.seed,
             keep: self.keep,
             memcached: self.memcached,
+            rate: self.rate,
+            threads: self.threads,
             program: match &self.program {
                 Some(program) => program.clone(),
                 None => std::env::current_exe().context("the path of this program")?,

@@ -5,17 +5,23 @@
 //! that it waits because the generator or a full socket is late is part of it. Requests that are
 //! never answered count with the time they waited.
 //!
+//! Several threads share connections and rate: what each asks is a Poisson process again.
+//!
 //! | module | what |
 //! |---|---|
 //! | [`protocol`] | what is written and read, of Redis and memcached |
 //! | [`choice`] | which keys are asked for, and how |
+//! | [`seen`] | latencies, of all of the run and over time |
 //!
-//! Bounds: [`CONNECTIONS_MAX`] connections, [`RATE_MAX`] requests per second.
+//! Bounds: [`CONNECTIONS_MAX`] connections, [`RATE_MAX`] requests per second, [`THREADS_MAX`]
+//! threads, [`OPEN_MAX`] requests that wait for an answer.
 
 mod choice;
 mod protocol;
+mod seen;
 
 pub(super) use protocol::{KEYS, Kind, Protocol};
+pub(super) use seen::Answers;
 
 use crate::tcp::poll::Poll;
 use crate::tcp::{self, Congestion};
@@ -25,16 +31,30 @@ use rustix::fd::OwnedFd;
 use srd_lab::config::check;
 use srd_lab::fabric::Fabric;
 use srd_lab::id::HostId;
-use srd_lab::random::Random;
+use srd_lab::priority;
+use srd_lab::random::{Random, mix};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Most connections of one load.
 const CONNECTIONS_MAX: u64 = 10_000;
 /// Most requests per second of one load.
-const RATE_MAX: u64 = 1_000_000;
+pub(super) const RATE_MAX: u32 = 1_000_000;
+/// Most threads of one load.
+pub(super) const THREADS_MAX: u32 = 64;
+/// Most requests without an answer, of all threads together: some 100 MB. A load that has more
+/// asks for more than the server gives, and ends.
+const OPEN_MAX: usize = 500_000;
+/// Real-time priority of the threads.
+const PRIORITY: u8 = 20;
+/// The threads start so long before the first request is due.
+const HEAD_START: Duration = Duration::from_millis(20);
+/// Longest sleep, so that a thread notices that the load is over.
+const NAP: Duration = Duration::from_millis(50);
 /// How long answers are waited for after the last request.
 const DRAIN: Duration = Duration::from_secs(5);
 /// How long the keys may take to be written beforehand.
@@ -52,27 +72,11 @@ pub(super) struct Load {
     pub(super) connections: usize,
     /// Requests per second, over all connections.
     pub(super) rate: u32,
+    pub(super) threads: u32,
     pub(super) seconds: u64,
     pub(super) seed: u64,
     pub(super) congestion: Congestion,
     pub(super) mptcp: bool,
-}
-
-/// What came of it.
-#[derive(Debug, Default)]
-pub(super) struct Answers {
-    /// Latency of each GET, in us.
-    pub(super) get_us: Vec<f64>,
-    /// Latency of each SET, in us.
-    pub(super) set_us: Vec<f64>,
-    /// By how much the generator itself was late, request by request, in us.
-    pub(super) late_us: Vec<f64>,
-    /// Requests without an answer; they count above with the time they waited.
-    pub(super) unanswered: usize,
-    /// Answers that were errors, or misses of keys that exist.
-    pub(super) wrong: usize,
-    /// Answered requests per second of the time in which requests were due.
-    pub(super) per_s: f64,
 }
 
 /// Connections that are established, ready for a load.
@@ -148,17 +152,125 @@ impl Load {
         Ok(Clients { sockets })
     }
 
-    /// Asks for the time that is set, on the calling thread, which should be a real-time
-    /// one.
-    pub(super) fn run(&self, clients: &Clients) -> Result<Answers> {
-        check("rate", self.rate.into(), 1..=RATE_MAX)?;
-        let both = EventFlags::IN | EventFlags::OUT;
-        let mut poll = Poll::watch(clients.sockets.iter(), both)?;
-        let mut lines: Vec<Line> = clients.sockets.iter().map(|_| Line::default()).collect();
+    /// Asks for the time that is set, on real-time threads, while `meanwhile` works on the
+    /// calling one; it gets the clock of the load.
+    pub(super) fn run<T>(
+        &self,
+        clients: &Clients,
+        meanwhile: impl FnOnce(&Clock<'_>) -> Result<T>,
+    ) -> Result<(Answers, T)> {
+        check("rate", self.rate.into(), 1..=RATE_MAX.into())?;
+        let threads_max = self.connections.min(self.rate as usize).min(THREADS_MAX as usize);
+        check("threads", self.threads.into(), 1..=threads_max as u64)?;
+        let over = AtomicBool::new(false);
+        let clock = Clock { start: Instant::now() + HEAD_START, over: &over };
+        thread::scope(|scope| {
+            let askers: Vec<_> = (0..self.threads)
+                .map(|number| {
+                    let asker = self.asker(clients, number, clock);
+                    scope.spawn(move || asker.run())
+                })
+                .collect();
+            let _stop = StopInPanic(&over);
+            let done = meanwhile(&clock);
+            if done.is_err() {
+                over.store(true, Ordering::Release);
+            }
+            let mut answers = Answers::new(self.seconds);
+            let mut failed = None;
+            for asker in askers {
+                match asker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+                    Ok(seen) => answers.merge(&seen),
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            // A load that failed is the reason for what else did.
+            failed.map_or(Ok(()), Err)?;
+            Ok((answers, done?))
+        })
+    }
+
+    /// The share of one thread.
+    fn asker<'a>(&'a self, clients: &'a Clients, number: u32, clock: Clock<'a>) -> Asker<'a> {
+        let threads = self.threads as usize;
+        let begin = |number: usize| clients.sockets.len() * number / threads;
+        let at = number as usize;
+        Asker {
+            protocol: self.protocol,
+            sockets: &clients.sockets[begin(at)..begin(at + 1)],
+            rate: self.rate / self.threads + u32::from(number < self.rate % self.threads),
+            seconds: self.seconds,
+            seed: if number == 0 { self.seed } else { mix(self.seed ^ mix(number.into())) },
+            open_max: OPEN_MAX / threads,
+            clock,
+        }
+    }
+}
+
+/// When a load began, and whether it is over.
+#[derive(Clone, Copy)]
+pub(super) struct Clock<'a> {
+    pub(super) start: Instant,
+    over: &'a AtomicBool,
+}
+
+impl Clock<'_> {
+    /// Sleeps; an error if the load ends before.
+    pub(super) fn sleep_until(&self, since_start: Duration) -> Result<()> {
+        let moment = self.start + since_start;
+        loop {
+            if self.over.load(Ordering::Acquire) {
+                bail!("the load has ended before its time");
+            }
+            let left = moment.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            thread::sleep(left.min(NAP));
+        }
+    }
+}
+
+/// A scope waits for its threads before it panics: for the end of the load, if nobody stops it.
+struct StopInPanic<'a>(&'a AtomicBool);
+
+impl Drop for StopInPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// One thread's part of a load.
+struct Asker<'a> {
+    protocol: Protocol,
+    sockets: &'a [OwnedFd],
+    rate: u32,
+    seconds: u64,
+    seed: u64,
+    open_max: usize,
+    clock: Clock<'a>,
+}
+
+impl Asker<'_> {
+    fn run(&self) -> Result<Answers> {
+        let fifo = priority::fifo(PRIORITY)?;
+        let seen = self.ask();
+        drop(fifo);
+        if seen.is_err() {
+            self.clock.over.store(true, Ordering::Release);
+        }
+        seen
+    }
+
+    fn ask(&self) -> Result<Answers> {
+        let mut poll = Poll::watch(self.sockets.iter(), EventFlags::IN | EventFlags::OUT)?;
+        let mut lines: Vec<Line> = self.sockets.iter().map(|_| Line::default()).collect();
         let mut random = Random::new(self.seed);
-        let mut answers = Answers::default();
+        let mut answers = Answers::new(self.seconds);
         let mut buffer = vec![0; READ_BYTES];
-        let start = Instant::now();
+        let start = self.clock.start;
         let end = start + Duration::from_secs(self.seconds);
         let mut due = start + random.exponential(self.rate);
         let mut open = 0usize;
@@ -166,43 +278,37 @@ impl Load {
             let now = Instant::now();
             while due <= now && due < end {
                 let at = random.below(lines.len());
-                let (line, socket) = (&mut lines[at], &clients.sockets[at]);
-                line.ask(
-                    self.protocol,
-                    Request { kind: choice::kind(&mut random), due },
-                    &mut random,
-                );
+                let (line, socket) = (&mut lines[at], &self.sockets[at]);
+                let kind = choice::kind(&mut random);
+                line.ask(self.protocol, Request { kind, due }, &mut random);
                 line.flush(socket)?;
-                answers.late_us.push(us(due.elapsed()));
+                answers.late.record(due.elapsed());
                 due += random.exponential(self.rate);
                 open += 1;
+                if open > self.open_max {
+                    bail!(
+                        "{open} requests of a thread wait for an answer: the server or the \
+                         network does not carry this rate; ask for less with --rate"
+                    );
+                }
             }
-            if now >= end && (open == 0 || now >= end + DRAIN) {
+            let done = now >= end && (open == 0 || now >= end + DRAIN);
+            if done || self.clock.over.load(Ordering::Acquire) {
                 break;
             }
             let wake = if due < end { due } else { end + DRAIN };
-            for at in poll.wait_at_most(wake.saturating_duration_since(Instant::now()))? {
-                let (line, socket) = (&mut lines[at], &clients.sockets[at]);
+            let nap = wake.saturating_duration_since(Instant::now()).min(NAP);
+            for at in poll.wait_at_most(nap)? {
+                let (line, socket) = (&mut lines[at], &self.sockets[at]);
                 line.flush(socket)?;
-                open -= line.receive(self.protocol, socket, &mut buffer, &mut answers)?;
+                open -= line.receive(self.protocol, socket, &mut buffer, start, &mut answers)?;
             }
         }
-        answers.per_s = (answers.get_us.len() + answers.set_us.len()) as f64 / self.seconds as f64;
-        for request in lines.into_iter().flat_map(|line| line.pending) {
+        for request in lines.iter().flat_map(|line| &line.pending) {
             answers.unanswered += 1;
-            answers.add(&request);
+            answers.add(request.kind, request.due - start, request.due.elapsed());
         }
         Ok(answers)
-    }
-}
-
-impl Answers {
-    fn add(&mut self, request: &Request) {
-        let latency_us = us(request.due.elapsed());
-        match request.kind {
-            Kind::Get => self.get_us.push(latency_us),
-            Kind::Set => self.set_us.push(latency_us),
-        }
     }
 }
 
@@ -230,6 +336,7 @@ impl Line {
         protocol: Protocol,
         socket: &OwnedFd,
         buffer: &mut [u8],
+        start: Instant,
         answers: &mut Answers,
     ) -> Result<usize> {
         let mut answered = 0;
@@ -239,8 +346,8 @@ impl Line {
             while let Some(request) = self.pending.front() {
                 let Some(answer) = protocol.read(request.kind, &self.input[read..])? else { break };
                 read += answer.bytes;
-                answers.add(request);
-                answers.wrong += usize::from(!answer.good);
+                answers.add(request.kind, request.due - start, request.due.elapsed());
+                answers.wrong += u64::from(!answer.good);
                 self.pending.pop_front();
                 answered += 1;
             }
@@ -253,6 +360,5 @@ impl Line {
     }
 }
 
-fn us(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
-}
+#[cfg(test)]
+mod tests;
