@@ -126,7 +126,7 @@ fn families_without_a_sufficient_type_show_what_the_nearest_one_lacks() {
     assert_eq!(choices.families.len(), 1);
     let [nearest] = &choices.nearest[..] else { panic!("{:?}", choices.nearest) };
     assert!(nearest.name.starts_with("c7i.") && nearest.first().limit == limit::OUT);
-    needs.bandwidth_bps.out = 4e12;
+    needs.bandwidth_bps.out = 1e14;
     let choices = choose(&needs, &Filter::default(), None);
     assert!(choices.families.is_empty());
     assert_eq!(choices.nearest.len(), NEAREST);
