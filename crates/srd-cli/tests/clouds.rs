@@ -172,7 +172,7 @@ fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
     let socket = within(&a, || std::net::UdpSocket::bind(("10.0.1.10", 0)).unwrap());
     let tried = 20..=220_u8;
     for last in tried.clone() {
-        let _ = socket.send_to(b"?", ([10, 0, 1, last], 9));
+        let _ = socket.send_to(b"?", (std::net::Ipv4Addr::new(10, 0, 1, last), 9));
     }
     let sent = tried.count() as u64;
     let began = Instant::now();

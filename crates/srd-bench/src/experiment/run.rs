@@ -8,7 +8,7 @@ use super::pulse::{Lateness, Pulse};
 use super::result::{CaseResult, Measured, Outcome, Run};
 use super::variant::order;
 use super::{Case, Experiment, Options, Stage, Variant, programs};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use srd_lab::config::FabricConfig;
 use srd_lab::express::{Overlay, OverlayOptions};
 use srd_lab::fabric::Fabric;

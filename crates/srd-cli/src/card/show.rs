@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use srd_guest::Client;
 use srd_guest::protocol::{Answer, Instance, Request, VhostUser};

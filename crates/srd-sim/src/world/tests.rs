@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::blast::{Blast, BlastConfig};
-use crate::node::{FlowSpec, HostId, Packet};
+use crate::node::{FlowSpec, Packet};
 use crate::topology::clos::{ClosSpec, Links};
 use crate::topology::dumbbell::DumbbellSpec;
 use crate::workload::pattern::{Incast, all_reduce_ring, pairs, permutation};
@@ -78,7 +78,7 @@ impl Node for Alarm {
 #[test]
 fn a_timer_from_the_beginning_is_kept_though_nothing_has_happened_to_its_node() {
     let times: Vec<Instant> = (0..8).map(|host| Instant::from_nanos(host * 1000)).collect();
-    let node = |host: HostId| Alarm { due: Some(times[host.index()]), rang: None };
+    let node = |host: u32| Alarm { due: Some(times[host as usize]), rang: None };
     let (topology, workload) = (leaf_spine(2, 2, 4), Workload::default());
     let mut world = World::new(topology, workload, WorldConfig::default(), node).unwrap();
     world.run_until(SECOND_PS);

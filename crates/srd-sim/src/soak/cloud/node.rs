@@ -202,12 +202,12 @@ impl CloudNode {
                 self.card.from_guest(now, port, frame, &mut out);
                 self.end(now, out);
             }
-            From::Internet | From::Nat(_) => self.from_edge(of.from, now, frame),
+            From::Internet | From::Nat(_) => self.edge_says(of.from, now, frame),
         }
     }
 
     /// A packet of the internet goes to the host that its address is on.
-    fn from_edge(&mut self, from: From, now: Instant, mut frame: Vec<u8>) {
+    fn edge_says(&mut self, from: From, now: Instant, mut frame: Vec<u8>) {
         let shared = self.common.shared.borrow();
         let world = shared.judge.world();
         let (envelope, eni) = match from {
@@ -309,7 +309,9 @@ impl CloudNode {
             self.sent += 1;
             self.send(now, of);
         }
-        while let Some((_, question)) = self.questions.pop_front_if(|(at, _)| *at <= now) {
+        while self.questions.front().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, question)) = self.questions.pop_front()
+        {
             let answer = common.shared.borrow_mut().directory.answer(&self.name, question);
             let Some(answer) = answer else {
                 self.wrong.get_or_insert(format!("{question:?} has no answer"));
