@@ -260,7 +260,7 @@ fn commands_of_the_card_tell_wrong_settings_from_what_fails() {
     refused(&["card", "apply", "/no/such/file"], USAGE, &["/no/such/file"]);
     refused(&["card", "set", "web", "--rx-usecs", "20000"], USAGE, &["20000", "10000"]);
     refused(&["profile", "nosuchif"], USAGE, &["nosuchif", "no such interface"]);
-    refused(&["watch", "nosuchif"], USAGE, &["nosuchif", "no such interface"]);
+    refused(&["watch", "nosuchif", "--rate", "10G"], USAGE, &["nosuchif", "no such interface"]);
 }
 
 #[test]

@@ -89,7 +89,7 @@ pub struct Service {
     pub(crate) vpc: Vpc,
     pub(crate) world: World,
     pub(crate) card: Card,
-    /// Whom the card asks where interfaces of other hosts are.
+    /// The directory, which knows where interfaces of other hosts are.
     pub(crate) plane: Plane,
     pub(crate) guests: Guests,
     pub(crate) changes: Changes,

@@ -1,7 +1,7 @@
 //! A table by blocks of addresses: one ordered map for each prefix length that occurs, so that a
 //! look-up costs as many searches as there are lengths, at most 33 or 129.
 
-use super::size::tree_bytes;
+use super::tree::tree_bytes;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};

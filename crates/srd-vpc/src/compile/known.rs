@@ -6,7 +6,7 @@
 //! nothing new, and never forgets what is in use: [`Rules::sweep`] takes what no packet has needed
 //! since the sweep before.
 
-use super::size::tree_bytes;
+use super::tree::tree_bytes;
 use super::*;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -38,6 +38,7 @@ mod known;
 mod needs;
 mod policy;
 mod size;
+mod tree;
 
 pub use concern::{Concern, Concerned};
 pub use decide::{Arrival, Flow, Next, NoSender, Sent};

@@ -3,21 +3,10 @@
 
 use super::blocks::Blocks;
 use super::known::Question;
+use super::tree::tree_bytes;
 use super::*;
 use core::mem::size_of;
 use ipnet::IpNet;
-
-/// Places of a node of a B-tree, and entries of one that was filled in order.
-const PLACES: usize = 11;
-const FILLED: usize = 6;
-/// What a node has besides: its parent, its place there, and its length.
-const NODE_BYTES: usize = 16;
-
-/// Bytes of a B-tree of so many entries of `K` and `V`.
-pub(super) fn tree_bytes<K, V>(entries: usize) -> usize {
-    // The standard library's nodes hold keys and values in arrays of all their places.
-    entries.div_ceil(FILLED) * (NODE_BYTES + PLACES * (size_of::<K>() + size_of::<V>()))
-}
 
 fn map_bytes<K, V>(map: &BTreeMap<K, V>) -> usize {
     tree_bytes::<K, V>(map.len())
