@@ -5,6 +5,7 @@
 
 use anyhow::Error;
 use std::fmt;
+use std::io::ErrorKind;
 
 /// The run failed.
 pub(crate) const RUN: u8 = 1;
@@ -65,6 +66,18 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
         USAGE
     } else {
         RUN
+    }
+}
+
+/// Why packets of an interface cannot be had. The words are for what the
+/// command does with them, as a noun and as a verb.
+pub(crate) fn of_interface(error: &std::io::Error, [noun, verb]: [&str; 2]) -> Error {
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            Missing(format!("{error}: {noun} takes CAP_NET_RAW: run it as root")).into()
+        }
+        ErrorKind::NotFound => Usage(format!("{error}; `ip link` lists them")).into(),
+        _ => anyhow::anyhow!("cannot {verb} {error}"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `srd profile`: what traffic needs of an instance, from live packets or a capture.
 
 use std::fs;
-use std::io::{ErrorKind, IsTerminal};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use srd_card::profile::{InstanceType, Profile};
 use srd_chart::Table;
 use srd_profile::{Filter, Report, capture, html, live, report, text};
 
-use crate::failure::{Missing, Usage, usage};
+use crate::failure::{of_interface, usage};
 use crate::output::{JsonOutput, check_writable};
 use crate::units::{bytes, parse_time};
 use crate::watch::{parse_prefix, parse_ring};
@@ -214,7 +214,8 @@ impl ProfileArgs {
         let mut progress = Progress::begin(&self.interfaces.join(", "), self.time);
         let outcomes = live::run(&options, stop, &mut |now| progress.look(&now));
         progress.end();
-        let outcomes = outcomes.map_err(|error| opened(&error))?;
+        let outcomes =
+            outcomes.map_err(|error| of_interface(&error, ["looking at packets", "look at"]))?;
         let gone: Vec<String> = outcomes
             .iter()
             .filter_map(|of| Some(format!("{}: {}", of.seen.name, of.error.as_ref()?)))
@@ -336,16 +337,6 @@ fn table(replayed: &[Replayed]) -> String {
         table.row([name.clone(), words]);
     }
     table.to_string()
-}
-
-fn opened(error: &std::io::Error) -> anyhow::Error {
-    match error.kind() {
-        ErrorKind::PermissionDenied => {
-            Missing(format!("{error}: looking at packets takes CAP_NET_RAW: run it as root")).into()
-        }
-        ErrorKind::NotFound => Usage(format!("{error}; `ip link` lists them")).into(),
-        _ => anyhow::anyhow!("cannot look at {error}"),
-    }
 }
 
 /// A line on standard error that says how far it is, where a person looks.

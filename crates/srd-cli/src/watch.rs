@@ -1,7 +1,7 @@
 //! `srd watch`: bursts on interfaces and in capture files.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use srd_watch::session::{Report, Session};
 use srd_watch::text::{self, Tally};
 use srd_watch::{Burst, Model, Settings, file, live};
 
-use crate::failure::{Missing, Usage, usage};
+use crate::failure::{of_interface, usage};
 use crate::output::{check_writable, say};
 use crate::units::{parse_bytes, parse_rate, parse_time};
 
@@ -184,7 +184,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
             let stopped = || stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
             let report = &mut |report| outputs.report(report);
             let outcomes = live::run(&args.live(model), &stopped, report);
-            let outcomes = outcomes.map_err(|error| opened(&error))?;
+            let outcomes = outcomes.map_err(|error| of_interface(&error, ["watching", "watch"]))?;
             let gone: Vec<String> = outcomes
                 .iter()
                 .filter_map(|outcome| {
@@ -228,16 +228,6 @@ fn read(
     match outcome.error {
         Some(error) => Err(anyhow::anyhow!("{}: {error}", file.display())),
         None => Ok(0),
-    }
-}
-
-fn opened(error: &std::io::Error) -> anyhow::Error {
-    match error.kind() {
-        ErrorKind::PermissionDenied => {
-            Missing(format!("{error}: watching takes CAP_NET_RAW: run it as root")).into()
-        }
-        ErrorKind::NotFound => Usage(format!("{error}; `ip link` lists them")).into(),
-        _ => anyhow::anyhow!("cannot watch {error}"),
     }
 }
 

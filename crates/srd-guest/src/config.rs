@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::Deserialize;
@@ -102,14 +102,16 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
     };
     let mut vhost_user = BTreeMap::new();
     for (name, path) in document.vhost_user.iter().chain(&document.vhost_user_client) {
-        if let Some(other) = vhost_user.values().position(|other| *other == place(path)) {
-            let other = vhost_user.keys().nth(other).cloned().unwrap_or_default();
-            let what = format!("`{other}` has this socket already");
-            return Err(source.error(Some(path.span()), what, "give each instance its own"));
-        }
-        if vhost_user.insert(name.get_ref().clone(), place(path)).is_some() {
-            let what = format!("`{}` has a socket already", name.get_ref());
-            return Err(source.error(Some(name.span()), what, "one end listens: name it once"));
+        match add_socket(&mut vhost_user, name.get_ref(), place(path)) {
+            Ok(()) => {}
+            Err(SocketTaken::By(other)) => {
+                let what = format!("`{other}` has this socket already");
+                return Err(source.error(Some(path.span()), what, "give each instance its own"));
+            }
+            Err(SocketTaken::Second) => {
+                let what = format!("`{}` has a socket already", name.get_ref());
+                return Err(source.error(Some(name.span()), what, "one end listens: name it once"));
+            }
         }
     }
     Ok(Options {
@@ -132,6 +134,30 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
         busy_poll: document.busy_poll,
         metrics: document.metrics.as_ref().map(|of| metrics(&source, of)).transpose()?,
     })
+}
+
+/// Why an instance cannot have a socket of vhost-user.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SocketTaken {
+    /// The instance of this name has it.
+    By(String),
+    /// The instance has another.
+    Second,
+}
+
+/// Gives an instance a socket of vhost-user: each has one, and shares it with none.
+///
+/// # Errors
+/// Why it cannot have this one.
+pub fn add_socket(
+    all: &mut BTreeMap<String, PathBuf>,
+    name: &str,
+    path: PathBuf,
+) -> Result<(), SocketTaken> {
+    if let Some((other, _)) = all.iter().find(|(_, of)| **of == path) {
+        return Err(SocketTaken::By(other.clone()));
+    }
+    all.insert(name.to_owned(), path).map_or(Ok(()), |_| Err(SocketTaken::Second))
 }
 
 /// Reads `1/100`, or `100`.

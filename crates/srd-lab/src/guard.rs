@@ -98,7 +98,7 @@ impl DirectoryGuard {
         })?;
         let made = DirBuilder::new().mode(0o700).create(path);
         is_ours.store(made.is_ok(), Ordering::Release);
-        let guard = Self { path: path.to_owned(), cleanup: Some(cleanup) };
+        let mut guard = Self { path: path.to_owned(), cleanup: Some(cleanup) };
         let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
         match made {
             Ok(()) => Ok(Some(guard)),
@@ -118,7 +118,7 @@ impl DirectoryGuard {
     }
 
     /// Leaves it behind.
-    pub fn keep(mut self) {
+    pub fn keep(&mut self) {
         if let Some(cleanup) = self.cleanup.take() {
             signals::forget(cleanup);
         }

@@ -199,21 +199,20 @@ fn start_server(stage: &Stage<'_>, protocol: Protocol, port: u16) -> Result<Runn
 }
 
 fn summarise(answers: &Answers, marks: Vec<(u64, String)>) -> Measured {
-    let p = |counts: &Counts, percent| {
-        let times = Distribution::counted("", "us", counts.clone());
-        times.percentile(percent).unwrap_or(0.0)
-    };
+    let times = |counts: &Counts| Distribution::counted("", "us", counts.clone());
+    let p = |of: &Distribution, percent| of.percentile(percent).unwrap_or(0.0);
     let Answers { get, set, late, .. } = answers;
+    let late = times(late);
     let counted = |name, counts: &Counts| Counted { name, unit: "us", counts: counts.clone() };
     Measured {
         figures: vec![
-            Figure::new("GET p99", "us", p(&get.all, 99.0)).beside(0.0, "none"),
-            Figure::new("SET p99", "us", p(&set.all, 99.0)).beside(0.0, "none"),
+            Figure::new("GET p99", "us", p(&times(&get.all), 99.0)).beside(0.0, "none"),
+            Figure::new("SET p99", "us", p(&times(&set.all), 99.0)).beside(0.0, "none"),
             Figure::new("answered", "requests/s", answers.per_s()),
             Figure::new("unanswered", "requests", answers.unanswered as f64),
             Figure::new("wrong answers", "", answers.wrong as f64),
-            Figure::new("generator late, p99", "us", p(late, 99.0)),
-            Figure::new("generator late, p100", "us", p(late, 100.0)),
+            Figure::new("generator late, p99", "us", p(&late, 99.0)),
+            Figure::new("generator late, p100", "us", p(&late, 100.0)),
         ],
         counted: vec![counted("GET latency", &get.all), counted("SET latency", &set.all)],
         spreads: vec![

@@ -16,7 +16,7 @@ use srd_lab::priority::CpuUse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ pub(crate) fn in_turns(
             variants,
             repetitions,
             keep: options.keep && number == last,
-            directory: &directory.path,
+            directory: directory.guard.path(),
         };
         let runs = turns.run(&mut outcome.left_out, &mut say)?;
         if !runs.is_empty() {
@@ -91,7 +91,7 @@ pub(crate) fn in_turns(
         }
     }
     if options.keep {
-        let (name, path) = (&options.name, directory.path.display());
+        let (name, path) = (&options.name, directory.guard.path().display());
         say(&format!("kept: fabric `{name}` (srd lab down --name {name}), {path}"));
     }
     outcome.took_s = begun.elapsed().as_secs_f64();
@@ -265,8 +265,7 @@ impl std::ops::Deref for Standing {
 
 /// A directory that only we can read, for keys, sockets and logs. It goes with this process.
 struct Directory {
-    guard: Option<srd_lab::DirectoryGuard>,
-    path: PathBuf,
+    guard: srd_lab::DirectoryGuard,
     keep: bool,
 }
 
@@ -276,7 +275,7 @@ impl Directory {
             let path = std::env::temp_dir()
                 .join(format!("srd-lab-{name}-{}-{number}", std::process::id()));
             if let Some(guard) = srd_lab::DirectoryGuard::make(&path)? {
-                return Ok(Directory { guard: Some(guard), path, keep });
+                return Ok(Directory { guard, keep });
             }
         }
         bail!("{} is full of directories of earlier runs", std::env::temp_dir().display())
@@ -285,8 +284,8 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if let Some(guard) = self.guard.take_if(|_| self.keep) {
-            guard.keep();
+        if self.keep {
+            self.guard.keep();
         }
     }
 }

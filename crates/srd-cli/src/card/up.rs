@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use srd_guest::config::{self, CREDITS_S_DEFAULT, HOST_DEFAULT, scale};
+use srd_guest::config::{self, CREDITS_S_DEFAULT, HOST_DEFAULT, SocketTaken, scale};
 use srd_guest::{Ended, Metrics, Options, Reloader, Service, UnderlayOptions};
 
 use super::SocketArg;
@@ -195,26 +195,27 @@ fn reload(config: &Path, socket: &Path, reloader: &Reloader) {
 }
 
 impl UpArgs {
-    /// One end of a socket listens, and instances do not share one.
-    fn check_sockets(&self) -> Result<()> {
-        let mut all: BTreeMap<&str, &Path> = BTreeMap::new();
+    /// The sockets of instances: one end listens, and instances do not share one.
+    fn sockets(&self) -> Result<BTreeMap<String, PathBuf>> {
+        let mut all = BTreeMap::new();
         for (name, path) in self.vhost_user.iter().chain(&self.vhost_user_client) {
-            if let Some((other, _)) = all.iter().find(|(_, other)| **other == path)
-                && other != name
-            {
-                return usage(format!(
-                    "`{other}` and `{name}` have the socket {}: give each instance its own",
-                    path.display()
-                ));
-            }
-            if all.insert(name, path).is_some() {
-                return usage(format!(
-                    "`{name}` has two sockets: one end listens, so name it once, with \
-                     --vhost-user or with --vhost-user-client"
-                ));
+            match config::add_socket(&mut all, name, path.clone()) {
+                Ok(()) => {}
+                Err(SocketTaken::By(other)) if other != *name => {
+                    return usage(format!(
+                        "`{other}` and `{name}` have the socket {}: give each instance its own",
+                        path.display()
+                    ));
+                }
+                Err(_) => {
+                    return usage(format!(
+                        "`{name}` has two sockets: one end listens, so name it once, with \
+                         --vhost-user or with --vhost-user-client"
+                    ));
+                }
             }
         }
-        Ok(())
+        Ok(all)
     }
 
     fn options(&self) -> Result<Options> {
@@ -231,7 +232,7 @@ impl UpArgs {
                 at.port()
             ));
         }
-        self.check_sockets()?;
+        let vhost_user = self.sockets()?;
         let allow_remote = self.metrics_remote;
         let hosts = self.peers.iter().cloned().collect();
         let plain = self.plain;
@@ -243,7 +244,7 @@ impl UpArgs {
             internet: self.internet,
             underlay: self.underlay.map(|address| UnderlayOptions { address, hosts, plain }),
             socket: self.socket.socket.clone(),
-            vhost_user: self.vhost_user.iter().chain(&self.vhost_user_client).cloned().collect(),
+            vhost_user,
             vhost_user_client: self
                 .vhost_user_client
                 .iter()

@@ -261,22 +261,35 @@ impl CardNode {
     }
 
     fn fill(&self, slot: &mut Packet, next: OnWire) {
-        slot.src = self.host;
-        slot.dst = HostId(1 - self.host.0);
-        slot.src_port = crate::nic::PORT_BASE;
-        slot.dst_port = vpc::envelope::GENEVE_PORT;
-        slot.protocol = PROTOCOL_UDP;
-        slot.wire_bytes = wire_bytes(&next.frame).min(WIRE_BYTES_MAX);
-        slot.ecn = Ecn::NotEct;
-        slot.control = false;
-        slot.trimmed = false;
-        slot.corrupted = false;
-        slot.set_srd(&next.envelope, Bytes::from(next.frame));
+        let ends = [self.host, HostId(1 - self.host.0)];
+        let bytes = wire_bytes(&next.frame).min(WIRE_BYTES_MAX);
+        enclose(slot, ends, &next.envelope, next.frame, bytes);
     }
 }
 
+/// Makes a packet between cards of a frame in its envelope, with so many bytes on the wire.
+pub(crate) fn enclose(
+    slot: &mut Packet,
+    [from, to]: [HostId; 2],
+    envelope: &[u8; ENVELOPE_BYTES],
+    frame: Vec<u8>,
+    wire_bytes: u32,
+) {
+    slot.src = from;
+    slot.dst = to;
+    slot.src_port = crate::nic::PORT_BASE;
+    slot.dst_port = vpc::envelope::GENEVE_PORT;
+    slot.protocol = PROTOCOL_UDP;
+    slot.wire_bytes = wire_bytes;
+    slot.ecn = Ecn::NotEct;
+    slot.control = false;
+    slot.trimmed = false;
+    slot.corrupted = false;
+    slot.set_srd(envelope, Bytes::from(frame));
+}
+
 /// The envelope and the frame of an arrived packet.
-fn opened(packet: &mut Packet) -> Option<(Envelope, Vec<u8>)> {
+pub(crate) fn opened(packet: &mut Packet) -> Option<(Envelope, Vec<u8>)> {
     let Body::Srd(body) = &mut packet.body else { return None };
     let mut frame = Vec::from(std::mem::take(&mut body.payload));
     let head = body.head().first_chunk::<ENVELOPE_BYTES>()?;

@@ -24,7 +24,7 @@
 //! | `delta` | what a host has to change |
 //! | `needs` | what the tables of a host rest on |
 //! | `directory` | which hosts need which delta, and answers |
-//! | `size` | about how many bytes tables and deltas take |
+//! | `size`, `tree` | about how many bytes tables and deltas take, and a B-tree |
 
 mod blocks;
 mod build;

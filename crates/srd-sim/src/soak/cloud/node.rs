@@ -5,15 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use srd_card::limits::Allowances;
-use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::Profile;
 use srd_card::track::Timeouts;
-use srd_card::vpc::envelope::{ENVELOPE_BYTES, GENEVE_PORT};
+use srd_card::vpc::envelope::ENVELOPE_BYTES;
 use srd_card::vpc::nat::Nat;
 use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
-use srd_proto::transmit::Ecn;
 use srd_proto::{Duration, Instant};
 use srd_vpc::compile::{Delta, Directory, Edit, Question, Rules};
 use srd_vpc::id::{EniId, VpcId};
@@ -24,8 +21,8 @@ use srd_vpc::packet::Packet as Inner;
 use super::frames;
 use super::judge::{From, Judge};
 use super::make::EDGE;
-use crate::card::node::OUTER_BYTES;
-use crate::node::{Body, FlowSpec, HostId, Node, Outcomes, PROTOCOL_UDP, Packet};
+use crate::card::node::{OUTER_BYTES, enclose, opened};
+use crate::node::{FlowSpec, HostId, Node, Outcomes, Packet};
 
 /// What a guest, or the internet, sends.
 #[derive(Clone)]
@@ -155,9 +152,7 @@ impl CloudNode {
     /// Rules that are in force by now.
     fn catch_up(&mut self, now: Instant) {
         let common = Rc::clone(&self.common);
-        while let Some((at, world)) = common.changes.get(self.changed).filter(|(at, _)| *at <= now)
-        {
-            debug_assert!(*at <= now);
+        while let Some((_, world)) = common.changes.get(self.changed).filter(|(at, _)| *at <= now) {
             let mut shared = common.shared.borrow_mut();
             if shared.deltas.len() == self.changed {
                 let edits = Edit::between(shared.judge.world(), world);
@@ -377,17 +372,6 @@ fn card(common: &Common, name: &str, enis: &Vec<EniId>, now: Instant) -> Card {
     card
 }
 
-/// The envelope and the frame of an arrived packet.
-fn opened(packet: &mut Packet) -> Option<(Envelope, Vec<u8>)> {
-    let Body::Srd(body) = &mut packet.body else { return None };
-    let mut frame = Vec::from(std::mem::take(&mut body.payload));
-    let head = body.head().first_chunk::<ENVELOPE_BYTES>()?;
-    let first = frame.get(OFFLOAD_BYTES)?;
-    let (envelope, offload, _) = Envelope::decode(&[&head[..], &[*first]].concat()).ok()?;
-    frame[..OFFLOAD_BYTES].copy_from_slice(&offload);
-    Some((envelope, frame))
-}
-
 impl Node for CloudNode {
     fn start_flow(&mut self, _: Instant, _: &FlowSpec, _: &mut Outcomes) {
         // Guests send what the plan of the cloud says.
@@ -434,17 +418,8 @@ impl Node for CloudNode {
     fn poll_packet(&mut self, now: Instant, slot: &mut Packet, _: &mut Outcomes) -> bool {
         self.catch_up(now);
         let Some(OnWire { to, envelope, frame }) = self.wire.pop_front() else { return false };
-        slot.src = HostId(self.host);
-        slot.dst = HostId(to);
-        slot.src_port = crate::nic::PORT_BASE;
-        slot.dst_port = GENEVE_PORT;
-        slot.protocol = PROTOCOL_UDP;
-        slot.wire_bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX) + OUTER_BYTES;
-        slot.ecn = Ecn::NotEct;
-        slot.control = false;
-        slot.trimmed = false;
-        slot.corrupted = false;
-        slot.set_srd(&envelope, Bytes::from(frame));
+        let bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX) + OUTER_BYTES;
+        enclose(slot, [HostId(self.host), HostId(to)], &envelope, frame, bytes);
         true
     }
 
