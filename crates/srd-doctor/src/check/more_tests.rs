@@ -1,6 +1,7 @@
 //! Delays, spread over CPUs, drivers by generation, small writes; what is written down, and images.
 
 use super::*;
+use std::os::unix::fs::PermissionsExt;
 
 const QUIET: &str = "Coalesce parameters for eth0:\nAdaptive RX: off  TX: n/a\nrx-usecs: 0\n\
                      tx-usecs: 0\n";
@@ -209,6 +210,20 @@ fn what_is_persisted_holds_is_told_and_is_taken_back() {
     assert_eq!(etc(&tree), before);
     let error = persist::unpersist(&tree.system()).unwrap_err().to_string();
     assert!(error.contains("has written nothing"), "{error}");
+}
+
+#[test]
+fn a_program_that_others_may_replace_is_not_run_at_boot() {
+    let mut tree = Tree::instance();
+    tree.options.persist = true;
+    tree.file("sys/module/tcp_cubic/parameters/hystart_detect", "3");
+    tree.file("open/srd", "a program");
+    fs::set_permissions(tree.path("open"), fs::Permissions::from_mode(0o777)).unwrap();
+    *tree.answers.own.borrow_mut() = Some(tree.path("open/srd"));
+    let options = Options { fix: true, ..tree.options.clone() };
+    let error = examine_in(&options, &tree.system()).err().unwrap();
+    assert!(format!("{error:#}").contains("others than root may replace it"), "{error:#}");
+    assert!(!tree.path("etc/systemd/system/srd-check.service").exists());
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn program(system: &System) -> Result<String> {
     if system.is_image() {
         return Ok(format!("/{}", system.program().unwrap_or("usr/bin/srd")));
     }
-    let path = std::env::current_exe().context("the path of this program")?;
+    let path = system.own_program()?;
     let shown = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-_.+".contains(c);
     if !shown.chars().all(is_plain) || !path.ancestors().all(is_roots_alone) {

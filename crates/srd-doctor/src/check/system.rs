@@ -27,6 +27,11 @@ pub(crate) trait Programs {
 
     /// Whether a TCP socket of a process has TCP_NODELAY; `None` if that is not to be seen.
     fn nodelay(&self, pid: u32, fd: u32) -> Option<bool>;
+
+    /// Where the program that runs is.
+    fn own(&self) -> std::io::Result<PathBuf> {
+        std::env::current_exe()
+    }
 }
 
 /// The programs of this machine.
@@ -143,6 +148,12 @@ impl System {
     /// Where this program is in an image.
     pub(crate) fn program(&self) -> Option<&'static str> {
         PROGRAMS.into_iter().find(|file| self.exists(file))
+    }
+
+    /// Where the program that runs is.
+    pub(crate) fn own_program(&self) -> Result<PathBuf> {
+        let path = self.programs.as_ref().map_or_else(std::env::current_exe, |of| of.own());
+        path.context("the path of this program")
     }
 
     /// Whether a directory is there.

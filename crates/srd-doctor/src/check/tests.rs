@@ -18,6 +18,7 @@ struct Answers {
     known: Rc<RefCell<BTreeMap<String, String>>>,
     asked: Rc<RefCell<Vec<String>>>,
     nodelay: Rc<RefCell<BTreeMap<u32, bool>>>,
+    own: Rc<RefCell<Option<PathBuf>>>,
 }
 
 impl system::Programs for Answers {
@@ -30,6 +31,11 @@ impl system::Programs for Answers {
 
     fn nodelay(&self, pid: u32, _: u32) -> Option<bool> {
         self.nodelay.borrow().get(&pid).copied()
+    }
+
+    /// As installed, wherever these tests are.
+    fn own(&self) -> std::io::Result<PathBuf> {
+        Ok(self.own.borrow().clone().unwrap_or_else(|| PathBuf::from("/usr/bin/env")))
     }
 }
 
