@@ -32,6 +32,9 @@ struct Probe {
     epoch: usize,
     arrived: u32,
     left: u32,
+    /// What its sender's card did with it may rest on connections that the card has forgotten
+    /// since: the verdicts before it forgot.
+    before: Vec<Verdict>,
     /// After all faults: how it must end.
     must: Option<Verdict>,
 }
@@ -123,8 +126,15 @@ impl Judge {
         }
     }
 
-    /// A card has forgotten the connections of an interface.
+    /// A card has forgotten the connections of an interface. A packet that it let out with their
+    /// help may still be on its way.
     pub(super) fn forget(&mut self, eni: EniId) {
+        for number in 0..self.probes.len() {
+            if self.probes[number].from == From::Guest(eni) {
+                let before = self.verdicts(&self.probes[number], eni).collect::<Vec<_>>();
+                self.probes[number].before.extend(before);
+            }
+        }
         self.tracked.retain(|(of, ..)| *of != eni);
         self.forgetful.insert(eni);
     }
@@ -156,7 +166,7 @@ impl Judge {
         let must = origin.filter(|_| last);
         let must = must.map(|origin| verdict(&self.judge(epoch, origin, &packet)));
         let number = self.probes.len();
-        self.probes.push(Probe { from, packet, epoch, arrived: 0, left: 0, must });
+        self.probes.push(Probe { from, packet, epoch, arrived: 0, left: 0, before: Vec::new(), must });
         self.remember_sent(number, epoch);
         u32::try_from(number).expect("few packets")
     }
@@ -165,14 +175,19 @@ impl Judge {
     /// in force since it was sent.
     fn may_leave(&self, probe: &Probe, to: Option<EniId>) -> bool {
         let From::Guest(eni) = probe.from else { return true };
-        (probe.epoch..=self.epoch()).any(|epoch| {
-            match (verdict(&self.judge(epoch, Origin::Eni(eni), &probe.packet)), to) {
-                (Verdict::Delivered(at), Some(to)) => at == to,
-                (Verdict::Dropped(Reason::GroupsIn | Reason::AclIn), Some(_))
-                | (Verdict::Left(_), None) => true,
-                _ => false,
-            }
+        let mut verdicts = probe.before.iter().copied().chain(self.verdicts(probe, eni));
+        verdicts.any(|verdict| match (verdict, to) {
+            (Verdict::Delivered(at), Some(to)) => at == to,
+            (Verdict::Dropped(Reason::GroupsIn | Reason::AclIn), Some(_))
+            | (Verdict::Left(_), None) => true,
+            _ => false,
         })
+    }
+
+    /// A packet of an interface by each of the rules that were in force since it was sent.
+    fn verdicts<'a>(&'a self, probe: &'a Probe, eni: EniId) -> impl Iterator<Item = Verdict> + 'a {
+        let epochs = probe.epoch..=self.epoch();
+        epochs.map(move |epoch| verdict(&self.judge(epoch, Origin::Eni(eni), &probe.packet)))
     }
 
     /// A packet has arrived at an interface.
