@@ -19,6 +19,9 @@ use crate::underlay::Underlay;
 /// The name of the edge, which is no host's.
 const EDGE: &str = "(edge)";
 
+/// Why a packet for another host was lost.
+const TO_HOST: &str = "to another host";
+
 /// The internet's side: the device, and the connections of NAT gateways.
 #[derive(Debug)]
 pub(crate) struct Gateways {
@@ -44,6 +47,14 @@ impl Gateways {
 
     pub(crate) fn lose(&mut self, why: &'static str) {
         *self.lost.entry(Cow::Borrowed(why)).or_default() += 1;
+    }
+
+    /// Sends what waits for other hosts.
+    pub(crate) fn flush(&mut self) {
+        let lost = self.underlay.as_mut().map_or(0, Underlay::flush);
+        if lost > 0 {
+            *self.lost.entry(Cow::Borrowed(TO_HOST)).or_default() += lost;
+        }
     }
 
     /// A frame that leaves.
@@ -101,9 +112,9 @@ impl Around for Outside<'_> {
             self.gateways.leave(self.now, self.publics, envelope, frame);
             return;
         }
-        let underlay = self.gateways.underlay.as_ref();
+        let underlay = self.gateways.underlay.as_mut();
         if !underlay.is_some_and(|underlay| underlay.send(host, vpc, envelope, &frame)) {
-            self.gateways.lose("to another host");
+            self.gateways.lose(TO_HOST);
         }
     }
 

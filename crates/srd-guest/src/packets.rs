@@ -18,6 +18,7 @@ use crate::gateways::Outside;
 use crate::port::Port;
 use crate::state::Service;
 use crate::turns::{OUTSIDE, TURNS_TIME};
+use crate::underlay::Underlay;
 
 /// Frames that the card takes at once: the first of them waits for the others to be read.
 const TOGETHER: usize = 16;
@@ -32,6 +33,7 @@ impl Service {
         let Self { card, devices, held, gateways, services, guests, .. } = self;
         let publics = &guests.nat_publics;
         work(card, &mut Outside { devices, held, gateways, services, publics, now });
+        gateways.flush();
     }
 
     /// Gives packets to guests whose interrupt is due.
@@ -206,6 +208,13 @@ impl Service {
             }
         }
         most
+    }
+
+    /// Takes the packets of other hosts that were read from the socket already.
+    pub(crate) fn take_read(&mut self, now: Instant) {
+        while self.gateways.underlay.as_ref().is_some_and(Underlay::is_waiting) {
+            self.read_hosts(now, 1);
+        }
     }
 
     fn is_of_nat(&self, address: Option<IpAddr>) -> bool {

@@ -17,10 +17,12 @@ use serde::Deserialize;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::vpc::Envelope;
 use srd_card::vpc::envelope::{ENVELOPE_BYTES, GENEVE_PORT};
+use srd_net::Datagrams;
 use srd_vpc::id::VpcId;
 
-/// Bytes of the largest datagram.
-const DATAGRAM_BYTES_MAX: usize = 65_507;
+/// Kernel buffers of the socket each way: what arrives in some milliseconds in which instances have
+/// their turns.
+const BUFFER_BYTES: u32 = 4 << 20;
 /// Headers of IP and UDP.
 const HEADERS_V4: usize = 28;
 const HEADERS_V6: usize = 48;
@@ -39,13 +41,12 @@ pub struct UnderlayOptions {
 /// A socket to the other hosts.
 #[derive(Debug)]
 pub(crate) struct Underlay {
-    socket: UdpSocket,
+    datagrams: Datagrams,
     fd: Arc<OwnedFd>,
     hosts: BTreeMap<Arc<str>, SocketAddr>,
     names: BTreeMap<SocketAddr, Arc<str>>,
     /// The most bytes of a packet in one datagram.
     pub(crate) bytes_max: usize,
-    buffer: Vec<u8>,
 }
 
 /// A frame of another host: its name, and what it says of the packet.
@@ -125,30 +126,48 @@ impl Underlay {
                 at.ip()
             );
         }
-        socket.set_nonblocking(true)?;
         let fd = Arc::new(socket.as_fd().try_clone_to_owned()?);
-        Ok(Self { socket, fd, hosts, names, bytes_max, buffer: vec![0; DATAGRAM_BYTES_MAX] })
+        Ok(Self { datagrams: Datagrams::new(socket, BUFFER_BYTES)?, fd, hosts, names, bytes_max })
     }
 
     pub(crate) fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)
     }
 
-    /// Sends a frame; false if it could not be sent.
-    pub(crate) fn send(&self, host: &str, vpc: VpcId, envelope: Envelope, frame: &[u8]) -> bool {
+    /// Sends a frame at the next [`Underlay::flush`] or before; false if it cannot be sent.
+    pub(crate) fn send(
+        &mut self,
+        host: &str,
+        vpc: VpcId,
+        envelope: Envelope,
+        frame: &[u8],
+    ) -> bool {
         let Some(to) = self.hosts.get(host) else { return false };
-        let head = envelope.encode(vpc, frame);
         let Some(packet) = frame.get(OFFLOAD_BYTES..) else { return false };
-        self.socket.send_to(&[&head[..], packet].concat(), to).is_ok()
+        self.datagrams.push(*to, &envelope.encode(vpc, frame), packet);
+        true
+    }
+
+    /// Sends what waits. Returns how many frames the socket did not take.
+    pub(crate) fn flush(&mut self) -> u64 {
+        self.datagrams.flush();
+        self.datagrams.take_lost()
+    }
+
+    /// Whether frames that were read wait to be taken.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.datagrams.is_waiting()
     }
 
     /// The next frame of another host; `Some(Err)` says why a datagram was none.
     pub(crate) fn receive(&mut self) -> Option<Result<Received, &'static str>> {
-        let (bytes, from) = self.socket.recv_from(&mut self.buffer).ok()?;
-        let Some(host) = self.names.get(&from) else { return Some(Err("a stranger's")) };
-        let read = Envelope::decode(&self.buffer[..bytes]);
-        let Ok((envelope, offload, packet)) = read else { return Some(Err("no envelope")) };
-        Some(Ok((host.clone(), envelope, [&offload[..], packet].concat())))
+        let names = &self.names;
+        self.datagrams.receive(|from, datagram| {
+            let Some(host) = names.get(&from) else { return Err("a stranger's") };
+            let read = Envelope::decode(datagram);
+            let Ok((envelope, offload, packet)) = read else { return Err("no envelope") };
+            Ok((host.clone(), envelope, [&offload[..], packet].concat()))
+        })
     }
 }
 

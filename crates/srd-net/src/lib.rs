@@ -46,6 +46,7 @@
 //! addresses in one endpoint.
 mod bind;
 pub mod clock;
+mod datagrams;
 mod driver;
 mod endpoint;
 mod engine;
@@ -77,6 +78,7 @@ mod wake_tests;
 pub mod xdp;
 
 pub use clock::Clock;
+pub use datagrams::Datagrams;
 pub use endpoint::{Closed, ConnectError, Endpoint, FlushError, Peer, Received, SendError};
 pub use engine::{Application, Context};
 pub use events::{EndpointEvent, Report};

@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use super::state::{DeviceState, Edge, Instance, Interface, Log, ResolvConf, State};
 use super::wire::{DESCRIPTORS_MAX, Line, file_of};
 use super::{GO, READY};
-use srd_net::Tun;
+use srd_net::{Tun, clock};
 
 use crate::gateways::Gateways;
 use crate::kernel::Kernel;
@@ -35,6 +35,7 @@ impl Service {
                  which cannot be handed over: end that program first"
             );
         }
+        self.take_read(clock::now());
         self.settle_questions();
         self.write_logs();
         // What waits for an interrupt gets it now.

@@ -42,7 +42,7 @@ impl Socket {
         Ok(Self { fd, ipv6: like.is_ipv6() })
     }
 
-    #[cfg(test)]
+    /// One that is open and bound.
     pub(crate) fn from_fd(fd: OwnedFd, ipv6: bool) -> Self {
         Self { fd, ipv6 }
     }

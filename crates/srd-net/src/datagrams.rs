@@ -1,0 +1,306 @@
+//! Datagrams of one socket, several in each call to the kernel both ways, for programs with a
+//! protocol of their own.
+//!
+//! Datagrams of one length for one destination leave as one message that the kernel cuts
+//! (`UDP_SEGMENT`), several messages by one call; what arrives is read several messages at a time,
+//! each of which the kernel may have joined from several datagrams (`UDP_GRO`). The kernel keeps
+//! what it does about packets that are too large for their path: this sets no option for it.
+//!
+//! Bounds: [`RUNS_MAX`] messages wait, each of at most [`BATCH_BYTES_MAX`] bytes.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use srd_proto::ids::Entropy;
+use srd_proto::transmit::{Ecn, Transmit};
+
+use crate::io::{BATCH_BYTES_MAX, Segments};
+use crate::link;
+use crate::sys::errno;
+use crate::sys::recv::Receiver;
+use crate::sys::send::Sender;
+use crate::sys::socket::Socket;
+
+/// Messages that wait to be sent.
+const RUNS_MAX: usize = 32;
+
+/// A socket, what waits to be sent by it, and what was read from it.
+#[derive(Debug)]
+pub struct Datagrams {
+    socket: Socket,
+    sender: Sender,
+    receiver: Receiver,
+    /// Whether the kernel cuts messages.
+    cuts: bool,
+    segments_max: usize,
+    runs: Vec<(Transmit, Run)>,
+    /// Memory of messages that were sent.
+    spare: Vec<Vec<u8>>,
+    lost: u64,
+    /// Whether the kernel was asked to join what arrives: that pays for streams only.
+    joins: bool,
+    /// Messages of the last call, the next of them, and where its next datagram begins.
+    messages: usize,
+    next: usize,
+    at: usize,
+}
+
+/// Datagrams of one length; the last may be shorter.
+#[derive(Debug)]
+struct Run {
+    bytes: Vec<u8>,
+    each: usize,
+}
+
+impl Segments for Run {
+    fn parts(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.bytes.chunks(self.each).map(|datagram| (datagram, [].as_slice()))
+    }
+}
+
+impl Datagrams {
+    /// Over a socket that is bound, with kernel buffers of so many bytes each way: past the
+    /// system's limit if this process may (`CAP_NET_ADMIN`), else up to it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn new(socket: UdpSocket, buffer_bytes: u32) -> io::Result<Self> {
+        let is_v6 = socket.local_addr()?.is_ipv6();
+        let socket = Socket::from_fd(socket.into(), is_v6);
+        socket.buffers(buffer_bytes, buffer_bytes)?;
+        Ok(Self {
+            cuts: socket.knows_segmentation(),
+            socket,
+            sender: Sender::default(),
+            receiver: Receiver::new(),
+            segments_max: link::segments_max(),
+            runs: Vec::new(),
+            spare: Vec::new(),
+            lost: 0,
+            joins: false,
+            messages: 0,
+            next: 0,
+            at: 0,
+        })
+    }
+
+    /// Sends a datagram, in two parts, at the next [`Datagrams::flush`] or before. An empty one is
+    /// not sent.
+    pub fn push(&mut self, to: SocketAddr, head: &[u8], body: &[u8]) {
+        let bytes = head.len() + body.len();
+        if bytes == 0 {
+            return;
+        }
+        let fits = |of: &Transmit| {
+            of.destination == to
+                && of.segments < self.segments_max
+                && bytes <= of.segment_bytes
+                && of.total_bytes == of.segments * of.segment_bytes
+                && of.total_bytes + bytes <= BATCH_BYTES_MAX
+        };
+        let last = self.runs.last_mut().filter(|(of, _)| self.cuts && fits(of));
+        if let Some((of, run)) = last {
+            of.segments += 1;
+            of.total_bytes += bytes;
+            run.bytes.extend_from_slice(head);
+            run.bytes.extend_from_slice(body);
+            return;
+        }
+        if self.runs.len() == RUNS_MAX {
+            self.flush();
+        }
+        let mut run = Run { bytes: self.spare.pop().unwrap_or_default(), each: bytes };
+        run.bytes.extend_from_slice(head);
+        run.bytes.extend_from_slice(body);
+        let of = Transmit {
+            destination: to,
+            entropy: Entropy(0),
+            ecn: Ecn::NotEct,
+            segment_bytes: bytes,
+            segments: 1,
+            total_bytes: bytes,
+            control: false,
+        };
+        self.runs.push((of, run));
+    }
+
+    /// Sends what waits. What the socket does not take is lost, and counted.
+    pub fn flush(&mut self) {
+        let mut runs = std::mem::take(&mut self.runs);
+        let mut done = 0;
+        while let Some((first, _)) = runs.get(done) {
+            match self.sender.send_batches(&self.socket, Ecn::NotEct, &runs[done..]) {
+                Ok(sent) => done += sent.max(1),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if first.segments > 1 && is_of_cutting(&error) => {
+                    self.send_apart(&runs[done]);
+                    // A device that cannot fill in checksums refuses all; a path whose packets are
+                    // smaller than the datagrams is that of one destination.
+                    self.cuts &= errno(&error) != libc::EIO;
+                    done += 1;
+                }
+                Err(_) => {
+                    self.lost += first.segments as u64;
+                    done += 1;
+                }
+            }
+        }
+        for (_, mut run) in runs.drain(..) {
+            run.bytes.clear();
+            self.spare.push(run.bytes);
+        }
+        self.runs = runs;
+    }
+
+    /// Sends the datagrams of a message as messages of their own.
+    fn send_apart(&mut self, batch: &(Transmit, Run)) {
+        let mut done = 0;
+        while done < batch.0.segments {
+            match self.sender.send_segments(&self.socket, Ecn::NotEct, batch, done) {
+                Ok(sent) => done += sent.max(1),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.lost += 1;
+                    done += 1;
+                }
+            }
+        }
+    }
+
+    /// How many datagrams the socket has not taken since this was asked last.
+    pub fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Whether datagrams that were read from the socket wait to be taken.
+    pub fn is_waiting(&self) -> bool {
+        self.next < self.messages
+    }
+
+    /// Hands the next datagram over, with its sender; `None`: none has arrived.
+    pub fn receive<T>(&mut self, read: impl FnOnce(SocketAddr, &[u8]) -> T) -> Option<T> {
+        loop {
+            if !self.is_waiting() {
+                self.messages = 0;
+                self.messages = self.receiver.receive(&self.socket).ok()?;
+                (self.next, self.at) = (0, 0);
+                if self.messages > 1 && !self.joins {
+                    // Absent before Linux 5.0; then each message is a datagram.
+                    let _ = self.socket.receive_coalesced();
+                    self.joins = true;
+                }
+            }
+            let arrival = self.receiver.arrival(self.next);
+            let rest = &arrival.bytes[self.at..];
+            let each = match arrival.beside.segment_bytes {
+                0 => rest.len(),
+                each => each.min(rest.len()),
+            };
+            let datagram = &rest[..each];
+            self.at += each;
+            if each == rest.len() {
+                (self.next, self.at) = (self.next + 1, 0);
+            }
+            if let Some(from) = arrival.source.filter(|_| each > 0) {
+                return Some(read(from, datagram));
+            }
+        }
+    }
+}
+
+impl AsFd for Datagrams {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Whether the kernel says this of messages that it would have to cut.
+fn is_of_cutting(error: &io::Error) -> bool {
+    matches!(errno(error), libc::EINVAL | libc::EIO | libc::EMSGSIZE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Datagrams, Datagrams, SocketAddr) {
+        let make = || UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (one, two) = (make(), make());
+        let to = two.local_addr().unwrap();
+        (Datagrams::new(one, 1 << 18).unwrap(), Datagrams::new(two, 1 << 18).unwrap(), to)
+    }
+
+    fn received(from: &mut Datagrams) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| from.receive(|_, bytes| bytes.to_vec())).collect()
+    }
+
+    /// Lengths that are joined and that are not, more than one message holds, and in their order.
+    #[test]
+    fn datagrams_arrive_as_they_were_sent() {
+        let (mut one, mut two, to) = pair();
+        for round in 0..20_u8 {
+            let length = |n: u8| [1400, 1400, 1400, 60, 1400, 0, 9000][usize::from(n % 7)];
+            let sent: Vec<Vec<u8>> = (0..200).map(|n| vec![n ^ round; length(n)]).collect();
+            let mut got = Vec::new();
+            for datagram in &sent {
+                let (head, body) = datagram.split_at(datagram.len().min(40));
+                one.push(to, head, body);
+                // The socket's buffer is not as large as all.
+                if one.runs.len() > 4 {
+                    one.flush();
+                    got.extend(received(&mut two));
+                }
+            }
+            one.flush();
+            got.extend(received(&mut two));
+            assert_eq!(one.take_lost(), 0);
+            let sent: Vec<_> = sent.into_iter().filter(|datagram| !datagram.is_empty()).collect();
+            assert!(got == sent, "{} of {}", got.len(), sent.len());
+        }
+        assert!(two.joins && !two.is_waiting());
+    }
+
+    #[test]
+    fn many_small_ones_are_one_message() {
+        let (mut one, mut two, to) = pair();
+        (0..50_u8).for_each(|n| one.push(to, &[n; 64], &[]));
+        assert_eq!(one.runs.len(), 1);
+        one.flush();
+        assert_eq!(received(&mut two).len(), 50);
+        // What waits is bounded.
+        (0..200_u8).for_each(|n| one.push(to, &vec![n; 100 + usize::from(n)], &[]));
+        assert!(one.runs.len() <= RUNS_MAX);
+    }
+
+    /// A datagram that no path takes is lost and counted, and those beside it are not.
+    #[test]
+    fn what_cannot_be_sent_is_counted() {
+        let (mut one, mut two, to) = pair();
+        one.push(to, &[1; 100], &[]);
+        one.push(to, &[2; 70_000], &[]);
+        one.push("[::1]:9".parse().unwrap(), &[3; 100], &[]);
+        one.push(to, &[4; 100], &[]);
+        one.flush();
+        assert_eq!(one.take_lost(), 2);
+        assert_eq!(received(&mut two), [vec![1; 100], vec![4; 100]]);
+    }
+
+    /// A kernel that cuts no messages.
+    #[test]
+    fn without_segmentation_datagrams_leave_one_by_one() {
+        let (mut one, mut two, to) = pair();
+        one.cuts = false;
+        (0..50_u8).for_each(|n| one.push(to, &[n; 64], &[]));
+        one.flush();
+        let each: Vec<Vec<u8>> = (0..50_u8).map(|n| vec![n; 64]).collect();
+        assert_eq!(received(&mut two), each);
+        // And one that refuses to, at the time.
+        one.cuts = true;
+        (0..50_u8).for_each(|n| one.push(to, &[n; 64], &[]));
+        let run = one.runs.pop().unwrap();
+        one.send_apart(&run);
+        assert_eq!(received(&mut two), each);
+        assert_eq!(one.take_lost(), 0);
+    }
+}
