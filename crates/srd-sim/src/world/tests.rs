@@ -31,7 +31,7 @@ fn world(topology: Topology, workload: Workload, config: WorldConfig) -> World<B
 }
 
 fn one_flow(src: u32, dst: u32, bytes: u64) -> Workload {
-    pairs([(src, dst)].into_iter(), 1, bytes)
+    pairs([(src, dst)].into_iter(), 1, bytes).unwrap()
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn ring_runs_step_by_step() {
 #[test]
 fn marking_trimming_and_classes_conserve_packets() {
     for (trim, control_first) in [(true, false), (true, true), (false, true)] {
-        let workload = permutation(16, 2, 1 << 20, &mut stream(2, 9));
+        let workload = permutation(16, 2, 1 << 20, &mut stream(2, 9)).unwrap();
         let rules = PortRules {
             queue: QueueSize::Bytes(30_000),
             mark: Some((QueueSize::Bytes(6_000), QueueSize::Bytes(24_000))),
@@ -316,7 +316,7 @@ proptest! {
             let topology = leaf_spine(leaves + 1, spines + 1, hosts);
             let all = topology.hosts;
             let mut rng = stream(seed, 9);
-            let mut workload = permutation(all, 2, 100_000, &mut rng);
+            let mut workload = permutation(all, 2, 100_000, &mut rng).unwrap();
             if incast {
                 workload.flows.extend((1..all).map(|h| FlowPlan::at(50 * US, h, 0, 50_000)));
             }
