@@ -239,6 +239,16 @@ fn background_load_takes_its_share_and_no_more() {
 
 #[test]
 fn samples_add_up_to_the_totals() {
+    samples_add_up(usize::MAX);
+}
+
+/// A short distance between samples took all memory.
+#[test]
+fn regression_samples_are_bounded_and_still_add_up() {
+    samples_add_up(7);
+}
+
+fn samples_add_up(samples_max: usize) {
     let sampling = Sampling {
         interval_ps: 20 * US,
         flows: true,
@@ -247,9 +257,12 @@ fn samples_add_up_to_the_totals() {
     };
     let config = WorldConfig { sampling: Some(sampling), ..WorldConfig::default() };
     let mut world = world(leaf_spine(2, 4, 2), one_flow(3, 0, 1 << 20), config);
+    world.sampler.as_mut().unwrap().samples_max = samples_max;
     world.run(SECOND_PS);
     world.run_until(world.now_ps() + 100 * US);
     let series = world.series().unwrap();
+    assert!((2..=samples_max).contains(&series.at_ps.len()));
+    assert_eq!(series.interval_ps > 20 * US, samples_max == 7);
     let flow: u64 = series.flow_bytes.iter().map(|s| s[0]).sum();
     assert_eq!(flow, world.flows()[0].delivered_bytes);
     let loads: Vec<u64> =
