@@ -12,7 +12,7 @@ use srd_card::track::Timeouts;
 use srd_card::vpc::asking::{PACKETS_MAX, QUESTIONS_MAX, WAIT};
 use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId};
 use srd_proto::time::{Duration, Instant};
-use srd_vpc::compile::{Directory, Edit, NotLearned, Question};
+use srd_vpc::compile::{Asker, Directory, Edit, KNOWN_MAX, NotLearned, Question, SHARE_MAX};
 use srd_vpc::id::*;
 use srd_vpc::judge::Service;
 use srd_vpc::object::World;
@@ -181,6 +181,44 @@ fn a_guest_that_asks_for_everything_and_a_host_that_does_hinder_nobody_else() {
     assert_eq!(lab.questions().len(), 2 * QUESTIONS_MAX as usize);
     lab.receive("elsewhere", ELSEWHERE + most + 1);
     assert_eq!(lab.questions().len(), 1, "another host has questions of its own");
+}
+
+/// Packets held memory for as long as they would have waited for an answer that was refused.
+#[test]
+fn regression_packets_do_not_wait_for_an_answer_that_was_refused() {
+    let mut lab = Lab::new();
+    lab.send(ELSEWHERE);
+    lab.send(ELSEWHERE);
+    let questions = lab.questions();
+    lab.card.refuse(questions[0]);
+    assert_eq!((lab.card.unanswered(), lab.drops(Cause::Unanswered)), (0, 2));
+    lab.card.refuse(questions[0]);
+    // The next packet asks again.
+    lab.send(ELSEWHERE);
+    assert_eq!(lab.questions(), questions);
+    lab.answer(questions[0]).unwrap();
+    assert_eq!(lab.out.hosts.len(), 1);
+}
+
+/// Some that asked for everything took all answers, and no other reached anybody new. // V16
+#[test]
+fn regression_a_full_table_makes_room_for_one_that_has_less() {
+    let mut lab = Lab::new();
+    let mut rules = lab.directory.tables(HOST);
+    let address = |n: u32| std::net::IpAddr::from(std::net::Ipv4Addr::from(0x0a01_0000 + n));
+    let shares = u32::try_from(KNOWN_MAX).unwrap() / SHARE_MAX;
+    for n in 0..SHARE_MAX * shares {
+        let answer = lab.directory.answer(HOST, Question::Address(VpcId(1), address(n)));
+        let asker = Asker::Interface(EniId((1000 + n / SHARE_MAX).into()));
+        rules.learn(asker, answer.unwrap()).unwrap();
+    }
+    lab.card.set_rules(Arc::new(rules));
+    lab.send(ELSEWHERE);
+    let question = lab.questions()[0];
+    assert_eq!(lab.answer(question), Ok(()));
+    assert_eq!(lab.out.hosts.len(), 1);
+    let forgotten = lab.card.take_forgotten();
+    assert!(forgotten.len() == 1 && !lab.card.knows(forgotten[0]), "the directory hears it");
 }
 
 #[test]

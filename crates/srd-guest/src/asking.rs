@@ -21,14 +21,20 @@ impl Service {
             self.learn(now, said);
         }
         while let Some(question) = self.card.poll_question() {
-            self.plane.ask(question); // V15
+            // V15
+            if !self.plane.ask(question) {
+                self.card.refuse(question);
+            }
         }
         self.plane.forget(self.card.take_forgotten());
     }
 
     fn learn(&mut self, now: Instant, said: Said) {
         let Said::Answer(question, answer) = said else { return };
-        let Some(answer) = self.plane.answered(answer) else { return };
+        let Some(answer) = self.plane.answered(answer) else {
+            self.card.refuse(question);
+            return;
+        };
         let mut is_learned = true;
         self.with_card(now, |card, around| {
             is_learned = card.learn(now, answer, around).is_ok() || card.knows(question);

@@ -10,7 +10,7 @@
 //! Questions and changes reach the thread in one order, and what it says to them comes back in
 //! the same, so that no answer from before a change is learned after it (V16). Bound:
 //! [`WAITING_MAX`] questions on the way; more are not asked, and counted: the packets that wait
-//! for them are dropped when their time is over (V15).
+//! for them are dropped (V15).
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -125,13 +125,13 @@ impl Plane {
         self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok())
     }
 
-    pub(crate) fn ask(&mut self, question: Question) {
-        if self.waiting >= WAITING_MAX || !self.order(Order::Answer(question)) {
-            self.counts.not_asked += 1;
-            return;
-        }
-        self.waiting += 1;
-        self.counts.asked += 1;
+    /// Asks, unless too much is on the way.
+    pub(crate) fn ask(&mut self, question: Question) -> bool {
+        let is_asked = self.waiting < WAITING_MAX && self.order(Order::Answer(question));
+        self.waiting += usize::from(is_asked);
+        self.counts.asked += u64::from(is_asked);
+        self.counts.not_asked += u64::from(!is_asked);
+        is_asked
     }
 
     pub(crate) fn forget(&self, questions: Vec<Question>) {
@@ -203,14 +203,15 @@ mod tests {
             Some(Said::Answer(question, None))
         };
         let mut plane = Plane::with(work, wake()).unwrap();
-        (0..WAITING_MAX + 3).for_each(|n| plane.ask(question(n)));
+        let asked = (0..WAITING_MAX + 3).filter(|n| plane.ask(question(*n))).count();
+        assert_eq!(asked, WAITING_MAX);
         assert_eq!((plane.counts.asked, plane.counts.not_asked), (WAITING_MAX as u64, 3));
         assert!(plane.try_next().is_none() && plane.is_waiting());
         // One answer makes room for one question.
         go.send(()).unwrap();
         let Some(Said::Answer(first, answer)) = plane.next() else { panic!("no answer") };
         assert!(first == question(0) && plane.answered(answer).is_none());
-        (0..2).for_each(|n| plane.ask(question(n)));
+        assert!(plane.ask(question(0)) && !plane.ask(question(1)));
         assert_eq!((plane.counts.refused, plane.counts.not_asked), (1, 4));
         drop(go);
     }
@@ -218,10 +219,10 @@ mod tests {
     #[test]
     fn a_directory_that_has_ended_is_not_asked_and_changes_nothing() {
         let mut plane = Plane::with(|_| panic!("a fault that this test wants"), wake()).unwrap();
-        plane.ask(question(0));
+        let _ = plane.ask(question(0));
         assert!(plane.next().is_none());
         assert!(plane.change(World::default()).is_err());
-        plane.ask(question(1));
+        let _ = plane.ask(question(1));
         assert_eq!(plane.counts.not_asked, 1);
     }
 
@@ -229,9 +230,9 @@ mod tests {
     fn an_answer_from_before_a_change_comes_before_it_and_one_from_after_it_after() {
         let (mut plane, rules) = Plane::start(World::default(), "here", wake()).unwrap();
         assert_eq!(rules.sizes(), [0; 3]);
-        plane.ask(question(1));
+        let _ = plane.ask(question(1));
         plane.change(World::default()).unwrap();
-        plane.ask(question(2));
+        let _ = plane.ask(question(2));
         assert!(matches!(plane.next(), Some(Said::Answer(of, Some(_))) if of == question(1)));
         assert!(matches!(plane.next(), Some(Said::Change(delta)) if delta.is_none()));
         assert!(matches!(plane.next(), Some(Said::Answer(of, Some(_))) if of == question(2)));

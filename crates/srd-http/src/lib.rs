@@ -5,7 +5,7 @@
 //! address (DNS rebinding) gets nothing.
 //!
 //! Bounds: [`CONNECTIONS_MAX`] connections, one request each, of at most [`HEAD_BYTES_MAX`] within
-//! [`HEAD_WAIT_MAX`].
+//! [`HEAD_WAIT_MAX`]; one that has not asked gives its place up if all are taken.
 //!
 //! | module | what |
 //! |---|---|

@@ -1,11 +1,14 @@
-//! Connections, at most so many, each with a thread of its own.
+//! Connections, at most so many, each with a thread of its own. If all places are taken, the oldest
+//! connection whose request has not come yet gives its place up to a new one: connections that ask
+//! for nothing keep nobody out.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{Shutdown as SocketShutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -14,7 +17,7 @@ use rustix::net::Shutdown;
 use super::host;
 use super::http::{self, Request, Response, Status};
 
-/// Connections at once. One more is closed at once.
+/// Connections at once. One more takes the place of one that has not asked, or is closed at once.
 pub const CONNECTIONS_MAX: usize = 16;
 /// Pause after the system refused a connection, for want of memory or files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -59,8 +62,28 @@ pub type Answer = dyn Fn(&Request) -> Response + Send + Sync;
 struct Shared {
     answer: Box<Answer>,
     own_name: Option<String>,
-    connections: AtomicUsize,
+    places: Mutex<Places>,
     is_ending: AtomicBool,
+}
+
+/// The connections, by number: the oldest first.
+#[derive(Default)]
+struct Places {
+    taken: BTreeMap<u64, Taken>,
+    next: u64,
+}
+
+/// A connection.
+struct Taken {
+    socket: TcpStream,
+    /// Its request has come.
+    has_asked: bool,
+}
+
+impl Shared {
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A server that runs until it is dropped.
@@ -86,7 +109,7 @@ impl Server {
         let shared = Arc::new(Shared {
             answer,
             own_name,
-            connections: AtomicUsize::new(0),
+            places: Mutex::default(),
             is_ending: AtomicBool::new(false),
         });
         let listener = Arc::new(listener);
@@ -125,32 +148,56 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 fn take(stream: TcpStream, shared: &Arc<Shared>) {
-    let one_more = |taken: usize| (taken < CONNECTIONS_MAX).then_some(taken + 1);
-    let count = &shared.connections;
-    if count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
-        return;
-    }
-    let place = Place(Arc::clone(shared));
+    let Some(place) = Place::take(&stream, shared) else { return };
     let spawned = thread::Builder::new()
         .name("srd-metrics-client".to_owned())
-        .spawn(move || serve(&stream, &place.0));
+        .spawn(move || serve(&stream, &place));
     if let Err(e) = spawned {
         tracing::warn!("no thread for a client of the metrics: {e}");
     }
 }
 
-/// One of the connections; its place is given back when it ends.
-struct Place(Arc<Shared>);
+/// The place of a connection; it is given back when this is dropped.
+struct Place {
+    number: u64,
+    shared: Arc<Shared>,
+}
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+impl Place {
+    /// A place, if there is one, or one that has not asked gives its own up.
+    fn take(stream: &TcpStream, shared: &Arc<Shared>) -> Option<Self> {
+        let socket = stream.try_clone().ok()?;
+        let mut places = shared.places();
+        if places.taken.len() >= CONNECTIONS_MAX {
+            let number = *places.taken.iter().find(|(_, taken)| !taken.has_asked)?.0;
+            let gone = places.taken.remove(&number)?;
+            // Its thread ends: nothing more comes.
+            let _ = gone.socket.shutdown(SocketShutdown::Both);
+        }
+        let number = places.next;
+        places.next += 1;
+        places.taken.insert(number, Taken { socket, has_asked: false });
+        Some(Self { number, shared: Arc::clone(shared) })
+    }
+
+    fn asked(&self) {
+        if let Some(taken) = self.shared.places().taken.get_mut(&self.number) {
+            taken.has_asked = true;
+        }
     }
 }
 
-fn serve(stream: &TcpStream, shared: &Shared) {
-    let (response, is_head) = match http::read(stream) {
-        Ok(request) => (answer(&request, shared), request.is_head),
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.places().taken.remove(&self.number);
+    }
+}
+
+fn serve(stream: &TcpStream, place: &Place) {
+    let read = http::read(stream);
+    place.asked();
+    let (response, is_head) = match read {
+        Ok(request) => (answer(&request, &place.shared), request.is_head),
         Err(Some(response)) => (response, false),
         Err(None) => return,
     };
@@ -166,4 +213,70 @@ fn answer(request: &Request, shared: &Shared) -> Response {
         return Response::text(Status::Misdirected, text);
     }
     (shared.answer)(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::sync::mpsc::channel;
+    use std::time::Instant;
+
+    const ASKED: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+    fn server(answer: Box<Answer>) -> (Server, SocketAddr) {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let address = listener.address().unwrap();
+        (Server::start(listener, answer).unwrap(), address)
+    }
+
+    fn connect(address: SocketAddr, request: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(request).unwrap();
+        stream
+    }
+
+    fn text(mut stream: &TcpStream) -> String {
+        let mut text = Vec::new();
+        // A connection that was closed with something unread is reset.
+        let _ = stream.read_to_end(&mut text);
+        String::from_utf8(text).unwrap()
+    }
+
+    /// They had all places for five seconds, and came again: nobody saw figures.
+    #[test]
+    fn regression_connections_that_ask_for_nothing_keep_nobody_out() {
+        let answer = |_: &Request| Response::text(Status::Ok, "figures");
+        let (_server, address) = server(Box::new(answer));
+        let stalled: Vec<TcpStream> =
+            (0..CONNECTIONS_MAX).map(|_| connect(address, b"GET / HTTP/1.1\r\n")).collect();
+        let began = Instant::now();
+        assert!(text(&connect(address, ASKED)).starts_with("HTTP/1.1 200"));
+        assert!(began.elapsed() < http::HEAD_WAIT_MAX);
+        assert_eq!(text(&stalled[0]), "", "the oldest gave its place up");
+        assert!(text(&stalled[1]).starts_with("HTTP/1.1 408"), "the others have their time");
+    }
+
+    #[test]
+    fn connections_that_ask_are_bounded_and_keep_their_places() {
+        let (go, gate) = channel::<()>();
+        let gate = Mutex::new(gate);
+        let answer = move |_: &Request| {
+            let _ = gate.lock().unwrap().recv();
+            Response::text(Status::Ok, "figures")
+        };
+        let (server, address) = server(Box::new(answer));
+        let asked: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect(address, ASKED)).collect();
+        let began = Instant::now();
+        while server.shared.places().taken.values().filter(|taken| taken.has_asked).count()
+            < CONNECTIONS_MAX
+        {
+            assert!(began.elapsed() < Duration::from_secs(20));
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(text(&connect(address, ASKED)), "", "one more is closed at once");
+        drop(go);
+        assert!(asked.iter().all(|stream| text(stream).starts_with("HTTP/1.1 200")));
+    }
 }

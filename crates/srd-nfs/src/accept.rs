@@ -1,4 +1,8 @@
 //! Connections that come in, at most so many, each with a thread of its own.
+//!
+//! Where clients show who they are, a stranger has a place only as long as nobody else wants it: if
+//! all places are taken, the oldest connection that has not shaken hands gives its place up to a new
+//! one. So strangers keep no client out who shakes hands sooner than as many more of them come.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,19 +19,40 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// At most one line about refused connections in this time.
 const REFUSED_LINE_PAUSE: Duration = Duration::from_secs(10);
 
-/// What a connection gets.
-pub type Serve = dyn Fn(TcpStream, SocketAddr) + Send + Sync;
+/// What a connection gets: its socket, and its place.
+pub type Serve = dyn Fn(TcpStream, &Place) + Send + Sync;
+
+/// A connection that has a place.
+struct Taken {
+    socket: TcpStream,
+    /// It may give its place up: nobody knows yet who is at its other end.
+    is_stranger: bool,
+}
+
+/// By number: the oldest first.
+type Places = BTreeMap<u64, Taken>;
 
 #[derive(Default)]
 struct Open {
-    sockets: Mutex<BTreeMap<u64, TcpStream>>,
+    places: Mutex<Places>,
     one_less: Condvar,
 }
 
 impl Open {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, TcpStream>> {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Sees to it that there is a place, if a stranger has to give one up: then whether it did.
+fn make_room(places: &mut Places, clients_max: usize) -> Option<bool> {
+    if places.len() < clients_max {
+        return Some(false);
+    }
+    let oldest = *places.iter().find(|(_, taken)| taken.is_stranger)?.0;
+    let gone = places.remove(&oldest)?;
+    let _ = gone.socket.shutdown(Shutdown::Both);
+    Some(true)
 }
 
 /// A socket that listens, and the thread that takes connections from it.
@@ -45,13 +70,14 @@ impl std::fmt::Debug for Acceptor {
 }
 
 impl Acceptor {
-    /// Takes connections, at most `clients_max` at once; one more is closed at once.
+    /// Takes connections, at most `clients_max` at once; one more is closed at once. `strangers`:
+    /// each says by [`Place::keep`] when it is known who it is, and gives its place up before.
     ///
     /// # Errors
     /// There is no thread to be had.
     pub fn start(
         listener: TcpListener,
-        clients_max: usize,
+        (clients_max, strangers): (usize, bool),
         metrics: Metrics,
         stop: Stop,
         serve: Box<Serve>,
@@ -64,6 +90,7 @@ impl Acceptor {
             stop: stop.clone(),
             serve: Arc::from(serve),
             clients_max,
+            strangers,
             metrics,
         };
         let name = "srd-nfs-accept".to_owned();
@@ -88,22 +115,22 @@ impl Acceptor {
             let _ = thread.join();
         }
         let deadline = Instant::now() + within;
-        let mut sockets = self.open.lock();
-        for socket in sockets.values() {
-            let _ = socket.shutdown(Shutdown::Read);
+        let mut places = self.open.lock();
+        for taken in places.values() {
+            let _ = taken.socket.shutdown(Shutdown::Read);
         }
-        while !sockets.is_empty() {
+        while !places.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            let waited = self.open.one_less.wait_timeout(sockets, left);
-            sockets = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.open.one_less.wait_timeout(places, left);
+            places = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        for socket in sockets.values() {
-            let _ = socket.shutdown(Shutdown::Both);
+        for taken in places.values() {
+            let _ = taken.socket.shutdown(Shutdown::Both);
         }
-        sockets.len()
+        places.len()
     }
 }
 
@@ -113,6 +140,7 @@ struct Worker {
     stop: Stop,
     serve: Arc<Serve>,
     clients_max: usize,
+    strangers: bool,
     metrics: Metrics,
 }
 
@@ -149,25 +177,24 @@ impl Worker {
 
     /// Whether there was a place.
     fn take(&self, id: u64, stream: TcpStream, from: SocketAddr) -> bool {
-        let mut sockets = self.open.lock();
-        let Some(kept) = (sockets.len() < self.clients_max).then(|| stream.try_clone().ok()) else {
+        let mut places = self.open.lock();
+        let Some((socket, has_given_way)) =
+            stream.try_clone().ok().zip(make_room(&mut places, self.clients_max))
+        else {
             self.metrics.clients_refused.inc();
             return false;
         };
-        let Some(kept) = kept else {
-            self.metrics.clients_refused.inc();
-            return false;
-        };
-        sockets.insert(id, kept);
-        drop(sockets);
+        places.insert(id, Taken { socket, is_stranger: self.strangers });
+        drop(places);
+        self.metrics.clients_refused.inc_by(has_given_way.into());
         self.metrics.clients_taken.inc();
         self.metrics.clients.inc();
-        let place = Place { id, open: Arc::clone(&self.open), metrics: self.metrics.clone() };
+        let (open, metrics) = (Arc::clone(&self.open), self.metrics.clone());
+        let place = Place { id, from, open, metrics };
         let serve = Arc::clone(&self.serve);
         let name = "srd-nfs-client".to_owned();
         let spawned = thread::Builder::new().name(name).spawn(move || {
-            let _place = place;
-            serve(stream, from);
+            serve(stream, &place);
         });
         if let Err(error) = spawned {
             tracing::warn!("{from}: no thread for it: {error}");
@@ -176,11 +203,33 @@ impl Worker {
     }
 }
 
-/// One of the connections; its place is given back when it ends.
-struct Place {
+/// The place of a connection; it is given back when this is dropped.
+pub struct Place {
     id: u64,
+    /// Where the connection is from.
+    pub from: SocketAddr,
     open: Arc<Open>,
     metrics: Metrics,
+}
+
+impl Place {
+    /// The other end is known: from now on it keeps its place.
+    pub fn keep(&self) {
+        if let Some(taken) = self.open.lock().get_mut(&self.id) {
+            taken.is_stranger = false;
+        }
+    }
+
+    /// Whether it has given its place up.
+    pub fn is_given_up(&self) -> bool {
+        !self.open.lock().contains_key(&self.id)
+    }
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Place({}, {})", self.id, self.from)
+    }
 }
 
 impl Drop for Place {

@@ -17,6 +17,7 @@
 //! | [`dial`] | connections to the other half, by name or address |
 //! | [`tls`] | certificates, keys, and what is wrong with them |
 //! | [`accept`] | connections that come in, at most so many |
+//! | `lines` | lines of the log about strangers, at most so many |
 //! | [`limits`], [`metrics`], [`stop`] | what both halves share |
 #![forbid(unsafe_code)]
 
@@ -24,6 +25,7 @@ pub mod accept;
 pub mod client;
 pub mod dial;
 pub mod limits;
+mod lines;
 pub mod link;
 pub mod metrics;
 pub mod probe;

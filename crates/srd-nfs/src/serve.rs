@@ -4,7 +4,7 @@
 //! from the other half, and what is none harms only its own connection.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rustls::{ServerConfig, ServerConnection};
 
-use crate::accept::Acceptor;
+use crate::accept::{Acceptor, Place};
 use crate::dial::Dialer;
 use crate::limits::{DRAIN_WAIT_MAX, Limits};
+use crate::lines::Lines;
 use crate::link::{self, Link, Pacing, ReadHalf, WriteHalf};
 use crate::metrics::Metrics;
 use crate::stop::Stop;
@@ -86,15 +87,21 @@ pub fn start(
     metrics: &Metrics,
 ) -> io::Result<Acceptor> {
     let stop = Stop::default();
-    let relay =
-        Relay { dialer, certificates, pacing, metrics: metrics.clone(), stop: stop.clone() };
-    let serve = move |stream: TcpStream, from: SocketAddr| {
-        if let Err(error) = relay.run(stream) {
+    let strangers = certificates.is_some();
+    let (metrics, counted) = (metrics.clone(), metrics.clone());
+    let lines = Lines::default();
+    let relay = Relay { dialer, certificates, pacing, metrics, stop: stop.clone(), lines };
+    let serve = move |stream: TcpStream, place: &Place| match relay.run(stream, place) {
+        // It is counted as refused.
+        Err(_) if place.is_given_up() => {}
+        Err(error) => {
             relay.metrics.clients_failed.inc();
-            tracing::warn!("{from}: {error}");
+            relay.lines.say(|more| tracing::warn!("{}: {error}{more}", place.from));
         }
+        Ok(()) => {}
     };
-    Acceptor::start(listener, limits.clients_max, metrics.clone(), stop, Box::new(serve))
+    let places = (limits.clients_max, strangers);
+    Acceptor::start(listener, places, counted, stop, Box::new(serve))
 }
 
 struct Relay {
@@ -103,15 +110,17 @@ struct Relay {
     pacing: Pacing,
     metrics: Metrics,
     stop: Stop,
+    lines: Lines,
 }
 
 impl Relay {
-    fn run(&self, stream: TcpStream) -> io::Result<()> {
+    fn run(&self, stream: TcpStream, place: &Place) -> io::Result<()> {
         link::prepare(&stream, self.pacing)?;
         let link = match &self.certificates {
             Some(certificates) => certificates.shake_hands(stream)?,
             None => Link::plain(stream, self.pacing),
         };
+        place.keep();
         let client = link.socket()?;
         let upstream = self.dialer.connect().inspect_err(|_| {
             self.metrics.upstreams_failed.inc();

@@ -228,6 +228,40 @@ fn connections_beyond_the_limit_are_closed_and_places_are_given_back() {
     assert_eq!(receive(&stream), reply(&call(1, 10)));
 }
 
+/// They had all places until they were given up, and came again: no client was served.
+#[test]
+fn regression_strangers_that_shake_no_hands_make_room_for_clients() {
+    let (server, authority) = (Server::echo(), Authority::new());
+    let own = authority.identity("nas.example", 30);
+    let files = serve::TlsFiles { own, client_ca: Some(authority.file()) };
+    let certificates = Arc::new(Certificates::read(files, Pacing::default()).unwrap());
+    let how = (Limits { clients_max: 3, ..Limits::default() }, Pacing::default());
+    let metrics = Metrics::default();
+    let far = serve::start(listen(), plain(server.address), Some(certificates), how, &metrics);
+    let far = far.unwrap();
+    let tls = TlsFiles {
+        ca: authority.file(),
+        own: Some(authority.identity("client", 30)),
+        server_name: Some("nas.example".into()),
+    };
+    let to = target(far.address().unwrap());
+    let dialer = Arc::new(Dialer::new(to, Some(tls), Pacing::default()).unwrap());
+    let clients: Vec<_> = (0..2).map(|_| dialer.connect().unwrap()).collect();
+    eventually("two clients are served", || metrics.upstreams.get() == 2);
+    let strangers: Vec<_> = (0..20).map(|_| connect(&far)).collect();
+    eventually("all were taken", || metrics.clients_taken.get() == 22);
+    assert!(strangers[..19].iter().all(is_ended), "the oldest gives its place up");
+    assert_eq!(metrics.clients_refused.get(), 19);
+    probe::null_call(&dialer).expect("a third client is served");
+    eventually("it has left", || metrics.clients.get() == 2);
+    // Clients keep their places.
+    let third = dialer.connect().unwrap();
+    eventually("three clients are served", || metrics.upstreams.get() == 3);
+    assert!(is_ended(&connect(&far)));
+    assert_eq!((metrics.clients_refused.get(), metrics.upstreams.get()), (21, 3));
+    drop((clients, third, strangers));
+}
+
 #[test]
 fn a_server_that_never_answers_makes_its_client_wait_and_no_other() {
     let silent = Server::silent();

@@ -37,7 +37,8 @@ fn main() {
         resend_failed: false,
         receive_buffers: None,
     };
-    let workload = permutation(hosts, 1, mib << 20, &mut srd_proto::rng::Rng::new(1));
+    let workload =
+        permutation(hosts, 1, mib << 20, &mut srd_proto::rng::Rng::new(1)).expect("few flows");
     let node = |host| SrdNode::new(host, config.clone());
     let mut world = World::new(topology, workload, WorldConfig::default(), node)
         .expect("the workload fits the tree");

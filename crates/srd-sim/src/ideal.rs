@@ -214,18 +214,18 @@ mod tests {
             near(payload_us, expected_us);
             assert!((1.0145..1.0160).contains(&(wire_us / payload_us)), "{wire_us}");
         }
-        near(longest_us(&tree, &pairs([(0, 127)].into_iter(), 1, 2_097_152)).0, 181.8);
+        near(longest_us(&tree, &pairs([(0, 127)].into_iter(), 1, 2_097_152).unwrap()).0, 181.8);
         let leaves = ClosSpec::leaf_spine(4, 16, 16, &LINKS).build().unwrap();
-        let racks = pairs((0..8).map(|i| (i, 16 + i)), 16, 2_097_152);
+        let racks = pairs((0..8).map(|i| (i, 16 + i)), 16, 2_097_152).unwrap();
         near(longest_us(&leaves, &racks).0, 2693.7);
     }
 
     #[test]
     fn oversubscribed_uplinks_are_a_bottleneck() {
         let tree = ClosSpec::leaf_spine(2, 1, 4, &LINKS).build().unwrap();
-        let racks = pairs((0..4).map(|i| (i, 4 + i)), 1, 1_000_000);
+        let racks = pairs((0..4).map(|i| (i, 4 + i)), 1, 1_000_000).unwrap();
         near(longest_us(&tree, &racks).0, 4.0 * 80.0 + 9.35);
-        let inside = pairs([(0, 1), (2, 3)].into_iter(), 1, 1_000_000);
+        let inside = pairs([(0, 1), (2, 3)].into_iter(), 1, 1_000_000).unwrap();
         near(longest_us(&tree, &inside).0, 80.0 + 4.67);
     }
 

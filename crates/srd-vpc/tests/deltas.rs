@@ -263,17 +263,58 @@ fn a_full_share_learns_nothing_new_until_something_is_idle() {
         assert_eq!(rules.learn(asker(1), answer(n)), Ok(()));
     }
     assert_eq!(rules.learn(asker(1), answer(SHARE_MAX)), Err(NotLearned::ShareFull));
-    // Another interface has a share of its own; together they fill the table.
-    for id in 2..6u64 {
-        let first = SHARE_MAX * u32::try_from(id).unwrap();
-        let learned = (0..SHARE_MAX).map(|n| rules.learn(asker(id), answer(first + n)));
-        let full = learned.filter(|learned| *learned == Err(NotLearned::Full)).count();
-        assert_eq!(full, if id == 5 { SHARE_MAX as usize } else { 0 });
-    }
-    assert_eq!(rules.answers(), KNOWN_MAX);
+    // Another interface has a share of its own.
+    assert_eq!(rules.learn(asker(2), answer(SHARE_MAX)), Ok(()));
+    assert_eq!(rules.answers(), SHARE_MAX as usize + 1);
     assert_eq!(rules.sweep(), [], "all was learned since the last sweep");
-    assert_eq!(rules.sweep().len(), KNOWN_MAX, "nothing was needed since");
+    assert_eq!(rules.sweep().len(), SHARE_MAX as usize + 1, "nothing was needed since");
     assert_eq!(rules.learn(asker(1), answer(SHARE_MAX)), Ok(()));
+}
+
+/// An instance with four interfaces took all answers: no other reached anybody new.
+#[test]
+fn regression_those_that_ask_for_everything_leave_another_one_as_much_as_each_has() {
+    for greedy in [1, 4, 5, 15, 400] {
+        let mut cloud = Cloud::new(without_twins(generate::world(&mut Dice(1))));
+        let rules = cloud.hosts.values_mut().find(|rules| rules.vpcs().contains(&VpcId(0)));
+        let rules = rules.unwrap();
+        let mut n = 0;
+        let mut fill = |asker: u64| {
+            let asker = Asker::Interface(EniId(asker));
+            let learn = |_: &u32| {
+                n += 1;
+                if let Some((question, concern)) = rules.make_room(&asker) {
+                    let Question::Address(_, address) = question else { panic!("an address") };
+                    let addresses = [address].into();
+                    let these = Concerned { addresses, ..Concerned::default() };
+                    assert_eq!(concern, Concern::These(these));
+                    assert!(!rules.knows(question));
+                }
+                let answer = Answer::Address(VpcId(0), address(n), None);
+                rules.learn(asker.clone(), answer).is_ok()
+            };
+            (0..=SHARE_MAX).take_while(learn).count()
+        };
+        (0..greedy).for_each(|asker| _ = fill(asker));
+        let (own, more) = (fill(greedy), fill(greedy));
+        let fair = KNOWN_MAX / (usize::try_from(greedy).unwrap() + 1);
+        let fair = fair.min(SHARE_MAX as usize);
+        assert!(own.abs_diff(fair) <= 1 && more == 0, "{greedy}: {own} of {fair} answers");
+        assert!(rules.answers() <= KNOWN_MAX);
+    }
+}
+
+#[test]
+fn a_directory_answers_no_more_than_a_host_may_hold_until_it_says_what_it_has_forgotten() {
+    let mut cloud = Cloud::new(without_twins(generate::world(&mut Dice(1))));
+    let question = |n: usize| Question::Address(VpcId(0), address(u32::try_from(n).unwrap()));
+    let directory = &mut cloud.directory;
+    assert!((0..HELD_MAX).all(|n| directory.answer("h0", question(n)).is_some()));
+    assert!(directory.answer("h0", question(HELD_MAX)).is_none());
+    assert!(directory.answer("h0", question(0)).is_some(), "it holds this one");
+    assert!(directory.answer("h1", question(HELD_MAX)).is_some(), "another host");
+    directory.forgotten("h0", &[question(0)]);
+    assert!(directory.answer("h0", question(HELD_MAX)).is_some());
 }
 
 #[test]

@@ -3,7 +3,7 @@ use crate::config::Metrics;
 use crate::fake_plane::FakePlane;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 struct Daemon {
     address: SocketAddr,
@@ -114,13 +114,9 @@ fn connections_are_bounded_and_stalled_ones_are_shown_out() {
             stream
         })
         .collect();
-    let deadline = Instant::now() + Duration::from_secs(3);
-    while !daemon.get("/metrics", "localhost").0.is_empty() {
-        assert!(Instant::now() < deadline, "connections have no bound");
-    }
-    std::thread::sleep(srd_http::HEAD_WAIT_MAX + Duration::from_millis(500));
+    // One that has not asked gives its place up.
     assert!(daemon.get("/metrics", "localhost").0.starts_with("HTTP/1.1 200"));
     let mut text = String::new();
-    (&stalled[0]).read_to_string(&mut text).unwrap();
+    (&stalled[1]).read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 408"), "{text}");
 }

@@ -23,7 +23,7 @@ use srd_vpc::id::{EniId, FlowLogId, InstanceId};
 
 use super::state::{Instance, State};
 use super::wire::{DESCRIPTORS_MAX, Line, parts_of};
-use super::{GO, READY, VERSION};
+use super::{GO, READY, VERSION, asker};
 use crate::adapter::{Adapter, steering_of};
 use crate::edge::Edge;
 use crate::gateways::Gateways;
@@ -152,6 +152,7 @@ fn ask(options: &Options) -> Result<Line> {
             socket.display()
         )
     })?;
+    asker::check_giver(&stream)?;
     stream.set_read_timeout(Some(WAIT_MAX))?;
     stream.set_write_timeout(Some(WAIT_MAX))?;
     let mut request = serde_json::to_string(&Request::TakeOver { version: VERSION })?;

@@ -18,14 +18,14 @@ mod calls_tests;
 mod upstream;
 
 use std::io::{self, BufReader, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::accept::Acceptor;
+use crate::accept::{Acceptor, Place};
 use crate::dial::Dialer;
 use crate::limits::{DRAIN_WAIT_MAX, Limits};
 use crate::link::{self, Pacing};
@@ -70,7 +70,8 @@ pub fn start(
     let stop = Stop::default();
     let (options, metrics) = (options.clone(), metrics.clone());
     let (counted, clients_max) = (metrics.clone(), options.limits.clients_max);
-    let serve = move |stream: TcpStream, from: SocketAddr| {
+    let serve = move |stream: TcpStream, place: &Place| {
+        let from = place.from;
         tracing::info!("{from}: a client, for {}", dialer.target);
         let served = Client::new(&stream, Arc::clone(&dialer), options.clone(), metrics.clone())
             .map_err(record::RecordError::Io)
@@ -83,7 +84,7 @@ pub fn start(
             }
         }
     };
-    Acceptor::start(listener, clients_max, counted, stop, Box::new(serve))
+    Acceptor::start(listener, (clients_max, false), counted, stop, Box::new(serve))
 }
 
 /// One connection of an NFS client.

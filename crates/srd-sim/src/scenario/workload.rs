@@ -212,18 +212,18 @@ impl WorkloadSpec {
         let workload = match self {
             Self::Incast { .. } => self.incast(all)?,
             Self::Permutation { flows_per_host, bytes } => {
-                pattern::permutation(all, *flows_per_host, bytes.0, rng)
+                pattern::permutation(all, *flows_per_host, bytes.0, rng)?
             }
             Self::Tornado { flows_per_host, bytes } => {
-                pattern::tornado(all, *flows_per_host, bytes.0)
+                pattern::tornado(all, *flows_per_host, bytes.0)?
             }
             Self::RackToRack { from, to, hosts, flows_per_pair, bytes } => {
                 let pairs = (0..*hosts).map(|i| (from.saturating_add(i), to.saturating_add(i)));
-                pattern::pairs(pairs, *flows_per_pair, bytes.0)
+                pattern::pairs(pairs, *flows_per_pair, bytes.0)?
             }
             Self::Pairs { pairs, flows_per_pair, bytes, start_us } => {
                 let pairs = pairs.iter().map(|&[src, dst]| (src, dst));
-                let mut workload = pattern::pairs(pairs, *flows_per_pair, bytes.0);
+                let mut workload = pattern::pairs(pairs, *flows_per_pair, bytes.0)?;
                 workload.delay(us_to_ps("start_us", *start_us)?);
                 workload
             }

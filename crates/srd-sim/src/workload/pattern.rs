@@ -54,7 +54,8 @@ impl Incast {
     /// Too many flows.
     pub fn plan(&self) -> Result<Workload, WorkloadError> {
         let per_round = self.senders.len() as u64 * u64::from(self.flows_per_sender);
-        bounded(per_round * u64::from(self.rounds))?;
+        // A round without flows is not free either.
+        bounded(per_round.max(1).saturating_mul(self.rounds.into()))?;
         let barrier = u32::try_from(per_round).unwrap_or(u32::MAX);
         let mut workload = Workload::default();
         for round in 0..self.rounds {
@@ -79,7 +80,15 @@ impl Incast {
 }
 
 /// Every host sends to one other and receives from one other, chosen at random.
-pub fn permutation(hosts: u32, flows_per_host: u32, bytes: u64, rng: &mut Rng) -> Workload {
+///
+/// # Errors
+/// Too many flows.
+pub fn permutation(
+    hosts: u32,
+    flows_per_host: u32,
+    bytes: u64,
+    rng: &mut Rng,
+) -> Result<Workload, WorkloadError> {
     // Sattolo's shuffle makes one cycle, so nobody is mapped to itself.
     let mut to: Vec<u32> = (0..hosts).collect();
     for i in (1..to.len()).rev() {
@@ -90,19 +99,26 @@ pub fn permutation(hosts: u32, flows_per_host: u32, bytes: u64, rng: &mut Rng) -
 }
 
 /// Every host sends to the one half the network away: all traffic crosses the top tier.
-pub fn tornado(hosts: u32, flows_per_host: u32, bytes: u64) -> Workload {
+///
+/// # Errors
+/// Too many flows.
+pub fn tornado(hosts: u32, flows_per_host: u32, bytes: u64) -> Result<Workload, WorkloadError> {
     pairs((0..hosts).map(|h| (h, (h + hosts / 2) % hosts)), flows_per_host, bytes)
 }
 
 /// Flows between given pairs, all at once.
+///
+/// # Errors
+/// Too many flows.
 pub fn pairs(
-    pairs: impl Iterator<Item = (u32, u32)> + Clone,
+    pairs: impl ExactSizeIterator<Item = (u32, u32)> + Clone,
     flows_per_pair: u32,
     bytes: u64,
-) -> Workload {
+) -> Result<Workload, WorkloadError> {
+    bounded((pairs.len() as u64).saturating_mul(flows_per_pair.into()))?;
     let flow = |(src, dst)| FlowPlan::at(0, src, dst, bytes);
     let flows = (0..flows_per_pair).flat_map(|_| pairs.clone().map(flow)).collect();
-    Workload { flows, ..Workload::default() }
+    Ok(Workload { flows, ..Workload::default() })
 }
 
 /// Every one of the hosts sends to every other; with `at_once`, so many flows at a time: the next
@@ -274,14 +290,39 @@ mod tests {
 
     #[test]
     fn permutation_gives_everybody_one_in_and_one_out() {
-        let workload = permutation(128, 1, 1000, &mut Rng::new(3));
+        let workload = permutation(128, 1, 1000, &mut Rng::new(3)).unwrap();
         workload.check(128).unwrap();
         for host in 0..128 {
             assert_eq!(count(&workload, |f| f.src.0, host), 1);
             assert_eq!(count(&workload, |f| f.dst.0, host), 1);
         }
-        assert_ne!(workload, permutation(128, 1, 1000, &mut Rng::new(4)));
-        tornado(16, 2, 1).check(16).unwrap();
+        assert_ne!(workload, permutation(128, 1, 1000, &mut Rng::new(4)).unwrap());
+        tornado(16, 2, 1).unwrap().check(16).unwrap();
+    }
+
+    /// They were made until no memory was left.
+    #[test]
+    fn regression_each_pattern_refuses_too_many_flows() {
+        let too_many = |plan: Result<Workload, WorkloadError>| {
+            let WorkloadError(text) = plan.unwrap_err();
+            assert!(text.contains("at most 20000000 are supported"), "{text}");
+        };
+        too_many(permutation(16, u32::MAX, 1, &mut Rng::new(1)));
+        too_many(tornado(16, u32::MAX, 1));
+        too_many(pairs((0..8).map(|i| (i, 8 + i)), u32::MAX, 1));
+        too_many(pairs((0..u32::MAX).map(|i| (i, 8)), 1, 1));
+        let incast = |senders: u32, flows_per_sender, rounds| Incast {
+            senders: (1..=senders).collect(),
+            receiver: 0,
+            flows_per_sender,
+            bytes: 1,
+            start_ps: 0,
+            rounds,
+        };
+        // Their product has more than 64 bits.
+        too_many(incast(16, u32::MAX, u32::MAX).plan());
+        too_many(incast(0, 1, u32::MAX).plan());
+        assert_eq!(pairs([(0, 1)].into_iter(), 7, 1).unwrap().flows.len(), 7);
     }
 
     #[test]

@@ -1,11 +1,19 @@
 //! Recording over time: goodput of flows, depth of queues, load of ports. Costs nothing
 //! unless asked for.
+//!
+//! Bound: [`VALUES_MAX`] values. When there would be more, two samples become one, and from then on
+//! the distance between samples is twice as long.
 
 use serde::Serialize;
 
 use super::{World, WorldError, agenda};
 use crate::event::Kind;
 use crate::node::Node;
+
+/// Values that are recorded, with those that a sample takes besides.
+const VALUES_MAX: usize = 1 << 25;
+/// What a sample takes besides its values, in values.
+const SAMPLE_VALUES: usize = 16;
 
 /// What to record.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,7 +31,7 @@ pub struct Sampling {
 /// What was recorded. Every inner list has one value per flow or port.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Series {
-    /// The distance between samples.
+    /// The distance between samples: that which was asked for, unless there were too many.
     pub interval_ps: u64,
     /// When each sample was taken.
     pub at_ps: Vec<u64>,
@@ -46,6 +54,30 @@ impl Series {
         let sum = |bytes: &Vec<u64>| bytes.iter().sum::<u64>() as f64 * 8.0 / seconds;
         self.flow_bytes.iter().map(sum).collect()
     }
+
+    /// Two samples become one; a last one without a partner stays as it is.
+    fn coarsen(&mut self) {
+        self.interval_ps *= 2;
+        let mut at = 0;
+        let last = self.at_ps.len().saturating_sub(1);
+        self.at_ps.retain(|_| {
+            at += 1;
+            at % 2 == 0 || at - 1 == last
+        });
+        merge(&mut self.flow_bytes, |one, other| one + other);
+        merge(&mut self.queue_bytes, u64::max);
+        merge(&mut self.load_bytes, |one, other| one + other);
+    }
+}
+
+fn merge(samples: &mut Vec<Vec<u64>>, both: impl Fn(u64, u64) -> u64) {
+    let mut all = std::mem::take(samples).into_iter();
+    while let Some(mut one) = all.next() {
+        let other = all.next().unwrap_or_default();
+        one.iter_mut().zip(other).for_each(|(value, more)| *value = both(*value, more));
+        samples.push(one);
+    }
+    samples.shrink_to_fit();
 }
 
 /// The recorder of a world.
@@ -58,6 +90,8 @@ pub(super) struct Sampler {
     queue_peaks: Vec<u64>,
     load_ports: Vec<u32>,
     load_totals: Vec<u64>,
+    /// More are not kept.
+    pub(super) samples_max: usize,
 }
 
 impl Sampler {
@@ -94,6 +128,7 @@ impl<N: Node> World<N> {
             ..Series::default()
         };
         let flows = if wanted.flows { self.flows.states().len() } else { 0 };
+        let values = flows + queue_ports.len() + load_ports.len() + SAMPLE_VALUES;
         self.sampler = Some(Sampler {
             series,
             flows: wanted.flows,
@@ -102,6 +137,7 @@ impl<N: Node> World<N> {
             queue_peaks: vec![0; queue_ports.len()],
             queue_ports,
             load_ports,
+            samples_max: (VALUES_MAX / values).max(2),
         });
         self.schedule(wanted.interval_ps, Kind::Agenda, agenda::SAMPLE);
         Ok(())
@@ -110,6 +146,9 @@ impl<N: Node> World<N> {
     pub(super) fn sample(&mut self) {
         let Some(sampler) = &mut self.sampler else { return };
         let series = &mut sampler.series;
+        if series.at_ps.len() >= sampler.samples_max {
+            series.coarsen();
+        }
         series.at_ps.push(self.now_ps);
         if sampler.flows {
             let since = |(state, total): (&super::FlowState, &mut u64)| {
@@ -141,5 +180,32 @@ impl<N: Node> World<N> {
         }
         let next_ps = self.now_ps + series.interval_ps;
         self.schedule(next_ps, Kind::Agenda, agenda::SAMPLE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_samples_become_one_with_all_that_they_counted() {
+        for count in [4_u64, 5] {
+            let of = |n: u64| vec![n, 10 * n];
+            let mut series = Series {
+                interval_ps: 10,
+                at_ps: (1..=count).map(|n| 10 * n).collect(),
+                flow_bytes: (1..=count).map(of).collect(),
+                queue_bytes: (1..=count).map(of).collect(),
+                ..Series::default()
+            };
+            series.coarsen();
+            assert_eq!((series.interval_ps, &series.at_ps[..2]), (20, &[20, 40][..]));
+            assert_eq!(series.flow_bytes[..2], [[3, 30], [7, 70]]);
+            assert_eq!(series.queue_bytes[..2], [[2, 20], [4, 40]]);
+            let rest = usize::from(count == 5);
+            assert_eq!((series.at_ps.len(), series.flow_bytes.len()), (2 + rest, 2 + rest));
+            assert_eq!(series.at_ps.last(), Some(&(10 * count)));
+            assert!(series.load_bytes.is_empty());
+        }
     }
 }

@@ -31,7 +31,7 @@ fn world(topology: Topology, workload: Workload, config: WorldConfig) -> World<B
 }
 
 fn one_flow(src: u32, dst: u32, bytes: u64) -> Workload {
-    pairs([(src, dst)].into_iter(), 1, bytes)
+    pairs([(src, dst)].into_iter(), 1, bytes).unwrap()
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn ring_runs_step_by_step() {
 #[test]
 fn marking_trimming_and_classes_conserve_packets() {
     for (trim, control_first) in [(true, false), (true, true), (false, true)] {
-        let workload = permutation(16, 2, 1 << 20, &mut stream(2, 9));
+        let workload = permutation(16, 2, 1 << 20, &mut stream(2, 9)).unwrap();
         let rules = PortRules {
             queue: QueueSize::Bytes(30_000),
             mark: Some((QueueSize::Bytes(6_000), QueueSize::Bytes(24_000))),
@@ -239,6 +239,16 @@ fn background_load_takes_its_share_and_no_more() {
 
 #[test]
 fn samples_add_up_to_the_totals() {
+    samples_add_up(usize::MAX);
+}
+
+/// A short distance between samples took all memory.
+#[test]
+fn regression_samples_are_bounded_and_still_add_up() {
+    samples_add_up(7);
+}
+
+fn samples_add_up(samples_max: usize) {
     let sampling = Sampling {
         interval_ps: 20 * US,
         flows: true,
@@ -247,9 +257,12 @@ fn samples_add_up_to_the_totals() {
     };
     let config = WorldConfig { sampling: Some(sampling), ..WorldConfig::default() };
     let mut world = world(leaf_spine(2, 4, 2), one_flow(3, 0, 1 << 20), config);
+    world.sampler.as_mut().unwrap().samples_max = samples_max;
     world.run(SECOND_PS);
     world.run_until(world.now_ps() + 100 * US);
     let series = world.series().unwrap();
+    assert!((2..=samples_max).contains(&series.at_ps.len()));
+    assert_eq!(series.interval_ps > 20 * US, samples_max == 7);
     let flow: u64 = series.flow_bytes.iter().map(|s| s[0]).sum();
     assert_eq!(flow, world.flows()[0].delivered_bytes);
     let loads: Vec<u64> =
@@ -316,7 +329,7 @@ proptest! {
             let topology = leaf_spine(leaves + 1, spines + 1, hosts);
             let all = topology.hosts;
             let mut rng = stream(seed, 9);
-            let mut workload = permutation(all, 2, 100_000, &mut rng);
+            let mut workload = permutation(all, 2, 100_000, &mut rng).unwrap();
             if incast {
                 workload.flows.extend((1..all).map(|h| FlowPlan::at(50 * US, h, 0, 50_000)));
             }

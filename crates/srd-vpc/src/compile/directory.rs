@@ -3,15 +3,19 @@
 //! A directory has the whole world; each host has what it needs. The directory remembers of a host
 //! what its tables rest on and what it was told, so that it says of an [`Edit`] whom it
 //! concerns without looking at the others. Bound: one entry for each host that has asked for its
-//! tables, with as many needs as these tables have, and at most [`KNOWN_MAX`] questions.
+//! tables, with as many needs as these tables have, and at most [`HELD_MAX`] questions.
 
 use super::build::cloud;
 use super::index::{Index, host_of, memberships};
+use super::known::ON_THE_WAY_MAX;
 use super::needs::Needs;
 use super::policy::AclRules;
 use super::*;
 use crate::object::{Acl, Eni, Peering, World};
 use ipnet::IpNet;
+
+/// Questions whose answers a host may hold: those that it has learned, and those on their way.
+pub const HELD_MAX: usize = KNOWN_MAX + ON_THE_WAY_MAX;
 
 /// All objects, and what each host was told of them.
 #[derive(Debug, Clone, Default)]
@@ -72,12 +76,12 @@ impl Directory {
 
     /// Answers what the tables of a host ask. The host hears when the answer does not hold any
     /// more. What is out of its reach does not exist for it. `None`: the host has no tables of this
-    /// directory, or holds [`KNOWN_MAX`] answers and has not said which it has forgotten.
+    /// directory, or holds [`HELD_MAX`] answers and has not said which it has forgotten.
     pub fn answer(&mut self, host: &str, question: Question) -> Option<Answer> {
         let (world, index) = (&self.world, &self.index);
         let name = self.hosts.get_key_value(host)?.0.clone();
         let of = self.hosts.get_mut(host)?;
-        if of.held.len() >= KNOWN_MAX && !of.held.contains(&question) {
+        if of.held.len() >= HELD_MAX && !of.held.contains(&question) {
             return None;
         }
         let reaches = |vpc: VpcId| of.needs.reached.contains(&vpc);

@@ -2,9 +2,11 @@
 //!
 //! A table that asks holds the answers that packets of its guests have needed. An answer says so
 //! much that the next packet needs no question: also that nobody has an address is an answer.
-//! Bounds: [`KNOWN_MAX`] answers, and [`SHARE_MAX`] for each of those that ask. A full table learns
-//! nothing new, and never forgets what is in use: [`Rules::sweep`] takes what no packet has needed
-//! since the sweep before.
+//! Bounds: [`KNOWN_MAX`] answers, and [`SHARE_MAX`] for each of those that ask. A table never
+//! forgets what is in use ([`Rules::sweep`] takes what no packet has needed since the sweep before),
+//! but for one that is full: one that has fewer answers than another may take one of those
+//! ([`Rules::make_room`]). So those that ask for everything, however many they are, leave another
+//! one as much as each of them has.
 
 use super::tree::tree_bytes;
 use super::*;
@@ -17,6 +19,8 @@ pub const KNOWN_MAX: usize = 65_536;
 /// The most answers that one interface, or one other host, has asked for: a guest that tries all
 /// addresses of its cloud takes no other guest's place.
 pub const SHARE_MAX: u32 = 16_384;
+/// Answers that are on the way to a host, or that it has not said yet that it did not learn.
+pub(super) const ON_THE_WAY_MAX: usize = 8192;
 
 /// What tables ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +84,8 @@ pub enum NotLearned {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Known {
     answers: BTreeMap<Question, Held>,
-    shares: BTreeMap<Asker, u32>,
+    /// What each has asked for, of those that have answers.
+    shares: BTreeMap<Asker, BTreeSet<Question>>,
     /// The number of sweeps.
     round: u32,
 }
@@ -130,7 +135,8 @@ impl Known {
             _ => 0,
         });
         tree_bytes::<Question, Held>(self.answers.len())
-            + tree_bytes::<Asker, u32>(self.shares.len())
+            + tree_bytes::<Asker, BTreeSet<Question>>(self.shares.len())
+            + self.shares.values().map(|all| tree_bytes::<Question, ()>(all.len())).sum::<usize>()
             + own.sum::<usize>()
     }
 
@@ -148,10 +154,10 @@ impl Known {
             return Err(NotLearned::Full);
         }
         let share = self.shares.entry(asker.clone()).or_default();
-        if *share >= SHARE_MAX {
+        if share.len() >= SHARE_MAX as usize {
             return Err(NotLearned::ShareFull);
         }
-        *share += 1;
+        share.insert(question);
         self.answers.insert(question, Held { answer, asker, used: Mark::at(self.round) });
         Ok(())
     }
@@ -159,8 +165,8 @@ impl Known {
     fn forget(&mut self, question: Question) {
         let Some(held) = self.answers.remove(&question) else { return };
         if let Some(share) = self.shares.get_mut(&held.asker) {
-            *share -= 1;
-            if *share == 0 {
+            share.remove(&question);
+            if share.is_empty() {
                 self.shares.remove(&held.asker);
             }
         }
@@ -179,6 +185,21 @@ impl Rules {
             return Err(NotLearned::OutOfReach);
         }
         self.known.learn(asker, answer)
+    }
+
+    /// Forgets one of the answers of the one that has most, if the table is full and this one has
+    /// fewer: which, and whose verdicts rest on it. Whatever answers need not tell the host of
+    /// changes of it.
+    pub fn make_room(&mut self, asker: &Asker) -> Option<(Question, Concern)> {
+        let Known { answers, shares, .. } = &self.known;
+        if answers.len() < KNOWN_MAX {
+            return None;
+        }
+        let own = shares.get(asker).map_or(0, BTreeSet::len);
+        let most = shares.values().max_by_key(|share| share.len())?;
+        // Two that have as many take nothing from each other.
+        let question = *most.last().filter(|_| most.len() > own + 1)?;
+        Some((question, self.withdraw(question)))
     }
 
     /// Whether the answer to a question is known.

@@ -43,7 +43,7 @@ mod tree;
 pub use concern::{Concern, Concerned};
 pub use decide::{Arrival, Flow, Next, NoSender, Sent};
 pub use delta::Delta;
-pub use directory::Directory;
+pub use directory::{Directory, HELD_MAX};
 pub use edit::Edit;
 pub use known::{Answer, Asker, KNOWN_MAX, NotLearned, Question, SHARE_MAX};
 

@@ -24,8 +24,8 @@ impl Card {
         self.asking.open.values().map(|open| open.packets.len()).sum()
     }
 
-    /// Answers that the card has forgotten, since no packet has needed them for a while: whatever
-    /// answers need not tell it of changes any more.
+    /// Answers that the card has forgotten, since no packet has needed them for a while or another
+    /// interface needed their room: whatever answers need not tell it of changes any more.
     pub fn take_forgotten(&mut self) -> Vec<Question> {
         core::mem::take(&mut self.asking.idle)
     }
@@ -52,7 +52,13 @@ impl Card {
         around: &mut impl Around,
     ) -> Result<(), NotLearned> {
         let open = self.asking.close(answer.question()).ok_or(NotLearned::NotAsked)?;
-        let learned = Arc::make_mut(&mut self.rules).learn(open.asker, answer);
+        let rules = Arc::make_mut(&mut self.rules);
+        let room = rules.make_room(&open.asker);
+        let learned = rules.learn(open.asker, answer);
+        if let Some((question, concern)) = room {
+            self.asking.idle.push(question);
+            self.set_rules_that_concern(self.rules.clone(), &concern); // V16
+        }
         if self.rules.answers() > KEPT && self.asking.sweep.is_none() {
             self.asking.sweep = Some(now + SWEEP);
         }
@@ -71,6 +77,21 @@ impl Card {
         }
         self.run(now, around);
         learned
+    }
+
+    /// A question gets no answer: the packets that have waited for it are dropped. The next packet
+    /// asks again.
+    pub fn refuse(&mut self, question: Question) {
+        let open = self.asking.close(question);
+        self.drop_waiting(open.into_iter().flat_map(|open| open.packets));
+    }
+
+    fn drop_waiting(&mut self, packets: impl Iterator<Item = Waiting>) {
+        for waiting in packets {
+            let packets = Read::frame(&waiting.frame).map_or(1, |read| read.layout.packets());
+            let port = Some(waiting.port).filter(|port| self.port(*port).is_some());
+            self.drop_of(port, Cause::Unanswered, packets);
+        }
     }
 
     /// Follows a change of the rules as [`Card::set_rules`] does (V4), without other tables.
@@ -112,11 +133,7 @@ impl Card {
         while let Some(question) = self.asking.ended(now) {
             let is_over = self.asking.open.get(&question).is_some_and(|open| open.until <= now);
             let open = is_over.then(|| self.asking.close(question)).flatten();
-            for waiting in open.into_iter().flat_map(|open| open.packets) {
-                let packets = Read::frame(&waiting.frame).map_or(1, |read| read.layout.packets());
-                let port = Some(waiting.port).filter(|port| self.port(*port).is_some());
-                self.drop_of(port, Cause::Unanswered, packets);
-            }
+            self.drop_waiting(open.into_iter().flat_map(|open| open.packets));
         }
         if self.asking.sweep.is_some_and(|at| at <= now) {
             let idle = Arc::make_mut(&mut self.rules).sweep(); // V16
