@@ -183,7 +183,7 @@ impl Assembler {
     /// The program, all of whose places are known.
     ///
     /// # Panics
-    /// If a jump goes to a place that was put nowhere, backwards, or too far: mistakes in a program.
+    /// If a jump goes to a place that was put nowhere, backwards, or too far: a program's mistakes.
     pub(crate) fn finish(mut self) -> Vec<Instruction> {
         for (at, place) in self.jumps {
             let to = self.places[place.0].expect("every place that is jumped to is somewhere");

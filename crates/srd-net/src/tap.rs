@@ -84,10 +84,7 @@ impl Tap {
     ///
     /// # Errors
     /// The operating system's.
-    pub fn wait<'a>(
-        taps: impl IntoIterator<Item = &'a Self>,
-        timeout_ns: u64,
-    ) -> io::Result<()> {
+    pub fn wait<'a>(taps: impl IntoIterator<Item = &'a Self>, timeout_ns: u64) -> io::Result<()> {
         let readable = taps.into_iter().map(|tap| Interest::readable(tap.ring.as_fd()));
         let mut interests: Vec<Interest<'_>> = readable.collect();
         os::wait(&mut interests, Some(timeout_ns)).map(|_| ())

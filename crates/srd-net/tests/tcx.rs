@@ -107,6 +107,12 @@ fn an_interface_that_goes_away_or_was_never_there_is_an_error() {
     let Some(pair) = Pair::new(1500, 1) else { return };
     let probe = pair.within(0, || Probe::open(INTERFACE, Keep::Headers, 1 << 20).unwrap());
     assert!(probe.lost().is_ok());
+    let programs = || pair.within(0, || srd_net::tcx::programs_at(INTERFACE).unwrap());
+    assert_eq!(programs(), [1, 1]);
+    let second = pair.within(0, || Probe::open(INTERFACE, Keep::More, 1 << 20).unwrap());
+    assert_eq!(programs(), [2, 2], "several may look");
+    drop(second);
+    assert_eq!(programs(), [1, 1]);
     pair.within(0, || {
         let error = Probe::open("nosuch0", Keep::Headers, 1 << 20).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::NotFound);

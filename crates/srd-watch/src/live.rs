@@ -48,7 +48,7 @@ pub trait Output {
     fn opened(&mut self, _opened: &Opened) {}
     /// A burst.
     fn report(&mut self, report: Report);
-    /// How an interface stands, with the packets that were lost: every now and then, and at the end.
+    /// How an interface stands, with the packets that were lost: now and then, and at the end.
     fn figures(&mut self, _session: &Session, _lost: u64) {}
 }
 
@@ -92,8 +92,7 @@ pub fn run(
     let mut all = Vec::new();
     for interface in &options.interfaces {
         let saved = options.kept_bytes > 0;
-        let (source, opened) =
-            Source::open(interface, options.source, options.ring_bytes, saved)?;
+        let (source, opened) = Source::open(interface, options.source, options.ring_bytes, saved)?;
         output.opened(&opened);
         all.push(Watched::new(interface, source, options));
     }

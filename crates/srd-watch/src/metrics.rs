@@ -26,8 +26,7 @@ const LENGTHS_S: [f64; 18] = [
     10.0, 30.0, 60.0,
 ];
 /// Upper ends of the histogram of bytes.
-const SIZES_BYTES: [f64; 13] =
-    [1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8, 3e8, 1e9, 3e9, 1e10];
+const SIZES_BYTES: [f64; 13] = [1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8, 3e8, 1e9, 3e9, 1e10];
 
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;

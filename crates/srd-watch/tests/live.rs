@@ -48,14 +48,15 @@ fn watch(source: Choice, ready: &Barrier) -> Vec<Burst> {
         }
         bytes.get() >= whole
     };
-    let outcomes = live::run(&options(INTERFACE, source), &stop, &mut |report: Report| match report {
-        Report::Began(_) => began = began.or_else(|| Some(Instant::now())),
-        Report::Ended(burst, kept) => {
-            assert!(kept.is_some_and(|kept| kept.count().0 > 0));
-            bytes.set(bytes.get() + burst.bytes);
-            bursts.push(*burst);
-        }
-    });
+    let outcomes =
+        live::run(&options(INTERFACE, source), &stop, &mut |report: Report| match report {
+            Report::Began(_) => began = began.or_else(|| Some(Instant::now())),
+            Report::Ended(burst, kept) => {
+                assert!(kept.is_some_and(|kept| kept.count().0 > 0));
+                bytes.set(bytes.get() + burst.bytes);
+                bursts.push(*burst);
+            }
+        });
     let outcomes = outcomes.unwrap();
     assert_eq!(outcomes[0].lost, 0);
     assert!(outcomes[0].error.is_none());

@@ -29,7 +29,7 @@ EXAMPLES
   srd watch -r trace.pcapng --rate 10G       # a file of tcpdump, Wireshark or `srd capture`
   srd watch eth0 --rate 10G --metrics 127.0.0.1:9100   # for Prometheus
 
-Packets come from programs at tc (eBPF, Linux 6.6), which cost least, or from packet sockets: --source.
+Packets come from programs at tc (eBPF, Linux 6.6), which cost least, or from packet sockets.
 docs/watch.md says how bursts are defined, and what is not seen.
 
 EXIT CODES
@@ -297,7 +297,8 @@ impl WatchArgs {
 
     /// Why nothing is watched.
     fn refused(&self, error: &std::io::Error) -> anyhow::Error {
-        if self.source == PacketSource::Ebpf && error.kind() == std::io::ErrorKind::PermissionDenied {
+        if self.source == PacketSource::Ebpf && error.kind() == std::io::ErrorKind::PermissionDenied
+        {
             return Missing(format!("{error}: run it as root, or with --source packet")).into();
         }
         of_interface(error, ["watching", "watch"])

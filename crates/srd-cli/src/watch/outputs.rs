@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use srd_http::Server;
+use srd_watch::Burst;
 use srd_watch::html::{self, Gathered};
 use srd_watch::keep::Kept;
 use srd_watch::live::Output;
@@ -17,7 +18,6 @@ use srd_watch::metrics::Metrics;
 use srd_watch::session::{Report, Session};
 use srd_watch::source::Opened;
 use srd_watch::text::{self, Tally};
-use srd_watch::Burst;
 
 use crate::output::{check_writable, say};
 

@@ -15,6 +15,7 @@ const BPF_PROG_LOAD: libc::c_long = 5;
 #[cfg(test)]
 const BPF_PROG_TEST_RUN: libc::c_long = 10;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
+const BPF_PROG_QUERY: libc::c_long = 16;
 const BPF_LINK_CREATE: libc::c_long = 28;
 
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
@@ -200,10 +201,11 @@ impl Program {
 
     /// Attaches an XDP program to an interface for as long as the link lives.
     pub(crate) fn attach(&self, interface: u32, mode: Mode) -> io::Result<Link> {
-        self.link(interface, match mode {
+        let flags = match mode {
             Mode::Native => XDP_FLAGS_DRV_MODE,
             Mode::Generic => XDP_FLAGS_SKB_MODE,
-        })
+        };
+        self.link(interface, flags)
     }
 
     /// Attaches a program at tc for as long as the link lives, before those that are there. Needs
@@ -340,6 +342,30 @@ impl Link {
         // The kernel wrote it, through an address that the compiler knows as a number.
         Ok(std::hint::black_box(&info).interface != 0)
     }
+}
+
+/// Programs that are attached to an interface, whose they may be.
+pub(crate) fn programs_at(interface: u32, purpose: Purpose) -> io::Result<u32> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attributes {
+        interface: u32,
+        place: u32,
+        query_flags: u32,
+        flags: u32,
+        programs: u64,
+        count: u32,
+        padding: u32,
+        program_flags: u64,
+        links: u64,
+        link_flags: u64,
+        revision: u64,
+    }
+    let place = purpose.place();
+    let mut attributes = Attributes { interface, place, ..Attributes::default() };
+    // SAFETY: the attributes are those of this command and point to nothing.
+    unsafe { call_with(BPF_PROG_QUERY, &mut attributes) }?;
+    Ok(attributes.count)
 }
 
 /// Whether this process may make maps of AF_XDP sockets.

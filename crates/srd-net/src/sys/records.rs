@@ -1,4 +1,4 @@
-//! What BPF programs hand to this process: records in a ring (`BPF_MAP_TYPE_RINGBUF`), and a counter.
+//! What BPF programs hand to this process: records in a ring (`BPF_MAP_TYPE_RINGBUF`), a counter.
 //!
 //! ```text
 //!  page 0   how far this process has read          (this process writes it)
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A record belongs to the kernel until the first bit of its length is cleared, and to this process
-//! until it says that it has read so far: no byte is ever read and written at a time. A program that
-//! finds no room is told so; what it does then is its own affair. The bound is the ring's size.
+//! until it says that it has read so far: no byte is ever read and written at a time. A program
+//! that finds no room is told so; what it does then is its own affair. The bound is the ring's size.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -12,7 +12,7 @@ mod program;
 use std::fmt;
 use std::io;
 
-use crate::sys::bpf::{Link, LoadError, Program, Purpose};
+use crate::sys::bpf::{self, Link, LoadError, Program, Purpose};
 use crate::sys::records::{Counter, RecordRing, Rest};
 use crate::sys::{errno, interface, os};
 use crate::tap::Seen;
@@ -75,10 +75,9 @@ impl fmt::Display for ProbeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Interface(error) => write!(f, "{error}"),
-            Self::LinkKind(kind) => write!(
-                f,
-                "the program knows Ethernet and bare IP, and this link is of kind {kind}"
-            ),
+            Self::LinkKind(kind) => {
+                write!(f, "the program knows Ethernet and bare IP, and this link is of kind {kind}")
+            }
             Self::Refused { step, error, .. }
                 if error.kind() == io::ErrorKind::PermissionDenied =>
             {
@@ -163,6 +162,16 @@ impl Probe {
     }
 }
 
+/// Programs at tc on an interface, whose they may be: received packets, sent packets.
+///
+/// # Errors
+/// There is no such interface, or the right `CAP_NET_ADMIN` is missing.
+pub fn programs_at(interface: &str) -> io::Result<[u32; 2]> {
+    let index = interface::index_of(interface)?;
+    let at = |purpose| bpf::programs_at(index, purpose);
+    Ok([at(Purpose::Ingress)?, at(Purpose::Egress)?])
+}
+
 impl From<LoadError> for ProbeError {
     fn from(refused: LoadError) -> Self {
         let step = "loading a BPF program";
@@ -182,12 +191,28 @@ fn link_bytes(kind: u16) -> Option<u8> {
     }
 }
 
+/// Readings of both clocks that lie nearer together are good enough.
+const NEAR_NS: u64 = 1_000;
+/// Readings of both clocks at most.
+const READINGS_MAX: usize = 16;
+
 /// What is added to `CLOCK_MONOTONIC` to have the time since 1970; another after the clock was set.
+/// Of several readings the one counts between whose parts the least time has passed: this process
+/// may lose its CPU there.
 fn offset_ns() -> u64 {
-    let before = os::monotonic_ns();
-    let now = os::realtime_ns();
-    let between = before + os::monotonic_ns().saturating_sub(before) / 2;
-    now.saturating_sub(between)
+    let (mut apart_least, mut offset) = (u64::MAX, 0);
+    for _ in 0..READINGS_MAX {
+        let before = os::monotonic_ns();
+        let now = os::realtime_ns();
+        let apart = os::monotonic_ns().saturating_sub(before);
+        if apart < apart_least {
+            (apart_least, offset) = (apart, now.saturating_sub(before + apart / 2));
+        }
+        if apart_least < NEAR_NS {
+            break;
+        }
+    }
+    offset
 }
 
 /// A packet from its record.

@@ -19,9 +19,7 @@
 
 use std::net::IpAddr;
 
-use crate::assembler::{
-    ARGUMENT_1, ARGUMENT_2, ARGUMENT_3, Assembler, If, Place, RESULT, Width,
-};
+use crate::assembler::{ARGUMENT_1, ARGUMENT_2, ARGUMENT_3, Assembler, If, Place, RESULT, Width};
 use crate::sys::bpf::{Instruction, Mode};
 
 /// Let the kernel have it.
