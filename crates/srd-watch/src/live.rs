@@ -92,9 +92,10 @@ pub fn run(
     let mut all = Vec::new();
     for interface in &options.interfaces {
         let saved = options.kept_bytes > 0;
-        let (source, opened) = Source::open(interface, options.source, options.ring_bytes, saved)?;
+        let (source, opened, began) =
+            Source::open(interface, options.source, options.ring_bytes, saved)?;
         output.opened(&opened);
-        all.push(Watched::new(interface, source, options));
+        all.push(Watched::new(interface, source, began, options));
     }
     let began = Clock::now();
     let (mut asked, mut sampled) = (began, None::<Clock>);
@@ -139,11 +140,10 @@ pub fn run(
 }
 
 impl Watched {
-    fn new(interface: &str, source: Source, options: &Options) -> Self {
+    fn new(interface: &str, source: Source, began: Instant, options: &Options) -> Self {
         let statistics = DriverStatistics::open(interface).ok();
         let allowances = statistics.as_ref().and_then(|known| Allowances::among(known.names()));
-        let now = Instant::from_nanos(now_ns());
-        let watch = Watch::new(interface, options.settings, &options.model, now);
+        let watch = Watch::new(interface, options.settings, &options.model, began);
         let session = Session::new(watch, allowances, options.kept_bytes);
         Self { source, session, statistics, lost: 0, error: None }
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 
 use serde::Serialize;
-use srd_net::tap::{Seen, Tap};
+use srd_net::tap::{Seen, Tap, now_ns};
 use srd_net::tcx::{Keep, Left, Probe, ProbeError};
 use srd_proto::time::Instant;
 
@@ -88,19 +88,20 @@ pub(crate) enum Far {
 }
 
 impl Source {
-    /// The source of an interface. `saved`: packets may be saved.
+    /// The source of an interface, and since when it sees packets. `saved`: they may be saved.
     pub(crate) fn open(
         interface: &str,
         choice: Choice,
         ring_bytes: u32,
         saved: bool,
-    ) -> io::Result<(Self, Opened)> {
+    ) -> io::Result<(Self, Opened, Instant)> {
         let named =
             |kind, error: &dyn fmt::Display| io::Error::new(kind, format!("{interface}: {error}"));
         let packet = |reason: String| {
+            let now = Instant::from_nanos(now_ns());
             let tap = Tap::open(interface, LINK_BYTES_MAX + HEADERS_BYTES, ring_bytes);
             let tap = tap.map_err(|error| named(error.kind(), &error))?;
-            Ok((Self::Packet(tap), opened(interface, Kind::Packet, reason)))
+            Ok((Self::Packet(tap), opened(interface, Kind::Packet, reason), now))
         };
         if choice == Choice::Packet {
             return packet("--source packet".to_owned());
@@ -112,7 +113,8 @@ impl Source {
                 let reason =
                     if forced { "--source ebpf" } else { "this kernel and process can do it" };
                 let opened = opened(interface, Kind::Ebpf, reason.to_owned());
-                Ok((Self::Ebpf(Box::new(probe)), opened))
+                let began = Instant::from_nanos(probe.began_ns());
+                Ok((Self::Ebpf(Box::new(probe)), opened, began))
             }
             Err(error @ ProbeError::Interface(_)) => Err(named(error.kind(), &error)),
             Err(error) if choice == Choice::Ebpf => Err(named(error.kind(), &error)),

@@ -101,6 +101,10 @@ impl std::error::Error for ProbeError {}
 pub struct Probe {
     ring: RecordRing,
     lost: Counter,
+    /// What was lost while the programs were attached, one after the other.
+    lost_before: u64,
+    /// When both were attached, by `CLOCK_MONOTONIC`: older records are not shown.
+    began_ns: u64,
     ingress: Link,
     _egress: Link,
 }
@@ -130,7 +134,13 @@ impl Probe {
             program.attach_first(index).map_err(ProbeError::of(step))
         };
         let (ingress, egress) = (attach(Purpose::Ingress)?, attach(Purpose::Egress)?);
-        Ok(Self { ring, lost, ingress, _egress: egress })
+        let (lost_before, began_ns) = (lost.value(), os::monotonic_ns());
+        Ok(Self { ring, lost, lost_before, began_ns, ingress, _egress: egress })
+    }
+
+    /// Since when it sees both directions: nanoseconds since 1970. Packets before that are not shown.
+    pub fn began_ns(&self) -> u64 {
+        self.began_ns.saturating_add(offset_ns())
     }
 
     /// Shows up to `records_max` packets that have been recorded. Nobody is woken when there are
@@ -138,7 +148,7 @@ impl Probe {
     pub fn look(&mut self, records_max: usize, mut see: impl FnMut(Seen<'_>)) -> Left {
         let since_1970_ns = offset_ns();
         let rest = self.ring.look(records_max, |record| {
-            if let Some(seen) = read(record, since_1970_ns) {
+            if let Some(seen) = read(record, self.began_ns, since_1970_ns) {
                 see(seen);
             }
         });
@@ -155,7 +165,7 @@ impl Probe {
     /// The interface is gone.
     pub fn lost(&self) -> io::Result<u64> {
         if self.ingress.is_attached()? {
-            Ok(self.lost.value())
+            Ok(self.lost.value() - self.lost_before)
         } else {
             Err(io::Error::new(io::ErrorKind::NotFound, "the interface is gone"))
         }
@@ -215,14 +225,17 @@ fn offset_ns() -> u64 {
     offset
 }
 
-/// A packet from its record.
-fn read(record: &[u8], since_1970_ns: u64) -> Option<Seen<'_>> {
+/// A packet from its record, unless that is older than `began_ns`.
+fn read(record: &[u8], began_ns: u64, since_1970_ns: u64) -> Option<Seen<'_>> {
     let field = |at: i16, bytes: usize| {
         let at = usize::from(at.unsigned_abs());
         record.get(at..at + bytes)
     };
     let half = |at: i16| Some(u16::from_ne_bytes(field(at, 2)?.try_into().ok()?));
     let time_ns = u64::from_ne_bytes(field(TIME, 8)?.try_into().ok()?);
+    if time_ns < began_ns {
+        return None;
+    }
     let segment_bytes = half(SEGMENT)?;
     Some(Seen {
         time_ns: time_ns.saturating_add(since_1970_ns),
