@@ -34,8 +34,8 @@ pub struct Options {
     pub settings: Settings,
     /// How long, if not until it is stopped.
     pub time: Option<Duration>,
-    /// Memory of each interface for packets that wait to be read.
-    pub ring_bytes: u32,
+    /// Memory of each interface for packets that wait to be read, if not what suits the source.
+    pub ring_bytes: Option<u32>,
     /// Memory of each interface for packets that may be saved; zero keeps none.
     pub kept_bytes: usize,
     /// How often the driver's counters are read.

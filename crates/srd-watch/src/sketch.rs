@@ -8,8 +8,8 @@
 //! [`TopFlows::error_bytes`]. A flow that carries more than this has an entry, which misses no
 //! more than this of it. While there are fewer flows than entries, everything is exact.
 //!
-//! Packets come in runs of one flow. What the flow of the latest packet carries beyond its first one
-//! is put aside, so that a run costs its entry two looks, however long it is.
+//! Packets come in runs of one flow. What the flow of the latest packet carries beyond its first
+//! one is put aside, so that a run costs its entry two looks, however long it is.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -18,6 +18,11 @@ use crate::read::{HEADERS_BYTES, Raw};
 const LINK_BYTES_MAX: u32 = 32;
 /// Blocks of a packet socket's ring that are read before others have their turn.
 const BLOCKS_MAX: usize = 16;
+/// Memory for packets that wait to be read, unless said otherwise: of a packet socket, and of
+/// programs, whose records are smaller. A ring that fits into a CPU's cache costs less: 2026-11-25
+/// in `docs/perf-notes.md`.
+const RING_BYTES: u32 = 32 << 20;
+const RECORDS_BYTES: u32 = 8 << 20;
 /// Records of programs that are read before others have their turn.
 const RECORDS_MAX: usize = 1 << 16;
 
@@ -92,14 +97,18 @@ impl Source {
     pub(crate) fn open(
         interface: &str,
         choice: Choice,
-        ring_bytes: u32,
+        ring_bytes: Option<u32>,
         saved: bool,
     ) -> io::Result<(Self, Opened, Instant)> {
         let named =
             |kind, error: &dyn fmt::Display| io::Error::new(kind, format!("{interface}: {error}"));
         let packet = |reason: String| {
             let now = Instant::from_nanos(now_ns());
-            let tap = Tap::open(interface, LINK_BYTES_MAX + HEADERS_BYTES, ring_bytes);
+            let tap = Tap::open(
+                interface,
+                LINK_BYTES_MAX + HEADERS_BYTES,
+                ring_bytes.unwrap_or(RING_BYTES),
+            );
             let tap = tap.map_err(|error| named(error.kind(), &error))?;
             Ok((Self::Packet(tap), opened(interface, Kind::Packet, reason), now))
         };
@@ -107,7 +116,7 @@ impl Source {
             return packet("--source packet".to_owned());
         }
         let keep = if saved { Keep::More } else { Keep::Headers };
-        match Probe::open(interface, keep, ring_bytes) {
+        match Probe::open(interface, keep, ring_bytes.unwrap_or(RECORDS_BYTES)) {
             Ok(probe) => {
                 let forced = choice == Choice::Ebpf;
                 let reason =

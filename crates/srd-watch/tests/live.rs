@@ -30,7 +30,7 @@ fn options(interface: &str, source: Choice) -> Options {
         model: Model::of_rate(10_000_000, None),
         settings: Settings::default(),
         time: Some(PATIENCE),
-        ring_bytes: 8 << 20,
+        ring_bytes: None,
         kept_bytes: 1 << 20,
         counters_every: Duration::from_millis(100),
     }
@@ -149,8 +149,8 @@ fn transfer(pair: &Pair, bytes: usize) -> (u16, u16) {
     })
 }
 
-/// Both sources on one interface: TCP with segmentation offload, whose super-packets they see whole,
-/// give the same bytes and packets to each flow of the same bursts.
+/// Both sources on one interface: of TCP with segmentation offload, whose super-packets they see
+/// whole, they give the same bytes and packets to each flow.
 #[test]
 fn both_sources_find_the_same_bursts_with_the_same_packets() {
     let Some(pair) = Pair::new(1500, 1) else { return };

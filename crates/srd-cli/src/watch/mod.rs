@@ -118,9 +118,9 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_enum, default_value = "auto", conflicts_with = "read")]
     source: PacketSource,
     /// Memory for packets that wait to be read, of each interface; eBPF takes the next smaller
-    /// power of two.
-    #[arg(long, value_name = "SIZE", value_parser = parse_ring, default_value = "32M")]
-    ring: u32,
+    /// power of two [default: 8M with eBPF, 32M with a packet socket].
+    #[arg(long, value_name = "SIZE", value_parser = parse_ring)]
+    ring: Option<u32>,
     /// How often the driver's counters are read, where it has them.
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "250ms")]
     counters: Duration,

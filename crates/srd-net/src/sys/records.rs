@@ -9,7 +9,7 @@
 //!
 //! A record belongs to the kernel until the first bit of its length is cleared, and to this process
 //! until it says that it has read so far: no byte is ever read and written at a time. A program
-//! that finds no room is told so; what it does then is its own affair. The bound is the ring's size.
+//! that finds no room is told so, and goes on without. The bound is the ring's size.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -138,7 +138,7 @@ impl Probe {
         Ok(Self { ring, lost, lost_before, began_ns, ingress, _egress: egress })
     }
 
-    /// Since when it sees both directions: nanoseconds since 1970. Packets before that are not shown.
+    /// Since when it sees both directions, in nanoseconds since 1970; it shows nothing older.
     pub fn began_ns(&self) -> u64 {
         self.began_ns.saturating_add(offset_ns())
     }

@@ -102,7 +102,7 @@ impl Writer {
         self.code.jump_if(VALUE, If::Above(i32::from(value)), self.pass);
     }
 
-    /// To the kernel, if the packet's byte or bytes at `offset` are not `value` where `mask` is set.
+    /// To the kernel, if the packet's bits at `offset` that `mask` has are not `value`.
     fn pass_unless_masked(&mut self, width: Width, offset: i16, mask: i32, value: u32) {
         self.code.load(width, VALUE, PACKET, offset);
         self.code.and(VALUE, mask);
