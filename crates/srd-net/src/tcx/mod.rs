@@ -4,8 +4,8 @@
 //! It costs a packet less than half of what a packet socket does ([`crate::tap::Tap`]): no
 //! reference, no copy beyond what tells the flow, nobody woken. `docs/watch.md` says what is seen.
 //!
-//! Bounds: the ring's memory, and [`FEW_BYTES`](program::FEW_BYTES) or
-//! [`MANY_BYTES`](program::MANY_BYTES) of a packet. Packets that find no room are counted.
+//! Bounds: the ring's memory, and 64 or 256 bytes of a packet. Packets that find no room are
+//! counted.
 
 mod program;
 
