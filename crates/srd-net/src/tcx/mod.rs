@@ -81,7 +81,7 @@ impl fmt::Display for ProbeError {
             Self::Refused { step, error, .. }
                 if error.kind() == io::ErrorKind::PermissionDenied =>
             {
-                write!(f, "{step} needs CAP_BPF and CAP_NET_ADMIN in the first user namespace")
+                write!(f, "{step} needs CAP_BPF and CAP_NET_ADMIN in the initial user namespace")
             }
             Self::Refused { step, error, .. } if errno(error) == libc::ENOSYS => {
                 write!(f, "{step}: this kernel has no BPF")
