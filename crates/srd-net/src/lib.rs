@@ -44,6 +44,7 @@
 //! Anything but Linux. An IPv6 flow label of our own: the kernel derives one from each path's
 //! port (`net.ipv6.auto_flowlabels`, its default), which is as good to a switch. Several local
 //! addresses in one endpoint.
+mod assembler;
 mod bind;
 pub mod clock;
 mod datagrams;
@@ -70,6 +71,7 @@ mod sync;
 mod sync_tests;
 mod sys;
 pub mod tap;
+pub mod tcx;
 pub mod tun;
 mod udp;
 mod wake;

@@ -80,12 +80,12 @@ impl Tap {
         Ok(self.lost)
     }
 
-    /// Waits until one of `taps` has packets, or `timeout_ns` has passed.
+    /// Waits until one of `taps` has packets, or `timeout_ns` has passed; without any, for so long.
     ///
     /// # Errors
     /// The operating system's.
-    pub fn wait(taps: &[Self], timeout_ns: u64) -> io::Result<()> {
-        let readable = taps.iter().map(|tap| Interest::readable(tap.ring.as_fd()));
+    pub fn wait<'a>(taps: impl IntoIterator<Item = &'a Self>, timeout_ns: u64) -> io::Result<()> {
+        let readable = taps.into_iter().map(|tap| Interest::readable(tap.ring.as_fd()));
         let mut interests: Vec<Interest<'_>> = readable.collect();
         os::wait(&mut interests, Some(timeout_ns)).map(|_| ())
     }

@@ -3,20 +3,21 @@
 //!
 //! ```text
 //!  live, file --> read: flow, bytes, packets --> watch: model, bins, finder --> session --> text
-//!  (sockets,      (tunnel)                       (pure: time is an argument)    |           html
+//!  (source,       (tunnel)                       (pure: time is an argument)    |           html
 //!   captures)                                    allowances (pure) -------------+           keep
 //! ```
 //!
 //! | module | what |
 //! |---|---|
 //! | [`live`], [`mod@file`] | packets of interfaces, of capture files |
+//! | [`source`] | an interface's packets: eBPF at tc, or a packet socket |
 //! | [`read`], `tunnel`, [`arrival`] | from bytes to what the analysis knows of a packet |
 //! | [`watch`] | the analysis: `bins`, `find` bursts in them, `average` rates, [`timeline`] |
 //! | [`model`], `meters` | the limits, with the buckets and queues of `srd-card` |
 //! | [`sketch`] | the flows that carry most, in bounded memory |
 //! | [`allowances`] | the driver's counters, and the bursts that they belong to |
 //! | [`session`], [`keep`] | all of one interface; packets to be saved |
-//! | [`burst`], [`text`], [`html`] | what is reported, for machines and people |
+//! | [`burst`], [`text`], [`html`], [`metrics`] | what is reported, for machines and people |
 #![forbid(unsafe_code)]
 
 pub mod allowances;
@@ -30,10 +31,12 @@ pub mod html;
 pub mod keep;
 pub mod live;
 pub mod meters;
+pub mod metrics;
 pub mod model;
 pub mod read;
 pub mod session;
 pub mod sketch;
+pub mod source;
 pub mod text;
 pub mod timeline;
 mod tunnel;

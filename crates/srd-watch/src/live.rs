@@ -1,4 +1,4 @@
-//! Interfaces under watch, live: packet sockets, the clock, and the counters of drivers.
+//! Interfaces under watch, live: their sources of packets, the clock, and the counters of drivers.
 
 use std::io;
 use std::time::{Duration, Instant as Clock};
@@ -7,21 +7,18 @@ use srd_net::tap::{DriverStatistics, Tap, now_ns};
 use srd_proto::time::Instant;
 
 use crate::allowances::Allowances;
-use crate::arrival::Way;
 use crate::model::Model;
-use crate::read::{HEADERS_BYTES, Raw};
 use crate::session::{Report, Session};
+use crate::source::{Choice, Far, Opened, Source};
 use crate::watch::{Settings, Watch};
 
-/// Bytes of a link header that are kept before the others.
-const LINK_BYTES_MAX: u32 = 32;
-/// Blocks of a ring that are read before others have their turn.
-const BLOCKS_MAX: usize = 16;
-/// Longest wait for packets.
+/// Longest wait for packets. Programs wake nobody: their records are read so often.
 const WAIT_NS: u64 = 20_000_000;
 /// How old packets are at most when they are shown: the kernel hands over blocks after 10 ms.
 const OLDEST_NS: u64 = 30_000_000;
-/// How often lost packets are asked for.
+/// The same for programs, whose records are there at once: two CPUs and two clocks differ.
+const APART_NS: u64 = 1_000_000;
+/// How often lost packets are asked for, and figures are told.
 const LOST_EVERY: Duration = Duration::from_millis(100);
 
 /// What to watch live.
@@ -29,22 +26,42 @@ const LOST_EVERY: Duration = Duration::from_millis(100);
 pub struct Options {
     /// The interfaces.
     pub interfaces: Vec<String>,
+    /// Where their packets come from.
+    pub source: Choice,
     /// What arrivals are held against.
     pub model: Model,
     /// What is looked for.
     pub settings: Settings,
     /// How long, if not until it is stopped.
     pub time: Option<Duration>,
-    /// Memory of each interface for packets that wait to be read.
-    pub ring_bytes: u32,
+    /// Memory of each interface for packets that wait to be read, if not what suits the source.
+    pub ring_bytes: Option<u32>,
     /// Memory of each interface for packets that may be saved; zero keeps none.
     pub kept_bytes: usize,
     /// How often the driver's counters are read.
     pub counters_every: Duration,
 }
 
+/// Where results go.
+pub trait Output {
+    /// An interface is watched from now on, through this source.
+    fn opened(&mut self, _opened: &Opened) {}
+    /// A burst.
+    fn report(&mut self, report: Report);
+    /// How an interface stands, with the packets that were lost: now and then, and at the end.
+    fn figures(&mut self, _session: &Session, _lost: u64) {}
+}
+
+/// For those that want bursts only.
+impl<F: FnMut(Report)> Output for F {
+    fn report(&mut self, report: Report) {
+        self(report);
+    }
+}
+
 /// An interface with what it is watched through.
-struct Source {
+struct Watched {
+    source: Source,
     session: Session,
     statistics: Option<DriverStatistics>,
     lost: u64,
@@ -65,36 +82,41 @@ pub struct Outcome {
 /// Watches until the time is over, or `stop` says so.
 ///
 /// # Errors
-/// An interface cannot be looked at: there is none of that name, or the privilege `CAP_NET_RAW` is
-/// missing. An interface that goes away later ends its session only.
+/// An interface cannot be looked at: there is none of that name, or a privilege is missing
+/// (`CAP_NET_RAW` for packet sockets). An interface that goes away later ends its session only.
 pub fn run(
     options: &Options,
     stop: &dyn Fn() -> bool,
-    report: &mut dyn FnMut(Report),
+    output: &mut dyn Output,
 ) -> io::Result<Vec<Outcome>> {
-    let mut taps = Vec::new();
+    let mut all = Vec::new();
     for interface in &options.interfaces {
-        let tap = Tap::open(interface, LINK_BYTES_MAX + HEADERS_BYTES, options.ring_bytes);
-        taps.push(tap.map_err(|e| io::Error::new(e.kind(), format!("{interface}: {e}")))?);
+        let saved = options.kept_bytes > 0;
+        let (source, opened, began) =
+            Source::open(interface, options.source, options.ring_bytes, saved)?;
+        output.opened(&opened);
+        all.push(Watched::new(interface, source, began, options));
     }
-    let mut sources: Vec<Source> =
-        options.interfaces.iter().map(|interface| Source::new(interface, options)).collect();
     let began = Clock::now();
     let (mut asked, mut sampled) = (began, None::<Clock>);
+    let mut more = false;
     while !stop() && options.time.is_none_or(|time| began.elapsed() < time) {
-        Tap::wait(&taps, WAIT_NS)?;
+        let taps = all.iter().filter_map(|watched| watched.source.tap());
+        Tap::wait(taps, if more { 0 } else { WAIT_NS })?;
         let now = now_ns();
         let ask = asked.elapsed() >= LOST_EVERY;
         let sample = sampled.is_none_or(|at| at.elapsed() >= options.counters_every);
-        for (tap, source) in taps.iter_mut().zip(&mut sources) {
-            source.look(tap, now);
+        more = false;
+        for watched in &mut all {
+            more |= watched.look(now);
             if ask {
-                source.ask_lost(tap);
+                watched.ask_lost();
+                output.figures(&watched.session, watched.lost);
             }
             if sample {
-                source.sample();
+                watched.sample();
             }
-            source.report(false, report);
+            watched.report(false, output);
         }
         if ask {
             asked = Clock::now();
@@ -102,51 +124,45 @@ pub fn run(
         if sample {
             sampled = Some(Clock::now());
         }
-        if sources.iter().all(|source| source.error.is_some()) {
+        if all.iter().all(|watched| watched.error.is_some()) {
             break;
         }
     }
-    for (tap, source) in taps.iter_mut().zip(&mut sources) {
-        source.end(tap, report);
+    for watched in &mut all {
+        watched.end(output);
     }
-    let outcome = |source: Source| Outcome {
-        session: source.session,
-        lost: source.lost,
-        error: source.error,
+    let outcome = |watched: Watched| Outcome {
+        session: watched.session,
+        lost: watched.lost,
+        error: watched.error,
     };
-    Ok(sources.into_iter().map(outcome).collect())
+    Ok(all.into_iter().map(outcome).collect())
 }
 
-impl Source {
-    fn new(interface: &str, options: &Options) -> Self {
+impl Watched {
+    fn new(interface: &str, source: Source, began: Instant, options: &Options) -> Self {
         let statistics = DriverStatistics::open(interface).ok();
         let allowances = statistics.as_ref().and_then(|known| Allowances::among(known.names()));
-        let now = Instant::from_nanos(now_ns());
-        let watch = Watch::new(interface, options.settings, &options.model, now);
+        let watch = Watch::new(interface, options.settings, &options.model, began);
         let session = Session::new(watch, allowances, options.kept_bytes);
-        Self { session, statistics, lost: 0, error: None }
+        Self { source, session, statistics, lost: 0, error: None }
     }
 
-    /// Shows the session what waits in the ring; `now` was before that.
-    fn look(&mut self, tap: &mut Tap, now: u64) {
-        let more = tap.look(BLOCKS_MAX, |seen| {
-            self.session.see(&Raw {
-                time: Instant::from_nanos(seen.time_ns),
-                way: if seen.outgoing { Way::Out } else { Way::In },
-                ethertype: Some(seen.protocol),
-                length: seen.length,
-                segment_bytes: seen.segment_bytes,
-                mtu_bytes: None,
-                bytes: seen.bytes,
-            });
-        });
-        if !more {
-            self.session.advance(Instant::from_nanos(now.saturating_sub(OLDEST_NS)));
-        }
+    /// Shows the session what waits to be read; `now` was before that. Whether there is more.
+    fn look(&mut self, now: u64) -> bool {
+        let session = &mut self.session;
+        let far = self.source.look(|raw| session.see(raw));
+        let old = match far {
+            Far::All => APART_NS,
+            Far::Handed => OLDEST_NS,
+            Far::Some => return true,
+        };
+        self.session.advance(Instant::from_nanos(now.saturating_sub(old)));
+        false
     }
 
-    fn ask_lost(&mut self, tap: &mut Tap) {
-        match tap.lost() {
+    fn ask_lost(&mut self) {
+        match self.source.lost() {
             Ok(lost) => {
                 self.session.watch.miss(lost - self.lost);
                 self.lost = lost;
@@ -166,21 +182,22 @@ impl Source {
         }
     }
 
-    fn end(&mut self, tap: &mut Tap, report: &mut dyn FnMut(Report)) {
+    fn end(&mut self, output: &mut dyn Output) {
         let now = now_ns();
-        self.look(tap, now);
-        self.ask_lost(tap);
+        self.look(now);
+        self.ask_lost();
         self.sample();
         self.session.finish(Instant::from_nanos(now));
-        self.report(true, report);
+        self.report(true, output);
         if let Some(allowances) = &mut self.session.allowances {
             allowances.finish();
         }
+        output.figures(&self.session, self.lost);
     }
 
-    fn report(&mut self, last: bool, report: &mut dyn FnMut(Report)) {
+    fn report(&mut self, last: bool, output: &mut dyn Output) {
         while let Some(found) = self.session.next_report(last) {
-            report(found);
+            output.report(found);
         }
     }
 }

@@ -7,6 +7,9 @@
 //! least [`FLOWS_KEPT`] flows, and all falls together are at most bytes / [`FLOWS_KEPT`]: that is
 //! [`TopFlows::error_bytes`]. A flow that carries more than this has an entry, which misses no
 //! more than this of it. While there are fewer flows than entries, everything is exact.
+//!
+//! Packets come in runs of one flow. What the flow of the latest packet carries beyond its first
+//! one is put aside, so that a run costs its entry two looks, however long it is.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -50,6 +53,8 @@ struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct TopFlows {
     entries: HashMap<Flow, Entry>,
+    /// The flow of the latest packet, which has an entry, and what is not in that yet.
+    run: Option<(Flow, Carried)>,
     error_bytes: u64,
     forgotten: u64,
 }
@@ -57,16 +62,39 @@ pub struct TopFlows {
 impl TopFlows {
     /// Counts what a flow carries.
     pub fn add(&mut self, flow: &Flow, carried: &Carried) {
-        let entry = self.entries.entry(*flow).or_default();
-        entry.carried.add(carried);
-        entry.credit += carried.bytes;
+        if let Some((latest, aside)) = &mut self.run
+            && latest == flow
+        {
+            aside.add(carried);
+            return;
+        }
+        self.settle();
+        self.entry(flow, carried);
+        self.run = Some((*flow, Carried::default()));
         if self.entries.len() >= FLOWS_MAX {
             self.shrink();
         }
     }
 
+    fn entry(&mut self, flow: &Flow, carried: &Carried) {
+        let entry = self.entries.entry(*flow).or_default();
+        entry.carried.add(carried);
+        entry.credit += carried.bytes;
+    }
+
+    /// Ends the run: all that was carried is in the entries.
+    fn settle(&mut self) {
+        if let Some((flow, aside)) = self.run.take()
+            && aside != Carried::default()
+        {
+            self.entry(&flow, &aside);
+        }
+    }
+
     /// Counts everything that `other` has counted, and empties it.
     pub fn absorb(&mut self, other: &mut Self) {
+        self.settle();
+        other.settle();
         if self.entries.is_empty() {
             std::mem::swap(self, other);
         } else {
@@ -88,6 +116,7 @@ impl TopFlows {
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.entries.clear();
+        self.run = None;
         (self.error_bytes, self.forgotten) = (0, 0);
     }
 
@@ -113,12 +142,21 @@ impl TopFlows {
 
     /// The flows with what they carried, the largest first.
     pub fn largest(&self) -> Vec<(Flow, Carried)> {
-        let mut flows: Vec<_> = self.entries.iter().map(|(f, e)| (*f, e.carried)).collect();
+        let whole = |(flow, entry): (&Flow, &Entry)| {
+            let mut carried = entry.carried;
+            if let Some((_, aside)) = self.run.filter(|(latest, _)| latest == flow) {
+                carried.add(&aside);
+            }
+            (*flow, carried)
+        };
+        let mut flows: Vec<_> = self.entries.iter().map(whole).collect();
         flows.sort_unstable_by_key(|(flow, carried)| (Reverse(carried.bytes), *flow));
         flows
     }
 
     fn shrink(&mut self) {
+        // The entry of the latest flow may go.
+        self.settle();
         let mut credits: Vec<u64> = self.entries.values().map(|entry| entry.credit).collect();
         let order = |credit: &u64| Reverse(*credit);
         let (_, least, _) = credits.select_nth_unstable_by_key(FLOWS_KEPT, order);

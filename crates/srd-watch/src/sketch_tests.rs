@@ -33,8 +33,11 @@ proptest! {
                 let n = rng.next_u64() % u64::from(flows) % (1 + rng.next_u64() % u64::from(flows));
                 let bytes = 64 + rng.next_u64() % 9000;
                 let flow = flow(u32::try_from(n).unwrap());
-                part.add(&flow, &carried(bytes));
-                *truth.entry(flow).or_default() += bytes;
+                // Packets come in runs.
+                for _ in 0..=rng.next_u64() % 3 {
+                    part.add(&flow, &carried(bytes));
+                    *truth.entry(flow).or_default() += bytes;
+                }
                 prop_assert!(part.len() < FLOWS_MAX);
             }
             whole.absorb(&mut part);
@@ -52,6 +55,29 @@ proptest! {
             prop_assert!(exact && whole.forgotten() == 0);
         }
     }
+}
+
+#[test]
+fn a_run_counts_wherever_it_is_looked_at() {
+    let mut top = TopFlows::default();
+    for _ in 0..3 {
+        top.add(&flow(1), &carried(10));
+    }
+    let of = |top: &TopFlows| top.largest()[0].1;
+    assert_eq!((of(&top).bytes, of(&top).packets), (30, 3));
+    top.add(&flow(2), &carried(1));
+    top.add(&flow(1), &carried(10));
+    top.add(&flow(1), &carried(10));
+    assert_eq!((of(&top).bytes, of(&top).packets), (50, 5));
+    let mut whole = TopFlows::default();
+    whole.add(&flow(1), &carried(5));
+    whole.add(&flow(1), &carried(5));
+    whole.absorb(&mut top);
+    assert_eq!((of(&whole).bytes, whole.len(), top.len()), (60, 2, 0));
+    whole.add(&flow(1), &carried(1));
+    whole.clear();
+    whole.add(&flow(1), &carried(2));
+    assert_eq!(of(&whole).bytes, 2);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! A burst between two network namespaces, watched from both ends. Needs the right to make them.
+//! Bursts between two network namespaces, watched from both ends, by programs at tc and by packet
+//! sockets. Needs the right to make namespaces and to load programs.
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]
@@ -6,13 +7,15 @@
 mod veth;
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::net::UdpSocket;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use srd_watch::live::{self, Options};
+use srd_watch::live::{self, Options, Output};
 use srd_watch::session::Report;
+use srd_watch::source::{Choice, Kind, Opened};
 use srd_watch::{Burst, Model, Settings, Way};
 use veth::{INTERFACE, Pair};
 
@@ -20,20 +23,21 @@ const FLOWS: usize = 8;
 const PACKETS: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn options(interface: &str) -> Options {
+fn options(interface: &str, source: Choice) -> Options {
     Options {
         interfaces: vec![interface.to_owned()],
+        source,
         model: Model::of_rate(10_000_000, None),
         settings: Settings::default(),
         time: Some(PATIENCE),
-        ring_bytes: 8 << 20,
+        ring_bytes: None,
         kept_bytes: 1 << 20,
         counters_every: Duration::from_millis(100),
     }
 }
 
 /// Watches one end until bursts with as many bytes as are sent were reported.
-fn watch(ready: &Barrier) -> Vec<Burst> {
+fn watch(source: Choice, ready: &Barrier) -> Vec<Burst> {
     let (mut bursts, bytes) = (Vec::new(), Cell::new(0));
     let (mut began, whole) = (None, (FLOWS * PACKETS * 1028) as u64);
     // The first look is when the sockets are there.
@@ -44,14 +48,15 @@ fn watch(ready: &Barrier) -> Vec<Burst> {
         }
         bytes.get() >= whole
     };
-    let outcomes = live::run(&options(INTERFACE), &stop, &mut |report| match report {
-        Report::Began(_) => began = began.or_else(|| Some(Instant::now())),
-        Report::Ended(burst, kept) => {
-            assert!(kept.is_some_and(|kept| kept.count().0 > 0));
-            bytes.set(bytes.get() + burst.bytes);
-            bursts.push(*burst);
-        }
-    });
+    let outcomes =
+        live::run(&options(INTERFACE, source), &stop, &mut |report: Report| match report {
+            Report::Began(_) => began = began.or_else(|| Some(Instant::now())),
+            Report::Ended(burst, kept) => {
+                assert!(kept.is_some_and(|kept| kept.count().0 > 0));
+                bytes.set(bytes.get() + burst.bytes);
+                bursts.push(*burst);
+            }
+        });
     let outcomes = outcomes.unwrap();
     assert_eq!(outcomes[0].lost, 0);
     assert!(outcomes[0].error.is_none());
@@ -60,13 +65,19 @@ fn watch(ready: &Barrier) -> Vec<Burst> {
 
 #[test]
 fn a_burst_of_eight_flows_is_found_at_both_ends_and_every_flow_is_named() {
+    for source in [Choice::Ebpf, Choice::Packet] {
+        eight_flows(source);
+    }
+}
+
+fn eight_flows(source: Choice) {
     let Some(pair) = Pair::new(1500, 1) else { return };
     pair.acquaint();
     let ready = Barrier::new(3);
     std::thread::scope(|scope| {
         let ends = [0, 1].map(|end| {
             let (pair, ready) = (&pair, &ready);
-            scope.spawn(move || pair.within(end, || watch(ready)))
+            scope.spawn(move || pair.within(end, || watch(source, ready)))
         });
         let sent: BTreeSet<u16> = pair.within(0, || {
             let sockets: Vec<UdpSocket> =
@@ -95,27 +106,117 @@ fn a_burst_of_eight_flows_is_found_at_both_ends_and_every_flow_is_named() {
     });
 }
 
+/// What one source has seen of the port of a test: bytes and packets by direction.
+#[derive(Debug, Default)]
+struct Tally {
+    kinds: Vec<Kind>,
+    bursts: Vec<(Way, u64)>,
+    carried: BTreeMap<(Way, u16, u16), (u64, u64)>,
+}
+
+impl Output for Tally {
+    fn opened(&mut self, opened: &Opened) {
+        self.kinds.push(opened.source);
+    }
+
+    fn report(&mut self, report: Report) {
+        let Report::Ended(burst, _) = report else { return };
+        self.bursts.push((burst.way, burst.length_ns));
+        for share in &burst.flows {
+            let ports = share.flow.outer.ports;
+            let carried = self.carried.entry((burst.way, ports.0, ports.1)).or_default();
+            *carried = (carried.0 + share.bytes, carried.1 + share.packets);
+        }
+    }
+}
+
+/// A TCP connection's worth of super-packets, with its ports.
+fn transfer(pair: &Pair, bytes: usize) -> (u16, u16) {
+    let listener = pair.within(1, || TcpListener::bind("10.77.0.2:0").unwrap());
+    let to = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut all = Vec::new();
+            listener.accept().unwrap().0.read_to_end(&mut all).unwrap();
+            assert_eq!(all.len(), bytes);
+        });
+        pair.within(0, || {
+            let mut stream = TcpStream::connect(to).unwrap();
+            let from = stream.local_addr().unwrap();
+            stream.write_all(&vec![7; bytes]).unwrap();
+            (from.port(), to.port())
+        })
+    })
+}
+
+/// Both sources on one interface: of TCP with segmentation offload, whose super-packets they see
+/// whole, they give the same bytes and packets to each flow.
+#[test]
+fn both_sources_find_the_same_bursts_with_the_same_packets() {
+    let Some(pair) = Pair::new(1500, 1) else { return };
+    pair.acquaint();
+    for end in 0..2 {
+        let (ready, done) = (Barrier::new(3), std::sync::atomic::AtomicBool::new(false));
+        let watch_within = |source| {
+            let mut tally = Tally::default();
+            let told = Cell::new(false);
+            let stop = || {
+                if !told.replace(true) {
+                    ready.wait();
+                }
+                done.load(std::sync::atomic::Ordering::Relaxed)
+            };
+            let options = Options { kept_bytes: 0, ..options(INTERFACE, source) };
+            let outcomes = live::run(&options, &stop, &mut tally).unwrap();
+            assert_eq!(outcomes[0].lost, 0);
+            tally
+        };
+        let watch = |source| pair.within(end, || watch_within(source));
+        let (ebpf, packet, ports) = std::thread::scope(|scope| {
+            let ebpf = scope.spawn(|| watch(Choice::Auto));
+            let packet = scope.spawn(|| watch(Choice::Packet));
+            ready.wait();
+            let ports = transfer(&pair, 20_000_000);
+            // What was sent last is handed over by then, and its burst is over.
+            std::thread::sleep(Duration::from_millis(200));
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            (ebpf.join().unwrap(), packet.join().unwrap(), ports)
+        });
+        assert_eq!((&ebpf.kinds[..], &packet.kinds[..]), (&[Kind::Ebpf][..], &[Kind::Packet][..]));
+        let way = Way::BOTH[1 - end];
+        let of = |tally: &Tally| tally.carried[&(way, ports.0, ports.1)];
+        let (by_ebpf, by_packet) = (of(&ebpf), of(&packet));
+        assert!(by_ebpf.0 >= 20_000_000 && by_ebpf.1 >= 20_000_000 / 1460, "{by_ebpf:?}");
+        assert_eq!(by_ebpf, by_packet, "{ebpf:?} {packet:?}");
+    }
+}
+
 #[test]
 fn an_interface_that_is_not_there_is_an_error() {
     let stop = || false;
-    let error = live::run(&options("nosuch0"), &stop, &mut |_| ()).unwrap_err();
-    assert!(error.to_string().starts_with("nosuch0: "), "{error}");
+    for source in [Choice::Auto, Choice::Ebpf, Choice::Packet] {
+        let options = options("nosuch0", source);
+        let error = live::run(&options, &stop, &mut |_: Report| ()).unwrap_err();
+        assert!(error.to_string().starts_with("nosuch0: "), "{error}");
+    }
 }
 
 #[test]
 fn an_interface_that_goes_away_ends_its_watch() {
-    let Some(pair) = Pair::new(1500, 1) else { return };
-    let began = Instant::now();
-    let outcomes = pair.within(0, || {
-        let told = Cell::new(false);
-        let stop = || {
-            if !told.replace(true) {
-                pair.ip(0, &["link", "del", INTERFACE]);
-            }
-            false
-        };
-        live::run(&options(INTERFACE), &stop, &mut |_| ()).unwrap()
-    });
-    assert!(outcomes[0].error.is_some());
-    assert!(began.elapsed() < PATIENCE);
+    for source in [Choice::Ebpf, Choice::Packet] {
+        let Some(pair) = Pair::new(1500, 1) else { return };
+        let began = Instant::now();
+        let outcomes = pair.within(0, || {
+            let told = Cell::new(false);
+            let stop = || {
+                if !told.replace(true) {
+                    pair.ip(0, &["link", "del", INTERFACE]);
+                }
+                false
+            };
+            live::run(&options(INTERFACE, source), &stop, &mut |_: Report| ()).unwrap()
+        });
+        assert!(outcomes[0].error.is_some());
+        assert!(began.elapsed() < PATIENCE);
+    }
 }

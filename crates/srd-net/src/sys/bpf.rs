@@ -1,4 +1,4 @@
-//! `bpf(2)`: a map of AF_XDP sockets, an XDP program, and the link that attaches it.
+//! `bpf(2)`: maps, programs, and the links that attach them.
 //!
 //! Each is a descriptor. The link goes with its last descriptor, so that the program leaves the
 //! interface when the process ends, however it ends. Nothing is pinned.
@@ -14,22 +14,22 @@ const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_PROG_LOAD: libc::c_long = 5;
 #[cfg(test)]
 const BPF_PROG_TEST_RUN: libc::c_long = 10;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
+const BPF_PROG_QUERY: libc::c_long = 16;
 const BPF_LINK_CREATE: libc::c_long = 28;
 
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
-const BPF_PROG_TYPE_XDP: u32 = 6;
-/// The place that a program is attached at.
-const BPF_XDP: u32 = 37;
+
 /// The program looks at the first part of a packet only (`BPF_F_XDP_HAS_FRAGS`).
 const HAS_FRAGS: u32 = 1 << 5;
+/// Before the programs that are there already (`BPF_F_BEFORE`).
+const BEFORE: u32 = 1 << 3;
 
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
 /// Bytes of the verifier's explanation that are kept.
 const LOG_BYTES_MAX: usize = 1 << 16;
-/// What names map and program in lists of the system's.
-const NAME: [u8; 16] = *b"srd_xdp\0\0\0\0\0\0\0\0\0";
 
 /// One instruction of eBPF, as the kernel wants it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +55,77 @@ pub(crate) enum Mode {
     Generic,
 }
 
+/// What a program is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// XDP: the packets that an interface receives, before the kernel.
+    Xdp,
+    /// tc: the packets that an interface has received.
+    Ingress,
+    /// tc: the packets that an interface is to send.
+    Egress,
+}
+
+impl Purpose {
+    /// `BPF_PROG_TYPE_XDP`, `BPF_PROG_TYPE_SCHED_CLS`
+    fn kind(self) -> u32 {
+        match self {
+            Self::Xdp => 6,
+            Self::Ingress | Self::Egress => 3,
+        }
+    }
+
+    /// `BPF_XDP`, `BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`
+    fn place(self) -> u32 {
+        match self {
+            Self::Xdp => 37,
+            Self::Ingress => 46,
+            Self::Egress => 47,
+        }
+    }
+
+    /// What names maps and programs in lists of the system's.
+    fn name(self) -> [u8; 16] {
+        match self {
+            Self::Xdp => *b"srd_xdp\0\0\0\0\0\0\0\0\0",
+            Self::Ingress | Self::Egress => *b"srd_watch\0\0\0\0\0\0\0",
+        }
+    }
+}
+
+/// What a map is like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// `BPF_MAP_TYPE_...`
+    pub(crate) kind: u32,
+    pub(crate) key_bytes: u32,
+    pub(crate) value_bytes: u32,
+    pub(crate) entries: u32,
+    /// `BPF_F_...`
+    pub(crate) flags: u32,
+}
+
+/// Makes a map.
+pub(crate) fn make_map(shape: Shape, purpose: Purpose) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attributes {
+        kind: u32,
+        key_bytes: u32,
+        value_bytes: u32,
+        entries: u32,
+        flags: u32,
+        inner: u32,
+        node: u32,
+        name: [u8; 16],
+    }
+    let Shape { kind, key_bytes, value_bytes, entries, flags } = shape;
+    let name = purpose.name();
+    let attributes =
+        Attributes { kind, key_bytes, value_bytes, entries, flags, inner: 0, node: 0, name };
+    // SAFETY: the attributes are those of this command and point to nothing.
+    unsafe { descriptor(BPF_MAP_CREATE, attributes) }
+}
+
 /// A map from queues to AF_XDP sockets.
 #[derive(Debug)]
 pub(crate) struct SocketMap(OwnedFd);
@@ -62,29 +133,9 @@ pub(crate) struct SocketMap(OwnedFd);
 impl SocketMap {
     /// One with room for queues below `queues`.
     pub(crate) fn new(queues: u32) -> io::Result<Self> {
-        #[repr(C)]
-        struct Attributes {
-            kind: u32,
-            key_bytes: u32,
-            value_bytes: u32,
-            entries: u32,
-            flags: u32,
-            inner: u32,
-            node: u32,
-            name: [u8; 16],
-        }
-        let attributes = Attributes {
-            kind: BPF_MAP_TYPE_XSKMAP,
-            key_bytes: 4,
-            value_bytes: 4,
-            entries: queues,
-            flags: 0,
-            inner: 0,
-            node: 0,
-            name: NAME,
-        };
-        // SAFETY: the attributes are those of this command and point to nothing.
-        unsafe { descriptor(BPF_MAP_CREATE, attributes) }.map(Self)
+        let kind = BPF_MAP_TYPE_XSKMAP;
+        let shape = Shape { kind, key_bytes: 4, value_bytes: 4, entries: queues, flags: 0 };
+        make_map(shape, Purpose::Xdp).map(Self)
     }
 
     /// Sends the packets of a queue to a socket.
@@ -115,9 +166,12 @@ impl SocketMap {
     }
 }
 
-/// An XDP program that the verifier has passed.
+/// A program that the verifier has passed.
 #[derive(Debug)]
-pub(crate) struct Program(OwnedFd);
+pub(crate) struct Program {
+    fd: OwnedFd,
+    purpose: Purpose,
+}
 
 /// A program was refused.
 #[derive(Debug)]
@@ -128,36 +182,59 @@ pub(crate) struct LoadError {
 }
 
 impl Program {
-    /// Loads one. Kernels before 5.18 have no packets of several parts; there it is loaded without
-    /// saying that it knows them.
-    pub(crate) fn load(instructions: &[Instruction]) -> Result<Self, LoadError> {
-        let flags = [HAS_FRAGS, 0];
-        let quietly = flags.iter().find_map(|flags| load(instructions, *flags, &mut []).ok());
+    /// Loads one. Kernels before 5.18 have no packets of several parts in XDP; there it is loaded
+    /// without saying that it knows them.
+    pub(crate) fn load(purpose: Purpose, code: &[Instruction]) -> Result<Self, LoadError> {
+        let flags = if purpose == Purpose::Xdp { [HAS_FRAGS, 0].as_slice() } else { &[0] };
+        let quietly = flags.iter().find_map(|flags| load(purpose, code, *flags, &mut []).ok());
         if let Some(fd) = quietly {
-            return Ok(Self(fd));
+            return Ok(Self { fd, purpose });
         }
         // Once more, to learn why.
         let mut log = vec![0; LOG_BYTES_MAX];
-        load(instructions, 0, &mut log).map(Self).map_err(|error| {
+        let loaded = load(purpose, code, 0, &mut log);
+        loaded.map(|fd| Self { fd, purpose }).map_err(|error| {
             let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
             LoadError { error, log: String::from_utf8_lossy(&log[..end]).into_owned() }
         })
     }
 
-    /// Attaches it to an interface for as long as the link lives.
+    /// Attaches an XDP program to an interface for as long as the link lives.
     pub(crate) fn attach(&self, interface: u32, mode: Mode) -> io::Result<Link> {
-        #[repr(C)]
-        struct Attributes {
-            program: u32,
-            interface: u32,
-            kind: u32,
-            flags: u32,
-        }
         let flags = match mode {
             Mode::Native => XDP_FLAGS_DRV_MODE,
             Mode::Generic => XDP_FLAGS_SKB_MODE,
         };
-        let attributes = Attributes { program: number(&self.0), interface, kind: BPF_XDP, flags };
+        self.link(interface, flags)
+    }
+
+    /// Attaches a program at tc for as long as the link lives, before those that are there. Needs
+    /// Linux 6.6.
+    pub(crate) fn attach_first(&self, interface: u32) -> io::Result<Link> {
+        self.link(interface, BEFORE)
+    }
+
+    fn link(&self, interface: u32, flags: u32) -> io::Result<Link> {
+        #[repr(C)]
+        struct Attributes {
+            program: u32,
+            interface: u32,
+            place: u32,
+            flags: u32,
+            /// At tc: the program before which it is put; none is before all.
+            relative: u32,
+            padding: u32,
+            revision: u64,
+        }
+        let attributes = Attributes {
+            program: number(&self.fd),
+            interface,
+            place: self.purpose.place(),
+            flags,
+            relative: 0,
+            padding: 0,
+            revision: 0,
+        };
         // SAFETY: the attributes are those of this command and point to nothing.
         unsafe { descriptor(BPF_LINK_CREATE, attributes) }.map(Link)
     }
@@ -177,7 +254,7 @@ impl Program {
             duration: u32,
         }
         let mut attributes = Attributes {
-            program: number(&self.0),
+            program: number(&self.fd),
             verdict: 0,
             in_bytes: u32::try_from(packet.len()).unwrap_or(0),
             out_bytes: 0,
@@ -192,7 +269,12 @@ impl Program {
     }
 }
 
-fn load(instructions: &[Instruction], flags: u32, log: &mut [u8]) -> io::Result<OwnedFd> {
+fn load(
+    purpose: Purpose,
+    instructions: &[Instruction],
+    flags: u32,
+    log: &mut [u8],
+) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
         kind: u32,
@@ -209,7 +291,7 @@ fn load(instructions: &[Instruction], flags: u32, log: &mut [u8]) -> io::Result<
         attached_at: u32,
     }
     let attributes = Attributes {
-        kind: BPF_PROG_TYPE_XDP,
+        kind: purpose.kind(),
         instructions: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
         first: instructions.as_ptr().expose_provenance() as u64,
         license: c"Apache-2.0".as_ptr().expose_provenance() as u64,
@@ -218,9 +300,9 @@ fn load(instructions: &[Instruction], flags: u32, log: &mut [u8]) -> io::Result<
         log: if log.is_empty() { 0 } else { log.as_mut_ptr().expose_provenance() as u64 },
         kernel_version: 0,
         flags,
-        name: NAME,
+        name: purpose.name(),
         interface: 0,
-        attached_at: BPF_XDP,
+        attached_at: purpose.place(),
     };
     // SAFETY: instructions, license and log outlive the call and are as long as announced.
     unsafe { descriptor(BPF_PROG_LOAD, attributes) }
@@ -228,7 +310,63 @@ fn load(instructions: &[Instruction], flags: u32, log: &mut [u8]) -> io::Result<
 
 /// Keeps a program attached.
 #[derive(Debug)]
-pub(crate) struct Link(#[allow(dead_code)] OwnedFd);
+pub(crate) struct Link(OwnedFd);
+
+impl Link {
+    /// Whether the interface of a program at tc is there still.
+    pub(crate) fn is_attached(&self) -> io::Result<bool> {
+        #[repr(C)]
+        #[derive(Default)]
+        struct Info {
+            kind: u32,
+            number: u32,
+            program: u32,
+            padding: u32,
+            interface: u32,
+            place: u32,
+        }
+        #[repr(C)]
+        struct Attributes {
+            link: u32,
+            bytes: u32,
+            info: u64,
+        }
+        let mut info = Info::default();
+        let attributes = Attributes {
+            link: number(&self.0),
+            bytes: u32::try_from(size_of::<Info>()).unwrap_or(0),
+            info: (&raw mut info).expose_provenance() as u64,
+        };
+        // SAFETY: the kernel writes no more than `bytes` of `info`, which outlives the call.
+        unsafe { call(BPF_OBJ_GET_INFO_BY_FD, attributes) }?;
+        // The kernel wrote it, through an address that the compiler knows as a number.
+        Ok(std::hint::black_box(&info).interface != 0)
+    }
+}
+
+/// Programs that are attached to an interface, whose they may be.
+pub(crate) fn programs_at(interface: u32, purpose: Purpose) -> io::Result<u32> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attributes {
+        interface: u32,
+        place: u32,
+        query_flags: u32,
+        flags: u32,
+        programs: u64,
+        count: u32,
+        padding: u32,
+        program_flags: u64,
+        links: u64,
+        link_flags: u64,
+        revision: u64,
+    }
+    let place = purpose.place();
+    let mut attributes = Attributes { interface, place, ..Attributes::default() };
+    // SAFETY: the attributes are those of this command and point to nothing.
+    unsafe { call_with(BPF_PROG_QUERY, &mut attributes) }?;
+    Ok(attributes.count)
+}
 
 /// Whether this process may make maps of AF_XDP sockets.
 pub(crate) fn may_make_maps() -> Result<(), Refused> {

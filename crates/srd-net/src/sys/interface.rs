@@ -69,6 +69,13 @@ pub(crate) fn is_up(interface: &str) -> io::Result<bool> {
     Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
 }
 
+/// The kind of an interface's link header: `ARPHRD_ETHER` and its like.
+pub(crate) fn link_kind_of(interface: &str) -> io::Result<u16> {
+    let request = ask(interface, libc::SIOCGIFHWADDR)?;
+    // SAFETY: this request fills in the address, whose family is the kind.
+    Ok(unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family)
+}
+
 /// What the kernel reports about an interface.
 fn ask(interface: &str, what: libc::c_ulong) -> io::Result<libc::ifreq> {
     // SAFETY: all-zero is a valid ifreq.

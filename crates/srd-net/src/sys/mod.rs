@@ -2,7 +2,8 @@
 //!
 //! Nothing here knows SRD. Each file wraps one concern: addresses and control messages (pure
 //! byte layouts), one UDP socket, gathering sends, scattering receives, interfaces, TUN devices,
-//! AF_XDP sockets and packet sockets with their rings, BPF programs, statistics of drivers, alarms,
+//! AF_XDP sockets and packet sockets with their rings, BPF programs and what they write, statistics
+//! of drivers, alarms,
 //! and the odd system call (clocks, waiting, wake-ups, random bytes).
 #![allow(unsafe_code)]
 
@@ -14,6 +15,7 @@ pub(crate) mod ethtool;
 pub(crate) mod interface;
 pub(crate) mod os;
 pub(crate) mod packet;
+pub(crate) mod records;
 pub(crate) mod recv;
 pub(crate) mod refused;
 mod ring;

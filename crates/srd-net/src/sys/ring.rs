@@ -37,13 +37,31 @@ impl Mapping {
         Self::new(bytes, libc::MAP_SHARED, fd.as_raw_fd(), 0)
     }
 
+    /// A part of what a descriptor offers, not to be written.
+    pub(super) fn to_read(
+        fd: BorrowedFd<'_>,
+        bytes: usize,
+        offset: libc::off_t,
+    ) -> io::Result<Self> {
+        Self::with(libc::PROT_READ, bytes, libc::MAP_SHARED, fd.as_raw_fd(), offset)
+    }
+
     fn new(
         bytes: usize,
         flags: libc::c_int,
         fd: libc::c_int,
         offset: libc::off_t,
     ) -> io::Result<Self> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
+        Self::with(libc::PROT_READ | libc::PROT_WRITE, bytes, flags, fd, offset)
+    }
+
+    fn with(
+        access: libc::c_int,
+        bytes: usize,
+        flags: libc::c_int,
+        fd: libc::c_int,
+        offset: libc::off_t,
+    ) -> io::Result<Self> {
         // SAFETY: the kernel chooses the place, so that no memory in use is replaced.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, fd, offset) };
         if base == libc::MAP_FAILED {

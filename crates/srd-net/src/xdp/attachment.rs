@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use super::options::XdpError;
 use super::program::{self, PacketFilter, XDP_PASS};
-use crate::sys::bpf::{Link, Mode, Program, SocketMap};
+use crate::sys::bpf::{Link, Mode, Program, Purpose, SocketMap};
 
 /// Queues that a socket can be given for.
 pub(super) const QUEUES_MAX: u32 = 256;
@@ -46,7 +46,7 @@ impl Attachment {
                 map: map.number(),
                 otherwise: XDP_PASS,
             };
-            let program = Program::load(&program::assemble(&filter))?;
+            let program = Program::load(Purpose::Xdp, &program::assemble(&filter))?;
             match program.attach(target.index, *mode) {
                 Ok(link) => return Ok(Self { map, mode: *mode, _link: link }),
                 Err(error) if is_occupied(&error) => {

@@ -2,7 +2,7 @@ use srd_proto::transmit::Ecn;
 
 use super::super::headers::{Headers, Sum};
 use super::*;
-use crate::sys::bpf::{Program, SocketMap};
+use crate::sys::bpf::{Program, Purpose, SocketMap};
 
 /// Stands for "to the socket": the maps of these tests have none.
 const TAKEN: u8 = 1;
@@ -26,7 +26,7 @@ fn loaded(address: &str, mode: Mode) -> Option<(SocketMap, Program)> {
         map: map.number(),
         otherwise: TAKEN,
     };
-    let program = Program::load(&assemble(&filter)).unwrap_or_else(|refused| {
+    let program = Program::load(Purpose::Xdp, &assemble(&filter)).unwrap_or_else(|refused| {
         panic!("{}\n{}", refused.error, refused.log);
     });
     Some((map, program))
@@ -132,6 +132,6 @@ fn a_checksum_left_to_a_device_decides_in_the_generic_mode_only() {
 fn a_refused_program_comes_with_the_verifiers_words() {
     let Some((_map, _program)) = loaded("10.0.0.1", Mode::Native) else { return };
     let nonsense = [Instruction { code: 0x95, registers: 0, offset: 0, immediate: 0 }];
-    let refused = Program::load(&nonsense).unwrap_err();
+    let refused = Program::load(Purpose::Xdp, &nonsense).unwrap_err();
     assert!(refused.log.contains("R0"), "{}", refused.log);
 }

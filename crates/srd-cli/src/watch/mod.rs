@@ -1,7 +1,8 @@
 //! `srd watch`: bursts on interfaces and in capture files.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+mod outputs;
+
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +12,13 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use srd_guest::config::scale;
-use srd_watch::html::{self, Gathered};
-use srd_watch::keep::Kept;
-use srd_watch::session::{Report, Session};
-use srd_watch::text::{self, Tally};
-use srd_watch::{Burst, Model, Settings, file, live};
+use srd_watch::live::Output as _;
+use srd_watch::session::Session;
+use srd_watch::source::Choice;
+use srd_watch::{Model, Settings, file, live};
 
-use crate::failure::{of_interface, usage};
-use crate::output::{check_writable, say};
+use self::outputs::{Outputs, Wanted};
+use crate::failure::{Missing, of_interface, usage};
 use crate::units::{parse_bytes, parse_rate, parse_time};
 
 const EXAMPLES: &str = "\
@@ -27,14 +27,16 @@ EXAMPLES
   srd watch eth0 --rate 10G --pps 1000000    # against a rate
   srd watch eth0 --type c7i.large --seconds 60 --summary --html bursts.html --json bursts.jsonl
   srd watch -r trace.pcapng --rate 10G       # a file of tcpdump, Wireshark or `srd capture`
+  srd watch eth0 --rate 10G --metrics 127.0.0.1:9100   # for Prometheus
 
+Packets come from programs at tc (eBPF, Linux 6.6), which cost least, or from packet sockets.
 docs/watch.md says how bursts are defined, and what is not seen.
 
 EXIT CODES
   0  it worked, bursts or none
   1  an interface went away, or an output could not be written
   2  bad usage: nothing was started
-  3  the privilege CAP_NET_RAW is missing";
+  3  a privilege is missing: CAP_BPF and CAP_NET_ADMIN for eBPF, CAP_NET_RAW for packet sockets";
 
 /// Memory for packets that may be saved, of each interface.
 const KEPT_BYTES: usize = 64 << 20;
@@ -112,14 +114,21 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "BYTES", requires = "read",
           value_parser = clap::value_parser!(u16).range(68..))]
     mtu: Option<u16>,
-    /// Memory for packets that wait to be read, of each interface.
-    #[arg(long, value_name = "SIZE", value_parser = parse_ring, default_value = "32M")]
-    ring: u32,
+    /// Where packets come from.
+    #[arg(long, value_enum, default_value = "auto", conflicts_with = "read")]
+    source: PacketSource,
+    /// Memory for packets that wait to be read, of each interface; eBPF takes the next smaller
+    /// power of two [default: 8M with eBPF, 32M with a packet socket].
+    #[arg(long, value_name = "SIZE", value_parser = parse_ring)]
+    ring: Option<u32>,
     /// How often the driver's counters are read, where it has them.
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "250ms")]
     counters: Duration,
-    /// Write each burst as a line of JSON to this file; `-` is standard output, which then carries
-    /// nothing else.
+    /// Serve counters and histograms of bursts in OpenMetrics at http://ADDR:PORT/metrics.
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "read")]
+    metrics: Option<SocketAddr>,
+    /// Write each burst as a line of JSON to this file, after a line for each interface with the
+    /// source of its packets; `-` is standard output, which then carries nothing else.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -133,6 +142,27 @@ enum FlowsTo {
     Group,
     /// Over ENA Express: 25 Gb/s a flow.
     Express,
+}
+
+/// Where packets come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum PacketSource {
+    /// eBPF where the kernel and this process's privileges allow it, else packet sockets.
+    Auto,
+    /// Programs at tc, which record each packet into memory: Linux 6.6, CAP_BPF, CAP_NET_ADMIN.
+    Ebpf,
+    /// Packet sockets, which cost more where packets are many and small: CAP_NET_RAW.
+    Packet,
+}
+
+impl PacketSource {
+    fn choice(self) -> Choice {
+        match self {
+            Self::Auto => Choice::Auto,
+            Self::Ebpf => Choice::Ebpf,
+            Self::Packet => Choice::Packet,
+        }
+    }
 }
 
 /// Nanoseconds of a bin.
@@ -170,7 +200,7 @@ pub(crate) fn parse_ring(text: &str) -> Result<u32, String> {
 /// Runs `srd watch`. Returns the exit code.
 pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
     let model = args.model()?;
-    let mut outputs = Outputs::open(args)?;
+    let mut outputs = Outputs::open(args.wanted())?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("signals")?;
@@ -182,9 +212,8 @@ pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
             outputs.say(format!("watching {names} against {model}; Ctrl-C ends it"))?;
             let failed = Arc::clone(&outputs.failing);
             let stopped = || stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
-            let report = &mut |report| outputs.report(report);
-            let outcomes = live::run(&args.live(model), &stopped, report);
-            let outcomes = outcomes.map_err(|error| of_interface(&error, ["watching", "watch"]))?;
+            let outcomes = live::run(&args.live(model), &stopped, &mut outputs);
+            let outcomes = outcomes.map_err(|error| args.refused(&error))?;
             let gone: Vec<String> = outcomes
                 .iter()
                 .filter_map(|outcome| {
@@ -266,9 +295,30 @@ impl WatchArgs {
         Ok(model)
     }
 
+    /// Why nothing is watched.
+    fn refused(&self, error: &std::io::Error) -> anyhow::Error {
+        if self.source == PacketSource::Ebpf && error.kind() == std::io::ErrorKind::PermissionDenied
+        {
+            return Missing(format!("{error}: run it as root, or with --source packet")).into();
+        }
+        of_interface(error, ["watching", "watch"])
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            json: self.json.clone(),
+            html: self.html.clone(),
+            save_burst: self.save_burst.clone(),
+            save_max: self.save_max,
+            summary: self.summary,
+            metrics: self.metrics,
+        }
+    }
+
     fn live(&self, model: Model) -> live::Options {
         live::Options {
             interfaces: self.interfaces.clone(),
+            source: self.source.choice(),
             model,
             settings: self.settings(),
             time: self.seconds,
@@ -296,128 +346,6 @@ impl WatchArgs {
 
 fn nanos(time: Duration) -> srd_proto::time::Duration {
     srd_proto::time::Duration::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-}
-
-/// Where results go.
-struct Outputs {
-    json: Option<Box<dyn Write>>,
-    html: Option<(PathBuf, Gathered)>,
-    save: Option<(PathBuf, u64)>,
-    unsaved: u64,
-    owns_stdout: bool,
-    summary: bool,
-    /// By interface, in the order of their first bursts.
-    tallies: Vec<(String, Tally)>,
-    failed: Option<anyhow::Error>,
-    /// Whether `failed` has something.
-    failing: Arc<AtomicBool>,
-}
-
-impl Outputs {
-    fn open(args: &WatchArgs) -> Result<Self> {
-        let owns_stdout = args.json.as_deref() == Some(Path::new("-"));
-        let json: Option<Box<dyn Write>> = match &args.json {
-            None => None,
-            Some(_) if owns_stdout => Some(Box::new(std::io::stdout())),
-            Some(file) => {
-                check_writable(file)?;
-                let made = File::create(file).with_context(|| file.display().to_string())?;
-                Some(Box::new(BufWriter::new(made)))
-            }
-        };
-        if let Some(file) = &args.html {
-            check_writable(file)?;
-        }
-        if let Some(directory) = &args.save_burst {
-            fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-        }
-        Ok(Self {
-            json,
-            html: args.html.clone().map(|file| (file, Gathered::default())),
-            save: args.save_burst.clone().map(|directory| (directory, args.save_max)),
-            unsaved: 0,
-            owns_stdout,
-            summary: args.summary,
-            tallies: Vec::new(),
-            failed: None,
-            failing: Arc::default(),
-        })
-    }
-
-    fn say(&self, text: impl std::fmt::Display) -> Result<()> {
-        if self.owns_stdout { Ok(()) } else { say(text) }
-    }
-
-    /// After an error, what is still reported while the watch ends goes nowhere.
-    fn report(&mut self, report: Report) {
-        if self.failed.is_some() {
-            return;
-        }
-        let done = match report {
-            Report::Began(burst) => self.say(text::burst(&burst, true)),
-            Report::Ended(burst, kept) => self.ended(&burst, kept.as_ref()),
-        };
-        self.failed = done.err();
-        self.failing.store(self.failed.is_some(), Ordering::Relaxed);
-    }
-
-    fn ended(&mut self, burst: &Burst, kept: Option<&Kept>) -> Result<()> {
-        self.tally(&burst.interface).add(burst);
-        self.say(text::burst(burst, false))?;
-        if let (Some(kept), Some((directory, left))) = (kept, &mut self.save) {
-            if *left == 0 {
-                self.unsaved += 1;
-            } else {
-                *left -= 1;
-                let file = kept.save(burst, directory);
-                let file = file.with_context(|| directory.display().to_string())?;
-                let (packets, missing) = kept.count();
-                let missing =
-                    if missing > 0 { format!(", {missing} missing") } else { String::new() };
-                self.say(format!("  saved {packets} packets{missing}: {}", file.display()))?;
-            }
-        }
-        if let Some((_, gathered)) = &mut self.html {
-            gathered.add(burst);
-        }
-        if let Some(json) = &mut self.json {
-            let mut line = serde_json::to_vec(burst)?;
-            line.push(b'\n');
-            let what = if self.owns_stdout { "standard output" } else { "the file of JSON" };
-            json.write_all(&line).and_then(|()| json.flush()).context(what)?;
-        }
-        Ok(())
-    }
-
-    fn tally(&mut self, interface: &str) -> &mut Tally {
-        let at = self.tallies.iter().position(|(name, _)| name == interface);
-        let at = at.unwrap_or_else(|| {
-            self.tallies.push((interface.to_owned(), Tally::default()));
-            self.tallies.len() - 1
-        });
-        &mut self.tallies[at].1
-    }
-
-    fn end(mut self, sessions: &[(Session, u64)]) -> Result<()> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
-        if self.summary {
-            for (session, lost) in sessions {
-                let tally = self.tally(session.watch.name()).clone();
-                self.say(text::summary(session, &tally, *lost))?;
-            }
-        }
-        if self.unsaved > 0 {
-            self.say(format!("{} bursts more were not saved: --save-max", self.unsaved))?;
-        }
-        if let Some((file, gathered)) = &self.html {
-            let page = html::page(sessions.iter().map(|(session, _)| session), gathered);
-            fs::write(file, page).with_context(|| file.display().to_string())?;
-            self.say(format!("pictures: {}", file.display()))?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

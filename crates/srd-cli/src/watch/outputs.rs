@@ -1,0 +1,196 @@
+//! Where the results of `srd watch` go: text, JSON, pages, saved packets, metrics.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use srd_http::Server;
+use srd_watch::Burst;
+use srd_watch::html::{self, Gathered};
+use srd_watch::keep::Kept;
+use srd_watch::live::Output;
+use srd_watch::metrics::Metrics;
+use srd_watch::session::{Report, Session};
+use srd_watch::source::Opened;
+use srd_watch::text::{self, Tally};
+
+use crate::output::{check_writable, say};
+
+/// What results are wanted.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// A file for lines of JSON; `-` is standard output.
+    pub(super) json: Option<PathBuf>,
+    /// A file for a page.
+    pub(super) html: Option<PathBuf>,
+    /// A directory for packets, and how many files it gets at most.
+    pub(super) save_burst: Option<PathBuf>,
+    pub(super) save_max: u64,
+    /// Whether a summary is printed at the end.
+    pub(super) summary: bool,
+    /// Where metrics are served.
+    pub(super) metrics: Option<SocketAddr>,
+}
+
+/// Where results go.
+pub(super) struct Outputs {
+    json: Option<Box<dyn Write>>,
+    html: Option<(PathBuf, Gathered)>,
+    save: Option<(PathBuf, u64)>,
+    unsaved: u64,
+    owns_stdout: bool,
+    summary: bool,
+    /// By interface, in the order of their first bursts.
+    tallies: Vec<(String, Tally)>,
+    failed: Option<anyhow::Error>,
+    /// Whether `failed` has something.
+    pub(super) failing: Arc<AtomicBool>,
+    metrics: Option<(Metrics, Server)>,
+}
+
+impl Outputs {
+    pub(super) fn open(wanted: Wanted) -> Result<Self> {
+        let owns_stdout = wanted.json.as_deref() == Some(Path::new("-"));
+        let json: Option<Box<dyn Write>> = match &wanted.json {
+            None => None,
+            Some(_) if owns_stdout => Some(Box::new(std::io::stdout())),
+            Some(file) => {
+                check_writable(file)?;
+                let made = File::create(file).with_context(|| file.display().to_string())?;
+                Some(Box::new(BufWriter::new(made)))
+            }
+        };
+        if let Some(file) = &wanted.html {
+            check_writable(file)?;
+        }
+        if let Some(directory) = &wanted.save_burst {
+            fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+        }
+        let metrics = match wanted.metrics {
+            None => None,
+            Some(at) => {
+                let metrics = Metrics::default();
+                let server = metrics.serve(at).with_context(|| format!("--metrics {at}"))?;
+                Some((metrics, server))
+            }
+        };
+        Ok(Self {
+            json,
+            html: wanted.html.map(|file| (file, Gathered::default())),
+            save: wanted.save_burst.map(|directory| (directory, wanted.save_max)),
+            unsaved: 0,
+            owns_stdout,
+            summary: wanted.summary,
+            tallies: Vec::new(),
+            failed: None,
+            failing: Arc::default(),
+            metrics,
+        })
+    }
+
+    pub(super) fn say(&self, text: impl std::fmt::Display) -> Result<()> {
+        if self.owns_stdout { Ok(()) } else { say(text) }
+    }
+
+    /// After an error, what is still reported while the watch ends goes nowhere.
+    fn unless_failed(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) {
+        if self.failed.is_none() {
+            self.failed = work(self).err();
+            self.failing.store(self.failed.is_some(), Ordering::Relaxed);
+        }
+    }
+
+    fn ended(&mut self, burst: &Burst, kept: Option<&Kept>) -> Result<()> {
+        if let Some((metrics, _)) = &mut self.metrics {
+            metrics.ended(burst);
+        }
+        self.tally(&burst.interface).add(burst);
+        self.say(text::burst(burst, false))?;
+        if let (Some(kept), Some((directory, left))) = (kept, &mut self.save) {
+            if *left == 0 {
+                self.unsaved += 1;
+            } else {
+                *left -= 1;
+                let file = kept.save(burst, directory);
+                let file = file.with_context(|| directory.display().to_string())?;
+                let (packets, missing) = kept.count();
+                let missing =
+                    if missing > 0 { format!(", {missing} missing") } else { String::new() };
+                self.say(format!("  saved {packets} packets{missing}: {}", file.display()))?;
+            }
+        }
+        if let Some((_, gathered)) = &mut self.html {
+            gathered.add(burst);
+        }
+        self.line(burst)
+    }
+
+    /// A line of JSON.
+    fn line(&mut self, value: &impl Serialize) -> Result<()> {
+        let Some(json) = &mut self.json else { return Ok(()) };
+        let mut line = serde_json::to_vec(value)?;
+        line.push(b'\n');
+        let what = if self.owns_stdout { "standard output" } else { "the file of JSON" };
+        json.write_all(&line).and_then(|()| json.flush()).context(what)
+    }
+
+    fn tally(&mut self, interface: &str) -> &mut Tally {
+        let at = self.tallies.iter().position(|(name, _)| name == interface);
+        let at = at.unwrap_or_else(|| {
+            self.tallies.push((interface.to_owned(), Tally::default()));
+            self.tallies.len() - 1
+        });
+        &mut self.tallies[at].1
+    }
+
+    pub(super) fn end(mut self, sessions: &[(Session, u64)]) -> Result<()> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        if self.summary {
+            for (session, lost) in sessions {
+                let tally = self.tally(session.watch.name()).clone();
+                self.say(text::summary(session, &tally, *lost))?;
+            }
+        }
+        if self.unsaved > 0 {
+            self.say(format!("{} bursts more were not saved: --save-max", self.unsaved))?;
+        }
+        if let Some((file, gathered)) = &self.html {
+            let page = html::page(sessions.iter().map(|(session, _)| session), gathered);
+            fs::write(file, page).with_context(|| file.display().to_string())?;
+            self.say(format!("pictures: {}", file.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Output for Outputs {
+    fn opened(&mut self, opened: &Opened) {
+        if let Some((metrics, _)) = &mut self.metrics {
+            metrics.opened(opened);
+        }
+        self.unless_failed(|it| {
+            it.say(opened)?;
+            it.line(opened)
+        });
+    }
+
+    fn report(&mut self, report: Report) {
+        self.unless_failed(|it| match report {
+            Report::Began(burst) => it.say(text::burst(&burst, true)),
+            Report::Ended(burst, kept) => it.ended(&burst, kept.as_ref()),
+        });
+    }
+
+    fn figures(&mut self, session: &Session, lost: u64) {
+        if let Some((metrics, _)) = &mut self.metrics {
+            metrics.figures(session, lost);
+        }
+    }
+}

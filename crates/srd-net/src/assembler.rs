@@ -1,0 +1,224 @@
+//! An assembler of eBPF, for programs of a few dozen instructions that are written at run time.
+//!
+//! It knows the instructions that the programs of this crate use, and places that are jumped to
+//! before they are written. What it writes, the kernel's verifier checks.
+
+use crate::sys::bpf::Instruction;
+
+/// The registers of eBPF by what they hold here.
+pub(crate) const RESULT: u8 = 0;
+/// The first argument of a call; the context at the beginning.
+pub(crate) const ARGUMENT_1: u8 = 1;
+pub(crate) const ARGUMENT_2: u8 = 2;
+pub(crate) const ARGUMENT_3: u8 = 3;
+pub(crate) const ARGUMENT_4: u8 = 4;
+
+/// A width of memory access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Width {
+    Byte = 0x10,
+    Half = 0x08,
+    Word = 0x00,
+    Double = 0x18,
+}
+
+impl Width {
+    /// Its bytes.
+    pub(crate) fn bytes(self) -> i16 {
+        match self {
+            Self::Byte => 1,
+            Self::Half => 2,
+            Self::Word => 4,
+            Self::Double => 8,
+        }
+    }
+}
+
+/// What a register is compared with, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum If {
+    /// All 64 bits equal this value.
+    Equals(i32),
+    /// The lower 32 bits are another value.
+    Low32Differs(u32),
+    /// Above this value, without a sign.
+    Above(i32),
+    /// This value or below it, without a sign.
+    AtMost(i32),
+    /// Above that of another register, without a sign.
+    AboveRegister(u8),
+    /// Equal to that of another register.
+    EqualsRegister(u8),
+}
+
+/// A place in a program that is jumped to, and written later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place(usize);
+
+/// A program that is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Assembler {
+    code: Vec<Instruction>,
+    /// Where each place is, once it is known.
+    places: Vec<Option<usize>>,
+    /// Jumps by their index, and where they go.
+    jumps: Vec<(usize, Place)>,
+}
+
+impl Assembler {
+    fn add(&mut self, code: u8, to: u8, from: u8, offset: i16, immediate: i32) {
+        let registers =
+            if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
+        self.code.push(Instruction { code, registers, offset, immediate });
+    }
+
+    /// A place that [`Assembler::here`] puts somewhere.
+    pub(crate) fn place(&mut self) -> Place {
+        self.places.push(None);
+        Place(self.places.len() - 1)
+    }
+
+    /// The place is here.
+    pub(crate) fn here(&mut self, place: Place) {
+        self.places[place.0] = Some(self.code.len());
+    }
+
+    /// `to = *(width *)(from + offset)`
+    pub(crate) fn load(&mut self, width: Width, to: u8, from: u8, offset: i16) {
+        self.add(0x61 | width as u8, to, from, offset, 0);
+    }
+
+    /// `*(width *)(to + offset) = from`
+    pub(crate) fn store(&mut self, width: Width, to: u8, offset: i16, from: u8) {
+        self.add(0x63 | width as u8, to, from, offset, 0);
+    }
+
+    /// `*(width *)(to + offset) = value`
+    pub(crate) fn store_value(&mut self, width: Width, to: u8, offset: i16, value: i32) {
+        self.add(0x62 | width as u8, to, 0, offset, value);
+    }
+
+    /// `*(u64 *)to += from`, whatever other CPUs do meanwhile.
+    pub(crate) fn count_up(&mut self, to: u8, from: u8) {
+        self.add(0xdb, to, from, 0, 0);
+    }
+
+    /// `to = from`
+    pub(crate) fn copy(&mut self, to: u8, from: u8) {
+        self.add(0xbf, to, from, 0, 0);
+    }
+
+    /// `to = value`
+    pub(crate) fn set(&mut self, to: u8, value: i32) {
+        self.add(0xb7, to, 0, 0, value);
+    }
+
+    /// `to = the map`, for calls that take one.
+    pub(crate) fn set_map(&mut self, to: u8, map: i32) {
+        // A load of two instructions; source 1 says that the constant is a map's descriptor.
+        self.add(0x18, to, 1, 0, map);
+        self.add(0, 0, 0, 0, 0);
+    }
+
+    /// `to = where the only value of a map is`
+    pub(crate) fn set_map_value(&mut self, to: u8, map: i32) {
+        self.add(0x18, to, 2, 0, map);
+        self.add(0, 0, 0, 0, 0);
+    }
+
+    /// `to += from`
+    pub(crate) fn add_register(&mut self, to: u8, from: u8) {
+        self.add(0x0f, to, from, 0, 0);
+    }
+
+    /// `to += value`
+    pub(crate) fn add_value(&mut self, to: u8, value: i32) {
+        self.add(0x07, to, 0, 0, value);
+    }
+
+    /// `to &= value`
+    pub(crate) fn and(&mut self, to: u8, value: i32) {
+        self.add(0x57, to, 0, 0, value);
+    }
+
+    /// `to >>= bits`
+    pub(crate) fn shift_right(&mut self, to: u8, bits: i32) {
+        self.add(0x77, to, 0, 0, bits);
+    }
+
+    /// The 16 bits of `to` from the packet's order into the machine's.
+    pub(crate) fn swap_from_network_16(&mut self, to: u8) {
+        self.add(0xdc, to, 0, 0, 16);
+    }
+
+    /// `r0 = function(r1, r2, ...)`, by the number of a function of the kernel's.
+    pub(crate) fn call(&mut self, function: i32) {
+        self.add(0x85, 0, 0, 0, function);
+    }
+
+    /// Goes on at a place.
+    pub(crate) fn jump(&mut self, place: Place) {
+        self.jumps.push((self.code.len(), place));
+        self.add(0x05, 0, 0, 0, 0);
+    }
+
+    /// Goes on at a place, if the comparison holds.
+    pub(crate) fn jump_if(&mut self, register: u8, comparison: If, place: Place) {
+        self.jumps.push((self.code.len(), place));
+        match comparison {
+            If::Equals(value) => self.add(0x15, register, 0, 0, value),
+            If::Low32Differs(value) => self.add(0x56, register, 0, 0, value.cast_signed()),
+            If::Above(value) => self.add(0x25, register, 0, 0, value),
+            If::AtMost(value) => self.add(0xb5, register, 0, 0, value),
+            If::AboveRegister(other) => self.add(0x2d, register, other, 0, 0),
+            If::EqualsRegister(other) => self.add(0x1d, register, other, 0, 0),
+        }
+    }
+
+    /// `return r0`
+    pub(crate) fn leave(&mut self) {
+        self.add(0x95, 0, 0, 0, 0);
+    }
+
+    /// The program, all of whose places are known.
+    ///
+    /// # Panics
+    /// If a jump goes to a place that was put nowhere, backwards, or too far: a program's mistakes.
+    pub(crate) fn finish(mut self) -> Vec<Instruction> {
+        for (at, place) in self.jumps {
+            let to = self.places[place.0].expect("every place that is jumped to is somewhere");
+            let distance = to.checked_sub(at + 1).and_then(|n| i16::try_from(n).ok());
+            self.code[at].offset = distance.expect("jumps go forward, and not far");
+        }
+        self.code
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jumps_go_where_their_places_are() {
+        let mut program = Assembler::default();
+        let (near, far) = (program.place(), program.place());
+        program.jump_if(RESULT, If::Equals(1), far);
+        program.jump(near);
+        program.set(RESULT, 7);
+        program.here(near);
+        program.leave();
+        program.here(far);
+        program.leave();
+        let offsets: Vec<i16> = program.finish().iter().map(|it| it.offset).collect();
+        assert_eq!(offsets, [3, 1, 0, 0, 0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "every place")]
+    fn a_place_that_is_nowhere_is_a_mistake() {
+        let mut program = Assembler::default();
+        let nowhere = program.place();
+        program.jump(nowhere);
+        program.finish();
+    }
+}

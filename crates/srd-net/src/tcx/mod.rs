@@ -1,0 +1,248 @@
+//! What an interface sends and receives, seen by programs at tc: one small record of each packet,
+//! through a ring in memory. For programs that watch; the transport itself uses none of it.
+//!
+//! It costs a packet less than half of what a packet socket does ([`crate::tap::Tap`]): no
+//! reference, no copy beyond what tells the flow, nobody woken. `docs/watch.md` says what is seen.
+//!
+//! Bounds: the ring's memory, and 64 or 256 bytes of a packet. Packets that find no room are
+//! counted.
+
+mod program;
+
+use std::fmt;
+use std::io;
+
+use crate::sys::bpf::{self, Link, LoadError, Program, Purpose};
+use crate::sys::records::{Counter, RecordRing, Rest};
+use crate::sys::{errno, interface, os};
+use crate::tap::Seen;
+use program::{BYTES, KEPT, LENGTH, PROTOCOL, Recorder, SEGMENT, TIME, WAY};
+
+/// Bytes that are kept of each packet, from its network header on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keep {
+    /// What tells its flow: 64 bytes, or 256 if it may be a tunnel.
+    Headers,
+    /// 256 bytes of every packet.
+    More,
+}
+
+/// What is left after a look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// Nothing of what was there when the look began.
+    Nothing,
+    /// A packet that is being recorded, and those behind it.
+    Unfinished,
+    /// More than was to be shown.
+    More,
+}
+
+/// Why an interface cannot be seen so.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// There is no such interface, or it does not say what it is.
+    Interface(io::Error),
+    /// Its link header is of a kind that the program does not know.
+    LinkKind(u16),
+    /// The kernel refused.
+    Refused {
+        /// What it refused.
+        step: &'static str,
+        /// How.
+        error: io::Error,
+        /// The text of the verifier, if it refused the program.
+        log: String,
+    },
+}
+
+impl ProbeError {
+    fn of(step: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Refused { step, error, log: String::new() }
+    }
+
+    /// What kind of an input error this is.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Interface(error) | Self::Refused { error, .. } => error.kind(),
+            Self::LinkKind(_) => io::ErrorKind::Unsupported,
+        }
+    }
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface(error) => write!(f, "{error}"),
+            Self::LinkKind(kind) => {
+                write!(f, "the program knows Ethernet and bare IP, and this link is of kind {kind}")
+            }
+            Self::Refused { step, error, .. }
+                if error.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                write!(f, "{step} needs CAP_BPF and CAP_NET_ADMIN in the initial user namespace")
+            }
+            Self::Refused { step, error, .. } if errno(error) == libc::ENOSYS => {
+                write!(f, "{step}: this kernel has no BPF")
+            }
+            Self::Refused { step, error, log } => {
+                write!(f, "{step}: {error}")?;
+                if log.is_empty() { Ok(()) } else { write!(f, "\n{log}") }
+            }
+        }
+    }
+}
+
+impl std::error::Error for ProbeError {}
+
+/// A look at an interface by programs at tc, which are gone when this is, however the process ends.
+#[derive(Debug)]
+pub struct Probe {
+    ring: RecordRing,
+    lost: Counter,
+    /// What was lost while the programs were attached, one after the other.
+    lost_before: u64,
+    /// When both were attached, by `CLOCK_MONOTONIC`: older records are not shown.
+    began_ns: u64,
+    ingress: Link,
+    _egress: Link,
+}
+
+impl Probe {
+    /// Begins to look at the interface. `ring_bytes`: memory for records that wait to be read.
+    ///
+    /// # Errors
+    /// The kernel is older than 6.6 or without BPF, a right is missing, or the interface is of
+    /// another kind than Ethernet and bare IP.
+    pub fn open(interface: &str, keep: Keep, ring_bytes: u32) -> Result<Self, ProbeError> {
+        let index = interface::index_of(interface).map_err(ProbeError::Interface)?;
+        let kind = interface::link_kind_of(interface).map_err(ProbeError::Interface)?;
+        let link_bytes = link_bytes(kind).ok_or(ProbeError::LinkKind(kind))?;
+        let ring = RecordRing::new(ring_bytes).map_err(ProbeError::of("making a BPF ring"))?;
+        let lost = Counter::new().map_err(ProbeError::of("making a BPF counter"))?;
+        let attach = |purpose: Purpose| {
+            let recorder = Recorder {
+                ring: ring.number(),
+                lost: lost.number(),
+                link_bytes,
+                way: u8::from(purpose == Purpose::Egress),
+                whole: keep == Keep::More,
+            };
+            let program = Program::load(purpose, &program::assemble(&recorder))?;
+            let step = "attaching a BPF program at tc (TCX, since Linux 6.6)";
+            program.attach_first(index).map_err(ProbeError::of(step))
+        };
+        let (ingress, egress) = (attach(Purpose::Ingress)?, attach(Purpose::Egress)?);
+        let (lost_before, began_ns) = (lost.value(), os::monotonic_ns());
+        Ok(Self { ring, lost, lost_before, began_ns, ingress, _egress: egress })
+    }
+
+    /// Since when it sees both directions, in nanoseconds since 1970; it shows nothing older.
+    pub fn began_ns(&self) -> u64 {
+        self.began_ns.saturating_add(offset_ns())
+    }
+
+    /// Shows up to `records_max` packets that have been recorded. Nobody is woken when there are
+    /// some: look every now and then.
+    pub fn look(&mut self, records_max: usize, mut see: impl FnMut(Seen<'_>)) -> Left {
+        let since_1970_ns = offset_ns();
+        let rest = self.ring.look(records_max, |record| {
+            if let Some(seen) = read(record, self.began_ns, since_1970_ns) {
+                see(seen);
+            }
+        });
+        match rest {
+            Rest::Nothing => Left::Nothing,
+            Rest::Unfinished => Left::Unfinished,
+            Rest::More => Left::More,
+        }
+    }
+
+    /// Packets since the beginning that found no room in the ring and were not shown.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub fn lost(&self) -> io::Result<u64> {
+        if self.ingress.is_attached()? {
+            Ok(self.lost.value() - self.lost_before)
+        } else {
+            Err(io::Error::new(io::ErrorKind::NotFound, "the interface is gone"))
+        }
+    }
+}
+
+/// Programs at tc on an interface, whose they may be: received packets, sent packets.
+///
+/// # Errors
+/// There is no such interface, or the right `CAP_NET_ADMIN` is missing.
+pub fn programs_at(interface: &str) -> io::Result<[u32; 2]> {
+    let index = interface::index_of(interface)?;
+    let at = |purpose| bpf::programs_at(index, purpose);
+    Ok([at(Purpose::Ingress)?, at(Purpose::Egress)?])
+}
+
+impl From<LoadError> for ProbeError {
+    fn from(refused: LoadError) -> Self {
+        let step = "loading a BPF program";
+        Self::Refused { step, error: refused.error, log: refused.log }
+    }
+}
+
+/// Bare IP, as modems have it.
+const ARPHRD_RAWIP: u16 = 519;
+
+/// Bytes of the link header of an interface of this kind.
+fn link_bytes(kind: u16) -> Option<u8> {
+    match kind {
+        libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Some(14),
+        libc::ARPHRD_NONE | ARPHRD_RAWIP => Some(0),
+        _ => None,
+    }
+}
+
+/// Readings of both clocks that lie nearer together are good enough.
+const NEAR_NS: u64 = 1_000;
+/// Readings of both clocks at most.
+const READINGS_MAX: usize = 16;
+
+/// What is added to `CLOCK_MONOTONIC` to have the time since 1970; another after the clock was set.
+/// Of several readings the one counts between whose parts the least time has passed: this process
+/// may lose its CPU there.
+fn offset_ns() -> u64 {
+    let (mut apart_least, mut offset) = (u64::MAX, 0);
+    for _ in 0..READINGS_MAX {
+        let before = os::monotonic_ns();
+        let now = os::realtime_ns();
+        let apart = os::monotonic_ns().saturating_sub(before);
+        if apart < apart_least {
+            (apart_least, offset) = (apart, now.saturating_sub(before + apart / 2));
+        }
+        if apart_least < NEAR_NS {
+            break;
+        }
+    }
+    offset
+}
+
+/// A packet from its record, unless that is older than `began_ns`.
+fn read(record: &[u8], began_ns: u64, since_1970_ns: u64) -> Option<Seen<'_>> {
+    let field = |at: i16, bytes: usize| {
+        let at = usize::from(at.unsigned_abs());
+        record.get(at..at + bytes)
+    };
+    let half = |at: i16| Some(u16::from_ne_bytes(field(at, 2)?.try_into().ok()?));
+    let time_ns = u64::from_ne_bytes(field(TIME, 8)?.try_into().ok()?);
+    if time_ns < began_ns {
+        return None;
+    }
+    let segment_bytes = half(SEGMENT)?;
+    Some(Seen {
+        time_ns: time_ns.saturating_add(since_1970_ns),
+        outgoing: *field(WAY, 1)?.first()? != 0,
+        protocol: u16::from_be(half(PROTOCOL)?),
+        length: u32::from_ne_bytes(field(LENGTH, 4)?.try_into().ok()?),
+        segment_bytes: (segment_bytes > 0).then_some(segment_bytes),
+        bytes: field(BYTES, half(KEPT)?.into())?,
+    })
+}

@@ -1,0 +1,214 @@
+//! The program at tc: a record of each packet, into a ring.
+//!
+//! ```text
+//!  packet --> long enough for its link header? --no--> no record
+//!         --> TCP or UDP over IP, not to a port of tunnels, or no IP? --> record with few bytes
+//!         --> everything else (tunnels, options, fragments, tags)     --> record with many bytes
+//!         --> no room in the ring? --> the counter
+//!  verdict: the next program (`TCX_NEXT`), whatever happens
+//!
+//!  record   0 time | 8 length | 12 EtherType | 14 segment | 16 kept | 18 way | 24 bytes ...
+//! ```
+//!
+//! Length and bytes are those behind the link header. Time is `CLOCK_MONOTONIC`; EtherType is in
+//! the packet's order; segment is `gso_size`, zero if it is one packet. It looks at the packet's
+//! linear part only to choose how many bytes to keep, and leaves the copy to a function of the
+//! kernel's, which also reads what is not linear. It wakes nobody.
+
+use crate::assembler::{
+    ARGUMENT_1, ARGUMENT_2, ARGUMENT_3, ARGUMENT_4, Assembler, If, Place, RESULT, Width,
+};
+use crate::sys::bpf::Instruction;
+
+/// Offsets in a record.
+pub(super) const TIME: i16 = 0;
+pub(super) const LENGTH: i16 = 8;
+pub(super) const PROTOCOL: i16 = 12;
+pub(super) const SEGMENT: i16 = 14;
+pub(super) const KEPT: i16 = 16;
+pub(super) const WAY: i16 = 18;
+/// Where the packet's bytes begin: bytes of a record without them.
+pub(super) const BYTES: i16 = 24;
+
+/// Bytes that are kept of a packet whose headers are plain: IPv6 and TCP without options.
+pub(super) const FEW_BYTES: i16 = 64;
+/// Bytes that are kept of others: those of a tunnel in a tunnel.
+pub(super) const MANY_BYTES: i16 = 256;
+
+/// UDP ports of VXLAN (both) and Geneve.
+const TUNNEL_PORTS: [u16; 3] = [4789, 8472, 6081];
+
+/// What the program writes, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recorder {
+    /// The descriptor of the ring.
+    pub(super) ring: i32,
+    /// The descriptor of the counter of packets that found no room.
+    pub(super) lost: i32,
+    /// Bytes of the link header.
+    pub(super) link_bytes: u8,
+    /// What says which way packets go.
+    pub(super) way: u8,
+    /// Whether many bytes are kept of every packet.
+    pub(super) whole: bool,
+}
+
+/// Registers by their use; calls keep these.
+const CONTEXT: u8 = 6;
+const RECORD: u8 = 7;
+/// Bytes of the packet behind its link header.
+const REST: u8 = 8;
+/// A value that is looked at.
+const VALUE: u8 = 4;
+/// Where the packet begins, and where its linear part ends.
+const PACKET: u8 = 2;
+const END: u8 = 3;
+
+/// Offsets in `struct __sk_buff`.
+const CONTEXT_LENGTH: i16 = 0;
+const CONTEXT_PROTOCOL: i16 = 16;
+const CONTEXT_DATA: i16 = 76;
+const CONTEXT_END: i16 = 80;
+const CONTEXT_SEGMENT: i16 = 176;
+
+/// Functions of the kernel's: `bpf_ktime_get_ns`, `bpf_skb_load_bytes`, `bpf_ringbuf_reserve`,
+/// `bpf_ringbuf_submit`.
+const KTIME: i32 = 5;
+const LOAD_BYTES: i32 = 26;
+const RESERVE: i32 = 131;
+const SUBMIT: i32 = 132;
+/// `BPF_RB_NO_WAKEUP`
+const NO_WAKEUP: i32 = 1;
+/// `TCX_NEXT`
+pub(super) const NEXT: i32 = -1;
+
+const ETHERTYPE_V4: u16 = 0x0800;
+const ETHERTYPE_V6: u16 = 0x86dd;
+const TCP: i32 = 6;
+const UDP: i32 = 17;
+
+/// The program.
+pub(super) fn assemble(recorder: &Recorder) -> Vec<Instruction> {
+    let mut code = Assembler::default();
+    let (many, lost, end) = (code.place(), code.place(), code.place());
+    let link = i32::from(recorder.link_bytes);
+    // r6 = context
+    code.copy(CONTEXT, ARGUMENT_1);
+    // r8 = context->len - link header; nothing behind it is no packet
+    code.load(Width::Word, REST, CONTEXT, CONTEXT_LENGTH);
+    code.jump_if(REST, If::AtMost(link), end);
+    code.add_value(REST, -link);
+    if !recorder.whole {
+        choose(&mut code, recorder.link_bytes.into(), many);
+        record(&mut code, recorder, FEW_BYTES, lost);
+        code.jump(end);
+    }
+    code.here(many);
+    record(&mut code, recorder, MANY_BYTES, lost);
+    code.jump(end);
+    // *counter += 1
+    code.here(lost);
+    code.set_map_value(ARGUMENT_1, recorder.lost);
+    code.set(ARGUMENT_2, 1);
+    code.count_up(ARGUMENT_1, ARGUMENT_2);
+    code.here(end);
+    code.set(RESULT, NEXT);
+    code.leave();
+    code.finish()
+}
+
+/// Jumps to `many`, unless few bytes of the packet tell its flow.
+fn choose(code: &mut Assembler, link: i16, many: Place) {
+    let (few, v6, others) = (code.place(), code.place(), code.place());
+    let network = |ethertype: u16| i32::from(ethertype.to_be());
+    // r2 = context->data, r3 = context->data_end
+    code.load(Width::Word, PACKET, CONTEXT, CONTEXT_DATA);
+    code.load(Width::Word, END, CONTEXT, CONTEXT_END);
+    code.load(Width::Word, VALUE, CONTEXT, CONTEXT_PROTOCOL);
+    code.jump_if(VALUE, If::Equals(network(ETHERTYPE_V6)), v6);
+    code.jump_if(VALUE, If::Low32Differs(network(ETHERTYPE_V4).cast_unsigned()), others);
+
+    // IPv4 with a header of five words, which TCP or UDP follows.
+    bounds(code, link + 24, many);
+    code.load(Width::Byte, VALUE, PACKET, link);
+    code.jump_if(VALUE, If::Low32Differs(0x45), many);
+    code.load(Width::Byte, VALUE, PACKET, link + 9);
+    transport(code, link + 22, few, many);
+
+    // IPv6, which TCP or UDP follows.
+    code.here(v6);
+    bounds(code, link + 44, many);
+    code.load(Width::Byte, VALUE, PACKET, link + 6);
+    transport(code, link + 42, few, many);
+
+    // With tags of VLANs there may be anything behind them.
+    code.here(others);
+    for tag in [0x8100, 0x88a8] {
+        code.jump_if(VALUE, If::Equals(network(tag)), many);
+    }
+    code.here(few);
+}
+
+/// To `many`, if fewer than `bytes` are in the packet's linear part.
+fn bounds(code: &mut Assembler, bytes: i16, many: Place) {
+    // r4 = data + bytes
+    code.copy(VALUE, PACKET);
+    code.add_value(VALUE, i32::from(bytes));
+    code.jump_if(VALUE, If::AboveRegister(END), many);
+}
+
+/// To `few`, if the protocol in `VALUE` is TCP, or UDP to a port of no tunnel; otherwise to `many`.
+fn transport(code: &mut Assembler, port: i16, few: Place, many: Place) {
+    code.jump_if(VALUE, If::Equals(TCP), few);
+    code.jump_if(VALUE, If::Low32Differs(UDP.cast_unsigned()), many);
+    code.load(Width::Half, VALUE, PACKET, port);
+    for tunnel in TUNNEL_PORTS {
+        code.jump_if(VALUE, If::Equals(i32::from(tunnel.to_be())), many);
+    }
+    code.jump(few);
+}
+
+/// Writes a record with up to `bytes` of the packet; to `lost`, if there is no room.
+fn record(code: &mut Assembler, recorder: &Recorder, bytes: i16, lost: Place) {
+    let whole = code.place();
+    let copied = code.place();
+    // r7 = bpf_ringbuf_reserve(ring, size, 0)
+    code.set_map(ARGUMENT_1, recorder.ring);
+    code.set(ARGUMENT_2, i32::from(BYTES + bytes));
+    code.set(ARGUMENT_3, 0);
+    code.call(RESERVE);
+    code.jump_if(RESULT, If::Equals(0), lost);
+    code.copy(RECORD, RESULT);
+    // The time is taken after the room: who sees a time of the ring's end has all before it.
+    code.call(KTIME);
+    code.store(Width::Double, RECORD, TIME, RESULT);
+    code.store(Width::Word, RECORD, LENGTH, REST);
+    code.load(Width::Word, VALUE, CONTEXT, CONTEXT_PROTOCOL);
+    code.store(Width::Half, RECORD, PROTOCOL, VALUE);
+    code.load(Width::Word, VALUE, CONTEXT, CONTEXT_SEGMENT);
+    code.store(Width::Half, RECORD, SEGMENT, VALUE);
+    code.store_value(Width::Byte, RECORD, WAY, recorder.way.into());
+    // r4 = min(r8, bytes)
+    code.copy(ARGUMENT_4, REST);
+    code.jump_if(ARGUMENT_4, If::AtMost(bytes.into()), whole);
+    code.set(ARGUMENT_4, bytes.into());
+    code.here(whole);
+    code.store(Width::Half, RECORD, KEPT, ARGUMENT_4);
+    // bpf_skb_load_bytes(context, link header, record's bytes, r4)
+    code.copy(ARGUMENT_1, CONTEXT);
+    code.set(ARGUMENT_2, recorder.link_bytes.into());
+    code.copy(ARGUMENT_3, RECORD);
+    code.add_value(ARGUMENT_3, BYTES.into());
+    code.call(LOAD_BYTES);
+    code.jump_if(RESULT, If::Equals(0), copied);
+    code.store_value(Width::Half, RECORD, KEPT, 0);
+    code.here(copied);
+    // bpf_ringbuf_submit(r7, no wake-up)
+    code.copy(ARGUMENT_1, RECORD);
+    code.set(ARGUMENT_2, NO_WAKEUP);
+    code.call(SUBMIT);
+}
+
+#[cfg(test)]
+#[path = "program_tests.rs"]
+mod tests;
