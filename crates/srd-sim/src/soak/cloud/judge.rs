@@ -166,7 +166,15 @@ impl Judge {
         let must = origin.filter(|_| last);
         let must = must.map(|origin| verdict(&self.judge(epoch, origin, &packet)));
         let number = self.probes.len();
-        self.probes.push(Probe { from, packet, epoch, arrived: 0, left: 0, before: Vec::new(), must });
+        self.probes.push(Probe {
+            from,
+            packet,
+            epoch,
+            arrived: 0,
+            left: 0,
+            before: Vec::new(),
+            must,
+        });
         self.remember_sent(number, epoch);
         u32::try_from(number).expect("few packets")
     }
