@@ -212,9 +212,12 @@ def test_a_close_ends_what_other_threads_wait_for():
         thread.join(timeout=10)
     assert sorted(seen) == ["closed", "end", "refused"] and near.closed
     near.close()
-    for call in (lambda: near.connect(far.address), near.statistics, lambda: near.flush(peer)):
+    for call in (lambda: near.connect(far.address), near.statistics):
         with pytest.raises(opensrd.EndpointClosed):
             call()
+    # What was not acknowledged is not passed over.
+    with pytest.raises(opensrd.PeerGone, match="was closed before it was sent"):
+        near.flush(peer)
     far.close()
     assert repr(far) == "<opensrd.Endpoint closed>"
 

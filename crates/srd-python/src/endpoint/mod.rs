@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView};
 use srd_host::Process;
@@ -85,6 +86,22 @@ impl Endpoint {
     fn message(&self, py: Python<'_>, received: Received) -> PyResult<Message> {
         let peer = Peer::new(received.peer, self.process, self.number);
         Message::new(py, peer, &received.payload)
+    }
+
+    fn asked(
+        &self,
+        address: &(String, u16),
+        peer_key: Option<&KeyText>,
+    ) -> PyResult<impl Future<Output = PyResult<srd_net::Peer>> + Send + use<>> {
+        let inner = Arc::clone(self.inner()?);
+        let address = options::address(&address.0, address.1)?;
+        if peer_key.is_some() && self.public_key.is_none() {
+            return Err(PyValueError::new_err(
+                "peer_key is for endpoints with a key pair, and this one has none: leave it out",
+            ));
+        }
+        let key = peer_key.map(|key| options::key(key, "peer_key")).transpose()?;
+        Ok(connect(inner, address, key))
     }
 
     fn operation(
@@ -179,9 +196,7 @@ impl Endpoint {
         address: (String, u16),
         peer_key: Option<KeyText>,
     ) -> PyResult<Peer> {
-        let address = options::address(&address.0, address.1)?;
-        let key = peer_key.map(|key| options::key(&key, "peer_key")).transpose()?;
-        let asked = connect(Arc::clone(self.inner()?), address, key);
+        let asked = self.asked(&address, peer_key.as_ref())?;
         let peer = wait::wait_for(py, asked, None)?.ok_or_else(raise::closed)??;
         Ok(Peer::new(peer, self.process, self.number))
     }
@@ -191,9 +206,7 @@ impl Endpoint {
         address: (String, u16),
         peer_key: Option<KeyText>,
     ) -> PyResult<Operation> {
-        let address = options::address(&address.0, address.1)?;
-        let key = peer_key.map(|key| options::key(&key, "peer_key")).transpose()?;
-        let asked = connect(Arc::clone(self.inner()?), address, key);
+        let asked = self.asked(&address, peer_key.as_ref())?;
         Ok(self.operation(async { asked.await.map(Outcome::Peer) }))
     }
 

@@ -74,6 +74,24 @@ fn write_rank(
     data.extend(appendix.iter().flat_map(|entry| entry.to_le_bytes()));
 }
 
+/// What `txt2bin` of ATLAHS made of this.
+const MADE: &[u8] = include_bytes!("../../../../../fuzz/corpus/traces/txt2bin.goal.bin");
+const MADE_OF: &str = "num_ranks 3\n\
+    rank 0 {\na: calc 100 cpu 2\nb: send 1024b to 1 tag 7\nc: calc 5\nb requires a\n\
+    c irequires b\n}\nrank 1 {\na: recv 2048b from 0 tag 7\nb: send 8b to 2\nb requires a\n}\n\
+    rank 2 {\nrecv 8b from 1\n}\n";
+
+#[test]
+fn what_txt2bin_writes_is_read_as_its_text_is() {
+    let wanted = super::super::parse(MADE_OF, &HOSTS).unwrap();
+    assert_eq!(sorted(parse(MADE, &HOSTS).unwrap()), sorted(wanted));
+    assert_eq!(super::super::read(MADE, &HOSTS), Ok(parse(MADE, &HOSTS).unwrap()));
+    let text = super::super::read(MADE_OF.as_bytes(), &HOSTS).unwrap();
+    assert_eq!(text.flows.len(), 2);
+    let neither = super::super::read(&[0xff, 0xfe], &HOSTS).unwrap_err().to_string();
+    assert!(neither.contains("neither text (UTF-8) nor"), "{neither}");
+}
+
 fn sorted(workload: Workload) -> Workload {
     let mut workload = workload;
     let schedule = workload.schedule.as_mut().unwrap();
