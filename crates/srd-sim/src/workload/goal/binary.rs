@@ -61,6 +61,11 @@ fn fault<T>(offset: usize, what: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { offset, what: what.into() })
 }
 
+/// An offset that was found to be inside the file, which is in memory.
+fn index(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}
+
 /// Whether a file begins as one of this form does.
 pub(super) fn begins(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC) || bytes.starts_with(&SPOILT)
@@ -152,8 +157,7 @@ impl File<'_> {
                 );
             }
             last = end;
-            // Both are at most the length of what is in memory.
-            places.push(self.place(rank, begin as usize, end as usize)?);
+            places.push(self.place(rank, index(begin), index(end))?);
         }
         Ok(places)
     }
@@ -182,9 +186,8 @@ impl File<'_> {
             operations,
             roots,
             roots_at,
-            // Both are before `end`.
-            operations_at: operations_at as usize,
-            appendix_at: appendix_at as usize,
+            operations_at: index(operations_at),
+            appendix_at: index(appendix_at),
             appendix: rest / 4,
             first: 0,
         })
