@@ -6,7 +6,7 @@
 mod support;
 
 use std::fs::{self, File};
-use std::net::UdpSocket;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -222,5 +222,62 @@ fn interrupts_are_held_back_and_full_rings_are_counted() {
     while at.recv(&mut [0; 8]).is_ok() {}
     at.set_nonblocking(false).unwrap();
     assert!(fastest(20) < HELD);
+    assert_eq!(card.end(Signal::TERM), 0);
+}
+
+/// An instance answers from an address of its second interface by that interface: its card lets no
+/// other send from there.
+#[test]
+fn regression_a_second_interface_answers() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("n");
+    let path = machine.path("second.toml");
+    let text = "
+        [vpc.main]
+        cidr = ['10.0.0.0/16', '2001:db8:1::/56']
+        [subnet.s]
+        cidr = '10.0.1.0/24'
+        ipv6_cidr = '2001:db8:1::/64'
+        [group.g]
+        ingress = ['all from 10.0.0.0/16', 'all from 2001:db8:1::/56']
+        egress = ['all to 0.0.0.0/0', 'all to ::/0']
+        [instance.Pone]
+        type = 'c7i.large'
+        [instance.Ptwo]
+        type = 'c7i.large'
+        [interface.one]
+        subnet = 's'
+        address = ['10.0.1.10', '2001:db8:1::10']
+        groups = ['g']
+        instance = 'Pone'
+        [interface.two]
+        subnet = 's'
+        address = ['10.0.1.11', '2001:db8:1::11']
+        groups = ['g']
+        instance = 'Ptwo'
+        [interface.second]
+        subnet = 's'
+        address = ['10.0.1.12', '10.0.1.13', '2001:db8:1::12']
+        groups = ['g']
+        instance = 'Ptwo'
+        device_index = 1";
+    let text = text.replace('\'', "\"").replace(".P", &format!(".{}", machine.prefix));
+    fs::write(&path, text.replace("\"P", &format!("\"{}", machine.prefix))).unwrap();
+    let mut card = machine.up(&[path.to_str().unwrap()]);
+    let (one, two) = (machine.instance("one"), machine.instance("two"));
+    let addresses = ["10.0.1.11", "10.0.1.12", "10.0.1.13", "2001:db8:1::11", "2001:db8:1::12"];
+    for address in addresses {
+        let to = (address, 5000);
+        let server = within(&two, || TcpListener::bind(to).unwrap());
+        let to = server.local_addr().unwrap();
+        let client = within(&one, || TcpStream::connect_timeout(&to, SILENCE));
+        let mut client = client.unwrap_or_else(|error| panic!("{address}: {error}"));
+        let (mut accepted, _) = server.accept().unwrap();
+        assert!(passes(&mut client, &mut accepted) && passes(&mut accepted, &mut client));
+    }
+    let stats = machine.json(&["card", "stats", &format!("{}two", machine.prefix), "ens6"]);
+    assert!(stats["tx_packets"].as_u64().unwrap() > 6, "{stats}");
     assert_eq!(card.end(Signal::TERM), 0);
 }

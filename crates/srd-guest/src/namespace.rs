@@ -22,6 +22,8 @@ const PREFIX: &str = "srd-i-";
 pub(crate) const NETNS_DIR: &str = "/run/netns";
 /// Bytes of a guest's largest packet (EC2 User Guide, *Network MTU*).
 const MTU: u16 = 9001;
+/// Tables of routes of interfaces, and the priorities of the rules that lead there, begin here.
+const TABLES: usize = 10_000;
 
 /// A namespace of an instance. It is removed when this is dropped.
 #[derive(Debug)]
@@ -143,24 +145,19 @@ impl Namespace {
         self.within(open)?.with_context(|| format!("the device {device} in {}", self.name))
     }
 
-    /// Makes a device inside with so many queues, each with a ring of so many packets, and gives it
-    /// addresses and routes.
-    pub(crate) fn add(&self, device: &Device, queues: u16, ring: u32) -> Result<Vec<Tun>> {
+    /// Makes the device of the interface with this number inside, with so many queues, each with a
+    /// ring of so many packets, and gives it addresses and routes.
+    pub(crate) fn add(
+        &self,
+        number: usize,
+        device: &Device,
+        queues: u16,
+        ring: u32,
+    ) -> Result<Vec<Tun>> {
         let tun = self.open(&device.name, queues)?;
         let name = &device.name;
         let mut lines = vec![format!("link set {name} mtu {MTU} txqueuelen {ring} up")];
-        let mut families = [false; 2];
-        for (address, length) in &device.addresses {
-            let nodad = if address.is_ipv6() { " nodad" } else { "" };
-            lines.push(format!("addr add {address}/{length} dev {name}{nodad}"));
-            families[usize::from(address.is_ipv6())] = true;
-        }
-        let routes = families.into_iter().zip(["-4 ", "-6 "]);
-        if device.is_primary {
-            for (_, family) in routes.filter(|(has, _)| *has) {
-                lines.push(format!("{family}route add default dev {name}"));
-            }
-        }
+        lines.extend(addresses_and_routes(number, device));
         self.batch(&lines)?;
         Ok(tun)
     }
@@ -205,6 +202,34 @@ impl Drop for Namespace {
             Err(error) => tracing::warn!("the namespace {} stays for now: {error:#}", self.name),
         }
     }
+}
+
+/// Lines for `ip -batch` that give the device of an interface its addresses and routes; each
+/// begins with its family.
+///
+/// The default routes lead to the primary interface. What the instance sends from an address of
+/// another one leaves by that one, as its card lets no other send from there: a rule for each
+/// address leads to a table of the interface (EC2 User Guide, *Configure your network interface
+/// for multiple network interfaces*; Amazon Linux does the same by itself).
+fn addresses_and_routes(number: usize, device: &Device) -> Vec<String> {
+    let name = &device.name;
+    let mut lines = Vec::new();
+    let mut families = [false; 2];
+    let table = TABLES + number;
+    for (address, length) in &device.addresses {
+        let (family, nodad) = if address.is_ipv6() { ("-6 ", " nodad") } else { ("-4 ", "") };
+        lines.push(format!("{family}addr add {address}/{length} dev {name}{nodad}"));
+        if !device.is_primary {
+            lines.push(format!("{family}rule add from {address} table {table} priority {table}"));
+        }
+        families[usize::from(address.is_ipv6())] = true;
+    }
+    let routes = families.into_iter().zip(["-4 ", "-6 "]).filter(|(has, _)| *has);
+    let of_table = if device.is_primary { String::new() } else { format!(" table {table}") };
+    lines.extend(
+        routes.map(|(_, family)| format!("{family}route add default dev {name}{of_table}")),
+    );
+    lines
 }
 
 /// Takes a namespace for this card.

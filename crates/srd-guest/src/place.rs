@@ -36,8 +36,8 @@ impl Wanted {
     /// Makes it.
     pub(crate) fn make(&self, undo: &Undo) -> Result<Place> {
         let namespace = Namespace::make(&self.name, undo)?;
-        let devices = self.devices.iter();
-        let devices = devices.map(|of| namespace.add(of, self.queues, self.tx_ring));
+        let devices = self.devices.iter().enumerate();
+        let devices = devices.map(|(n, of)| namespace.add(n, of, self.queues, self.tx_ring));
         Ok(Place { devices: devices.collect::<Result<_>>()?, namespace: Some(namespace) })
     }
 }
