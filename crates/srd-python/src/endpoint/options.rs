@@ -120,9 +120,9 @@ impl Options {
             let given = self.receive_queue;
             return wrong(format!("receive_queue is {given}: give 1 to {} datagrams", 1 << 20));
         }
-        if self.busy_poll {
-            bind.poll = PollMode::Spin;
-        }
+        // To spin for a while before sleeping would take the core from the interpreter, which has an
+        // answer to compute: docs/perf-notes.md, 2026-11-25.
+        bind.poll = if self.busy_poll { PollMode::Spin } else { PollMode::Block };
         if let Some(bps) = self.link_rate_bps {
             bind.link_rate_from_interface = false;
             bind.config.link_rate_bps = bps;
