@@ -116,7 +116,7 @@ def test_a_receiver_that_is_cancelled_with_a_message_in_hand_loses_none():
         # No other task runs until the first has its message, and it has not seen it yet.
         while far._receivers[0] is waited:
             time.sleep(0.001)
-            far._hear()
+            far._on_readable()
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first

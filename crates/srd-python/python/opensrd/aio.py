@@ -42,7 +42,7 @@ class AsyncEndpoint(Opened):
         super().__init__(*given, **settings)
         self._receivers: "deque[asyncio.Future[Message]]" = deque()
         # Messages whose receiver was cancelled when it had them.
-        self._kept: "deque[Message]" = deque()
+        self._returned: "deque[Message]" = deque()
         # Senders that wait for room, in order, for each peer.
         self._senders: "dict[Peer, deque[tuple[asyncio.Future[None], Data]]]" = {}
         self._operations: "dict[int, tuple[_native.Operation, asyncio.Future[Any]]]" = {}
@@ -57,21 +57,21 @@ class AsyncEndpoint(Opened):
             if self._closed:
                 raise EndpointClosed("the endpoint is closed")
             self._loop = loop
-            loop.add_reader(self._native.descriptor, self._hear)
+            loop.add_reader(self._native.descriptor, self._on_readable)
         elif self._loop is not loop:
             raise RuntimeError("this endpoint belongs to another event loop")
         return loop
 
-    def _hear(self) -> None:
+    def _on_readable(self) -> None:
         """Something has happened: goes on with all that waits for it."""
-        arrival, room, operations = self._native.hear()
+        arrival, room, operations = self._native.take_pending()
         if arrival:
             self._serve_receivers()
         if room:
             for peer in list(self._senders):
                 self._serve_senders(peer)
         for number in operations:
-            self._go_on(number)
+            self._advance(number)
 
     async def _rest(self) -> None:
         """Lets other tasks run now and then, where nothing else would."""
@@ -82,7 +82,7 @@ class AsyncEndpoint(Opened):
 
     # Operations of the endpoint's thread.
 
-    def _go_on(self, number: int) -> None:
+    def _advance(self, number: int) -> None:
         operation, future = self._operations.get(number, (None, None))
         if operation is None or future is None:
             return
@@ -104,7 +104,7 @@ class AsyncEndpoint(Opened):
         number = operation.number
         future: "asyncio.Future[Any]" = loop.create_future()
         self._operations[number] = (operation, future)
-        self._go_on(number)
+        self._advance(number)
         try:
             return await self._within(future, timeout)
         finally:
@@ -127,7 +127,7 @@ class AsyncEndpoint(Opened):
                 self._receivers.popleft()
                 continue
             try:
-                message = self._kept.popleft() if self._kept else self._native.poll_recv()
+                message = self._returned.popleft() if self._returned else self._native.poll_recv()
             except EndpointClosed as error:
                 self._refuse_receivers(error)
                 return
@@ -148,12 +148,12 @@ class AsyncEndpoint(Opened):
         """
         loop = self._running()
         if not self._receivers:
-            message = self._kept.popleft() if self._kept else self._native.poll_recv()
+            message = self._returned.popleft() if self._returned else self._native.poll_recv()
             if message is not None:
                 try:
                     await self._rest()
                 except BaseException:
-                    self._keep(message)
+                    self._return(message)
                     raise
                 return message
         future: "asyncio.Future[Message]" = loop.create_future()
@@ -168,12 +168,12 @@ class AsyncEndpoint(Opened):
     def _give_back(self, future: "asyncio.Future[Message]") -> None:
         """The receiver is gone: its message, if it had one already, is the next one's."""
         if future.done() and not future.cancelled() and future.exception() is None:
-            self._keep(future.result())
+            self._return(future.result())
         elif future in self._receivers:
             self._receivers.remove(future)
 
-    def _keep(self, message: Message) -> None:
-        self._kept.append(message)
+    def _return(self, message: Message) -> None:
+        self._returned.append(message)
         self._serve_receivers()
 
     def __aiter__(self) -> AsyncIterator[Message]:

@@ -47,8 +47,8 @@ class Opened:
           read is refused. A key is 64 hexadecimal digits, as `openssl rand -hex 32` writes them.
         - A pair for each endpoint: `private_key`, or `private_key_file`, which is made if it is not
           there; if nothing is given, a pair is drawn for this run. `public_key` is its public half.
-          Peers are known by theirs: `connect(address, peer_key=...)`. With `accept_anyone` messages
-          of others are taken, too; then nobody vouches for who they are.
+          Peers are known by theirs: `connect(address, peer_key=...)`. With `accept_anyone`
+          messages of unknown peers are accepted as well: their identity is not verified.
 
         `bind`: where peers find it. Port 0 finds a free one. On a machine with several addresses name
         the one that peers use.

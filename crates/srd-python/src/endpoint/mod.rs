@@ -3,13 +3,13 @@
 //! ```text
 //! Python thread --send--> queue of srd_net --> the endpoint's thread --> sockets
 //!               <--take-- inbox            <--
-//! event loop    <--descriptor-- Bell       <-- (wakers of what the loop waits for)
+//! event loop    <--descriptor-- Notifier   <-- (wakers of what the loop waits for)
 //! ```
 //! The endpoint's thread never takes the interpreter's lock. A call that can end at once does so
 //! with the lock held; one that waits lets go of it. Bounds: `send_queue` datagrams to each peer,
 //! `receive_queue` that wait to be taken; beyond it peers are told to try again.
 
-mod bell;
+mod notify;
 mod operation;
 mod options;
 mod peer;
@@ -32,7 +32,7 @@ use pyo3::types::{PyBytes, PyDict, PyMemoryView};
 use srd_host::Process;
 use srd_net::Received;
 
-use bell::Bell;
+use notify::Notifier;
 pub(crate) use operation::Operation;
 use operation::Outcome;
 use options::{KeyText, Options};
@@ -48,7 +48,7 @@ pub(crate) struct Endpoint {
     inner: Option<Arc<srd_net::Endpoint>>,
     process: Process,
     number: u64,
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     arrival: Waker,
     room: Waker,
     operations: AtomicU64,
@@ -109,7 +109,7 @@ impl Endpoint {
         work: impl Future<Output = PyResult<Outcome>> + Send + 'static,
     ) -> Operation {
         let number = self.operations.fetch_add(1, Ordering::Relaxed);
-        Operation::new(number, self.number, self.bell.operation(number), Box::pin(work))
+        Operation::new(number, self.number, self.notifier.operation(number), Box::pin(work))
     }
 }
 
@@ -145,7 +145,7 @@ impl Endpoint {
     #[new]
     fn new(py: Python<'_>, options: Options) -> PyResult<Self> {
         let checked = options.check()?;
-        let bell = Bell::new()?;
+        let notifier = Notifier::new()?;
         let bind = &checked.bind;
         let address = SocketAddr::new(bind.address, bind.base_port);
         let inner = py.detach(|| srd_net::Endpoint::bind(bind));
@@ -153,9 +153,9 @@ impl Endpoint {
             inner: Some(Arc::new(inner.map_err(|error| raise::bind(error, address))?)),
             process: Process::current(),
             number: OPENED.fetch_add(1, Ordering::Relaxed),
-            arrival: bell.arrival(),
-            room: bell.room(),
-            bell,
+            arrival: notifier.arrival(),
+            room: notifier.room(),
+            notifier,
             operations: AtomicU64::new(0),
             public_key: checked.public_key,
         })
@@ -176,17 +176,17 @@ impl Endpoint {
         self.public_key.map(|key| key.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The descriptor that is readable when `hear` has something to tell.
+    /// The descriptor that is readable while `take_pending` has something to return.
     #[getter]
     fn descriptor(&self) -> i32 {
-        self.bell.descriptor()
+        self.notifier.descriptor()
     }
 
     /// What can go on: receiving, sending, and operations by number.
-    fn hear(&self) -> PyResult<(bool, bool, Vec<u64>)> {
+    fn take_pending(&self) -> PyResult<(bool, bool, Vec<u64>)> {
         self.inner()?;
-        let heard = self.bell.hear();
-        Ok((heard.arrival, heard.room, heard.operations.into_iter().collect()))
+        let pending = self.notifier.take_pending();
+        Ok((pending.arrival, pending.room, pending.operations.into_iter().collect()))
     }
 
     /// The peer at an address.
@@ -230,7 +230,7 @@ impl Endpoint {
         received.map_or_else(|| Err(raise::closed()), |received| self.message(py, received))
     }
 
-    /// Takes what has arrived; if there is nothing, `hear` says when there is.
+    /// Takes what has arrived; if there is nothing, `take_pending` says when there is.
     fn poll_recv(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         let inner = self.inner()?;
         if let Some(received) = inner.try_recv().map_err(|_| raise::closed())? {
@@ -261,7 +261,8 @@ impl Endpoint {
         wait::wait_for(py, work, limit(timeout)?)?.unwrap_or_else(|| Err(raise::timed_out(what)))
     }
 
-    /// Queues a datagram if there is room. `False`: there is none, and `hear` says when there is.
+    /// Queues a datagram if there is room. `False`: there is none, and `take_pending` says when
+    /// there is.
     fn poll_send(&self, peer: &Peer, data: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.inner()?;
         let peer = peer.of(self.number)?;

@@ -1,4 +1,4 @@
-//! Something that an event loop waits for: polled when the bell names it.
+//! Something that an event loop waits for: polled when the notifier returns its number.
 
 use std::future::Future;
 use std::pin::Pin;

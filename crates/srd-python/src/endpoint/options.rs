@@ -120,8 +120,8 @@ impl Options {
             let given = self.receive_queue;
             return wrong(format!("receive_queue is {given}: give 1 to {} datagrams", 1 << 20));
         }
-        // To spin for a while before sleeping would take the core from the interpreter, which has an
-        // answer to compute: docs/perf-notes.md, 2026-11-25.
+        // A thread that spins before it sleeps takes the core from the interpreter:
+        // docs/perf-notes.md, 2026-11-25.
         bind.poll = if self.busy_poll { PollMode::Spin } else { PollMode::Block };
         if let Some(bps) = self.link_rate_bps {
             bind.link_rate_from_interface = false;
@@ -166,7 +166,7 @@ impl Options {
         }
         if job.contains(&true) {
             if self.accept_anyone {
-                return wrong("accept_anyone is for key pairs: who has the job key is accepted");
+                return wrong("accept_anyone is for key pairs: holders of the job key are accepted");
             }
             let key = match (&self.job_key, &self.job_key_file) {
                 (Some(text), _) => key(text, "job_key")?,

@@ -16,9 +16,9 @@
 //! 2 receive, 3 calculation; -1 as peer of a receive or as tag stands for any.
 //!
 //! # Bound
-//! Every count is compared with the bytes that are there before anything is made of it. Ranks lie one
-//! behind the other and an operation's entries of the appendix are no other's, so that what is built is
-//! proportional to the file.
+//! Every count is compared with the file's length before memory is allocated for it. Ranks do not
+//! overlap, and neither do the entries of operations in the appendix: the memory is proportional to
+//! the file.
 
 use std::fmt;
 
