@@ -166,7 +166,9 @@ impl Options {
         }
         if job.contains(&true) {
             if self.accept_anyone {
-                return wrong("accept_anyone is for key pairs: holders of the job key are accepted");
+                return wrong(
+                    "accept_anyone is for key pairs: holders of the job key are accepted",
+                );
             }
             let key = match (&self.job_key, &self.job_key_file) {
                 (Some(text), _) => key(text, "job_key")?,
