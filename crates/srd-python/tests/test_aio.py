@@ -48,7 +48,12 @@ def test_messages_go_both_ways_while_other_tasks_run():
         tasks[1].cancel()
         await far.close()
         await asyncio.wait_for(tasks[0], 5)
-        assert [event.kind for event in near.events()] == ["peer-up", "peer-down"]
+        kinds, patience = [], 500
+        while kinds != ["peer-up", "peer-down"] and patience > 0:
+            kinds += [event.kind for event in near.events()]
+            patience -= 1
+            await asyncio.sleep(0.01)
+        assert kinds == ["peer-up", "peer-down"]
 
     run(scenario)
 
