@@ -75,7 +75,8 @@ pub(crate) fn cm(bytes: &[u8]) {
     }
 }
 
-/// A schedule in GOAL, or the file of a rank of a Chakra trace, which one rank has, or two.
+/// A schedule in GOAL, in either form (`txt2bin.goal.bin` is what LogGOPSim's `txt2bin` made of the text
+/// in the reader's tests), or the file of a rank of a Chakra trace, which one rank has, or two.
 pub(crate) fn traces(bytes: &[u8]) {
     let hosts: Vec<u32> = (0..16).collect();
     let check = |workload: Workload| {
@@ -83,11 +84,9 @@ pub(crate) fn traces(bytes: &[u8]) {
         let schedule = workload.schedule.expect("it has operations");
         schedule.check(&workload.flows).expect("operations and flows fit each other");
     };
-    if let Ok(text) = std::str::from_utf8(bytes) {
-        match goal::parse(text, &hosts) {
-            Ok(workload) => check(workload),
-            Err(error) => assert!(!error.what.is_empty()),
-        }
+    match goal::read(bytes, &hosts) {
+        Ok(workload) => check(workload),
+        Err(error) => assert!(!error.to_string().is_empty()),
     }
     for files in [vec![bytes.to_vec()], vec![bytes.to_vec(); 2]] {
         match chakra::read(&files, &Groups::new(), &hosts) {

@@ -287,6 +287,8 @@ fn drive<I: PacketIo>(mut engine: Engine<I>, mut ledger: Ledger) -> io::Result<(
         engine.send_closes(&mut ledger)?;
     }
     drop(ledger);
+    // The ports are free when a close returns.
+    drop(engine);
     drop(ending);
     result
 }

@@ -190,11 +190,23 @@ impl Endpoint {
     /// Ends the endpoint once everything sent is acknowledged, or `timeout` has passed.
     /// Returns whether everything was.
     pub fn close(self, timeout: Duration) -> bool {
+        self.begin_close(timeout);
+        self.shared.ended.wait_idle(None);
+        self.shared.ended_clean.load(Ordering::SeqCst)
+    }
+
+    /// [`Endpoint::close`] as a future, while others may use the endpoint: what they wait for ends
+    /// as soon as the endpoint does.
+    pub async fn close_async(&self, timeout: Duration) -> bool {
+        self.begin_close(timeout);
+        poll_fn(|context| self.shared.ended.poll_idle(context)).await;
+        self.shared.ended_clean.load(Ordering::SeqCst)
+    }
+
+    fn begin_close(&self, timeout: Duration) {
         let linger =
             srd_proto::Duration::from_nanos(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         self.shared.command(Command::Close { linger });
-        self.shared.ended.wait_idle(None);
-        self.shared.ended_clean.load(Ordering::SeqCst)
     }
 }
 

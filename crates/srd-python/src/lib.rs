@@ -1,13 +1,15 @@
-//! `opensrd._native`: the simulator as Python sees it.
+//! `opensrd._native`: endpoints and the simulator as Python sees them.
 //!
 //! ```text
 //! path, TOML text or JSON --> Scenario --run--> Runs --> JSON as of `srd sim run`, and columns
+//! settings --> Endpoint --connect--> Peer; send, recv --> Message; start_... --> Operation
 //! ```
 //! Everything here is data in and data out; what is convenient is written in Python
 //! (`python/opensrd`). A run leaves the interpreter to other threads, and asks every
 //! `jobs::ASK` whether somebody pressed Ctrl-C.
 
 mod bundled;
+mod endpoint;
 mod jobs;
 mod runs;
 mod scenario;
@@ -44,5 +46,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scenario::Scenario>()?;
     module.add_class::<runs::Runs>()?;
     module.add_class::<sizes::Sizes>()?;
+    module.add_class::<endpoint::Endpoint>()?;
+    module.add_class::<endpoint::Message>()?;
+    module.add_class::<endpoint::Operation>()?;
+    module.add_class::<endpoint::Peer>()?;
     module.add_function(wrap_pyfunction!(bundled::bundled, module)?)
 }

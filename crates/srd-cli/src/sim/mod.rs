@@ -65,7 +65,8 @@ pub(crate) struct RunArgs {
     /// A connection matrix in htsim's format: what is sent over --topo.
     #[arg(long, value_name = "FILE", requires = "topo", group = "sent")]
     tm: Option<PathBuf>,
-    /// Operations of ranks in GOAL, instead of what the scenario sends. Rank 0 is on host 0.
+    /// Operations of ranks in GOAL, as text or as LogGOPSim's txt2bin makes it, instead of what the
+    /// scenario sends. Rank 0 is on host 0.
     #[arg(long, value_name = "FILE", group = "sent")]
     goal: Option<PathBuf>,
     /// A Chakra execution trace, instead of what the scenario sends: the files PREFIX.0.et,

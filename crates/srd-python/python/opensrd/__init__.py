@@ -1,4 +1,11 @@
-"""OpenSRD's datacenter simulator, which runs the production SRD transport, from Python.
+"""OpenSRD from Python: endpoints of the SRD transport on real sockets, and its simulator.
+
+>>> with opensrd.Endpoint("192.0.2.1:7471", job_key_file="job.key") as endpoint:
+...     message = endpoint.recv()
+...     endpoint.send(message.peer, message.data)
+
+`Endpoint` is for threads, `AsyncEndpoint` for asyncio. The simulator runs the same transport in
+datacenters of thousands of hosts:
 
 >>> import opensrd
 >>> result = opensrd.simulate("paper-a-incast", transports=["srd", "tcp"])
@@ -23,25 +30,54 @@ finally:
         del _os.environ[_HUGE_PAGES]
 
 from . import faults, sizes, topology, workload
+from ._native import Message, Peer
+from .aio import AsyncEndpoint
+from .endpoint import Endpoint
+from .errors import (
+    EndpointClosed,
+    EndpointError,
+    PeerGone,
+    PeerRestarted,
+    PeerUnreachable,
+    Refused,
+    TimedOut,
+    TooBig,
+)
 from .result import Result
 from .scenario import Card, Measure, Queue, Scenario, Srd, Tcp
 from .simulate import scenarios, simulate
+from .statistics import Event, PeerStatistics, Statistics
 from .sweep import Sweep, WorkerDied, sweep
 from .table import Table
 
 __all__ = [
     "TRANSPORTS",
+    "AsyncEndpoint",
     "Card",
+    "Endpoint",
+    "EndpointClosed",
+    "EndpointError",
+    "Event",
     "Measure",
+    "Message",
+    "Peer",
+    "PeerGone",
+    "PeerRestarted",
+    "PeerStatistics",
+    "PeerUnreachable",
     "Queue",
+    "Refused",
     "Result",
     "Scenario",
     "ScenarioError",
     "SimulatorError",
     "Srd",
+    "Statistics",
     "Sweep",
     "Table",
     "Tcp",
+    "TimedOut",
+    "TooBig",
     "WorkerDied",
     "__version__",
     "faults",

@@ -1,8 +1,8 @@
-"""The simulator in Rust; the rest of the package is written on top of this."""
+"""Endpoints and the simulator in Rust; the rest of the package is written on top of this."""
 
 import os
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 __version__: str
 TRANSPORTS: list[str]
@@ -54,3 +54,74 @@ class Sizes:
     @property
     def points(self) -> list[tuple[float, float]]: ...
     def sample(self, count: int, seed: int = 1) -> list[int]: ...
+
+class Peer:
+    """A remote endpoint, as one of ours knows it. Equal if endpoint and address are."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """IP address and port."""
+
+    @property
+    def outstanding(self) -> int:
+        """Messages that wait or are in flight to it."""
+
+    @property
+    def failures(self) -> int:
+        """Messages to it that have failed so far."""
+
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+
+class Message:
+    """A message that arrived."""
+
+    @property
+    def peer(self) -> Peer:
+        """The peer that sent it, to answer to."""
+
+    @property
+    def data(self) -> bytes:
+        """What it carries."""
+
+class Operation:
+    @property
+    def number(self) -> int: ...
+    def poll(self) -> tuple[bool, Any]: ...
+
+class Endpoint:
+    def __init__(self, options: dict[str, Any]) -> None: ...
+    @property
+    def address(self) -> tuple[str, int]: ...
+    @property
+    def payload_bytes_max(self) -> int: ...
+    @property
+    def public_key(self) -> Optional[str]: ...
+    @property
+    def descriptor(self) -> int: ...
+    def take_pending(self) -> tuple[bool, bool, list[int]]: ...
+    def connect(
+        self, address: tuple[str, int], peer_key: Union[str, bytes, None]
+    ) -> Peer: ...
+    def start_connect(
+        self, address: tuple[str, int], peer_key: Union[str, bytes, None]
+    ) -> Operation: ...
+    def recv(self, timeout: Optional[float]) -> Message: ...
+    def poll_recv(self) -> Optional[Message]: ...
+    def send(
+        self,
+        peer: Peer,
+        data: Union[bytes, bytearray, memoryview],
+        timeout: Optional[float],
+        acknowledged: bool,
+    ) -> None: ...
+    def poll_send(self, peer: Peer, data: Union[bytes, bytearray, memoryview]) -> bool: ...
+    def start_send(
+        self, peer: Peer, data: Union[bytes, bytearray, memoryview]
+    ) -> Operation: ...
+    def flush(self, peer: Peer, timeout: Optional[float]) -> None: ...
+    def start_flush(self, peer: Peer) -> Operation: ...
+    def close(self, timeout: float) -> bool: ...
+    def start_close(self, timeout: float) -> Operation: ...
+    def report(self) -> dict[str, Any]: ...
+    def events(self) -> list[tuple[str, Optional[tuple[str, int]], str]]: ...

@@ -341,9 +341,9 @@ fn port_through(topology: &Topology, src: u32, dst: u32, name: &str) -> Result<u
 fn goal_file(place: &Place<'_>, path: &Path, hosts: &[u32]) -> Result<Workload, ScenarioError> {
     let path = place.directory.join(path);
     let fail = |what: &dyn std::fmt::Display| ScenarioError(format!("{}: {what}", path.display()));
-    let parsed = std::fs::read_to_string(&path)
+    let parsed = std::fs::read(&path)
         .map_err(|e| fail(&e))
-        .and_then(|text| goal::parse(&text, hosts).map_err(|e| fail(&e)));
+        .and_then(|bytes| goal::read(&bytes, hosts).map_err(|e| fail(&e)));
     parsed.map_err(|error| match chakra::prefix_of(&path) {
         Some(prefix) => ScenarioError(format!(
             "{}; it has the name of a Chakra trace: run it with --chakra {}",

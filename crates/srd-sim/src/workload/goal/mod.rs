@@ -1,4 +1,4 @@
-//! Schedules in GOAL, the text format of LogGOPSim and ATLAHS.
+//! Schedules in GOAL, the format of LogGOPSim and ATLAHS, as text or in binary form ([`binary`]).
 //!
 //! ```text
 //! num_ranks 2
@@ -16,10 +16,12 @@
 //! takes the first send from its rank with its tag that no earlier receive took, in the order of
 //! the file. A message of a rank to itself needs no network; a message of no bytes has one.
 
+pub mod binary;
 mod text;
 pub mod write;
 
 use std::collections::HashMap;
+use std::fmt;
 
 use super::Workload;
 use super::messages::{
@@ -32,7 +34,47 @@ use text::{Text, Token};
 
 /// The most ranks that a file may have.
 const RANKS_MAX: u64 = 1 << 20;
-/// Reads a schedule. Rank `n` is on host `hosts[n]`; the flows are numbered from zero.
+
+/// Why a file was refused. The text says where and what to change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GoalError {
+    /// A line of text.
+    Text(ParseError),
+    /// A byte of the binary form.
+    Binary(binary::Fault),
+    /// It is neither.
+    Neither,
+}
+
+impl fmt::Display for GoalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(error) => write!(f, "{error}"),
+            Self::Binary(fault) => write!(f, "{fault}"),
+            Self::Neither => f.write_str(
+                "no schedule in GOAL: neither text (UTF-8) nor what LogGOPSim's txt2bin writes, \
+                 which begins with the bytes 7f 10",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for GoalError {}
+
+/// Reads a schedule, as text or in binary form, whichever it is. Rank `n` is on host `hosts[n]`;
+/// the flows are numbered from zero.
+///
+/// # Errors
+/// The first place that is not understood or cannot be, with a remedy.
+pub fn read(bytes: &[u8], hosts: &[u32]) -> Result<Workload, GoalError> {
+    if binary::begins(bytes) {
+        return binary::parse(bytes, hosts).map_err(GoalError::Binary);
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| GoalError::Neither)?;
+    parse(text, hosts).map_err(GoalError::Text)
+}
+
+/// Reads a schedule as text. Rank `n` is on host `hosts[n]`; the flows are numbered from zero.
 ///
 /// # Errors
 /// The first line that is not understood or cannot be, with a remedy.

@@ -1,0 +1,86 @@
+//! Counters and events, in Python's types.
+
+use std::net::SocketAddr;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use srd_net::{EndpointEvent, Report};
+use srd_proto::{DownReason, PeerStats};
+
+use super::peer::pair;
+
+/// An event: what it is, at which address, and words for people.
+pub(crate) type EventParts = (&'static str, Option<(String, u16)>, String);
+
+const NS_PER_US: f64 = 1e3;
+
+/// Keys are the fields of `opensrd.Statistics`.
+pub(crate) fn counters<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let (stats, all) = (&report.stats, PyDict::new(py));
+    all.set_item("sent_messages", stats.send_wrs)?;
+    all.set_item("sent_bytes", stats.send_bytes)?;
+    all.set_item("received_messages", stats.recv_wrs)?;
+    all.set_item("received_bytes", stats.recv_bytes)?;
+    all.set_item("sent_packets", stats.tx_pkts)?;
+    all.set_item("received_packets", stats.rx_pkts)?;
+    all.set_item("dropped_packets", stats.rx_drops)?;
+    all.set_item("retransmitted_packets", stats.retrans_pkts)?;
+    all.set_item("retransmission_timeouts", stats.retrans_timeout_events)?;
+    all.set_item("spurious_losses", stats.spurious_losses)?;
+    all.set_item("duplicates", stats.rx_duplicates)?;
+    all.set_item("refused_for_room", stats.rx_rnr)?;
+    all.set_item("peers_lost", stats.unresponsive_remote_events)?;
+    let peers = PyList::empty(py);
+    for (address, stats) in &report.peers {
+        peers.append(peer(py, *address, stats)?)?;
+    }
+    all.set_item("peers", peers)?;
+    Ok(all)
+}
+
+/// Keys are the fields of `opensrd.PeerStatistics`.
+fn peer<'py>(
+    py: Python<'py>,
+    address: SocketAddr,
+    stats: &PeerStats,
+) -> PyResult<Bound<'py, PyDict>> {
+    let one = PyDict::new(py);
+    let us = |ns: u64| (ns > 0).then_some(ns as f64 / NS_PER_US);
+    let [good, skipped, bad, denied] = stats.paths;
+    one.set_item("address", pair(address))?;
+    one.set_item("rtt_base_us", us(stats.rtt_base_ns))?;
+    one.set_item("rtt_smoothed_us", us(stats.rtt_smoothed_ns))?;
+    one.set_item("queueing_median_us", stats.delay_median_ns as f64 / NS_PER_US)?;
+    one.set_item("window_bytes", stats.window_bytes)?;
+    one.set_item("in_flight_bytes", stats.in_flight_bytes)?;
+    one.set_item("outstanding_messages", stats.queued_datagrams)?;
+    one.set_item("delivery_rate_bps", stats.delivery_rate_bps)?;
+    one.set_item("retransmitted_packets", stats.retrans_pkts)?;
+    one.set_item("paths_good", good)?;
+    one.set_item("paths_skipped", skipped)?;
+    one.set_item("paths_bad", bad)?;
+    one.set_item("paths_denied", denied)?;
+    Ok(one)
+}
+
+pub(crate) fn event(event: EndpointEvent) -> EventParts {
+    match event {
+        EndpointEvent::PeerUp(address) => ("peer-up", Some(pair(address)), String::new()),
+        EndpointEvent::PeerDown(address, reason) => {
+            let text = match reason {
+                DownReason::Unreachable => "it never answered",
+                DownReason::Unresponsive => "it stopped answering",
+                DownReason::Restarted => "it restarted",
+                DownReason::Closed => "it closed",
+            };
+            ("peer-down", Some(pair(address)), text.to_owned())
+        }
+        EndpointEvent::PathMtu { peer, works_bytes, configured_bytes } => {
+            let text =
+                format!("the path passes packets of {works_bytes} of {configured_bytes} bytes");
+            ("path-mtu", Some(pair(peer)), text)
+        }
+        EndpointEvent::Notice(notice) => ("notice", None, notice.to_string()),
+        other => ("notice", None, format!("{other:?}")),
+    }
+}
