@@ -83,7 +83,8 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
 }
 
 /// The epoch of this run: larger than that of the run before even if the clock was set back, as far
-/// as there is a directory to remember it in. A first try leaves nothing behind, so no epoch either.
+/// as there is a directory to remember it in. A first try leaves nothing behind, so no epoch
+/// either.
 fn epoch_of(interface: &str) -> Epoch {
     if interface == TRY_INTERFACE {
         return srd_net::clock::epoch();

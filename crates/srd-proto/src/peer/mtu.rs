@@ -24,7 +24,7 @@ use crate::send_queue::Place;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
-/// What every path is taken to pass: the 576 bytes that each host takes in IPv4, less its headers.
+/// What every path is taken to pass: the 576 bytes that each host takes in IPv4, less headers.
 const WORKS_MIN: u16 = 548;
 /// The search ends when it is this close.
 const RESOLUTION: u16 = 16;
