@@ -75,8 +75,9 @@ pub(crate) fn cm(bytes: &[u8]) {
     }
 }
 
-/// A schedule in GOAL, in either form (`txt2bin.goal.bin` is what LogGOPSim's `txt2bin` made of the text
-/// in the reader's tests), or the file of a rank of a Chakra trace, which one rank has, or two.
+/// A schedule in GOAL, in either form (`txt2bin.goal.bin` is what `txt2bin` of LogGOPSim made of
+/// the text in the reader's tests), or the file of a rank of a Chakra trace, which one rank has,
+/// or two.
 pub(crate) fn traces(bytes: &[u8]) {
     let hosts: Vec<u32> = (0..16).collect();
     let check = |workload: Workload| {

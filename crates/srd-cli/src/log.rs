@@ -46,7 +46,7 @@ struct Lines {
 pub(crate) fn to_stderr(verbose: u8, daemon: bool) {
     let level = match (verbose, daemon) {
         (0, false) => "warn",
-        (0, true) => "warn,srd_daemon=info,srd_nfs=info",
+        (0, true) => "warn,srd_daemon=info,srd_nfs=info,srd_net::xdp=info",
         (1, false) => "info",
         (1, true) => "info,srd_daemon=debug,srd_nfs=debug",
         (2, _) => "debug",

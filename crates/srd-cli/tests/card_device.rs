@@ -240,6 +240,9 @@ fn regression_a_second_interface_answers() {
         [subnet.s]
         cidr = '10.0.1.0/24'
         ipv6_cidr = '2001:db8:1::/64'
+        [subnet.t]
+        cidr = '10.0.2.0/24'
+        ipv6_cidr = '2001:db8:1:1::/64'
         [group.g]
         ingress = ['all from 10.0.0.0/16', 'all from 2001:db8:1::/56']
         egress = ['all to 0.0.0.0/0', 'all to ::/0']
@@ -257,12 +260,25 @@ fn regression_a_second_interface_answers() {
         address = ['10.0.1.11', '2001:db8:1::11']
         groups = ['g']
         instance = 'Ptwo'
+        [interface.far]
+        subnet = 't'
+        address = ['10.0.2.10', '2001:db8:1:1::10']
+        groups = ['g']
+        instance = 'Pone'
+        device_index = 1
         [interface.second]
         subnet = 's'
         address = ['10.0.1.12', '10.0.1.13', '2001:db8:1::12']
         groups = ['g']
         instance = 'Ptwo'
-        device_index = 1";
+        device_index = 1
+        [instance.Pthree]
+        type = 'c7i.large'
+        [interface.three]
+        subnet = 't'
+        address = ['10.0.2.11', '2001:db8:1:1::11']
+        groups = ['g']
+        instance = 'Pthree'";
     let text = text.replace('\'', "\"").replace(".P", &format!(".{}", machine.prefix));
     fs::write(&path, text.replace("\"P", &format!("\"{}", machine.prefix))).unwrap();
     let mut card = machine.up(&[path.to_str().unwrap()]);
@@ -276,6 +292,15 @@ fn regression_a_second_interface_answers() {
         let mut client = client.unwrap_or_else(|error| panic!("{address}: {error}"));
         let (mut accepted, _) = server.accept().unwrap();
         assert!(passes(&mut client, &mut accepted) && passes(&mut accepted, &mut client));
+    }
+    // From an address of the first interface into the subnet of the second.
+    let three = machine.instance("three");
+    for to in ["10.0.1.10:5001", "[2001:db8:1::10]:5001"] {
+        let to: std::net::SocketAddr = to.parse().unwrap();
+        let server = within(&one, || TcpListener::bind(to).unwrap());
+        let client = within(&three, || TcpStream::connect_timeout(&to, SILENCE));
+        let mut client = client.unwrap_or_else(|error| panic!("{to}: {error}"));
+        assert!(passes(&mut client, &mut server.accept().unwrap().0));
     }
     let stats = machine.json(&["card", "stats", &format!("{}two", machine.prefix), "ens6"]);
     assert!(stats["tx_packets"].as_u64().unwrap() > 6, "{stats}");

@@ -166,7 +166,14 @@ impl SecretKey {
         let shown = path.display();
         let refused = |why: String| KeyFileError {
             what: format!("{shown} holds no key: {why}"),
-            remedy: format!("{make} > {shown}"),
+            remedy: if make == MAKE {
+                format!(
+                    "restore it, or {make} > {shown}: then each peer needs the new public key \
+                     (srd pubkey < {shown})"
+                )
+            } else {
+                format!("restore it, or {make} > {shown}, and the same at the peer")
+            },
         };
         let key = Self::parse(&text).map_err(|e| refused(e.to_string()))?;
         if key.0 == [0; 32] {
@@ -255,5 +262,6 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         let error = SecretKey::load(&file).unwrap_err();
         assert!(error.what.contains("holds no key"), "{error}");
+        assert!(error.remedy.contains("each peer needs the new public key"), "{error}");
     }
 }

@@ -270,8 +270,8 @@ pub struct PeerSnapshot {
     pub express_tunnels: bool,
     /// Why it does not answer, as one word: `cannot-send`, `unknown-key`, `other-key-for-us`,
     /// `answer-unauthentic`, `other-version`, `other-protection`, `port-closed`, `host-silent`,
-    /// `no-route`, `prohibited`, `ended`, `nothing-heard`; absent if it answers, or nothing is
-    /// known.
+    /// `no-route`, `prohibited`, `ended`, `nothing-heard`, `name-unresolved`;
+    /// absent if it answers, or nothing is known.
     pub problem: Option<String>,
     /// The same for people, with what to do.
     pub problem_text: Option<String>,

@@ -146,10 +146,11 @@ impl Namespace {
     }
 
     /// Makes the device of the interface with this number inside, with so many queues, each with a
-    /// ring of so many packets, and gives it addresses and routes.
+    /// ring of so many packets, and gives it addresses and routes. `several`: it is not the only
+    /// one.
     pub(crate) fn add(
         &self,
-        number: usize,
+        (number, several): (usize, bool),
         device: &Device,
         queues: u16,
         ring: u32,
@@ -157,7 +158,7 @@ impl Namespace {
         let tun = self.open(&device.name, queues)?;
         let name = &device.name;
         let mut lines = vec![format!("link set {name} mtu {MTU} txqueuelen {ring} up")];
-        lines.extend(addresses_and_routes(number, device));
+        lines.extend(addresses_and_routes(number, several, device));
         self.batch(&lines)?;
         Ok(tun)
     }
@@ -207,11 +208,11 @@ impl Drop for Namespace {
 /// Lines for `ip -batch` that give the device of an interface its addresses and routes; each
 /// begins with its family.
 ///
-/// The default routes lead to the primary interface. What the instance sends from an address of
-/// another one leaves by that one, as its card lets no other send from there: a rule for each
-/// address leads to a table of the interface (EC2 User Guide, *Configure your network interface
-/// for multiple network interfaces*; Amazon Linux does the same by itself).
-fn addresses_and_routes(number: usize, device: &Device) -> Vec<String> {
+/// The default routes lead to the primary interface. What an instance of `several` interfaces sends
+/// from an address of one leaves by that one, wherever it goes, as the card lets no other send from
+/// there: a rule for each address leads to a table of its interface (EC2 User Guide, *Configure
+/// your network interface for multiple network interfaces*; Amazon Linux does the same by itself).
+fn addresses_and_routes(number: usize, several: bool, device: &Device) -> Vec<String> {
     let name = &device.name;
     let mut lines = Vec::new();
     let mut families = [false; 2];
@@ -219,16 +220,22 @@ fn addresses_and_routes(number: usize, device: &Device) -> Vec<String> {
     for (address, length) in &device.addresses {
         let (family, nodad) = if address.is_ipv6() { ("-6 ", " nodad") } else { ("-4 ", "") };
         lines.push(format!("{family}addr add {address}/{length} dev {name}{nodad}"));
-        if !device.is_primary {
+        if several {
             lines.push(format!("{family}rule add from {address} table {table} priority {table}"));
         }
         families[usize::from(address.is_ipv6())] = true;
     }
-    let routes = families.into_iter().zip(["-4 ", "-6 "]).filter(|(has, _)| *has);
-    let of_table = if device.is_primary { String::new() } else { format!(" table {table}") };
-    lines.extend(
-        routes.map(|(_, family)| format!("{family}route add default dev {name}{of_table}")),
-    );
+    let mut tables = Vec::new();
+    if device.is_primary {
+        tables.push(String::new());
+    }
+    if several {
+        tables.push(format!(" table {table}"));
+    }
+    for (_, family) in families.into_iter().zip(["-4 ", "-6 "]).filter(|(has, _)| *has) {
+        let route = |table| format!("{family}route add default dev {name}{table}");
+        lines.extend(tables.iter().map(route));
+    }
     lines
 }
 

@@ -37,7 +37,9 @@ impl Wanted {
     pub(crate) fn make(&self, undo: &Undo) -> Result<Place> {
         let namespace = Namespace::make(&self.name, undo)?;
         let devices = self.devices.iter().enumerate();
-        let devices = devices.map(|(n, of)| namespace.add(n, of, self.queues, self.tx_ring));
+        let several = self.devices.len() > 1;
+        let add = |(n, of)| namespace.add((n, several), of, self.queues, self.tx_ring);
+        let devices = devices.map(add);
         Ok(Place { devices: devices.collect::<Result<_>>()?, namespace: Some(namespace) })
     }
 }

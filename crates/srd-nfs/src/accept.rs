@@ -1,8 +1,8 @@
 //! Connections that come in, at most so many, each with a thread of its own.
 //!
 //! Where clients show who they are, a stranger has a place only as long as nobody else wants it: if
-//! all places are taken, the oldest connection that has not shaken hands gives its place up to a new
-//! one. So strangers keep no client out who shakes hands sooner than as many more of them come.
+//! all places are taken, the oldest connection that has not shaken hands gives its place up to a
+//! new one. So strangers keep no client out that shakes hands before as many more of them come.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -87,8 +87,22 @@ fn to_file(file: &Path, target: &Target, request: &Request) -> Result<Copied> {
     output::check_writable(file)?;
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    let open = || options.open(file).with_context(|| format!("cannot write {}", file.display()));
-    follow(target, request, open)
+    let is_opened = Cell::new(false);
+    let open = || {
+        let to = options.open(file).with_context(|| format!("cannot write {}", file.display()))?;
+        is_opened.set(true);
+        Ok(to)
+    };
+    follow(target, request, open).map_err(|error| {
+        if !is_opened.get() {
+            return error;
+        }
+        // An empty file is of no use to anybody.
+        if file.symlink_metadata().is_ok_and(|about| about.is_file() && about.len() == 0) {
+            let _ = std::fs::remove_file(file);
+        }
+        error.context(format!("cannot write {}", file.display()))
+    })
 }
 
 /// Copies a capture to its end, or to a signal; the daemon is asked before anything is opened.

@@ -18,7 +18,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use srd_daemon::config::HostPort;
+use srd_daemon::config::{HostPort, TRY_INTERFACE};
 use srd_daemon::keys::{PublicKey, SecretKey};
 use srd_net::Link;
 
@@ -29,7 +29,7 @@ pub(super) const PORT_DEFAULT: u16 = 7471;
 /// Where key and configuration are kept.
 const DIRECTORY: &str = "/run/srd";
 /// The interface, and its two addresses.
-const INTERFACE: &str = "srdtry0";
+const INTERFACE: &str = TRY_INTERFACE;
 const INNER: [&str; 2] = ["10.77.77.1", "10.77.77.2"];
 const PREFIX_BITS: u8 = 30;
 /// Paths. There is one worker, so that as many ports have to be open on each machine, whatever its
@@ -97,8 +97,8 @@ impl Try {
     /// What to do before the other machine's key is known.
     pub(super) fn first_words(&self) -> String {
         format!(
-            "On {peer} type\n\n    {command}\n\nand then here what it prints there. UDP ports \
-             {port} to {last} must be open between the two.",
+            "On {peer} type\n\n    {command}\n\nand then here what it prints there. Firewalls must \
+             let UDP to port {port} in on both, from source ports {port} to {last}.",
             peer = self.peer,
             command = self.command(),
             port = self.port,

@@ -122,7 +122,8 @@ pub(super) fn paths(peer: &PeerSnapshot) -> String {
             path.path.to_string(),
             path.source.clone(),
             path.destination.clone(),
-            path.state.clone(),
+            // What was true of it while the peer answered says nothing now.
+            if peer.state == PeerState::Up { path.state.clone() } else { "unknown".into() },
             micros(path.delay_us),
             path.sent_pkts.to_string(),
             format!("{share:.1} %"),
@@ -244,7 +245,11 @@ mod tests {
             ..PathSnapshot::default()
         };
         let path_reports = vec![path(0, 30), path(1, 10)];
-        let text = paths(&PeerSnapshot { path_reports, ..PeerSnapshot::default() });
+        let up = PeerSnapshot { path_reports, state: PeerState::Up, ..PeerSnapshot::default() };
+        let text = paths(&up);
+        assert!(text.contains("good"), "{text}");
+        let down = paths(&PeerSnapshot { state: PeerState::Down, ..up });
+        assert!(!down.contains("good") && down.contains("unknown"), "{down}");
         assert!(text.contains("75.0 %") && text.contains("25.0 %"), "{text}");
         assert!(paths(&PeerSnapshot::default()).contains("nothing has been sent"));
     }

@@ -35,6 +35,8 @@ FILES
   /etc/srd/srd0.toml      the configuration of srd0: see srd.toml(5)
   /etc/srd/private.key    the usual place of the key, mode 0600, of the user that the daemon
                           runs as: root by hand, srd in the package's unit srd@.service
+  /var/lib/srd/srd0.epoch when it last started, so that peers know a later start also where the
+                          clock was set back; it may be removed while nothing runs
   /run/srd/srd0.sock      what `srd status` and the others speak through
 
 ENVIRONMENT

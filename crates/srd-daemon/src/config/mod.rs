@@ -62,6 +62,8 @@ pub use srd_config::ConfigError;
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// Most peers.
 pub const PEERS_MAX: usize = 1024;
+/// The interface of `srd up --try`, of which nothing stays.
+pub const TRY_INTERFACE: &str = "srdtry0";
 /// Most prefixes behind one peer.
 pub const ALLOWED_MAX: usize = 256;
 

@@ -3,7 +3,6 @@ use crate::config::Metrics;
 use crate::fake_plane::FakePlane;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 struct Daemon {
     address: SocketAddr,

@@ -13,7 +13,7 @@ use super::totals::Totals;
 use super::{Directory, Listed, Pages, names};
 use crate::config::in_words;
 use crate::plane::{Detail, PathsOf, PeerNumber, PlaneError};
-use crate::run::evidence::Problem;
+use crate::run::evidence::{self, Problem};
 use crate::snapshot::{
     Counters, ExpressState, FlowSnapshot, PathCounts, PathSnapshot, PeerSnapshot, PeerState,
     Snapshot,
@@ -207,8 +207,13 @@ fn peer_snapshot(directory: &Directory, peer: &Listed, now: Instant) -> PeerSnap
     let PeerFigures { traffic, stats, .. } = all;
     let [good, skip, assumed_bad, denied] = stats.paths;
     let [tx_bps, rx_bps] = peer.page.rates();
-    let problem = all.problem();
     let is_known = all.known_addresses().next().is_some();
+    let problem = match &peer.host {
+        Some(host) if !is_known && all.state() != PeerState::Up => {
+            Some(evidence::unresolved(&host.to_string(), &peer.lookup_error))
+        }
+        _ => all.problem(),
+    };
     PeerSnapshot {
         name: peer.name.clone(),
         public_key: peer.public_key.clone(),

@@ -133,6 +133,16 @@ impl Evidence {
     }
 }
 
+/// A name that has no address yet: nothing is sent, so that nothing comes back tells nothing.
+pub(crate) fn unresolved(name: &str, error: &str) -> Problem {
+    let why = if error.is_empty() { String::new() } else { format!(" ({error})") };
+    let text = format!(
+        "its name `{name}` has not been resolved{why}: nothing can be sent to it until it is; \
+         correct `endpoint`, or look at DNS and /etc/hosts here (`getent hosts NAME`)"
+    );
+    Problem { kind: "name-unresolved", text }
+}
+
 /// What this machine's refusal to send means, and what to look at.
 fn refused(errno: i32) -> String {
     let error = io::Error::from_raw_os_error(errno);
@@ -156,6 +166,14 @@ mod tests {
 
     fn kind(evidence: Evidence, network: Option<Unreachable>) -> Option<&'static str> {
         evidence.problem(None, network).map(|problem| problem.kind)
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_the_problem_and_not_a_silent_host() {
+        let problem = unresolved("b.example:7471", "no such name");
+        assert_eq!(problem.kind, "name-unresolved");
+        assert!(problem.text.starts_with("its name `b.example:7471`"), "{}", problem.text);
+        assert!(!problem.text.contains("is down"), "{}", problem.text);
     }
 
     #[test]

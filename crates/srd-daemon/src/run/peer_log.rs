@@ -117,7 +117,9 @@ impl PeerLog {
                 }
                 PeerState::Up => {
                     let blip = entry.blip.take();
-                    again.extend(blip.map(|gap| (show(name).name, after(Some(gap)))));
+                    // Both seen at one look, as after a pause of our own: how long is not known.
+                    let known = |gap| Some(gap).filter(|gap| *gap > Duration::ZERO);
+                    again.extend(blip.map(|gap| (show(name).name, after(known(gap)))));
                 }
                 PeerState::Down if said != Some(PeerState::Down) => {
                     if now.since(entry.since) < HOLD {
@@ -217,9 +219,13 @@ mod tests {
         assert!(texts(&mut log, 50_900).is_empty());
         log.changed(at(50_800), p, PeerState::Up);
         assert_eq!(texts(&mut log, 51_000), ["p1 answers again, after 0.8 s"]);
-        log.changed(at(60_000), p, PeerState::Down);
+        // Both at one look, as after a pause of this daemon's own: no figure is known.
+        log.changed(at(65_000), p, PeerState::Down);
+        log.changed(at(65_000), p, PeerState::Up);
+        assert_eq!(texts(&mut log, 65_000), ["p1 answers again"]);
+        log.changed(at(70_000), p, PeerState::Down);
         log.forget(p);
-        assert!(texts(&mut log, 70_000).is_empty());
+        assert!(texts(&mut log, 80_000).is_empty());
     }
 
     #[test]

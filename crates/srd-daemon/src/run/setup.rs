@@ -10,7 +10,7 @@ use srd_proto::{Config as CoreConfig, Duration, Epoch, Protection as CoreProtect
 
 use super::tapped::Tapped;
 use super::{duration, preflight};
-use crate::config::{Config, Mode, Protection, UdpOrdering, in_words};
+use crate::config::{Config, Mode, Protection, TRY_INTERFACE, UdpOrdering, in_words};
 use crate::pages::About;
 use crate::privileges;
 use crate::routing;
@@ -83,14 +83,18 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
 }
 
 /// The epoch of this run: larger than that of the run before even if the clock was set back, as far
-/// as there is a directory to remember it in.
+/// as there is a directory to remember it in. A first try leaves nothing behind, so no epoch
+/// either.
 fn epoch_of(interface: &str) -> Epoch {
+    if interface == TRY_INTERFACE {
+        return srd_net::clock::epoch();
+    }
     let given = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
     let directory = given.unwrap_or_else(|| PathBuf::from(STATE_DIRECTORY));
     // The package makes it; a failure shows below. A daemon of root's may be another user's later.
     let mut make = std::fs::DirBuilder::new();
     if std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700).create(&directory).is_ok() {
-        let _ = std::os::unix::fs::chown(&directory, privileges::own_user(), None);
+        let _ = std::os::unix::fs::lchown(&directory, privileges::own_user(), None);
     }
     let file = directory.join(format!("{interface}.epoch"));
     srd_net::clock::lasting_epoch(&file).unwrap_or_else(|error| {

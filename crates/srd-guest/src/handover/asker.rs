@@ -29,7 +29,7 @@ pub(super) fn check_giver(stream: &UnixStream) -> Result<()> {
     let of = socket_peercred(stream).context("the card that runs")?;
     if !is_trusted(of.uid, geteuid()) {
         bail!(
-            "the socket belongs to user {}, who is neither root nor the user of this card: it is no \
+            "the socket belongs to user {}, which is neither root nor this card's user: it is no \
              card to be taken over; name another place with --socket",
             of.uid.as_raw()
         );

@@ -75,7 +75,7 @@ impl AnyIo {
             IoChoice::Auto => match suits(options.udp.address.ip()) {
                 Ok(()) => true,
                 Err(why) => {
-                    tracing::debug!("UDP sockets, not AF_XDP: {why}");
+                    tracing::info!("UDP sockets, not AF_XDP: {why}");
                     false
                 }
             },
@@ -111,7 +111,9 @@ impl AnyIo {
             }
             (IoChoice::Auto | IoChoice::Udp, _) => {
                 if choice == IoChoice::Auto {
-                    tracing::debug!("UDP sockets, not AF_XDP: there are {shards} workers");
+                    tracing::info!(
+                        "UDP sockets, not AF_XDP: that has one worker, and there are {shards}"
+                    );
                 }
                 Ok(UdpIo::open_shards(&options.udp, shards)?.into_iter().map(Self::Udp).collect())
             }

@@ -3,8 +3,8 @@
 //! A table that asks holds the answers that packets of its guests have needed. An answer says so
 //! much that the next packet needs no question: also that nobody has an address is an answer.
 //! Bounds: [`KNOWN_MAX`] answers, and [`SHARE_MAX`] for each of those that ask. A table never
-//! forgets what is in use ([`Rules::sweep`] takes what no packet has needed since the sweep before),
-//! but for one that is full: one that has fewer answers than another may take one of those
+//! forgets what is in use ([`Rules::sweep`] takes what no packet has needed since the sweep
+//! before), but for one that is full: one that has fewer answers than another may take one of those
 //! ([`Rules::make_room`]). So those that ask for everything, however many they are, leave another
 //! one as much as each of them has.
 
