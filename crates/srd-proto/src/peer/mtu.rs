@@ -24,8 +24,8 @@ use crate::send_queue::Place;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
-/// What every path is taken to pass: the 576 bytes that each host takes in IPv4, less headers.
-const WORKS_MIN: u16 = 548;
+/// What every path is taken to pass: the least IPv6 MTU less its headers.
+const WORKS_MIN: u16 = 1232;
 /// The search ends when it is this close.
 const RESOLUTION: u16 = 16;
 /// Sizes asked for together: one that passes everywhere, and seven of interest.
