@@ -233,7 +233,6 @@ fn regression_a_second_interface_answers() {
         return;
     }
     let machine = Machine::new("n");
-    let path = machine.path("second.toml");
     let text = "
         [vpc.main]
         cidr = ['10.0.0.0/16', '2001:db8:1::/56']
@@ -279,9 +278,7 @@ fn regression_a_second_interface_answers() {
         address = ['10.0.2.11', '2001:db8:1:1::11']
         groups = ['g']
         instance = 'Pthree'";
-    let text = text.replace('\'', "\"").replace(".P", &format!(".{}", machine.prefix));
-    fs::write(&path, text.replace("\"P", &format!("\"{}", machine.prefix))).unwrap();
-    let mut card = machine.up(&[path.to_str().unwrap()]);
+    let mut card = machine.up(&[&machine.cloud("second.toml", text)]);
     let (one, two) = (machine.instance("one"), machine.instance("two"));
     let addresses = ["10.0.1.11", "10.0.1.12", "10.0.1.13", "2001:db8:1::11", "2001:db8:1::12"];
     for address in addresses {

@@ -42,11 +42,7 @@ fn two_hosts(machine: &Machine) -> String {
         address = ['10.0.1.11']
         groups = ['g']
         instance = 'Pb'";
-    let text = text.replace('\'', "\"").replace(".P", &format!(".{}", machine.prefix));
-    let text = text.replace("\"P", &format!("\"{}", machine.prefix));
-    let path = machine.path("two.toml");
-    fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_owned()
+    machine.cloud("two.toml", text)
 }
 
 /// A wire between two machines, with an address at each end.

@@ -10,12 +10,14 @@
 //! | module | what |
 //! |---|---|
 //! | `server` | connections |
+//! | [`places`] | how many there may be, and which give way |
 //! | `http` | one request read, one response written |
 //! | `host` | which names are ours |
 #![forbid(unsafe_code)]
 
 mod host;
 mod http;
+pub mod places;
 mod server;
 
 pub use http::{

@@ -2,7 +2,6 @@
 //! connection whose request has not come yet gives its place up to a new one: connections that ask
 //! for nothing keep nobody out.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -16,6 +15,7 @@ use rustix::net::Shutdown;
 
 use super::host;
 use super::http::{self, Request, Response, Status};
+use crate::places::Places;
 
 /// Connections at once. One more takes the place of one that has not asked, or is closed at once.
 pub const CONNECTIONS_MAX: usize = 16;
@@ -64,20 +64,6 @@ struct Shared {
     own_name: Option<String>,
     places: Mutex<Places>,
     is_ending: AtomicBool,
-}
-
-/// The connections, by number: the oldest first.
-#[derive(Default)]
-struct Places {
-    taken: BTreeMap<u64, Taken>,
-    next: u64,
-}
-
-/// A connection.
-struct Taken {
-    socket: TcpStream,
-    /// Its request has come.
-    has_asked: bool,
 }
 
 impl Shared {
@@ -166,36 +152,20 @@ struct Place {
 impl Place {
     /// A place, if there is one, or one that has not asked gives its own up.
     fn take(stream: &TcpStream, shared: &Arc<Shared>) -> Option<Self> {
-        let socket = stream.try_clone().ok()?;
-        let mut places = shared.places();
-        if places.taken.len() >= CONNECTIONS_MAX {
-            let number = *places.taken.iter().find(|(_, taken)| !taken.has_asked)?.0;
-            let gone = places.taken.remove(&number)?;
-            // Its thread ends: nothing more comes.
-            let _ = gone.socket.shutdown(SocketShutdown::Both);
-        }
-        let number = places.next;
-        places.next += 1;
-        places.taken.insert(number, Taken { socket, has_asked: false });
+        let (number, _) = shared.places().take(stream, CONNECTIONS_MAX, true)?;
         Some(Self { number, shared: Arc::clone(shared) })
-    }
-
-    fn asked(&self) {
-        if let Some(taken) = self.shared.places().taken.get_mut(&self.number) {
-            taken.has_asked = true;
-        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.shared.places().taken.remove(&self.number);
+        self.shared.places().give_back(self.number);
     }
 }
 
 fn serve(stream: &TcpStream, place: &Place) {
     let read = http::read(stream);
-    place.asked();
+    place.shared.places().keep(place.number);
     let (response, is_head) = match read {
         Ok(request) => (answer(&request, &place.shared), request.is_head),
         Err(Some(response)) => (response, false),
@@ -269,9 +239,7 @@ mod tests {
         let (server, address) = server(Box::new(answer));
         let asked: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect(address, ASKED)).collect();
         let began = Instant::now();
-        while server.shared.places().taken.values().filter(|taken| taken.has_asked).count()
-            < CONNECTIONS_MAX
-        {
+        while server.shared.places().kept() < CONNECTIONS_MAX {
             assert!(began.elapsed() < Duration::from_secs(20));
             thread::sleep(Duration::from_millis(1));
         }

@@ -10,7 +10,6 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
 
 use srd_proto::ids::Entropy;
 use srd_proto::transmit::{Ecn, Transmit};
@@ -206,12 +205,6 @@ impl Datagrams {
                 return Some(read(from, datagram));
             }
         }
-    }
-}
-
-impl AsFd for Datagrams {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }
 

@@ -4,12 +4,13 @@
 //! all places are taken, the oldest connection that has not shaken hands gives its place up to a
 //! new one. So strangers keep no client out that shakes hands before as many more of them come.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use srd_http::places::Places;
 
 use crate::metrics::Metrics;
 use crate::stop::Stop;
@@ -22,16 +23,6 @@ const REFUSED_LINE_PAUSE: Duration = Duration::from_secs(10);
 /// What a connection gets: its socket, and its place.
 pub type Serve = dyn Fn(TcpStream, &Place) + Send + Sync;
 
-/// A connection that has a place.
-struct Taken {
-    socket: TcpStream,
-    /// It may give its place up: nobody knows yet who is at its other end.
-    is_stranger: bool,
-}
-
-/// By number: the oldest first.
-type Places = BTreeMap<u64, Taken>;
-
 #[derive(Default)]
 struct Open {
     places: Mutex<Places>,
@@ -42,17 +33,6 @@ impl Open {
     fn lock(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Sees to it that there is a place, if a stranger has to give one up: then whether it did.
-fn make_room(places: &mut Places, clients_max: usize) -> Option<bool> {
-    if places.len() < clients_max {
-        return Some(false);
-    }
-    let oldest = *places.iter().find(|(_, taken)| taken.is_stranger)?.0;
-    let gone = places.remove(&oldest)?;
-    let _ = gone.socket.shutdown(Shutdown::Both);
-    Some(true)
 }
 
 /// A socket that listens, and the thread that takes connections from it.
@@ -116,9 +96,7 @@ impl Acceptor {
         }
         let deadline = Instant::now() + within;
         let mut places = self.open.lock();
-        for taken in places.values() {
-            let _ = taken.socket.shutdown(Shutdown::Read);
-        }
+        places.shut(Shutdown::Read);
         while !places.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -127,9 +105,7 @@ impl Acceptor {
             let waited = self.open.one_less.wait_timeout(places, left);
             places = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        for taken in places.values() {
-            let _ = taken.socket.shutdown(Shutdown::Both);
-        }
+        places.shut(Shutdown::Both);
         places.len()
     }
 }
@@ -146,7 +122,6 @@ struct Worker {
 
 impl Worker {
     fn run(self) {
-        let mut next = 0;
         let mut refused_line: Option<Instant> = None;
         loop {
             let accepted = self.listener.accept();
@@ -155,8 +130,7 @@ impl Worker {
             }
             match accepted {
                 Ok((stream, from)) => {
-                    next += 1;
-                    if self.take(next, stream, from) {
+                    if self.take(stream, from) {
                         continue;
                     }
                     if refused_line.is_none_or(|at| at.elapsed() > REFUSED_LINE_PAUSE) {
@@ -176,16 +150,12 @@ impl Worker {
     }
 
     /// Whether there was a place.
-    fn take(&self, id: u64, stream: TcpStream, from: SocketAddr) -> bool {
-        let mut places = self.open.lock();
-        let Some((socket, has_given_way)) =
-            stream.try_clone().ok().zip(make_room(&mut places, self.clients_max))
-        else {
+    fn take(&self, stream: TcpStream, from: SocketAddr) -> bool {
+        let place = self.open.lock().take(&stream, self.clients_max, self.strangers);
+        let Some((id, has_given_way)) = place else {
             self.metrics.clients_refused.inc();
             return false;
         };
-        places.insert(id, Taken { socket, is_stranger: self.strangers });
-        drop(places);
         self.metrics.clients_refused.inc_by(has_given_way.into());
         self.metrics.clients_taken.inc();
         self.metrics.clients.inc();
@@ -215,14 +185,12 @@ pub struct Place {
 impl Place {
     /// The other end is known: from now on it keeps its place.
     pub fn keep(&self) {
-        if let Some(taken) = self.open.lock().get_mut(&self.id) {
-            taken.is_stranger = false;
-        }
+        self.open.lock().keep(self.id);
     }
 
     /// Whether it has given its place up.
     pub fn is_given_up(&self) -> bool {
-        !self.open.lock().contains_key(&self.id)
+        !self.open.lock().has(self.id)
     }
 }
 
@@ -234,7 +202,7 @@ impl std::fmt::Debug for Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.open.lock().remove(&self.id);
+        self.open.lock().give_back(self.id);
         self.metrics.clients.dec();
         self.open.one_less.notify_all();
     }

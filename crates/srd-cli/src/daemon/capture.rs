@@ -91,18 +91,37 @@ fn to_file(file: &Path, target: &Target, request: &Request) -> Result<Copied> {
     let open = || {
         let to = options.open(file).with_context(|| format!("cannot write {}", file.display()))?;
         is_opened.set(true);
-        Ok(to)
+        Ok(Named { to, file })
     };
-    follow(target, request, open).map_err(|error| {
-        if !is_opened.get() {
-            return error;
-        }
-        // An empty file is of no use to anybody.
-        if file.symlink_metadata().is_ok_and(|about| about.is_file() && about.len() == 0) {
+    follow(target, request, open).inspect_err(|_| {
+        let is_empty = || file.symlink_metadata().is_ok_and(|of| of.is_file() && of.len() == 0);
+        if is_opened.get() && is_empty() {
+            // It is of no use to anybody.
             let _ = std::fs::remove_file(file);
         }
-        error.context(format!("cannot write {}", file.display()))
     })
+}
+
+/// A file whose errors name it: those of the daemon's connection come the same way.
+struct Named<'a, W> {
+    to: W,
+    file: &'a Path,
+}
+
+impl<W> Named<'_, W> {
+    fn name(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("cannot write {}: {error}", self.file.display()))
+    }
+}
+
+impl<W: Write> Write for Named<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to.write(bytes).map_err(|error| self.name(&error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush().map_err(|error| self.name(&error))
+    }
 }
 
 /// Copies a capture to its end, or to a signal; the daemon is asked before anything is opened.

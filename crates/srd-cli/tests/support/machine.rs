@@ -58,6 +58,15 @@ impl Machine {
         self.directory.path().join(name)
     }
 
+    /// A file of a cloud: `'` stands for `"`, and instances, whose names begin with `P`, get this
+    /// machine's names.
+    pub(crate) fn cloud(&self, name: &str, text: &str) -> String {
+        let text = text.replace('\'', "\"").replace(".P", &format!(".{}", self.prefix));
+        let path = self.path(name);
+        fs::write(&path, text.replace("\"P", &format!("\"{}", self.prefix))).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
     /// The example of the documentation, with instances of this machine's names.
     pub(crate) fn example(&self, name: &str, change: impl Fn(String) -> String) -> String {
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/vpc/web-app.toml");

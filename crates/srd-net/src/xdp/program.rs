@@ -42,9 +42,7 @@ pub(super) struct PacketFilter {
     pub(super) otherwise: u8,
 }
 
-/// Registers by their use.
-///
-/// A value that is looked at.
+/// Registers by their use: a value that is looked at.
 const VALUE: u8 = 4;
 /// A sum.
 const SUM: u8 = 5;

@@ -1,0 +1,82 @@
+//! Places of connections, at most so many. If all are taken, the oldest connection that may have to
+//! give way gives its place up to a new one.
+
+use std::collections::BTreeMap;
+use std::net::{Shutdown, TcpStream};
+
+/// The connections that have a place, by number: the oldest first.
+#[derive(Default, Debug)]
+pub struct Places {
+    taken: BTreeMap<u64, Taken>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Taken {
+    socket: TcpStream,
+    gives_way: bool,
+}
+
+impl Places {
+    /// A place of `most` for a connection, which `gives_way` to others until it is kept: its
+    /// number, and whether another one had to give way. `None`: all of them keep their places, or
+    /// the system has no descriptor left.
+    pub fn take(
+        &mut self,
+        stream: &TcpStream,
+        most: usize,
+        gives_way: bool,
+    ) -> Option<(u64, bool)> {
+        let socket = stream.try_clone().ok()?;
+        let is_full = self.taken.len() >= most;
+        if is_full {
+            let oldest = *self.taken.iter().find(|(_, taken)| taken.gives_way)?.0;
+            let gone = self.taken.remove(&oldest)?;
+            // Its thread ends: nothing more comes.
+            let _ = gone.socket.shutdown(Shutdown::Both);
+        }
+        let number = self.next;
+        self.next += 1;
+        self.taken.insert(number, Taken { socket, gives_way });
+        Some((number, is_full))
+    }
+
+    /// From now on it keeps its place.
+    pub fn keep(&mut self, number: u64) {
+        if let Some(taken) = self.taken.get_mut(&number) {
+            taken.gives_way = false;
+        }
+    }
+
+    /// Whether it has its place.
+    pub fn has(&self, number: u64) -> bool {
+        self.taken.contains_key(&number)
+    }
+
+    /// The place is free, if it was not given up before.
+    pub fn give_back(&mut self, number: u64) {
+        self.taken.remove(&number);
+    }
+
+    /// Shuts all connections.
+    pub fn shut(&self, how: Shutdown) {
+        for taken in self.taken.values() {
+            let _ = taken.socket.shutdown(how);
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.taken.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.taken.is_empty()
+    }
+
+    /// How many keep their places.
+    pub fn kept(&self) -> usize {
+        self.taken.values().filter(|taken| !taken.gives_way).count()
+    }
+}
