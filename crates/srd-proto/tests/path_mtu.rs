@@ -115,6 +115,28 @@ fn regression_a_path_mtu_that_falls_in_mid_transfer_is_found_and_told_once() {
     }
 }
 
+/// Links of 1240, 1200 and 576 bytes: less than IPv6 asks of one, as tunnels in tunnels have.
+#[test]
+fn regression_a_path_mtu_below_that_of_ipv6_is_found_and_the_way_back_too() {
+    for (seed, mode) in (0..).zip(modes()) {
+        for passes in [1212, 1172, 548] {
+            let config = Config { packet_bytes_max: SMALL, ..config(mode.clone()) };
+            let mut sender = Sender::with(config, seed);
+            sender.run(200);
+            sender.pair.fault.swallows_above_bytes = passes.into();
+            let silence = sender.run(2000);
+            assert!(silence < Duration::from_millis(400), "{passes}: {silence:?} of silence");
+            let told = sender.told();
+            assert_eq!(told.len(), 1, "{passes}: {told:?}");
+            assert!((passes - 16..=passes).contains(&told[0]), "{passes}: {told:?}");
+            sender.pair.fault.swallows_above_bytes = 0;
+            sender.run(3000);
+            assert_eq!(sender.told()[1..], [SMALL], "{passes}");
+            assert!(sender.pair.down_reasons().is_empty());
+        }
+    }
+}
+
 #[test]
 fn regression_a_path_mtu_that_rises_again_is_found_within_seconds_and_nothing_stops_meanwhile() {
     for (seed, mode) in (0..).zip(modes()) {

@@ -24,8 +24,12 @@ use crate::send_queue::Place;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
-/// What every path is taken to pass: the least IPv6 MTU less its headers.
-const WORKS_MIN: u16 = 1232;
+/// What nearly every path passes, and a search begins at: the least IPv6 MTU less its headers.
+const USUAL_MIN: u16 = 1232;
+/// What every path is taken to pass: the 576 bytes that each host takes in IPv4, less its headers.
+/// A search goes down to it once several rounds, the usual least among their sizes, were void.
+pub(super) const WORKS_MIN: u16 = 548;
+const VOIDS_USUAL: u8 = 2;
 /// The search ends when it is this close.
 const RESOLUTION: u16 = 16;
 /// Sizes asked for together: one that passes everywhere, and seven of interest.
@@ -36,8 +40,9 @@ const USUAL: [u16; 4] = [1432, 1452, 1472, 1488];
 /// Rounds that condemn a size, and those that do where probes that should pass were lost, too.
 const TRIES: u8 = 2;
 const TRIES_LOSSY: u8 = 8;
-/// Large packets lost in a row that raise doubt.
+/// Packets lost in a row that raise doubt: of those larger than the usual least, and of all.
 const DOUBTFUL: u8 = 3;
+const DOUBTFUL_SMALL: u8 = 8;
 /// Rounds in which nothing was answered at all before the question is dropped.
 const VOIDS_MAX: u8 = 8;
 /// The least time for an answer, and the longest.
@@ -60,6 +65,17 @@ enum Stage {
     Raise,
 }
 
+/// Packets lost in a row since one as large passed, and the smallest of them.
+#[derive(Clone, Copy, Debug)]
+struct Losses {
+    count: u8,
+    bytes: u16,
+}
+
+impl Losses {
+    const NONE: Self = Self { count: 0, bytes: u16::MAX };
+}
+
 /// What is known of the size that the network passes. All sizes are UDP payload bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mtu {
@@ -68,6 +84,8 @@ pub(crate) struct Mtu {
     tag_bytes: u16,
     /// What datagrams must fit.
     limit: u16,
+    /// The smallest size that is asked for.
+    floor: u16,
     /// In a search: what is known to pass, and the least that is not known to.
     low: u16,
     high: u16,
@@ -87,9 +105,9 @@ pub(crate) struct Mtu {
     lossy: bool,
     /// The path of this round.
     path: PathId,
-    /// Packets lost in a row since one as large passed, and the smallest of them.
-    lost: u8,
-    lost_bytes: u16,
+    /// Of those larger than the usual least, and of the others above the least of all.
+    large: Losses,
+    small: Losses,
     /// Whether datagrams that are too large may still be held.
     culls: bool,
     /// The largest packet that passed lately, and when.
@@ -112,6 +130,7 @@ impl Mtu {
             configured,
             tag_bytes: u16::try_from(tag_bytes).unwrap_or(0),
             limit: configured,
+            floor: configured.min(USUAL_MIN),
             low: configured,
             high: configured.saturating_add(1),
             bounded: false,
@@ -124,8 +143,8 @@ impl Mtu {
             voids: 0,
             lossy: false,
             path: PathId(0),
-            lost: 0,
-            lost_bytes: u16::MAX,
+            large: Losses::NONE,
+            small: Losses::NONE,
             culls: false,
             proved_bytes: 0,
             proved_at: now,
@@ -172,10 +191,21 @@ impl Mtu {
     /// Asks whether the size in use passes.
     fn ask_first(&mut self, now: Instant) {
         self.stage = Stage::First;
-        self.lost_bytes = self.limit;
+        self.large.bytes = self.limit;
         self.sizes = [0; SIZES];
         self.sizes[0] = self.limit;
         self.begin_round(now);
+    }
+
+    /// The least that a search begins at, below the size in use.
+    fn least(&self) -> u16 {
+        if self.limit > USUAL_MIN { USUAL_MIN } else { WORKS_MIN }
+    }
+
+    /// Looks for the largest size that passes, of all.
+    fn search_all(&mut self, now: Instant) {
+        self.floor = self.least();
+        self.search(now, self.floor, self.limit.saturating_add(1));
     }
 
     /// Looks for the largest size between what passes and what may.
@@ -201,11 +231,11 @@ impl Mtu {
     /// distances; the highest itself unless it was found not to pass.
     fn choose(&self) -> [u16; SIZES] {
         let mut sizes = [0; SIZES];
-        sizes[0] = WORKS_MIN;
+        sizes[0] = self.floor;
         if !self.bounded {
             self.add(&mut sizes, self.high - 1);
         }
-        if self.low == WORKS_MIN {
+        if self.low == self.floor {
             USUAL.iter().for_each(|size| self.add(&mut sizes, *size));
         }
         let points = sizes.iter().map(|size| u32::from(*size == 0)).sum::<u32>();
@@ -242,7 +272,7 @@ impl Mtu {
     pub(crate) fn on_unreliable(&mut self, now: Instant, bytes: u16) {
         self.on_departure(now);
         let proven = self.proved_bytes >= bytes && now.since(self.proved_at) < PROOF_LASTS;
-        if bytes > WORKS_MIN && self.stage == Stage::Settled && !proven && !self.is_fixed() {
+        if bytes > self.least() && self.stage == Stage::Settled && !proven && !self.is_fixed() {
             self.ask_first(now);
         }
     }
@@ -253,12 +283,15 @@ impl Mtu {
         if bytes <= WORKS_MIN || bytes > self.limit || self.is_fixed() {
             return;
         }
-        self.lost = self.lost.saturating_add(1);
-        if self.stage == Stage::Settled {
-            self.lost_bytes = self.lost_bytes.min(bytes);
-            if self.lost >= DOUBTFUL {
-                self.search(now, WORKS_MIN, self.limit + 1);
-            }
+        let settled = self.stage == Stage::Settled;
+        let losses = if bytes > USUAL_MIN { &mut self.large } else { &mut self.small };
+        losses.count = losses.count.saturating_add(1);
+        if settled {
+            losses.bytes = losses.bytes.min(bytes);
+        }
+        let doubted = self.large.count >= DOUBTFUL || self.small.count >= DOUBTFUL_SMALL;
+        if settled && doubted {
+            self.search_all(now);
         }
     }
 
@@ -271,10 +304,13 @@ impl Mtu {
         if bytes >= self.proved_bytes || now.since(self.proved_at) >= PROOF_LASTS {
             (self.proved_bytes, self.proved_at) = (bytes, now);
         }
-        if bytes < self.lost_bytes {
+        if bytes >= self.small.bytes {
+            self.small = Losses::NONE;
+        }
+        if bytes < self.large.bytes {
             return;
         }
-        (self.lost, self.lost_bytes) = (0, u16::MAX);
+        self.large = Losses::NONE;
         let doubted = match self.stage {
             Stage::First => true,
             Stage::Search => self.doubts(u16::MAX),
@@ -297,7 +333,7 @@ impl Mtu {
         // A doubt that comes to nothing does not put off the look upward.
         self.raise_at = self.raise_at.min(now + self.raise_every);
         self.stage = Stage::Settled;
-        (self.lost, self.lost_bytes) = (0, u16::MAX);
+        (self.large, self.small) = (Losses::NONE, Losses::NONE);
         self.probe_at = Instant::FAR_FUTURE;
     }
 
@@ -348,7 +384,7 @@ impl Mtu {
     /// The wait for a round's answers is over.
     fn end_wait(&mut self, now: Instant) {
         match self.stage {
-            Stage::First => self.search(now, WORKS_MIN, self.limit.saturating_add(1)),
+            Stage::First => self.search_all(now),
             Stage::Search => self.evaluate_round(now),
             Stage::Settled | Stage::Raise => self.probe_at = Instant::FAR_FUTURE,
         }
@@ -361,6 +397,12 @@ impl Mtu {
             self.begin_try();
             if self.voids >= VOIDS_MAX {
                 self.settle(now, self.limit);
+            } else if self.voids >= VOIDS_USUAL && self.floor > WORKS_MIN && self.low == self.floor
+            {
+                // E3
+                (self.floor, self.low) = (WORKS_MIN, WORKS_MIN);
+                self.sizes = self.choose();
+                self.begin_try();
             }
             return;
         }
