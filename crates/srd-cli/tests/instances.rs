@@ -184,6 +184,40 @@ fn a_card_that_is_killed_leaves_a_machine_as_it_was() {
     assert_eq!(machine.facts(), before);
 }
 
+/// A card that was killed starts again, whatever runs in its instances, and what runs there goes on.
+#[test]
+fn regression_a_card_that_was_killed_starts_again_beside_programs() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("kp");
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file, "--internet"]);
+    let web = machine.instance("web");
+    let mut sleeper = Command::new("ip");
+    let sleeper = sleeper.args(["netns", "exec", &web, "sleep", "60"]).spawn().unwrap();
+    let sleeper = Running(sleeper);
+    let listener = listen(&web, 443);
+    while must(&format!("netns pids {web}")).trim().is_empty() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    must(&format!("-n {web} rule add from 10.0.1.99 table 10001 priority 10001"));
+    card.end(Signal::KILL);
+    let app = machine.instance("app");
+    let began = Instant::now();
+    while machine.instances_left().contains(&app) {
+        assert!(began.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(50));
+    }
+    let mut again = machine.up(&[&file, "--internet"]);
+    connect(&machine.namespace, WEB_PUBLIC, 443).unwrap();
+    listener.accept().unwrap();
+    assert!(!must(&format!("-n {web} rule show")).contains("10.0.1.99"));
+    drop(sleeper);
+    assert_eq!(again.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
 /// A second card, at another socket, would take the namespaces away from the first.
 #[test]
 fn regression_a_second_card_leaves_the_instances_of_the_first_alone() {

@@ -279,6 +279,7 @@ fn wanted(world: &World, id: InstanceId, name: &str) -> Result<Wanted> {
         devices: devices.collect(),
         queues: settings.queues,
         tx_ring: settings.tx_ring,
+        may_find: false,
     })
 }
 

@@ -30,6 +30,8 @@ const TABLES: usize = 10_000;
 pub(crate) struct Namespace {
     name: String,
     undo: Undo,
+    /// Whether a card that was killed has left it, with programs inside.
+    is_found: bool,
     /// Locked as long as this card lives, however it ends: another card leaves it alone.
     _owned: File,
 }
@@ -78,33 +80,58 @@ fn batch(words: &[&str], lines: &str) -> Result<()> {
 
 impl Namespace {
     /// Makes the namespace of an instance. One that an earlier run has left is replaced, if no
-    /// program runs in it.
-    pub(crate) fn make(instance: &str, undo: &Undo) -> Result<Self> {
+    /// program runs in it. Else its programs go on with this card, if it `may_find` some.
+    pub(crate) fn make(instance: &str, may_find: bool, undo: &Undo) -> Result<Self> {
         let name = format!("{PREFIX}{instance}");
         let path = Path::new(NETNS_DIR).join(&name);
         if path.exists() {
-            // Released before it is removed.
-            drop(own(&path, &name)?);
+            let owned = own(&path, &name)?;
             let inside = programs_in(&path);
+            if inside > 0 && may_find {
+                return Self::find(name, owned, undo);
+            }
             if inside > 0 {
                 bail!(
                     "the namespace {name} is there already, and {inside} programs run in it: end \
-                     them (`ip netns pids {name}` names them), or the card that has made it"
+                     them (`ip netns pids {name}` names them), or give another --name"
                 );
             }
+            // Released before it is removed.
+            drop(owned);
             ip(&["netns", "del", &name])?;
         }
         ip(&["netns", "add", &name])
             .context("an instance needs a network namespace, and so root")?;
-        let namespace = Self { _owned: own(&path, &name)?, name, undo: undo.clone() };
+        let owned = own(&path, &name)?;
+        let namespace = Self { name, undo: undo.clone(), is_found: false, _owned: owned };
         undo.later(&namespace.removal())?;
         ip(&["-n", &namespace.name, "link", "set", "lo", "up"])?;
         Ok(namespace)
     }
 
+    /// Goes on with one that a killed card has left. Its devices went with their descriptors, and
+    /// with them addresses and routes; rules are left.
+    fn find(name: String, owned: File, undo: &Undo) -> Result<Self> {
+        tracing::info!("programs run in the namespace {name}, which an earlier card has left");
+        let namespace = Self { name, undo: undo.clone(), is_found: true, _owned: owned };
+        undo.later(&namespace.removal())?;
+        let mut lines = Vec::new();
+        for family in ["-4", "-6"] {
+            let output = Command::new("ip")
+                .args(["-n", &namespace.name, family, "rule", "show"])
+                .output()
+                .context("`ip` cannot be run: apt-get install iproute2")?;
+            let rules = String::from_utf8_lossy(&output.stdout).into_owned();
+            let ours = rules.lines().filter_map(priority_of_ours);
+            lines.extend(ours.map(|priority| format!("{family} rule del priority {priority}")));
+        }
+        namespace.batch(&lines)?;
+        Ok(namespace)
+    }
+
     /// One that another process has made, with the lock that it holds.
     pub(crate) fn adopt(name: String, lock: OwnedFd, undo: &Undo) -> Self {
-        Self { name, undo: undo.clone(), _owned: File::from(lock) }
+        Self { name, undo: undo.clone(), is_found: false, _owned: File::from(lock) }
     }
 
     /// The lock, for another process.
@@ -197,6 +224,10 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
+        // A start that fails leaves it to the next one.
+        if self.is_found && programs_in(&Path::new(NETNS_DIR).join(&self.name)) > 0 {
+            return;
+        }
         match ip(&["netns", "del", &self.name]) {
             Ok(_) => self.undo.never(&self.removal()),
             // Whatever ends after this card tries once more.
@@ -239,6 +270,13 @@ fn addresses_and_routes(number: usize, several: bool, device: &Device) -> Vec<St
     lines
 }
 
+/// The priority of a rule, as `ip rule show` writes it, that leads to a table of an interface.
+fn priority_of_ours(line: &str) -> Option<usize> {
+    let priority: usize = line.split(':').next()?.parse().ok()?;
+    let table: usize = line.split("lookup ").nth(1)?.split_whitespace().next()?.parse().ok()?;
+    (priority == table && table >= TABLES).then_some(priority)
+}
+
 /// Takes a namespace for this card.
 fn own(path: &Path, name: &str) -> Result<File> {
     let file = File::open(path).with_context(|| format!("namespace {name}"))?;
@@ -255,4 +293,19 @@ fn programs_in(path: &Path) -> usize {
     let Some(wanted) = key(path) else { return 0 };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     processes.filter(|entry| key(&entry.path().join("ns/net")) == Some(wanted)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_of_an_instance_s_own_are_told_from_ours() {
+        let ours = |line| priority_of_ours(line);
+        assert_eq!(ours("10001:\tfrom 10.0.1.11 lookup 10001 "), Some(10_001));
+        assert_eq!(ours("10001:\tfrom 10.0.1.11 lookup 7"), None);
+        assert_eq!(ours("100:\tfrom 10.0.1.11 lookup 100"), None);
+        assert_eq!(ours("32766:\tfrom all lookup main"), None);
+        assert_eq!(ours(""), None);
+    }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Wanted {
     pub(crate) queues: u16,
     /// Packets that a queue to the card holds.
     pub(crate) tx_ring: u32,
+    /// Whether a killed card may have left its namespace with programs that go on.
+    pub(crate) may_find: bool,
 }
 
 /// The place of an instance: its namespace, and the queues of each of its devices. The devices go
@@ -35,7 +37,7 @@ pub(crate) type Places = BTreeMap<String, Place>;
 impl Wanted {
     /// Makes it.
     pub(crate) fn make(&self, undo: &Undo) -> Result<Place> {
-        let namespace = Namespace::make(&self.name, undo)?;
+        let namespace = Namespace::make(&self.name, self.may_find, undo)?;
         let devices = self.devices.iter().enumerate();
         let several = self.devices.len() > 1;
         let add = |(n, of)| namespace.add((n, several), of, self.queues, self.tx_ring);

@@ -106,7 +106,9 @@ impl Service {
             undo,
         };
         service.set_edges();
-        let wanted = service.wanted(&service.world)?;
+        let mut wanted = service.wanted(&service.world)?;
+        // All of them are instances of the file: none was added yet.
+        wanted.iter_mut().for_each(|of| of.may_find = true);
         let places = make_all(&wanted, &service.undo)?;
         service.make_guests(now, places)?;
         service.set_resolvers();

@@ -18,7 +18,7 @@ EXAMPLES
   srd card set db --delete-rule 0
 
 n-tuple rules are for types of Nitro v5 and later, as c7gn, c8g and c8i: `srd run --type c8g.xlarge
---name db -- sh` starts one.
+--subnet app --name db -- sh` starts one; --subnet is needed if the VPC has several.
 A change is whole, or nothing of it is done. Rules are written as for `ethtool -N`; they come before
 the hash, in the order of their places. `srd card stats` shows what each queue has carried.";
 
