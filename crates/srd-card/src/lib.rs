@@ -80,7 +80,7 @@ pub use meta::FRAME_BYTES_MAX;
 pub use meta::key::{Direction, FlowKey};
 pub use meta::{offload, packet};
 pub use order::OrderCounts;
-pub use rewrite::checksum;
+pub use rewrite::{checksum, join};
 pub use rules::prefix::{self, Prefix, PrefixError, Routes};
 pub use rules::snapshot::{PeerSettings, PeerSlot, Rules};
 pub use store::StoredError;

@@ -258,6 +258,8 @@ fn commands_of_the_card_tell_wrong_settings_from_what_fails() {
     up(&[listens, "web=a", listens, "web=b"], &["`web` has two sockets"]);
     up(&[listens, "web=a", joins, "app=a"], &["have the socket a", "its own"]);
     refused(&["card", "apply", "/no/such/file"], USAGE, &["/no/such/file"]);
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    refused(&["card", "apply", manifest], USAGE, &["Cargo.toml:", "unknown field", "remedy"]);
     refused(&["card", "set", "web", "--rx-usecs", "20000"], USAGE, &["20000", "10000"]);
     refused(&["profile", "nosuchif"], USAGE, &["nosuchif", "no such interface"]);
     refused(&["watch", "nosuchif", "--rate", "10G"], USAGE, &["nosuchif", "no such interface"]);

@@ -173,6 +173,12 @@ fn a_card_that_is_killed_leaves_a_machine_as_it_was() {
     let file = machine.example("vpc.toml", |text| text);
     let mut card = machine.up(&[&file, "--internet"]);
     assert_ne!(machine.facts(), before);
+    for instance in machine.json(&["card", "status"])["instances"].as_array().unwrap() {
+        for interface in instance["interfaces"].as_array().unwrap() {
+            let drops = interface["drops"].as_object().unwrap();
+            assert!(drops.is_empty(), "nobody has sent anything yet: {interface}");
+        }
+    }
     card.end(Signal::KILL);
     let began = Instant::now();
     while machine.facts() != before || !machine.instances_left().is_empty() {

@@ -11,8 +11,10 @@ use crate::protocol::{
     Answer, Attach, Instance, LINE_BYTES_MAX, Request, Status, TraceFilter, TraceRecord,
 };
 
-/// The longest time that an answer takes.
-const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
+/// The longest time that an answer takes which makes or changes something.
+const CHANGE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// The same of any other.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A connection to the service. An instance that was attached by it goes when it is dropped.
 #[derive(Debug)]
@@ -46,6 +48,11 @@ impl Client {
     /// # Errors
     /// The connection broke, or the service says that it could not be done.
     pub fn ask(&mut self, request: &Request) -> Result<Answer> {
+        let wait = match request {
+            Request::Status | Request::Flows { .. } | Request::Logs => ANSWER_WAIT_MAX,
+            _ => CHANGE_WAIT_MAX,
+        };
+        self.stream.get_ref().set_read_timeout(Some(wait))?;
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
         self.stream.get_mut().write_all(line.as_bytes()).context("the card does not listen")?;
@@ -54,7 +61,7 @@ impl Client {
         (&mut self.stream)
             .take(limit)
             .read_line(&mut answer)
-            .context("the card does not answer")?;
+            .with_context(|| format!("the card has not answered for {} s", wait.as_secs()))?;
         if answer.is_empty() {
             bail!("the card has ended");
         }

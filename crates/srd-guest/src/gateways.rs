@@ -12,6 +12,7 @@ use srd_vpc::id::{NatGatewayId, VpcId};
 use srd_vpc::judge::Service as Link;
 
 use crate::edge::Edge;
+use crate::kernel::Kernel;
 use crate::link_local::Services;
 use crate::port::Port;
 use crate::underlay::Underlay;
@@ -83,10 +84,27 @@ pub(crate) struct Outside<'a> {
     pub(crate) devices: &'a mut BTreeMap<PortId, Port>,
     /// Interfaces with packets that wait for an interrupt.
     pub(crate) held: &'a mut BTreeSet<PortId>,
+    /// Interfaces with packets that may be joined with the next ones.
+    pub(crate) joining: Vec<PortId>,
     pub(crate) gateways: &'a mut Gateways,
     pub(crate) services: &'a mut Services,
     pub(crate) publics: &'a BTreeMap<NatGatewayId, std::net::Ipv4Addr>,
     pub(crate) now: Instant,
+}
+
+impl Outside<'_> {
+    /// No more packets follow at once: those that wait for others to join are given.
+    pub(crate) fn finish(&mut self) {
+        for port in self.joining.drain(..) {
+            let Some(device) = self.devices.get_mut(&port) else { continue };
+            if let Some(kernel) = device.kernel_mut() {
+                kernel.finish(self.now);
+            }
+            if device.poll_timeout().is_some() {
+                self.held.insert(port);
+            }
+        }
+    }
 }
 
 impl Around for Outside<'_> {
@@ -95,6 +113,9 @@ impl Around for Outside<'_> {
             return self.gateways.lose("device");
         };
         device.write(self.now, frame);
+        if device.kernel().is_some_and(Kernel::is_joining) && !self.joining.contains(&port) {
+            self.joining.push(port);
+        }
         if device.poll_timeout().is_some() {
             self.held.insert(port);
         }

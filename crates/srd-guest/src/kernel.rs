@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use srd_card::join::Joins;
 use srd_net::Tun;
 use srd_proto::time::Instant;
 
@@ -20,6 +21,8 @@ pub(crate) struct Kernel {
     queues: Vec<Tun>,
     fds: Vec<Arc<OwnedFd>>,
     pub(crate) adapter: Adapter,
+    /// Packets for the instance that may be joined with the next.
+    joins: Joins,
     /// The queue that is read, and how many frames of it were.
     at: (usize, u32),
     /// Packets that the kernel did not take.
@@ -29,7 +32,7 @@ pub(crate) struct Kernel {
 impl Kernel {
     pub(crate) fn new(queues: Vec<Tun>, adapter: Adapter) -> Self {
         let fds = queues.iter().map(Tun::fd).collect();
-        Self { queues, fds, adapter, at: (0, 0), not_taken: 0 }
+        Self { queues, fds, adapter, joins: Joins::default(), at: (0, 0), not_taken: 0 }
     }
 
     pub(crate) fn queues(&self) -> &[Tun] {
@@ -87,8 +90,26 @@ impl Kernel {
         poll(&mut fds, Some(&none)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Gives a packet to the instance, or keeps it until its interrupt.
+    /// Gives a packet to the instance, or keeps it until [`Kernel::finish`] or its interrupt.
     pub(crate) fn write(&mut self, now: Instant, frame: Vec<u8>) {
+        let mut joins = std::mem::take(&mut self.joins);
+        joins.push(frame, |frame| self.arrive(now, frame));
+        self.joins = joins;
+    }
+
+    /// Whether packets are kept that may be joined with others.
+    pub(crate) fn is_joining(&self) -> bool {
+        !self.joins.is_empty()
+    }
+
+    /// No more packets follow at once.
+    pub(crate) fn finish(&mut self, now: Instant) {
+        let mut joins = std::mem::take(&mut self.joins);
+        joins.finish(|frame| self.arrive(now, frame));
+        self.joins = joins;
+    }
+
+    fn arrive(&mut self, now: Instant, frame: Vec<u8>) {
         if let Arrived::Now(queue, frame) = self.adapter.arrive(now, frame) {
             self.give(queue, &frame);
         }

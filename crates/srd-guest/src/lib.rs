@@ -77,6 +77,7 @@ mod trace;
 mod turns;
 mod underlay;
 mod undo;
+mod warnings;
 mod world;
 
 pub use client::Client;

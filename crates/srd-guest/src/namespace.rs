@@ -184,7 +184,12 @@ impl Namespace {
     ) -> Result<Vec<Tun>> {
         let tun = self.open(&device.name, queues)?;
         let name = &device.name;
-        let mut lines = vec![format!("link set {name} mtu {MTU} txqueuelen {ring} up")];
+        // The kernel asks for routers from an address of its own making, which no interface of a
+        // VPC has: each start would count as a forged source.
+        let mut lines = vec![
+            format!("link set {name} addrgenmode none"),
+            format!("link set {name} mtu {MTU} txqueuelen {ring} up"),
+        ];
         lines.extend(addresses_and_routes(number, several, device));
         self.batch(&lines)?;
         Ok(tun)

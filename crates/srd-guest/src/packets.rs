@@ -32,7 +32,10 @@ impl Service {
     ) {
         let Self { card, devices, held, gateways, services, guests, .. } = self;
         let publics = &guests.nat_publics;
-        work(card, &mut Outside { devices, held, gateways, services, publics, now });
+        let joining = Vec::new();
+        let mut around = Outside { devices, held, joining, gateways, services, publics, now };
+        work(card, &mut around);
+        around.finish();
         gateways.flush();
     }
 
@@ -195,19 +198,27 @@ impl Service {
 
     /// What arrives from other hosts: at most so many frames. Returns how many there were.
     fn read_hosts(&mut self, now: Instant, most: u32) -> u32 {
-        for read in 0..most {
-            let Some(underlay) = &mut self.gateways.underlay else { return read };
-            match underlay.receive() {
-                None => return read,
-                Some(Err(why)) => self.gateways.lose(why),
-                Some(Ok((host, envelope, frame))) => {
-                    self.with_card(now, |card, around| {
-                        card.from_host(now, &host, envelope, frame, around);
-                    });
-                }
+        let mut read = 0;
+        let mut received = Vec::new();
+        while read < most
+            && let Some(underlay) = &mut self.gateways.underlay
+            && let Some(frame) = underlay.receive()
+        {
+            read += 1;
+            match frame {
+                Err(why) => self.gateways.lose(why),
+                Ok(frame) => received.push(frame),
             }
         }
-        most
+        if !received.is_empty() {
+            // Together, so that packets of a flow are joined.
+            self.with_card(now, |card, around| {
+                for (host, envelope, frame) in received {
+                    card.from_host(now, &host, envelope, frame, around);
+                }
+            });
+        }
+        read
     }
 
     /// Takes the packets of other hosts that were read from the socket already.

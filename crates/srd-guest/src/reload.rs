@@ -12,6 +12,7 @@ use crate::protocol::Answer;
 use crate::server::hand;
 use crate::state::{Options, Service};
 use crate::underlay::Plan;
+use crate::warnings;
 use crate::world::Vpc;
 
 /// Takes a configuration from another thread than the service's.
@@ -77,5 +78,7 @@ pub fn check(options: &Options) -> Result<Vec<String>> {
         );
         lines.push(format!("{}: {}, {place}", instance.name, instance.instance_type));
     }
+    let warned = warnings::of(options, &world);
+    lines.extend(warned.into_iter().map(|text| format!("warning: {text}")));
     Ok(lines)
 }

@@ -4,6 +4,7 @@
 pub mod checksum;
 pub(crate) mod ecn;
 pub(crate) mod fragment;
+pub mod join;
 pub(crate) mod mss;
 pub(crate) mod segment;
 pub(crate) mod too_big;

@@ -41,14 +41,19 @@ const LIMITS: [(&str, &str, &str); 7] = [
     ),
 ];
 
-/// Sentences about the limits that an instance has met.
-pub(super) fn findings(instance: &Instance) -> Vec<String> {
+/// Sentences about the limits that an instance has met, where the card divides rates by `scale`.
+pub(super) fn findings(instance: &Instance, scale: u32) -> Vec<String> {
     let mut found = Vec::new();
+    let divided = match scale {
+        1 => String::new(),
+        by => format!(" (the limit is divided by {by}, as --scale says)"),
+    };
     for (counter, what, remedy) in LIMITS {
         let packets: u64 = instance.interfaces.iter().map(|i| i.counter(counter)).sum();
         if packets > 0 {
             found.push(format!(
-                "limited by {what}: {packets} packets queued or dropped ({counter}); {remedy}"
+                "limited by {what}: {packets} packets queued or dropped ({counter}); \
+                 {remedy}{divided}"
             ));
         }
     }

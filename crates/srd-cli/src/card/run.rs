@@ -147,7 +147,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
         Ok(status) => {
             let mut all = status.instances.into_iter();
             if let Some(instance) = all.find(|other| other.name == instance.name) {
-                say_limits(&instance);
+                say_limits(&instance, status.scale);
                 args.json.write(&instance)?;
             }
         }
@@ -191,7 +191,7 @@ fn announce(instance: &Instance, namespace: &str) {
     );
 }
 
-fn say_limits(instance: &Instance) {
+fn say_limits(instance: &Instance, scale: u32) {
     let [into, out] = instance.credits_bits.map(report::bits);
     let sum = |name: &str| instance.interfaces.iter().map(|i| i.counter(name)).sum::<u64>();
     let (sent, received) = (sum("tx_packets"), sum("rx_packets"));
@@ -199,7 +199,7 @@ fn say_limits(instance: &Instance) {
         "srd: {}: sent {sent} packets, received {received}; credits left in {into}, out {out}",
         instance.name
     );
-    let findings = report::findings(instance);
+    let findings = report::findings(instance, scale);
     for finding in &findings {
         eprintln!("srd: {finding}");
     }

@@ -86,7 +86,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     ))?;
     for instance in &status.instances {
         say("")?;
-        show(instance)?;
+        show(instance, status.scale)?;
     }
     if !status.drops.is_empty() {
         say("\ndropped, of no interface")?;
@@ -97,7 +97,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     Ok(0)
 }
 
-fn show(instance: &Instance) -> Result<()> {
+fn show(instance: &Instance, scale: u32) -> Result<()> {
     let Instance { name, id, instance_type, namespace, .. } = instance;
     let [peak, baseline] = instance.bandwidth_bps.map(report::rate);
     let pps = instance.packets_per_second;
@@ -133,7 +133,7 @@ fn show(instance: &Instance) -> Result<()> {
             say(format!("    dropped {cause:<20} {packets}"))?;
         }
     }
-    for finding in report::findings(instance) {
+    for finding in report::findings(instance, scale) {
         say(format!("  {finding}"))?;
     }
     Ok(())
@@ -197,6 +197,10 @@ pub(super) fn apply(args: &ApplyArgs) -> Result<u8> {
         Ok(file) => file,
         Err(error) => return usage(format!("cannot read {}: {error}", args.file.display())),
     };
+    // The card reads it once more; a wrong file is this command's argument.
+    if let Err(error) = srd_vpc_file::read(&file) {
+        return usage(error.to_string());
+    }
     let mut client = Client::connect(&args.socket.socket)?;
     let Answer::Applied { microseconds } = client.ask(&Request::Apply { file })? else {
         bail!("the card answers something else");

@@ -170,6 +170,9 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
     for line in service.summary() {
         say(line)?;
     }
+    for warning in service.warnings() {
+        eprintln!("srd: warning: {warning}");
+    }
     if service.run()? == Ended::HandedOver {
         say("another process has taken the card over")?;
     }
