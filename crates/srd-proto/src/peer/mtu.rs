@@ -573,40 +573,4 @@ impl Peer {
 }
 
 #[cfg(test)]
-mod tests {
-    use core::net::Ipv4Addr;
-
-    use super::*;
-    use alloc::vec::Vec;
-
-    /// One of two paths passes less than the other: a look upward asks on one path, finds more,
-    /// and what is sent then on the other is lost.
-    #[test]
-    fn regression_a_size_that_only_some_paths_pass_is_tried_ever_more_rarely() {
-        let config = Config { packet_bytes_max: 1472, ..Config::sockets() };
-        let mut mtu = Mtu::new(&config, Ipv4Addr::LOCALHOST.into(), Instant::ZERO);
-        let second = |n: u64| Instant::ZERO + Duration::from_secs(n);
-        mtu.settle(second(1), 1268);
-        let mut falls = Vec::new();
-        for now in (2..3600).map(second) {
-            mtu.on_departure(now);
-            if mtu.stage == Stage::Raise {
-                mtu.on_answer(now, 1472);
-                assert_eq!(mtu.limit(), 1472);
-                mtu.settle(now + Duration::from_millis(200), 1268);
-                falls.push(now);
-            }
-        }
-        assert!(falls[0] <= second(3) && falls[1] <= second(6), "at first it is tried soon");
-        assert!(falls.len() < 65, "{} falls in an hour", falls.len());
-        // What lasts is believed again.
-        let last = *falls.last().unwrap();
-        let found = last + RAISE_EVERY_MAX + Duration::from_secs(1);
-        mtu.on_departure(found);
-        mtu.on_answer(found, 1472);
-        let later = found + Duration::from_secs(100);
-        mtu.settle(later, 1268);
-        mtu.on_departure(later + RAISE_EVERY);
-        assert_eq!(mtu.stage, Stage::Raise);
-    }
-}
+mod tests;

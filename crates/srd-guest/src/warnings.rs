@@ -1,0 +1,106 @@
+//! Names of hosts that do not fit together: no setting forbids them, and they are hardly ever
+//! meant.
+
+use std::collections::BTreeSet;
+
+use srd_vpc::object::World;
+
+use crate::state::{Options, Service};
+
+impl Service {
+    /// What of its settings is allowed, and hardly ever meant; one sentence each, with a remedy.
+    pub fn warnings(&self) -> Vec<String> {
+        of(&self.options, &self.world)
+    }
+}
+
+pub(crate) fn of(options: &Options, world: &World) -> Vec<String> {
+    let named: BTreeSet<&str> =
+        world.instances.values().filter_map(|instance| instance.host.as_deref()).collect();
+    let here = options.host.as_str();
+    let others: Vec<&str> = named.iter().copied().filter(|name| *name != here).collect();
+    let mut found = Vec::new();
+    if !others.is_empty() && !named.contains(here) {
+        found.push(format!(
+            "no instance of the file is on this host, `{here}`; the file names {}: --host says \
+             which of them this is",
+            others.join(", ")
+        ));
+    }
+    match &options.underlay {
+        None if named.contains(here) && !others.is_empty() => found.push(format!(
+            "instances on {} are not reached: --underlay gives this host's address, and \
+             --peer NAME=ADDRESS that of each other",
+            others.join(", ")
+        )),
+        None => {}
+        Some(underlay) => {
+            let has = |name: &str| underlay.hosts.contains_key(name);
+            let missing: Vec<&str> = others.iter().copied().filter(|name| !has(name)).collect();
+            if !missing.is_empty() {
+                found.push(format!(
+                    "instances on {} are not reached: no --peer gives an address of it",
+                    missing.join(", ")
+                ));
+            }
+            let unnamed = underlay.hosts.keys().filter(|name| !named.contains(name.as_str()));
+            found.extend(unnamed.map(|name| {
+                format!("the file has no instance on `{name}`, to which a --peer gives an address")
+            }));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::UnderlayOptions;
+    use crate::world::Vpc;
+    use std::collections::BTreeMap;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    const FILE: &str = "../../docs/vpc/two-hosts.toml";
+
+    fn options(host: &str, peers: &[&str]) -> Options {
+        let at = |n| IpAddr::V4(Ipv4Addr::new(10, 77, 77, n));
+        let hosts = peers.iter().zip(2..).map(|(name, n)| ((*name).to_owned(), at(n))).collect();
+        let underlay = UnderlayOptions { address: at(1), hosts, plain: true };
+        Options {
+            file: Some(FILE.into()),
+            host: host.into(),
+            scale: 1,
+            credits_s: 60,
+            internet: false,
+            underlay: (!peers.is_empty()).then_some(underlay),
+            socket: "unused".into(),
+            vhost_user: BTreeMap::new(),
+            vhost_user_client: BTreeSet::new(),
+            busy_poll: false,
+            metrics: None,
+        }
+    }
+
+    fn warned(host: &str, peers: &[&str]) -> Vec<String> {
+        let options = options(host, peers);
+        let vpc = Vpc::read(options.file.as_deref(), host).unwrap();
+        of(&options, &vpc.world())
+    }
+
+    #[test]
+    fn names_of_hosts_that_fit_together_are_not_warned_of() {
+        assert_eq!(warned("alpha", &["beta"]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn names_of_hosts_that_do_not_fit_together_are() {
+        let all = warned("alpah", &["beta"]).join("\n");
+        assert!(all.contains("no instance of the file is on this host, `alpah`"), "{all}");
+        assert!(all.contains("on alpha are not reached: no --peer"), "{all}");
+        let all = warned("alpha", &["betta"]).join("\n");
+        assert!(all.contains("on beta are not reached: no --peer"), "{all}");
+        assert!(all.contains("no instance on `betta`"), "{all}");
+        let all = warned("alpha", &[]).join("\n");
+        assert!(all.contains("on beta are not reached: --underlay"), "{all}");
+    }
+}
