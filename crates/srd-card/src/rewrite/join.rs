@@ -1,4 +1,4 @@
-//! D11: joining TCP segments that follow each other, so that a guest's kernel takes one super-packet
+//! Joining TCP segments that follow each other, so that a guest's kernel takes one super-packet
 //! where it would take many packets: what the kernel calls generic receive offload.
 //!
 //! A super-packet stands for the very packets that it was made of: [`super::segment`] cuts it into
@@ -111,6 +111,7 @@ impl Open {
         } else {
             same(0..4) && same(6..IPV6_BYTES)
         };
+        // D11
         let tcp_flags = flags(layout, bytes) & !TCP_PUSH == flags(&self.layout, own);
         self.layout.header_bytes() == headers
             && sequence(layout, bytes) == self.next
