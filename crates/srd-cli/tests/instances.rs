@@ -190,7 +190,7 @@ fn a_card_that_is_killed_leaves_a_machine_as_it_was() {
     assert_eq!(machine.facts(), before);
 }
 
-/// A card that was killed starts again, whatever runs in its instances, and what runs there goes on.
+/// A card that was killed starts again, whatever runs in its instances, and that goes on.
 #[test]
 fn regression_a_card_that_was_killed_starts_again_beside_programs() {
     if !ready_with_nsenter() {

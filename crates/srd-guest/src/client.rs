@@ -1,6 +1,6 @@
 //! The asking side of the socket.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -38,8 +38,8 @@ impl Client {
             };
             anyhow::Error::new(error).context(what)
         })?;
-        stream.set_read_timeout(Some(ANSWER_WAIT_MAX))?;
-        stream.set_write_timeout(Some(ANSWER_WAIT_MAX))?;
+        stream.set_read_timeout(Some(CHANGE_WAIT_MAX))?;
+        stream.set_write_timeout(Some(CHANGE_WAIT_MAX))?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 
@@ -58,10 +58,15 @@ impl Client {
         self.stream.get_mut().write_all(line.as_bytes()).context("the card does not listen")?;
         let mut answer = String::new();
         let limit = LINE_BYTES_MAX as u64 * 16;
-        (&mut self.stream)
-            .take(limit)
-            .read_line(&mut answer)
-            .with_context(|| format!("the card has not answered for {} s", wait.as_secs()))?;
+        (&mut self.stream).take(limit).read_line(&mut answer).map_err(|error| {
+            let what = match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                    format!("the card has not answered for {} s", wait.as_secs())
+                }
+                _ => String::from("the card does not answer"),
+            };
+            anyhow::Error::new(error).context(what)
+        })?;
         if answer.is_empty() {
             bail!("the card has ended");
         }

@@ -24,6 +24,8 @@ pub(crate) const NETNS_DIR: &str = "/run/netns";
 const MTU: u16 = 9001;
 /// Tables of routes of interfaces, and the priorities of the rules that lead there, begin here.
 const TABLES: usize = 10_000;
+/// More interfaces than an instance of any type has.
+const DEVICES_MAX: usize = 100;
 
 /// A namespace of an instance. It is removed when this is dropped.
 #[derive(Debug)]
@@ -123,7 +125,8 @@ impl Namespace {
                 .context("`ip` cannot be run: apt-get install iproute2")?;
             let rules = String::from_utf8_lossy(&output.stdout).into_owned();
             let ours = rules.lines().filter_map(priority_of_ours);
-            lines.extend(ours.map(|priority| format!("{family} rule del priority {priority}")));
+            let delete = |n| format!("{family} rule del priority {n} table {n}");
+            lines.extend(ours.map(delete));
         }
         namespace.batch(&lines)?;
         Ok(namespace)
@@ -144,10 +147,19 @@ impl Namespace {
         std::mem::forget(self);
     }
 
-    /// Removes it, if no program runs in it.
+    /// Removes it, if no program runs in it and no other card has it by then.
     fn removal(&self) -> String {
         let name = &self.name;
-        format!("[ -n \"$(ip netns pids {name})\" ] || ip netns del {name}")
+        let path = format!("{NETNS_DIR}/{name}");
+        format!(
+            "[ ! -e {path} ] || [ -n \"$(ip netns pids {name})\" ] || \
+             flock -w 1 {path} ip netns del {name}"
+        )
+    }
+
+    /// All that it was made for stands: from now on it goes as any other.
+    pub(crate) fn settle(&mut self) {
+        self.is_found = false;
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -269,7 +281,8 @@ fn addresses_and_routes(number: usize, several: bool, device: &Device) -> Vec<St
         tables.push(format!(" table {table}"));
     }
     for (_, family) in families.into_iter().zip(["-4 ", "-6 "]).filter(|(has, _)| *has) {
-        let route = |table| format!("{family}route add default dev {name}{table}");
+        // A program that was there before the device may have made a way of its own.
+        let route = |table| format!("{family}route replace default dev {name}{table}");
         lines.extend(tables.iter().map(route));
     }
     lines
@@ -279,7 +292,7 @@ fn addresses_and_routes(number: usize, several: bool, device: &Device) -> Vec<St
 fn priority_of_ours(line: &str) -> Option<usize> {
     let priority: usize = line.split(':').next()?.parse().ok()?;
     let table: usize = line.split("lookup ").nth(1)?.split_whitespace().next()?.parse().ok()?;
-    (priority == table && table >= TABLES).then_some(priority)
+    (priority == table && (TABLES..TABLES + DEVICES_MAX).contains(&table)).then_some(priority)
 }
 
 /// Takes a namespace for this card.
@@ -310,6 +323,7 @@ mod tests {
         assert_eq!(ours("10001:\tfrom 10.0.1.11 lookup 10001 "), Some(10_001));
         assert_eq!(ours("10001:\tfrom 10.0.1.11 lookup 7"), None);
         assert_eq!(ours("100:\tfrom 10.0.1.11 lookup 100"), None);
+        assert_eq!(ours("20000:\tfrom 10.0.1.11 lookup 20000"), None);
         assert_eq!(ours("32766:\tfrom all lookup main"), None);
         assert_eq!(ours(""), None);
     }

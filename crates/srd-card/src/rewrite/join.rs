@@ -54,7 +54,12 @@ impl Joins {
     /// Takes a frame, an offload header before it, and gives those that can grow no more. Frames
     /// of a flow stay in order.
     pub fn push(&mut self, frame: Vec<u8>, mut give: impl FnMut(Vec<u8>)) {
-        let Some(layout) = tcp(&frame) else { return give(frame) };
+        let Some(layout) = tcp(&frame) else {
+            if !is_of_another_protocol(&frame) {
+                self.finish(&mut give);
+            }
+            return give(frame);
+        };
         let bytes = &frame[OFFLOAD_BYTES..];
         let same = self.open.iter().position(|open| open.is_flow_of(&layout, bytes));
         let joins = is_plain(&layout, bytes);
@@ -129,6 +134,9 @@ impl Open {
     /// Adds a segment that it takes. Returns whether it can grow no more.
     fn add(&mut self, layout: &Layout, bytes: &[u8]) -> bool {
         let is_pushed = flags(layout, bytes) & TCP_PUSH != 0;
+        if self.segments == 1 {
+            self.frame.reserve_exact(OFFLOAD_BYTES + PACKET_BYTES_MAX - self.frame.len());
+        }
         self.frame.extend_from_slice(&bytes[layout.header_bytes()..]);
         self.segments += 1;
         self.next = end_of(layout, bytes);
@@ -178,12 +186,20 @@ fn tcp(frame: &[u8]) -> Option<Layout> {
     let packet = Packet::read(bytes)?;
     let layout = Layout::of(&packet, bytes)?.with_offload(header)?;
     let ip_bytes = if layout.is_v4() { IPV4_BYTES } else { IPV6_BYTES };
+    let told = usize::from(bytes.get(layout.transport_at() + 12)? >> 4) * 4;
     let is_whole = layout.protocol == protocol::TCP
         && layout.has_ports()
         && !layout.is_fragment()
         && layout.transport_at() == ip_bytes
+        && layout.header_bytes() == layout.transport_at() + told
         && layout.header_bytes() <= layout.packet_bytes();
     is_whole.then_some(layout)
+}
+
+/// Whether a frame belongs to no TCP connection for certain.
+fn is_of_another_protocol(frame: &[u8]) -> bool {
+    let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
+    packet.is_some_and(|packet| packet.protocol != protocol::TCP && !packet.fragment)
 }
 
 /// Whether a TCP packet has data and says nothing that is for it alone, and its checksum needs no
@@ -200,7 +216,7 @@ fn is_plain(layout: &Layout, bytes: &[u8]) -> bool {
         && layout.payload_bytes() > 0
         && told == layout.packet_bytes()
         && is_sound
-        && (!layout.is_v4() || layout.dont_fragment())
+        && (!layout.is_v4() || (layout.dont_fragment() && checksum::of(&bytes[..IPV4_BYTES]) == 0))
         && flags(layout, bytes) & !(TCP_PUSH | TCP_ECE) == TCP_ACK
 }
 
@@ -309,6 +325,10 @@ mod tests {
         let changed = |at: usize, value: u8| {
             let mut frame = plain(1000);
             frame[OFFLOAD_BYTES + at] = value;
+            let header = &mut frame[OFFLOAD_BYTES..OFFLOAD_BYTES + IPV4_BYTES];
+            header[10..12].fill(0);
+            let sum = checksum::of(header);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
             frame
         };
         assert_eq!(joined(vec![plain(0), plain(1000)]).len(), 1);
@@ -333,6 +353,28 @@ mod tests {
         let mut unchecked = plain(1000);
         unchecked[..OFFLOAD_BYTES].fill(0);
         assert_eq!(joined(vec![plain(0), unchecked]).len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_joined_and_passes_nothing() {
+        let plain = |sequence| cut(&data(true, 5, sequence, TCP_ACK, 1000), 1000).remove(0);
+        let mut fragment = plain(1000);
+        fragment[OFFLOAD_BYTES + 6] = 0x20;
+        let given = joined(vec![plain(0), fragment.clone(), plain(1000)]);
+        assert!(given == [plain(0), fragment, plain(1000)], "a fragment may be of the flow");
+        let other = v4(protocol::UDP, (5, 80), &[7; 100]);
+        let other = [&[0; OFFLOAD_BYTES][..], &other].concat();
+        let given = joined(vec![plain(0), other.clone(), plain(1000)]);
+        assert!(given.len() == 2 && given[0] == other, "another protocol is no part of it");
+        let broken = |at: usize, value: u8, from: u32| {
+            let mut frame = plain(from);
+            frame[OFFLOAD_BYTES + at] = value;
+            frame
+        };
+        for (what, at, value) in [("length of the header", 32, 4 << 4), ("checksum", 10, 1)] {
+            let frames = vec![broken(at, value, 0), broken(at, value, 1000)];
+            assert!(joined(frames.clone()) == frames, "{what}");
+        }
     }
 
     #[test]

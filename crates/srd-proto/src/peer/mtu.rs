@@ -4,7 +4,7 @@
 //!
 //! | stage | what is asked | ends with |
 //! |---|---|---|
-//! | `Settled` | nothing | three large packets lost in a row; large unreliable ones unproven |
+//! | `Settled` | nothing | three large packets lost in a row, or eight; unproven unreliable ones |
 //! | `First` | the size in use, once | an answer, or `Search` |
 //! | `Search` | up to seven sizes at a time, and one that every path passes | the largest that is answered |
 //! | `Raise` | the configured size, and a little more than is in use | `Settled`, or `Search` |
@@ -36,7 +36,7 @@ const RESOLUTION: u16 = 16;
 const SIZES: usize = 8;
 /// What usual links pass: 1460, 1480 and 1500 bytes over IPv4, 1500 over IPv6; and one that only
 /// larger ones do.
-const USUAL: [u16; 4] = [1432, 1452, 1472, 1488];
+const USUAL: [u16; 5] = [USUAL_MIN, 1432, 1452, 1472, 1488];
 /// Rounds that condemn a size, and those that do where probes that should pass were lost, too.
 const TRIES: u8 = 2;
 const TRIES_LOSSY: u8 = 8;
@@ -168,6 +168,7 @@ impl Mtu {
         let mut mtu = Self::new(config, ip, now);
         if !mtu.is_fixed() {
             (mtu.limit, mtu.low, mtu.raise_at) = (limit, limit, now);
+            mtu.floor = mtu.least();
             mtu.settle(now, limit);
         }
         mtu
@@ -291,6 +292,9 @@ impl Mtu {
         }
         let doubted = self.large.count >= DOUBTFUL || self.small.count >= DOUBTFUL_SMALL;
         if settled && doubted {
+            if self.large.count < DOUBTFUL {
+                self.large.bytes = self.large.bytes.min(self.small.bytes);
+            }
             self.search_all(now);
         }
     }
@@ -390,6 +394,12 @@ impl Mtu {
         }
     }
 
+    /// Whether the usual least is asked for, and nothing was ever answered.
+    fn is_floored_by_usual(&self) -> bool {
+        let is_unheard = self.tries == 0 && !self.bounded && self.low == self.floor;
+        is_unheard && self.floor > WORKS_MIN && self.voids >= VOIDS_USUAL
+    }
+
     fn evaluate_round(&mut self, now: Instant) {
         if self.answered == 0 {
             // If nothing passes, the size is not the reason.
@@ -397,12 +407,11 @@ impl Mtu {
             self.begin_try();
             if self.voids >= VOIDS_MAX {
                 self.settle(now, self.limit);
-            } else if self.voids >= VOIDS_USUAL && self.floor > WORKS_MIN && self.low == self.floor
-            {
+            } else if self.is_floored_by_usual() {
                 // E3
                 (self.floor, self.low) = (WORKS_MIN, WORKS_MIN);
                 self.sizes = self.choose();
-                self.begin_try();
+                self.begin_round(now);
             }
             return;
         }
