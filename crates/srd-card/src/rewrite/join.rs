@@ -395,21 +395,22 @@ mod tests {
     #[test]
     fn packets_of_each_flow_stay_what_they_are_and_in_order() {
         let mut random = 7u64;
-        let mut below = |n: u64| {
+        let mut below = |n: usize| {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            random % n
+            usize::try_from(random).unwrap() % n
         };
         for _ in 0..300 {
             let mut at = [0u32; 11];
             let mut frames = Vec::new();
             for _ in 0..below(60) {
-                let flow = usize::try_from(below(11)).unwrap();
+                let flow = below(11);
+                let port = u16::try_from(flow).unwrap();
                 let flags = [TCP_ACK, TCP_ACK, TCP_ACK, TCP_ACK | TCP_PUSH, TCP_ACK | 1, 2];
-                let flags = flags[usize::try_from(below(6)).unwrap()];
-                let bytes = usize::try_from([0, 100, 1000, 1000, 5000][below(5) as usize]).unwrap();
-                let whole = data(flow % 2 == 0, flow as u16, at[flow], flags, bytes);
+                let flags = flags[below(6)];
+                let bytes = [0, 100, 1000, 1000, 5000][below(5)];
+                let whole = data(flow % 2 == 0, port, at[flow], flags, bytes);
                 frames.extend(cut(&whole, 1000));
                 if below(8) > 0 {
                     at[flow] = at[flow].wrapping_add(u32::try_from(bytes).unwrap());
