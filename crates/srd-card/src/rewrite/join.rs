@@ -1,7 +1,7 @@
 //! Joining TCP segments that follow each other, so that a guest's kernel takes one super-packet
 //! where it would take many packets: what the kernel calls generic receive offload.
 //!
-//! A super-packet stands for the very packets that it was made of: [`super::segment`] cuts it into
+//! A super-packet stands for the very packets that it was made of: `segment.rs` cuts it into
 //! them again, but for the IPv4 identification. Segments are joined if their headers differ in
 //! nothing but lengths, checksums, sequence number, identification and PSH, if they forbid
 //! fragmentation, and if all but the last are equally long.
