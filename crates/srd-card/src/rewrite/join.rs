@@ -116,7 +116,6 @@ impl Open {
         } else {
             same(0..4) && same(6..IPV6_BYTES)
         };
-        // D11
         let tcp_flags = flags(layout, bytes) & !TCP_PUSH == flags(&self.layout, own);
         self.layout.header_bytes() == headers
             && sequence(layout, bytes) == self.next
