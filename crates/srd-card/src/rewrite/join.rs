@@ -9,6 +9,7 @@
 use alloc::vec::Vec;
 
 use super::checksum;
+use super::segment::{leave_checksum, size_ip};
 use crate::meta::layout::Layout;
 use crate::meta::offload::{Gso, OFFLOAD_BYTES, Offload, PACKETS_MAX};
 use crate::meta::packet::{IPV6_BYTES, Packet, protocol, u16_at};
@@ -152,28 +153,17 @@ impl Open {
             return frame;
         }
         let (header, bytes) = frame.split_at_mut(OFFLOAD_BYTES);
-        let (at, headers) = (layout.transport_at(), layout.header_bytes());
-        let start = u16::try_from(at).unwrap_or(u16::MAX);
+        let start = u16::try_from(layout.transport_at()).unwrap_or(u16::MAX);
         let step = u16::try_from(step).unwrap_or(u16::MAX);
+        let gso = Gso::Tcp { ecn: false };
         let offload = Offload {
-            gso: Some((Gso::Tcp { ecn: false }, step)),
+            gso: Some((gso, step)),
             checksum: Some((start, CHECKSUM_AT)),
             checked: false,
         };
-        header.copy_from_slice(&offload.write(layout.is_v4(), headers));
-        let sum = checksum::pseudo_header(layout.addresses(bytes), protocol::TCP, bytes.len() - at);
-        let field = at + usize::from(CHECKSUM_AT);
-        bytes[field..field + 2].copy_from_slice(&sum.to_be_bytes());
-        if layout.is_v4() {
-            let total = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
-            bytes[2..4].copy_from_slice(&total.to_be_bytes());
-            bytes[10..12].copy_from_slice(&[0, 0]);
-            let sum = checksum::of(&bytes[..IPV4_BYTES]);
-            bytes[10..12].copy_from_slice(&sum.to_be_bytes());
-        } else {
-            let length = u16::try_from(bytes.len() - IPV6_BYTES).unwrap_or(u16::MAX);
-            bytes[4..6].copy_from_slice(&length.to_be_bytes());
-        }
+        header.copy_from_slice(&offload.write(layout.is_v4(), layout.header_bytes()));
+        leave_checksum(bytes, &layout, gso);
+        size_ip(bytes, &layout, 0);
         frame
     }
 }

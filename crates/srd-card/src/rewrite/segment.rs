@@ -127,7 +127,7 @@ fn size_udp(segment: &mut [u8], layout: &Layout) {
 }
 
 /// The checksum field holds the pseudo-header's sum, which the length is part of.
-fn leave_checksum(segment: &mut [u8], layout: &Layout, gso: Gso) {
+pub(super) fn leave_checksum(segment: &mut [u8], layout: &Layout, gso: Gso) {
     let at = layout.transport_at();
     let addresses = layout.addresses(segment);
     let sum = checksum::pseudo_header(addresses, layout.protocol, segment.len() - at);
@@ -135,7 +135,7 @@ fn leave_checksum(segment: &mut [u8], layout: &Layout, gso: Gso) {
     segment[field..field + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-fn size_ip(segment: &mut [u8], layout: &Layout, index: usize) {
+pub(super) fn size_ip(segment: &mut [u8], layout: &Layout, index: usize) {
     if layout.is_v4() {
         let total = u16::try_from(segment.len()).unwrap_or(u16::MAX);
         segment[2..4].copy_from_slice(&total.to_be_bytes());
