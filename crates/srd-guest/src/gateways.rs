@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use srd_card::vpc::nat::Nat;
 use srd_card::vpc::{Around, Envelope, PortId};
-use srd_proto::time::Instant;
+use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::{NatGatewayId, VpcId};
 use srd_vpc::judge::Service as Link;
 
@@ -20,6 +20,10 @@ use crate::underlay::Underlay;
 /// The name of the edge, which is no host's.
 const EDGE: &str = "(edge)";
 
+/// A packet for another host waits at most so long for others that are sent by the same call,
+/// while instances have their turns. When they have nothing more, it does not wait at all.
+const HELD_MAX: Duration = Duration::from_micros(50);
+
 /// Why a packet for another host was lost.
 const TO_HOST: &str = "to another host";
 
@@ -30,13 +34,16 @@ pub(crate) struct Gateways {
     pub(crate) underlay: Option<Underlay>,
     pub(crate) name: Arc<str>,
     pub(crate) nat: Nat,
+    /// Since when packets wait to be sent to other hosts.
+    held_since: Option<Instant>,
     /// Packets that no host, edge or service took.
     pub(crate) lost: BTreeMap<Cow<'static, str>, u64>,
 }
 
 impl Gateways {
     pub(crate) fn new(edge: Option<Edge>, underlay: Option<Underlay>) -> Self {
-        Self { edge, underlay, name: EDGE.into(), nat: Nat::default(), lost: BTreeMap::new() }
+        let (nat, lost) = (Nat::default(), BTreeMap::new());
+        Self { edge, underlay, name: EDGE.into(), nat, held_since: None, lost }
     }
 
     /// What to wait on.
@@ -47,15 +54,31 @@ impl Gateways {
     }
 
     pub(crate) fn lose(&mut self, why: &'static str) {
-        *self.lost.entry(Cow::Borrowed(why)).or_default() += 1;
+        self.lose_all(why, 1);
+    }
+
+    pub(crate) fn lose_all(&mut self, why: &'static str, packets: u64) {
+        if packets > 0 {
+            *self.lost.entry(Cow::Borrowed(why)).or_default() += packets;
+        }
+    }
+
+    /// After a turn that began and ended at these times: sends what has waited for long.
+    pub(crate) fn flush_if_due(&mut self, began: Instant, ended: Instant) {
+        if !self.underlay.as_ref().is_some_and(Underlay::has_unsent) {
+            return;
+        }
+        let since = *self.held_since.get_or_insert(began);
+        if ended.since(since) >= HELD_MAX {
+            self.flush();
+        }
     }
 
     /// Sends what waits for other hosts.
     pub(crate) fn flush(&mut self) {
+        self.held_since = None;
         let lost = self.underlay.as_mut().map_or(0, Underlay::flush);
-        if lost > 0 {
-            *self.lost.entry(Cow::Borrowed(TO_HOST)).or_default() += lost;
-        }
+        self.lose_all(TO_HOST, lost);
     }
 
     /// A frame that leaves.

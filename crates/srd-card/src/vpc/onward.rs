@@ -194,7 +194,9 @@ impl Card {
         }
         if let (To::Port(other), Some(read)) = (&to, read) {
             let sender = Sender { host: None, eni: Some(self.ports[port.0 as usize].eni) };
-            return self.arrive_read(now, sender, *other, frame, read, around);
+            let index = self.ports[other.0 as usize].index;
+            let key = Key::of(&read.packet, &frame[OFFLOAD_BYTES..], Direction::Ingress, index);
+            return self.arrive_read(now, &sender, *other, frame, (read, &key), around);
         }
         let fits = self.leave(now, port, to, frame, around);
         if !stays && let Some(next) = next {
