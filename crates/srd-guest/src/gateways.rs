@@ -63,7 +63,7 @@ impl Gateways {
         }
     }
 
-    /// After a turn that began and ended at these times: sends what has waited for long.
+    /// After a turn that began and ended at these times: sends what has waited for long. // V17
     pub(crate) fn flush_if_due(&mut self, began: Instant, ended: Instant) {
         if !self.underlay.as_ref().is_some_and(Underlay::has_unsent) {
             return;
@@ -166,5 +166,51 @@ impl Around for Outside<'_> {
         if !self.services.take(port, &frame) {
             self.gateways.lose("to a service");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::underlay::tests::{frame, underlay};
+    use srd_vpc::id::EniId;
+
+    #[test]
+    fn packets_for_other_hosts_wait_for_turns_up_to_a_bound() {
+        let (other, at) = underlay(&[]);
+        drop(other);
+        let (one, own) = underlay(&[("two", at)]);
+        let socket = std::net::UdpSocket::bind(at).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut gateways = Gateways::new(None, Some(one));
+        let envelope = Envelope::Between { from: EniId(1), to: EniId(2) };
+        let host: Arc<str> = "two".into();
+        let mut send = |gateways: &mut Gateways| {
+            let underlay = gateways.underlay.as_mut().unwrap();
+            assert!(underlay.send(&host, VpcId(1), envelope, &frame(7)));
+        };
+        let arrived = || {
+            let mut bytes = [0; 2000];
+            std::iter::from_fn(|| socket.recv_from(&mut bytes).ok())
+                .filter(|of| of.1 == own)
+                .count()
+        };
+        let at = |us| Instant::ZERO + Duration::from_micros(us);
+        // Nothing is held: no time begins.
+        gateways.flush_if_due(at(0), at(1000));
+        send(&mut gateways);
+        gateways.flush_if_due(at(1000), at(1020));
+        send(&mut gateways);
+        gateways.flush_if_due(at(1020), at(1049));
+        assert_eq!(arrived(), 0, "the first has waited for 49 us");
+        gateways.flush_if_due(at(1049), at(1050));
+        assert_eq!(arrived(), 2);
+        // The next ones have their own time, and none where no turn follows.
+        send(&mut gateways);
+        gateways.flush_if_due(at(1060), at(1061));
+        assert_eq!(arrived(), 0);
+        gateways.flush();
+        assert_eq!(arrived(), 1);
+        assert!(gateways.lost.is_empty());
     }
 }

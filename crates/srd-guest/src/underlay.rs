@@ -231,3 +231,52 @@ fn interface(address: IpAddr) -> Result<Shown> {
     let mut shown = shown.into_iter().flatten();
     shown.next().with_context(|| format!("no interface of this machine has the address {address}"))
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use srd_vpc::id::EniId;
+
+    /// A card's underlay on this machine, beside hosts at these addresses.
+    pub(crate) fn underlay(hosts: &[(&str, SocketAddr)]) -> (Underlay, SocketAddr) {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let own = socket.local_addr().unwrap();
+        let named = |(name, at): &(&str, SocketAddr)| (Arc::<str>::from(*name), *at);
+        let hosts: BTreeMap<Arc<str>, SocketAddr> = hosts.iter().map(named).collect();
+        let names = hosts.iter().map(|(name, at)| (*at, name.clone())).collect();
+        let plan = Plan { address: own.ip(), hosts, names, bytes_max: 1400 };
+        (Underlay::with(plan, socket).unwrap(), own)
+    }
+
+    /// A frame with a packet of its own.
+    pub(crate) fn frame(number: u8) -> Vec<u8> {
+        [&[0; OFFLOAD_BYTES][..], &[0x45, number, 9, 9]].concat()
+    }
+
+    #[test]
+    fn frames_of_several_hosts_come_in_their_order_and_others_are_counted() {
+        let senders = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let [a, b, stranger] = senders;
+        let at = |socket: &UdpSocket| socket.local_addr().unwrap();
+        let (mut underlay, own) = underlay(&[("a", at(&a)), ("b", at(&b))]);
+        let envelope = Envelope::Between { from: EniId(1), to: EniId(2) };
+        let send = |from: &UdpSocket, number| {
+            let head = envelope.encode(VpcId(1), &frame(number));
+            from.send_to(&[&head[..], &frame(number)[OFFLOAD_BYTES..]].concat(), own).unwrap();
+        };
+        [(&a, 1), (&a, 2), (&b, 3), (&stranger, 4), (&b, 5)].map(|(from, n)| send(from, n));
+        a.send_to(b"no envelope", own).unwrap();
+        send(&a, 6);
+        let mut received = Received::default();
+        // No more than was asked for, and the rest at the next time.
+        assert_eq!(underlay.receive(2, &mut received), 2);
+        assert_eq!(underlay.receive(100, &mut received), 5);
+        assert_eq!(underlay.receive(100, &mut received), 0);
+        let frames: Vec<_> = received.frames.iter().map(|(_, frame)| frame.clone()).collect();
+        assert_eq!(frames, [1, 2, 3, 5, 6].map(frame));
+        assert!(received.frames.iter().all(|(said, _)| *said == envelope));
+        let hosts: Vec<_> = received.hosts.iter().map(|(name, n)| (&**name, *n)).collect();
+        assert_eq!(hosts, [("a", 2), ("b", 2), ("a", 1)]);
+        assert_eq!((received.strangers, received.no_envelopes), (1, 1));
+    }
+}

@@ -299,6 +299,27 @@ mod tests {
         assert!(one.runs.len() <= RUNS_MAX);
     }
 
+    /// Those for each destination are one message, in their order, whatever is between them.
+    #[test]
+    fn what_is_for_elsewhere_does_not_part_a_message() {
+        let (mut one, mut two, to) = pair();
+        let (_, mut three, elsewhere) = pair();
+        for n in 0..40_u8 {
+            one.push(to, &[n; 64], &[]);
+            one.push(elsewhere, &[n; 100], &[]);
+        }
+        assert_eq!(one.runs.len(), 2);
+        // A longer one, behind it a shorter one, and what follows that: nothing is put before them.
+        one.push(to, &[40; 200], &[]);
+        one.push(elsewhere, &[40; 100], &[]);
+        [41, 42, 43].into_iter().for_each(|n| one.push(to, &[n; 64], &[]));
+        assert_eq!(one.runs.len(), 4);
+        one.flush();
+        let firsts = |all: Vec<Vec<u8>>| all.iter().map(|datagram| datagram[0]).collect::<Vec<_>>();
+        assert_eq!(firsts(received(&mut two)), (0..44).collect::<Vec<_>>());
+        assert_eq!(firsts(received(&mut three)), (0..41).collect::<Vec<_>>());
+    }
+
     /// A datagram that no path takes is lost and counted, and those beside it are not.
     #[test]
     fn what_cannot_be_sent_is_counted() {

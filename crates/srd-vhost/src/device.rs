@@ -267,12 +267,14 @@ impl Device {
 
     /// The next frame of the driver's; `None`: there is none, or a turn's share of chains was bad.
     pub fn read(&mut self) -> Option<Frame> {
-        let mut useless = 0;
+        let (mut useless, mut frame) = (0, Frame::default());
         for _ in 0..self.senders.len() {
             let index = *self.senders.get(self.sender)?;
-            let frame = self.read_ring(index, &mut useless);
-            if frame.is_some() || useless >= USELESS_MAX {
-                return frame;
+            if self.read_ring(index, &mut useless, &mut frame) {
+                return Some(frame);
+            }
+            if useless >= USELESS_MAX {
+                return None;
             }
             self.next_sender();
         }
@@ -286,28 +288,31 @@ impl Device {
         }
     }
 
-    fn read_ring(&mut self, index: usize, useless: &mut usize) -> Option<Frame> {
+    /// Reads the next frame of a ring. Returns whether there was one.
+    fn read_ring(&mut self, index: usize, useless: &mut usize, frame: &mut Frame) -> bool {
         let has_count = self.layout().has_count;
         // "Must process and discard any TX packets" while it is disabled.
         let is_enabled = self.session.is_enabled(index);
         while *useless < USELESS_MAX {
             let Session { memory, rings, .. } = &mut self.session;
-            let (memory, ring) = (memory.as_ref()?, rings[index].ring.as_mut()?);
-            match frame::take(ring, memory, has_count, &mut self.scratch) {
-                Ok(Taken::Frame(frame)) if is_enabled => return Some(frame),
-                Ok(Taken::Frame(_)) => *useless += 1,
-                Ok(Taken::Nothing) => return None,
+            let (Some(memory), Some(ring)) = (memory.as_ref(), rings[index].ring.as_mut()) else {
+                return false;
+            };
+            match frame::take(ring, memory, has_count, &mut self.scratch, frame) {
+                Ok(Taken::Frame) if is_enabled => return true,
+                Ok(Taken::Frame) => *useless += 1,
+                Ok(Taken::Nothing) => return false,
                 Ok(Taken::Malformed) => {
                     *useless += 1;
                     self.counts.malformed += 1;
                 }
                 Err(broken) => {
                     self.stop(index, broken);
-                    return None;
+                    return false;
                 }
             }
         }
-        None
+        false
     }
 
     /// Gives a frame to the driver, by the pair that belongs to this number of its flow. Returns

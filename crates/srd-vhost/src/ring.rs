@@ -34,7 +34,7 @@ pub const SIZE_MAX: u16 = 32_768;
 pub const PIECES_MAX: usize = 256;
 
 /// Entries that are read, and written, at a time.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 32;
 
 const DESCRIPTOR_BYTES: u64 = 16;
 const NEXT: u16 = 1;
