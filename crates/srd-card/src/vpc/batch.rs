@@ -31,6 +31,7 @@ struct Look {
 
 /// The flow at the instance of this host that the frame is for.
 struct There {
+    port: PortId,
     instance: u32,
     key: Key,
     id: Option<TrackId>,
@@ -95,8 +96,7 @@ impl Card {
             };
             last = Some((to, port));
             *look = Read::frame(frame).map(|read| {
-                let (bytes, index) = (&frame[OFFLOAD_BYTES..], self.ports[port.0 as usize].index);
-                let key = Key::of(&read.packet, bytes, Direction::Ingress, index);
+                let key = self.key_at(port, &read, frame);
                 Arriving { from, port, read, key, id: None }
             });
         }
@@ -146,7 +146,8 @@ impl Card {
                 if let Some(There { instance, id: Some(id), .. }) = *there {
                     self.instances[instance as usize].flows.expect(id);
                 }
-                self.send(now, port, frame, read, key, around);
+                let there = there.as_ref().map(|there| (there.port, &there.key));
+                self.send(now, port, frame, (read, key, there), around);
             }
             self.run(now, around);
         }
@@ -174,13 +175,12 @@ impl Card {
             if let Some((flow, tracked)) = flow
                 && let Verdict::Go(slot) = flow.out.verdict
                 && since.holds(flow.out.epoch, tracked)
-                && let Some(&To::Port(port)) = self.ends.targets.get(slot).map(|target| &target.to)
-                && let Some(port) = self.port(port)
+                && let Some(&To::Port(id)) = self.ends.targets.get(slot).map(|target| &target.to)
+                && let Some(port) = self.port(id)
             {
-                let bytes = &frame[OFFLOAD_BYTES..];
-                let key = Key::of(&look.read.packet, bytes, Direction::Ingress, port.index);
-                let (instance, id) = (port.instance, Some(flow.beside));
-                look.there = Some(There { instance, key, id, is_new: false });
+                let key = self.key_at(id, &look.read, frame);
+                let (instance, beside) = (port.instance, Some(flow.beside));
+                look.there = Some(There { port: id, instance, key, id: beside, is_new: false });
             }
         }
         for there in looks.iter_mut().flatten().filter_map(|look| look.there.as_mut()) {

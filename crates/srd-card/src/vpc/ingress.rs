@@ -149,9 +149,14 @@ impl Card {
         let Some(read) = Read::frame(&frame) else {
             return self.drop_of(Some(port), Cause::Malformed, 1);
         };
-        let index = self.ports[port.0 as usize].index;
-        let key = Key::of(&read.packet, &frame[OFFLOAD_BYTES..], Direction::Ingress, index);
+        let key = self.key_at(port, &read, &frame);
         self.arrive_read(now, &sender, port, frame, (&read, &key), around);
+    }
+
+    /// The flow of a frame at an interface that it is for.
+    pub(super) fn key_at(&self, port: PortId, read: &Read, frame: &[u8]) -> Key {
+        let index = self.ports[port.0 as usize].index;
+        Key::of(&read.packet, &frame[OFFLOAD_BYTES..], Direction::Ingress, index)
     }
 
     /// The same for a frame that was read, with its flow at the receiver.
