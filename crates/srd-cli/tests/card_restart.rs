@@ -1,5 +1,5 @@
-//! A card that was killed starts again, whatever guests and users of the machine do against it.
-//! Needs root.
+//! A card that was killed starts again, whatever guests and users of the machine do against it, and
+//! one that cannot make an instance stays as it is. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -122,5 +122,86 @@ fn regression_a_guest_keeps_no_card_from_starting() {
     assert_eq!(names(), [name("app"), name("web")]);
     drop(in_app);
     assert_eq!(again.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
+/// Names and devices of the instances, as `srd card status` has them.
+fn devices(machine: &Machine) -> Vec<String> {
+    let status = machine.json(&["card", "status"]);
+    let mut all = Vec::new();
+    for instance in status["instances"].as_array().unwrap() {
+        for interface in instance["interfaces"].as_array().unwrap() {
+            all.push(format!("{} {}", instance["name"], interface["device"]));
+        }
+    }
+    all
+}
+
+/// Of several instances, or interfaces of one, one cannot be made: nothing of the others is left.
+#[test]
+fn what_was_made_is_given_back_when_the_rest_cannot_be() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("km");
+    let more = |from: u8, to: u8, of: &dyn Fn(u8) -> String| (from..to).map(of).collect::<String>();
+    let second = |n: u8| {
+        let instance = format!("{}web", machine.prefix);
+        format!(
+            "[interface.second{n}]\nsubnet = \"web\"\naddress = [\"10.0.1.{n}\"]\n\
+             groups = [\"web\"]\ninstance = \"{instance}\"\ndevice_index = {n}\n"
+        )
+    };
+    let others = |n: u8| {
+        let instance = format!("{}n{n}", machine.prefix);
+        format!(
+            "[interface.n{n}]\nsubnet = \"web\"\naddress = [\"10.0.1.{n}\"]\n\
+             instance = \"{instance}\"\n[instance.{instance}]\ntype = \"c7i.large\"\n"
+        )
+    };
+    let file = machine.example("vpc.toml", |text| text);
+    let two = machine.example("two.toml", |text| text + &more(20, 21, &second));
+    let many = machine.example("many.toml", |text| text + &more(30, 38, &others));
+    let socket = machine.path("web.sock").to_str().unwrap().to_owned();
+    let web = format!("{}web={socket}", machine.prefix);
+    let mut card = machine.up(&[&file, "--vhost-user", &web]);
+    let pid = card.0.id();
+    let open = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let (before, left, opened) = (devices(&machine), machine.instances_left(), open());
+
+    let blocked = machine.path("web.sock.ens6");
+    std::fs::write(&blocked, "not a socket").unwrap();
+    let output = machine.srd(&["card", "apply", &two]);
+    assert!(!output.status.success(), "{output:#?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("web.sock.ens6"), "{output:#?}");
+    assert_eq!((devices(&machine), machine.instances_left()), (before.clone(), left.clone()));
+    assert!(std::path::Path::new(&socket).exists());
+
+    let name = machine.instance("n35");
+    must(&format!("netns add {name}"));
+    let sleeper = sleeper(&name);
+    let output = machine.srd(&["card", "apply", &many]);
+    assert!(!output.status.success(), "{output:#?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&name), "{output:#?}");
+    assert_eq!(devices(&machine), before);
+    drop(sleeper);
+    must(&format!("netns del {name}"));
+    assert_eq!(machine.instances_left(), left);
+    assert_eq!(open(), opened, "descriptors");
+
+    // What was in the way is gone. An interface that goes later takes its device with it.
+    std::fs::remove_file(&blocked).unwrap();
+    for file in [&two, &many, &file] {
+        let output = machine.srd(&["card", "apply", file]);
+        assert!(output.status.success(), "{output:#?}");
+        let count = match file {
+            file if *file == two => before.len() + 1,
+            file if *file == many => before.len() + 8,
+            _ => before.len(),
+        };
+        assert_eq!(devices(&machine).len(), count, "{file}");
+    }
+    assert!(!blocked.exists(), "regression: an interface that is gone kept its device");
+    assert_eq!(card.end(Signal::TERM), 0);
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }

@@ -15,10 +15,7 @@ use crate::edge::Edge;
 use crate::kernel::Kernel;
 use crate::link_local::Services;
 use crate::port::Port;
-use crate::underlay::Underlay;
-
-/// The name of the edge, which is no host's.
-const EDGE: &str = "(edge)";
+use crate::underlay::{EDGE, Underlay};
 
 /// Why a packet for another host was lost.
 const TO_HOST: &str = "to another host";

@@ -219,10 +219,11 @@ impl Service {
         let stays = |running: &Running| {
             let instance = world.instances.get(&running.id);
             let here = instance.is_some_and(|i| i.host.as_ref() == Some(host));
-            let mut own = world.enis.iter().filter(|(_, eni)| {
+            let own = world.enis.iter().filter(|(_, eni)| {
                 eni.attachment.as_ref().is_some_and(|at| at.instance == running.id)
             });
-            let same = own.all(|(id, eni)| {
+            let as_many = own.clone().count() == running.interfaces.len();
+            let same = as_many && { own }.all(|(id, eni)| {
                 let mut there = running.interfaces.iter();
                 there.any(|(_, of, device)| of == id && has_addresses(device, eni))
             });

@@ -93,6 +93,7 @@ impl Namespace {
                 return Self::find(name, owned, undo);
             }
             if inside > 0 {
+                owned.remove();
                 bail!(
                     "the namespace {name} is there already, and {inside} programs run in it: end \
                      them (`ip netns pids {name}` names them), or give another --name"
@@ -168,11 +169,10 @@ impl Namespace {
     /// Removes it, if no program runs in it and no other card has it by then.
     fn removal(&self) -> String {
         let name = &self.name;
-        let (path, lock) = (format!("{NETNS_DIR}/{name}"), self.owned.path());
+        let (path, lock) = (format!("{NETNS_DIR}/{name}"), self.owned.path().display());
         format!(
-            "[ ! -e {path} ] || [ -n \"$(ip netns pids {name})\" ] || \
-             flock -w 1 {lock} ip netns del {name}; rm -f {lock}",
-            lock = lock.display()
+            "[ -n \"$(ip netns pids {name})\" ] || flock -w 1 {lock} \
+             sh -c '[ ! -e {path} ] || ip netns del {name}; rm -f {lock}'"
         )
     }
 

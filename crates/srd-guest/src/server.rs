@@ -312,3 +312,28 @@ pub(crate) fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -
     }
     answer.recv_timeout(ANSWER_WAIT_MAX).context("the service does not answer")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_sockets_of_cards_that_were_killed_while_they_took_over_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        // No process has so high a number.
+        let left = ["card.sock.4194305", "card.sock.4194306"];
+        let stay =
+            ["card.sock.x", "other.sock.4194305", &format!("card.sock.{}", std::process::id())];
+        for name in left.iter().chain(&stay) {
+            drop(UnixListener::bind(path(name)).unwrap());
+        }
+        let lives = UnixListener::bind(path("card.sock.4194307")).unwrap();
+        std::fs::write(path("card.sock.4194308"), "a file").unwrap();
+        remove_left_beside(&path("card.sock"));
+        assert!(left.iter().all(|name| !path(name).exists()));
+        assert!(stay.iter().all(|name| path(name).exists()));
+        assert!(path("card.sock.4194307").exists() && path("card.sock.4194308").exists());
+        drop(lives);
+    }
+}
