@@ -236,11 +236,12 @@ impl Experiment {
     /// It has none of that name.
     fn chosen_cases(&self, options: &Options) -> Result<Vec<Case>> {
         let names = self.case_names(options);
-        if let Some(missing) = options.only_cases.iter().find(|name| !names.contains(name)) {
-            bail!("`{}` has no case `{missing}`: {}", self.name, names.join(", "));
+        let chosen = whole_names(&options.only_cases, &names);
+        if let Some(missing) = chosen.iter().find(|name| !names.contains(name)) {
+            bail!("`{}` has no case `{missing}`: {}", self.name, names.join("; "));
         }
         let mut cases = (self.cases)(options);
-        cases.retain(|c| options.only_cases.is_empty() || options.only_cases.contains(&c.name));
+        cases.retain(|c| chosen.is_empty() || chosen.contains(&c.name));
         Ok(cases)
     }
 
@@ -368,6 +369,23 @@ pub(crate) fn size(bytes: u64) -> String {
     if bytes >= 1 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} KB", bytes >> 10) }
 }
 
+/// The names that stand in a list which was parted at its commas, also those that have commas
+/// themselves: of what begins at a part, the longest name counts.
+fn whole_names(parts: &[String], names: &[String]) -> Vec<String> {
+    let mut whole = Vec::new();
+    let mut rest = parts;
+    while let Some(first) = rest.first() {
+        let joined = (1..=rest.len()).rev().map(|count| (count, rest[..count].join(",")));
+        let mut named = joined.map(|(count, text)| (count, text.trim().to_owned()));
+        let (count, name) = named
+            .find(|(_, text)| names.contains(text))
+            .unwrap_or_else(|| (1, first.trim().to_owned()));
+        whole.push(name);
+        rest = &rest[count..];
+    }
+    whole
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -416,6 +434,24 @@ pub(crate) mod tests {
         }
     }
 
+    /// As the command line gives them: parted at each comma.
+    #[test]
+    fn names_of_cases_may_have_commas() {
+        let names = ["idle", "spine dies", "spine dies, 16 flows"].map(String::from);
+        let whole = |text: &str| {
+            let parts: Vec<String> = text.split(',').map(String::from).collect();
+            whole_names(&parts, &names)
+        };
+        assert_eq!(whole("spine dies, 16 flows"), ["spine dies, 16 flows"]);
+        assert_eq!(whole("idle,spine dies, 16 flows"), ["idle", "spine dies, 16 flows"]);
+        assert_eq!(whole("spine dies, idle"), ["spine dies", "idle"]);
+        assert_eq!(whole("spine dies, 17 flows"), ["spine dies", "17 flows"]);
+        let options =
+            Options { only_cases: vec!["spine dies".into(), " 16 flows".into()], ..options() };
+        let cases = find("failover").unwrap().chosen_cases(&options).unwrap();
+        assert_eq!(cases.iter().map(|case| &*case.name).collect::<Vec<_>>(), [&names[2]]);
+    }
+
     #[test]
     fn cases_are_chosen_by_name_and_an_unknown_one_is_refused() {
         let chosen = |name: &str| {
@@ -426,7 +462,7 @@ pub(crate) mod tests {
         let error = chosen("nonesuch").err().unwrap().to_string();
         assert!(
             error.contains(
-                "`video` has no case `nonesuch`: collisions, incast, idle, HD collisions"
+                "`video` has no case `nonesuch`: collisions; incast; idle; HD collisions"
             ),
             "{error}"
         );
