@@ -15,10 +15,7 @@ use crate::edge::Edge;
 use crate::kernel::Kernel;
 use crate::link_local::Services;
 use crate::port::Port;
-use crate::underlay::Underlay;
-
-/// The name of the edge, which is no host's.
-const EDGE: &str = "(edge)";
+use crate::underlay::{EDGE, Underlay};
 
 /// A packet for another host waits at most so long for others that are sent by the same call,
 /// while instances have their turns. When they have nothing more, it does not wait at all.

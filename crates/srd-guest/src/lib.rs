@@ -27,7 +27,7 @@
 //! | `edge` | the internet's side |
 //! | `underlay` | other hosts |
 //! | `plane`, `asking` | the whole VPC on a thread of its own, and what the card asks of it |
-//! | `undo` | what is done at the end, however it comes |
+//! | `undo`, `locks` | what is done at the end, however it comes; and what keeps cards apart |
 //! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
 //! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
 //! | `memory` | a program of this process in the place of a device |
@@ -56,6 +56,7 @@ mod handover;
 mod kernel;
 mod kernel_counts;
 mod link_local;
+mod locks;
 mod logging;
 mod logs;
 mod maker;

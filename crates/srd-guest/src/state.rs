@@ -130,6 +130,9 @@ impl std::fmt::Debug for Service {
 #[derive(Debug, Default)]
 pub(crate) struct Guests {
     pub(crate) by_name: BTreeMap<String, Running>,
+    /// Instances in whose namespaces programs were found that are in the way: each change of the
+    /// rules tries them once more.
+    pub(crate) left_out: BTreeSet<String>,
     pub(crate) nat_publics: BTreeMap<NatGatewayId, Ipv4Addr>,
 }
 

@@ -20,6 +20,9 @@ use srd_card::vpc::envelope::{ENVELOPE_BYTES, GENEVE_PORT};
 use srd_net::Datagrams;
 use srd_vpc::id::VpcId;
 
+/// The name of this machine's own edge, whose word of the internet's packets is believed: no host
+/// has it.
+pub(crate) const EDGE: &str = "(edge)";
 /// Kernel buffers of the socket each way: what arrives in some milliseconds in which instances have
 /// their turns.
 const BUFFER_BYTES: u32 = 4 << 20;
@@ -105,6 +108,9 @@ impl Plan {
         let mut hosts = BTreeMap::new();
         let mut names = BTreeMap::new();
         for (name, at) in &options.hosts {
+            if name == EDGE {
+                bail!("{EDGE} is no name of a host: give the peer another one");
+            }
             let name: Arc<str> = name.as_str().into();
             if at.is_ipv4() != address.is_ipv4() {
                 bail!("{name} is at {at}, which is of another family than {address}");
@@ -278,5 +284,17 @@ pub(crate) mod tests {
         let hosts: Vec<_> = received.hosts.iter().map(|(name, n)| (&**name, *n)).collect();
         assert_eq!(hosts, [("a", 2), ("b", 2), ("a", 1)]);
         assert_eq!((received.strangers, received.no_envelopes), (1, 1));
+    }
+
+    /// Its envelopes would be those of the internet's side.
+    #[test]
+    fn regression_no_peer_has_the_name_of_the_edge() {
+        let at = |host: u8| IpAddr::from([127, 0, 0, host]);
+        let plan = |name: &str| {
+            let hosts = BTreeMap::from([(String::from(name), at(2))]);
+            Plan::new(&UnderlayOptions { address: at(1), hosts, plain: true })
+        };
+        assert!(plan(EDGE).unwrap_err().to_string().contains("no name of a host"));
+        plan("beta").unwrap();
     }
 }

@@ -321,7 +321,10 @@ impl Service {
         for (instance, (lock, _)) in instances.into_iter().zip(handed.places) {
             let running = self.guests.by_name.get_mut(&instance.name);
             if let (Some(running), Some(name), Some(lock)) = (running, instance.namespace, lock) {
-                running.namespace = Some(Namespace::adopt(name, lock, &self.undo));
+                match Namespace::adopt(name, lock, &self.undo) {
+                    Ok(namespace) => running.namespace = Some(namespace),
+                    Err(error) => tracing::error!("{error:#}; all else goes on"),
+                }
             }
         }
         let confs = resolv_confs.into_iter().map(|of| (of.namespace, of.path, of.resolver));
