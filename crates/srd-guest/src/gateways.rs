@@ -133,8 +133,9 @@ impl Around for Outside<'_> {
             self.gateways.leave(self.now, self.publics, envelope, frame);
             return;
         }
+        let now = self.now;
         let underlay = self.gateways.underlay.as_mut();
-        if !underlay.is_some_and(|underlay| underlay.send(host, vpc, envelope, &frame)) {
+        if !underlay.is_some_and(|underlay| underlay.send(now, host, vpc, envelope, &frame)) {
             self.gateways.lose(TO_HOST);
         }
     }

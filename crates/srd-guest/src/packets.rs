@@ -202,7 +202,7 @@ impl Service {
         let mut received = Vec::new();
         while read < most
             && let Some(underlay) = &mut self.gateways.underlay
-            && let Some(frame) = underlay.receive()
+            && let Some(frame) = underlay.receive(now)
         {
             read += 1;
             match frame {

@@ -18,7 +18,11 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::vpc::Envelope;
 use srd_card::vpc::envelope::{ENVELOPE_BYTES, GENEVE_PORT};
 use srd_net::Datagrams;
+use srd_proto::time::Instant;
 use srd_vpc::id::VpcId;
+
+use crate::hosts::{self, Contact};
+use crate::protocol::PeerHost;
 
 /// Kernel buffers of the socket each way: what arrives in some milliseconds in which instances have
 /// their turns.
@@ -43,7 +47,8 @@ pub struct UnderlayOptions {
 pub(crate) struct Underlay {
     datagrams: Datagrams,
     fd: Arc<OwnedFd>,
-    hosts: BTreeMap<Arc<str>, SocketAddr>,
+    /// Where each host is, and what was sent and received.
+    hosts: BTreeMap<Arc<str>, (IpAddr, Contact)>,
     names: BTreeMap<SocketAddr, Arc<str>>,
     /// The most bytes of a packet in one datagram.
     pub(crate) bytes_max: usize,
@@ -69,7 +74,7 @@ struct Kind {
 #[derive(Debug)]
 pub(crate) struct Plan {
     address: IpAddr,
-    hosts: BTreeMap<Arc<str>, SocketAddr>,
+    hosts: BTreeMap<Arc<str>, IpAddr>,
     names: BTreeMap<SocketAddr, Arc<str>>,
     bytes_max: usize,
 }
@@ -102,7 +107,7 @@ impl Plan {
             if let Some(other) = names.insert(card, name.clone()) {
                 bail!("{other} and {name} are both at {at}");
             }
-            hosts.insert(name, card);
+            hosts.insert(name, *at);
         }
         Ok(Self { address, hosts, names, bytes_max })
     }
@@ -127,7 +132,39 @@ impl Underlay {
             );
         }
         let fd = Arc::new(socket.as_fd().try_clone_to_owned()?);
+        let hosts = hosts.into_iter().map(|(name, at)| (name, (at, Contact::default()))).collect();
         Ok(Self { datagrams: Datagrams::new(socket, BUFFER_BYTES)?, fd, hosts, names, bytes_max })
+    }
+
+    /// Says which hosts are silent now, and which are not any more.
+    pub(crate) fn look(&mut self) {
+        let hosts = self.hosts.iter_mut();
+        let changes: Vec<_> = hosts
+            .filter_map(|(name, (_, contact))| Some((Arc::clone(name), contact.look()?)))
+            .collect();
+        hosts::tell(&self.hosts, &changes);
+    }
+
+    /// What was sent to each host and received from it.
+    pub(crate) fn report(&self, now: Instant) -> Vec<PeerHost> {
+        let hosts = self.hosts.iter();
+        hosts.map(|(name, (at, contact))| contact.report(now, name, *at)).collect()
+    }
+
+    /// The same for another process.
+    pub(crate) fn contacts(&self) -> BTreeMap<String, Contact> {
+        let hosts = self.hosts.iter();
+        hosts.map(|(name, (_, contact))| (name.to_string(), contact.clone())).collect()
+    }
+
+    /// Goes on with what another process has sent and received. Hosts that it had and this one
+    /// has not are forgotten.
+    pub(crate) fn adopt(&mut self, contacts: &BTreeMap<String, Contact>) {
+        for (name, contact) in contacts {
+            if let Some((_, of)) = self.hosts.get_mut(name.as_str()) {
+                *of = contact.clone();
+            }
+        }
     }
 
     pub(crate) fn fd(&self) -> Arc<OwnedFd> {
@@ -137,14 +174,17 @@ impl Underlay {
     /// Sends a frame at the next [`Underlay::flush`] or before; false if it cannot be sent.
     pub(crate) fn send(
         &mut self,
+        now: Instant,
         host: &str,
         vpc: VpcId,
         envelope: Envelope,
         frame: &[u8],
     ) -> bool {
-        let Some(to) = self.hosts.get(host) else { return false };
+        let Some((to, contact)) = self.hosts.get_mut(host) else { return false };
         let Some(packet) = frame.get(OFFLOAD_BYTES..) else { return false };
-        self.datagrams.push(*to, &envelope.encode(vpc, frame), packet);
+        let to = SocketAddr::new(*to, GENEVE_PORT);
+        self.datagrams.push(to, &envelope.encode(vpc, frame), packet);
+        contact.sent(now, packet.len());
         true
     }
 
@@ -160,12 +200,15 @@ impl Underlay {
     }
 
     /// The next frame of another host; `Some(Err)` says why a datagram was none.
-    pub(crate) fn receive(&mut self) -> Option<Result<Received, &'static str>> {
-        let names = &self.names;
-        self.datagrams.receive(|from, datagram| {
+    pub(crate) fn receive(&mut self, now: Instant) -> Option<Result<Received, &'static str>> {
+        let Self { datagrams, names, hosts, .. } = self;
+        datagrams.receive(|from, datagram| {
             let Some(host) = names.get(&from) else { return Err("a stranger's") };
             let read = Envelope::decode(datagram);
             let Ok((envelope, offload, packet)) = read else { return Err("no envelope") };
+            if let Some((_, contact)) = hosts.get_mut(host) {
+                contact.received(now, packet.len());
+            }
             Ok((host.clone(), envelope, [&offload[..], packet].concat()))
         })
     }
