@@ -105,7 +105,8 @@ pub struct Options {
     pub seconds: Option<u64>,
     /// Spines, for experiments that do not prescribe them.
     pub spines: Option<u16>,
-    /// Only the cases of these names; all without one.
+    /// Only the cases of these names; all without one. Each text is a name, or several with commas
+    /// between them.
     pub only_cases: Vec<String>,
     /// One short repetition of the smallest case: a smoke test, not a measurement.
     pub quick: bool,
@@ -223,6 +224,27 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
     ALL.into_iter().find(|experiment| experiment.name == name)
 }
 
+/// The names in a list with commas between them. A name may have commas itself: the longest one
+/// that the list goes on with is meant.
+///
+/// # Errors
+/// What of the list is no name.
+fn names_in(list: &str, names: &[String]) -> Result<Vec<String>, String> {
+    let parts: Vec<&str> = list.split(',').collect();
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < parts.len() {
+        let mut ends = (at + 1..=parts.len()).rev();
+        let longest = ends.find_map(|end| {
+            let name = parts[at..end].join(",").trim().to_owned();
+            names.contains(&name).then_some((name, end))
+        });
+        let Some((name, end)) = longest else { return Err(parts[at].trim().to_owned()) };
+        found.push(name);
+        at = end;
+    }
+    Ok(found)
+}
+
 impl Experiment {
     /// Names of its cases under these options.
     #[must_use]
@@ -236,11 +258,18 @@ impl Experiment {
     /// It has none of that name.
     fn chosen_cases(&self, options: &Options) -> Result<Vec<Case>> {
         let names = self.case_names(options);
-        if let Some(missing) = options.only_cases.iter().find(|name| !names.contains(name)) {
-            bail!("`{}` has no case `{missing}`: {}", self.name, names.join(", "));
+        let mut chosen = Vec::new();
+        for text in &options.only_cases {
+            match names_in(text, &names) {
+                Ok(some) => chosen.extend(some),
+                Err(missing) => {
+                    let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+                    bail!("`{}` has no case `{missing}`: {}", self.name, quoted.join(", "));
+                }
+            }
         }
         let mut cases = (self.cases)(options);
-        cases.retain(|c| options.only_cases.is_empty() || options.only_cases.contains(&c.name));
+        cases.retain(|case| chosen.is_empty() || chosen.contains(&case.name));
         Ok(cases)
     }
 

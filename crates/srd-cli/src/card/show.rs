@@ -173,7 +173,9 @@ pub(super) fn stats(args: &StatsArgs) -> Result<u8> {
         None => all.next(),
     };
     let Some(interface) = found else {
-        return usage(format!("the instance `{}` has no such device", args.instance));
+        let all: Vec<_> = instance.interfaces.iter().map(|of| of.device.as_str()).collect();
+        let (instance, all) = (&args.instance, all.join(", "));
+        return usage(format!("the instance `{instance}` has no such device; it has {all}"));
     };
     args.json
         .write(&interface.counters.iter().cloned().collect::<std::collections::BTreeMap<_, _>>())?;
