@@ -70,6 +70,7 @@ impl Contact {
         self.unanswered = None;
     }
 
+    // V17
     pub(crate) fn is_silent(&self) -> bool {
         self.unanswered.is_some_and(|since| {
             since.last_ns.saturating_sub(since.first_ns) >= SILENT_AFTER.as_nanos()

@@ -116,14 +116,13 @@ impl Plan {
 impl Underlay {
     pub(crate) fn open(options: &UnderlayOptions) -> Result<Self> {
         let plan = Plan::new(options)?;
-        let socket = UdpSocket::bind((plan.address, GENEVE_PORT))
-            .with_context(|| {
-                format!(
-                    "UDP port {GENEVE_PORT} of {}, which the card needs: `ss -ulnp` shows what has \
+        let socket = UdpSocket::bind((plan.address, GENEVE_PORT)).with_context(|| {
+            format!(
+                "UDP port {GENEVE_PORT} of {}, which the card needs: `ss -ulnp` shows what has \
                      it, as another card; an address has one card",
-                    plan.address
-                )
-            })?;
+                plan.address
+            )
+        })?;
         Self::with(plan, socket)
     }
 

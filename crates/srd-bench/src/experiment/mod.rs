@@ -402,6 +402,25 @@ pub(crate) mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    #[test]
+    fn regression_a_case_whose_name_has_a_comma_can_be_chosen() {
+        let chosen = |text: &str| {
+            let options = Options { only_cases: vec![text.to_owned()], ..options() };
+            let cases = failover::EXPERIMENT.chosen_cases(&options);
+            cases.map(|cases| cases.into_iter().map(|case| case.name).collect::<Vec<_>>())
+        };
+        let name = "spine dies, 16 flows";
+        assert_eq!(chosen(name).unwrap(), [name]);
+        let all = failover::EXPERIMENT.case_names(&options());
+        assert_eq!(chosen(&all.join(",")).unwrap(), all);
+        assert_eq!(chosen(&all.join(", ")).unwrap(), all);
+        let said = chosen("spine dies, 17 flows").unwrap_err().to_string();
+        assert!(
+            said.contains("no case `17 flows`") && said.contains(&format!("`{name}`")),
+            "{said}"
+        );
+    }
+
     pub(crate) fn options() -> Options {
         Options {
             variants: None,

@@ -192,7 +192,7 @@ pub(super) fn flows(args: &FlowsArgs) -> Result<u8> {
     args.json.check()?;
     let mut client = Client::connect(&args.socket.socket)?;
     let request = Request::Flows { instance: args.instance.clone(), most: args.most };
-    let Answer::Flows { flows } = client.ask(&request)? else {
+    let Answer::Flows { flows } = client.ask(&request).map_err(super::or_usage)? else {
         bail!("the card answers something else");
     };
     args.json.write(&flows)?;

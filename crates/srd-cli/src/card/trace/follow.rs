@@ -70,7 +70,7 @@ impl Which {
         let instance = (self.instance != "any").then(|| self.instance.clone());
         let mut client = Client::connect(&self.socket.socket)?;
         let most = self.packets.unwrap_or(u32::MAX);
-        let id = client.trace(instance, filter, most, head_bytes)?;
+        let id = client.trace(instance, filter, most, head_bytes).map_err(crate::card::or_usage)?;
         let mut to = begun()?;
         match (self.packets, self.seconds) {
             (None, None) => eprintln!("srd: following packets, until Ctrl-C"),
