@@ -268,7 +268,12 @@ fn drive<I: PacketIo>(mut engine: Engine<I>, mut ledger: Ledger) -> io::Result<(
             }
             until = deadline.min(engine.now() + CLOSE_LOOK);
         }
-        if let Err(e) = engine.round(until, &mut ledger) {
+        if let Err(e) = engine.send_and_notify(&mut ledger) {
+            break Err(e);
+        }
+        // After a stall packets are received there, and the wait below may be a long one.
+        shared.inbox.append(&mut ledger.arrivals);
+        if let Err(e) = engine.receive(until, &mut ledger) {
             break Err(e);
         }
         shared.inbox.append(&mut ledger.arrivals);

@@ -1,11 +1,19 @@
 //! Endpoints whose thread, process or machine stands still for a while.
 #![allow(clippy::unwrap_used)]
 
+use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use srd_net::{Endpoint, LocalEndpoint, MemoryNet, MemoryOptions};
+use srd_net::{
+    Clock, Endpoint, IoStats, IoWaker, LocalEndpoint, MemoryIo, MemoryNet, MemoryOptions, Notice,
+    PacketIo, Segments, Sent, Wait,
+};
+use srd_proto::time::Instant;
+use srd_proto::transmit::{PacketMeta, Transmit};
 use srd_proto::{
     Class, Config, Datagram, Delivery, Duration as Span, Event, Qpn, ReceiveBuffers, Status,
 };
@@ -84,6 +92,132 @@ fn regression_what_has_arrived_counts_before_timers_after_a_stall() {
         told.assert_no_loss();
     }
     drop(b);
+}
+
+/// A back end whose thread stands still once: it comes back from a wait later than it was to, and
+/// what has arrived meanwhile lies there. Its next wait lasts until the application has something.
+#[derive(Debug)]
+struct Stalling {
+    inner: MemoryIo,
+    stall: Arc<Stall>,
+    is_due: bool,
+    is_over: bool,
+    /// Whether packets were received since then.
+    holds_packets: bool,
+}
+
+#[derive(Debug, Default)]
+struct Stall {
+    /// Whether the first wait for a timer after the next packet is the one.
+    is_armed: AtomicBool,
+    has_arrived: AtomicBool,
+    /// Whether nothing had arrived for as long as a test waits.
+    was_late: AtomicBool,
+}
+
+impl Stalling {
+    /// Waits for the application, which nothing else has to wake.
+    fn wait_for_arrival(&mut self) {
+        let end = self.clock().now() + Span::from_secs(5);
+        while !self.stall.has_arrived.load(Ordering::SeqCst) {
+            if self.clock().now() > end {
+                self.stall.was_late.store(true, Ordering::SeqCst);
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl PacketIo for Stalling {
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+        self.is_due |= self.stall.is_armed.swap(false, Ordering::SeqCst);
+        self.inner.send(batches)
+    }
+
+    fn receive(
+        &mut self,
+        wait: Wait,
+        each: impl FnMut(Instant, PacketMeta, &mut [u8]),
+    ) -> io::Result<usize> {
+        let left = wait.until.since(self.clock().now());
+        let is_near = left > Span::ZERO && left < Span::from_millis(500);
+        if is_near && std::mem::take(&mut self.is_due) {
+            let stopped = left + Span::from_millis(20);
+            std::thread::sleep(Duration::from_nanos(stopped.as_nanos()));
+            self.is_over = true;
+            return Ok(0);
+        }
+        if self.is_over && wait == Wait::NOT {
+            let count = self.inner.receive(wait, each)?;
+            self.holds_packets |= count > 0;
+            return Ok(count);
+        }
+        self.is_over = false;
+        if std::mem::take(&mut self.holds_packets) {
+            self.wait_for_arrival();
+        }
+        self.inner.receive(wait, each)
+    }
+
+    fn clock(&self) -> &Clock {
+        self.inner.clock()
+    }
+
+    fn local_address(&self) -> SocketAddr {
+        self.inner.local_address()
+    }
+
+    fn paths(&self) -> u16 {
+        self.inner.paths()
+    }
+
+    fn batch_segments_max(&self) -> usize {
+        self.inner.batch_segments_max()
+    }
+
+    fn take_notice(&mut self) -> Option<Notice> {
+        self.inner.take_notice()
+    }
+
+    fn stats(&self) -> IoStats {
+        self.inner.stats()
+    }
+
+    fn waker(&mut self) -> io::Result<Arc<IoWaker>> {
+        self.inner.waker()
+    }
+}
+
+#[test]
+fn regression_what_arrived_in_a_stall_does_not_wait_for_a_timer() {
+    let net = MemoryNet::new(MemoryOptions::default());
+    let address = |last: u8| SocketAddr::from(([10, 0, 0, last], 100));
+    let anyone = Config { admission: srd_proto::Admission::Anyone, ..Config::sockets() };
+    let b = Endpoint::over(net.node(address(2), 1), anyone).unwrap();
+    let stall = Arc::new(Stall::default());
+    let io = Stalling {
+        inner: net.node(address(1), 1),
+        stall: stall.clone(),
+        is_due: false,
+        is_over: false,
+        holds_packets: false,
+    };
+    let a = Endpoint::over(io, Config::sockets()).unwrap();
+    let peer = a.connect(address(2)).unwrap();
+    for _ in 0..5 {
+        peer.send_acknowledged(Bytes::from_static(b"ping")).unwrap();
+        let ping = b.recv_timeout(PATIENCE).unwrap().expect("a ping");
+        stall.has_arrived.store(false, Ordering::SeqCst);
+        stall.is_armed.store(true, Ordering::SeqCst);
+        // What a sends makes it wait for an acknowledgement, which comes with the answer.
+        peer.send(Bytes::from_static(b"and so on")).unwrap();
+        assert!(b.recv_timeout(PATIENCE).unwrap().is_some());
+        ping.peer.send(Bytes::from_static(b"pong")).unwrap();
+        assert!(a.recv_timeout(PATIENCE).unwrap().is_some());
+        stall.has_arrived.store(true, Ordering::SeqCst);
+        assert!(!stall.was_late.load(Ordering::SeqCst), "it waited with what it had received");
+    }
 }
 
 /// Peers of the process that is stopped.

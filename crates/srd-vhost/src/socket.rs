@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::fs::{FileType, fstat};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 
 use crate::message::{DESCRIPTORS_MAX, HEADER_BYTES, Header, Request, answer};
@@ -81,6 +82,10 @@ impl Connection {
                 self.descriptors.extend(descriptors);
             }
         }
+        // Its own end, sent to us, would keep this connection open when it is gone.
+        if self.descriptors.iter().any(is_socket) {
+            return Err(Ended::Wrong("a socket in the place of memory or an event"));
+        }
         if self.descriptors.len() > DESCRIPTORS_MAX {
             return Err(Ended::Wrong("more descriptors than regions"));
         }
@@ -96,4 +101,8 @@ impl Connection {
             _ => Err(Ended::Closed),
         }
     }
+}
+
+fn is_socket(descriptor: &OwnedFd) -> bool {
+    fstat(descriptor).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
 }

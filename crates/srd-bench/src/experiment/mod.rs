@@ -105,8 +105,7 @@ pub struct Options {
     pub seconds: Option<u64>,
     /// Spines, for experiments that do not prescribe them.
     pub spines: Option<u16>,
-    /// Only the cases of these names; all without one. Each text is a name, or several with commas
-    /// between them.
+    /// Only the cases of these names; all without one.
     pub only_cases: Vec<String>,
     /// One short repetition of the smallest case: a smoke test, not a measurement.
     pub quick: bool,
@@ -224,27 +223,6 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
     ALL.into_iter().find(|experiment| experiment.name == name)
 }
 
-/// The names in a list with commas between them. A name may have commas itself: the longest one
-/// that the list goes on with is meant.
-///
-/// # Errors
-/// What of the list is no name.
-fn names_in(list: &str, names: &[String]) -> Result<Vec<String>, String> {
-    let parts: Vec<&str> = list.split(',').collect();
-    let (mut found, mut at) = (Vec::new(), 0);
-    while at < parts.len() {
-        let mut ends = (at + 1..=parts.len()).rev();
-        let longest = ends.find_map(|end| {
-            let name = parts[at..end].join(",").trim().to_owned();
-            names.contains(&name).then_some((name, end))
-        });
-        let Some((name, end)) = longest else { return Err(parts[at].trim().to_owned()) };
-        found.push(name);
-        at = end;
-    }
-    Ok(found)
-}
-
 impl Experiment {
     /// Names of its cases under these options.
     #[must_use]
@@ -258,18 +236,12 @@ impl Experiment {
     /// It has none of that name.
     fn chosen_cases(&self, options: &Options) -> Result<Vec<Case>> {
         let names = self.case_names(options);
-        let mut chosen = Vec::new();
-        for text in &options.only_cases {
-            match names_in(text, &names) {
-                Ok(some) => chosen.extend(some),
-                Err(missing) => {
-                    let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-                    bail!("`{}` has no case `{missing}`: {}", self.name, quoted.join(", "));
-                }
-            }
+        let chosen = whole_names(&options.only_cases, &names);
+        if let Some(missing) = chosen.iter().find(|name| !names.contains(name)) {
+            bail!("`{}` has no case `{missing}`: {}", self.name, names.join("; "));
         }
         let mut cases = (self.cases)(options);
-        cases.retain(|case| chosen.is_empty() || chosen.contains(&case.name));
+        cases.retain(|c| chosen.is_empty() || chosen.contains(&c.name));
         Ok(cases)
     }
 
@@ -397,29 +369,27 @@ pub(crate) fn size(bytes: u64) -> String {
     if bytes >= 1 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} KB", bytes >> 10) }
 }
 
+/// The names that stand in a list which was parted at its commas, also those that have commas
+/// themselves: of what begins at a part, the longest name counts.
+fn whole_names(parts: &[String], names: &[String]) -> Vec<String> {
+    let mut whole = Vec::new();
+    let mut rest = parts;
+    while let Some(first) = rest.first() {
+        let joined = (1..=rest.len()).rev().map(|count| (count, rest[..count].join(",")));
+        let mut named = joined.map(|(count, text)| (count, text.trim().to_owned()));
+        let (count, name) = named
+            .find(|(_, text)| names.contains(text))
+            .unwrap_or_else(|| (1, first.trim().to_owned()));
+        whole.push(name);
+        rest = &rest[count..];
+    }
+    whole
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use std::collections::BTreeSet;
-
-    #[test]
-    fn regression_a_case_whose_name_has_a_comma_can_be_chosen() {
-        let chosen = |text: &str| {
-            let options = Options { only_cases: vec![text.to_owned()], ..options() };
-            let cases = failover::EXPERIMENT.chosen_cases(&options);
-            cases.map(|cases| cases.into_iter().map(|case| case.name).collect::<Vec<_>>())
-        };
-        let name = "spine dies, 16 flows";
-        assert_eq!(chosen(name).unwrap(), [name]);
-        let all = failover::EXPERIMENT.case_names(&options());
-        assert_eq!(chosen(&all.join(",")).unwrap(), all);
-        assert_eq!(chosen(&all.join(", ")).unwrap(), all);
-        let said = chosen("spine dies, 17 flows").unwrap_err().to_string();
-        assert!(
-            said.contains("no case `17 flows`") && said.contains(&format!("`{name}`")),
-            "{said}"
-        );
-    }
 
     pub(crate) fn options() -> Options {
         Options {
@@ -464,6 +434,24 @@ pub(crate) mod tests {
         }
     }
 
+    /// As the command line gives them: parted at each comma.
+    #[test]
+    fn names_of_cases_may_have_commas() {
+        let names = ["idle", "spine dies", "spine dies, 16 flows"].map(String::from);
+        let whole = |text: &str| {
+            let parts: Vec<String> = text.split(',').map(String::from).collect();
+            whole_names(&parts, &names)
+        };
+        assert_eq!(whole("spine dies, 16 flows"), ["spine dies, 16 flows"]);
+        assert_eq!(whole("idle,spine dies, 16 flows"), ["idle", "spine dies, 16 flows"]);
+        assert_eq!(whole("spine dies, idle"), ["spine dies", "idle"]);
+        assert_eq!(whole("spine dies, 17 flows"), ["spine dies", "17 flows"]);
+        let options =
+            Options { only_cases: vec!["spine dies".into(), " 16 flows".into()], ..options() };
+        let cases = find("failover").unwrap().chosen_cases(&options).unwrap();
+        assert_eq!(cases.iter().map(|case| &*case.name).collect::<Vec<_>>(), [&names[2]]);
+    }
+
     #[test]
     fn cases_are_chosen_by_name_and_an_unknown_one_is_refused() {
         let chosen = |name: &str| {
@@ -474,7 +462,7 @@ pub(crate) mod tests {
         let error = chosen("nonesuch").err().unwrap().to_string();
         assert!(
             error.contains(
-                "`video` has no case `nonesuch`: collisions, incast, idle, HD collisions"
+                "`video` has no case `nonesuch`: collisions; incast; idle; HD collisions"
             ),
             "{error}"
         );

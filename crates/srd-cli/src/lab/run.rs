@@ -24,7 +24,6 @@ EXAMPLES
   sudo srd lab run redis --case changes --report /tmp/changes.html
   sudo srd lab run redis --case incast --rate 20000 --threads 2 --seconds 28800
   sudo srd lab run video --case 'HD collisions,4K collisions' --seconds 300
-  sudo srd lab run failover --case 'spine dies, 16 flows'
   sudo srd lab run mpi mpi-incast --mpirun /opt/openmpi/bin/mpirun
 
 Each variant runs in the same fabric of network namespaces, one after the other, and every second
@@ -54,9 +53,8 @@ pub(crate) struct RunArgs {
     /// Describe all experiments instead of running one.
     #[arg(long)]
     list: bool,
-    /// Only these cases of the experiment, with commas between them, also where a name has one;
-    /// `--list` names them. May be given several times.
-    #[arg(long = "case", value_name = "NAMES")]
+    /// Only these cases of the experiment; `--list` names them.
+    #[arg(long = "case", value_name = "NAMES", value_delimiter = ',')]
     cases: Vec<String>,
     /// What to compare [default: plain,express; for MPI plain,srd].
     #[arg(long, value_delimiter = ',', value_name = "VARIANTS")]
