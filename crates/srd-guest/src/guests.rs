@@ -16,7 +16,7 @@ use srd_vpc::id::{EniId, InstanceId};
 use srd_vpc::object::{Eni, World};
 
 use crate::adapter::{Adapter, steering_of};
-use crate::namespace::Device;
+use crate::namespace::{Device, Namespace};
 use crate::place::{Place, Places, Wanted};
 use crate::port::{Meets, Port};
 use crate::protocol::DeviceSettings;
@@ -31,11 +31,20 @@ impl Service {
     /// Makes all instances of this host that do not run yet, in these places, as far as they were
     /// made before.
     pub(crate) fn make_guests(&mut self, now: Instant, mut places: Places) -> Result<()> {
-        for (id, name) in missing(&self.world, &self.options.host, &self.guests.by_name) {
+        let missing = missing(&self.world, &self.options.host, &self.guests.by_name);
+        self.guests.left_out.retain(|left| missing.iter().any(|(_, name)| name == left));
+        for (id, name) in missing {
             let place = places.remove(&name);
+            if place.is_none() && self.guests.left_out.contains(&name) {
+                continue;
+            }
+            self.guests.left_out.remove(&name);
             self.make(now, id, &name, place).with_context(|| format!("instance `{name}`"))?;
         }
         places.into_values().for_each(|place| self.maker.remove(place));
+        for running in self.guests.by_name.values_mut() {
+            running.namespace.iter_mut().for_each(Namespace::settle);
+        }
         Ok(())
     }
 
@@ -52,7 +61,7 @@ impl Service {
         let place = match (place, &socket) {
             (Some(place), _) => Some(place),
             (None, Some(_)) => None,
-            (None, None) => Some(wanted(&self.world, id, name)?.make(&self.undo)?),
+            (None, None) => wanted(&self.world, id, name)?.make(&self.undo)?,
         };
         let (namespace, mut queues) = place.map_or((None, Vec::new().into_iter()), |place| {
             (place.namespace, place.devices.into_iter())
@@ -210,10 +219,11 @@ impl Service {
         let stays = |running: &Running| {
             let instance = world.instances.get(&running.id);
             let here = instance.is_some_and(|i| i.host.as_ref() == Some(host));
-            let mut own = world.enis.iter().filter(|(_, eni)| {
+            let own = world.enis.iter().filter(|(_, eni)| {
                 eni.attachment.as_ref().is_some_and(|at| at.instance == running.id)
             });
-            let same = own.all(|(id, eni)| {
+            let as_many = own.clone().count() == running.interfaces.len();
+            let same = as_many && { own }.all(|(id, eni)| {
                 let mut there = running.interfaces.iter();
                 there.any(|(_, of, device)| of == id && has_addresses(device, eni))
             });
@@ -265,7 +275,11 @@ impl Service {
     pub(crate) fn wanted(&self, world: &World) -> Result<Vec<Wanted>> {
         let all = missing(world, &self.options.host, &self.guests.by_name).into_iter();
         let all = all.filter(|(_, name)| !self.options.vhost_user.contains_key(name));
-        all.map(|(id, name)| wanted(world, id, &name)).collect()
+        let wanted = |(id, name): (InstanceId, String)| {
+            let may_find = self.guests.left_out.contains(&name);
+            Ok(Wanted { may_find, ..wanted(world, id, &name)? })
+        };
+        all.map(wanted).collect()
     }
 }
 

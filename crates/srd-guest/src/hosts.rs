@@ -8,9 +8,7 @@
 //!
 //! Bound: one entry for each host that the settings name.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use srd_proto::time::{Duration, Instant};
@@ -63,14 +61,14 @@ impl Contact {
         unanswered.packets += 1;
     }
 
-    pub(crate) fn received(&mut self, now: Instant, bytes: usize) {
-        self.received_packets += 1;
+    pub(crate) fn received(&mut self, now: Instant, packets: usize, bytes: usize) {
+        self.received_packets += packets as u64;
         self.received_bytes += bytes as u64;
         self.heard_ns = Some(now.as_nanos());
         self.unanswered = None;
     }
 
-    // V17
+    // V18
     pub(crate) fn is_silent(&self) -> bool {
         self.unanswered.is_some_and(|since| {
             since.last_ns.saturating_sub(since.first_ns) >= SILENT_AFTER.as_nanos()
@@ -107,18 +105,15 @@ impl Contact {
     }
 }
 
-/// Says which hosts are silent now, and which are not any more.
-pub(crate) fn tell(hosts: &BTreeMap<Arc<str>, (IpAddr, Contact)>, changes: &[(Arc<str>, Change)]) {
-    for (name, change) in changes {
-        let Some((address, contact)) = hosts.get(name) else { continue };
-        let packets = contact.unanswered.map_or(0, |since| since.packets);
-        match change {
-            Change::Silent => tracing::warn!(
-                "host {name} at {address} is silent: {packets} packets went to it in more than \
-                 {SILENT_AFTER:?} and none has come back. {REMEDY}"
-            ),
-            Change::HeardAgain => tracing::warn!("host {name} at {address} is heard again"),
-        }
+/// Tells a person what has become of a host.
+pub(crate) fn tell(name: &str, address: IpAddr, contact: &Contact, change: &Change) {
+    let packets = contact.unanswered.map_or(0, |since| since.packets);
+    match change {
+        Change::Silent => tracing::warn!(
+            "host {name} at {address} is silent: {packets} packets went to it in more than \
+             {SILENT_AFTER:?} and none has come back. {REMEDY}"
+        ),
+        Change::HeardAgain => tracing::warn!("host {name} at {address} is heard again"),
     }
 }
 
@@ -151,7 +146,7 @@ mod tests {
         let report = contact.report(at(7000), "beta", IpAddr::from([10, 0, 0, 1]));
         assert!(report.silent && report.heard_s.is_none());
         assert_eq!((report.unanswered_packets, report.unanswered_s), (6, Some(7.0)));
-        contact.received(at(8000), 50);
+        contact.received(at(8000), 1, 50);
         assert_eq!(contact.look(), Some(Change::HeardAgain));
         let report = contact.report(at(9500), "beta", IpAddr::from([10, 0, 0, 1]));
         assert_eq!((report.sent_packets, report.sent_bytes), (6, 600));
@@ -164,7 +159,7 @@ mod tests {
         let mut contact = Contact::default();
         for round in 0..10 {
             sends(&mut contact, (0..4).map(|n| round * 5000 + n * 1000));
-            contact.received(at(round * 5000 + 4000), 100);
+            contact.received(at(round * 5000 + 4000), 1, 100);
             assert!(!contact.is_silent());
         }
         // The last packet to it had no answer, and none follows.

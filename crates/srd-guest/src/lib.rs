@@ -27,9 +27,10 @@
 //! | `edge` | the internet's side |
 //! | `underlay`, `hosts` | other hosts, and what was heard of them |
 //! | `plane`, `asking` | the whole VPC on a thread of its own, and what the card asks of it |
-//! | `undo` | what is done at the end, however it comes |
+//! | `undo`, `locks` | what is done at the end, however it comes; and what keeps cards apart |
 //! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
 //! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
+//! | `memory` | a program of this process in the place of a device |
 //! | `adapter`, `devices` | queues, steering and interrupts of a device, and changes of them |
 //! | `turns` | whose packets are read next |
 //! | `packets`, `gateways` | where packets go |
@@ -56,9 +57,11 @@ mod hosts;
 mod kernel;
 mod kernel_counts;
 mod link_local;
+mod locks;
 mod logging;
 mod logs;
 mod maker;
+mod memory;
 mod metrics;
 mod namespace;
 mod orders;
@@ -83,6 +86,7 @@ mod world;
 
 pub use client::Client;
 pub use hosts::REMEDY as SILENT_REMEDY;
+pub use memory::MemoryGuest;
 pub use orders::Stopper;
 pub use reload::{Reloader, check};
 pub use state::{Ended, Metrics, Options, Service};

@@ -9,12 +9,12 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FlockOperation, flock};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use srd_net::Tun;
 
+use crate::locks::{self, Lock};
 use crate::undo::Undo;
 
 /// Names of our namespaces begin with this.
@@ -34,8 +34,8 @@ pub(crate) struct Namespace {
     undo: Undo,
     /// Whether a card that was killed has left it, with programs inside.
     is_found: bool,
-    /// Locked as long as this card lives, however it ends: another card leaves it alone.
-    _owned: File,
+    /// As long as this card lives, however it ends, another card leaves it alone.
+    owned: Lock,
 }
 
 /// An interface's device, as it is set up.
@@ -86,41 +86,60 @@ impl Namespace {
     pub(crate) fn make(instance: &str, may_find: bool, undo: &Undo) -> Result<Self> {
         let name = format!("{PREFIX}{instance}");
         let path = Path::new(NETNS_DIR).join(&name);
+        let owned = own(&name)?;
         if path.exists() {
-            let owned = own(&path, &name)?;
             let inside = programs_in(&path);
             if inside > 0 && may_find {
                 return Self::find(name, owned, undo);
             }
             if inside > 0 {
+                owned.remove();
                 bail!(
                     "the namespace {name} is there already, and {inside} programs run in it: end \
                      them (`ip netns pids {name}` names them), or give another --name"
                 );
             }
-            // Released before it is removed.
-            drop(owned);
             ip(&["netns", "del", &name])?;
         }
         ip(&["netns", "add", &name])
             .context("an instance needs a network namespace, and so root")?;
-        let owned = own(&path, &name)?;
-        let namespace = Self { name, undo: undo.clone(), is_found: false, _owned: owned };
+        let namespace = Self { name, undo: undo.clone(), is_found: false, owned };
         undo.later(&namespace.removal())?;
         ip(&["-n", &namespace.name, "link", "set", "lo", "up"])?;
         Ok(namespace)
     }
 
-    /// Goes on with one that a killed card has left. Its devices went with their descriptors, and
-    /// with them addresses and routes; rules are left.
-    fn find(name: String, owned: File, undo: &Undo) -> Result<Self> {
+    /// Goes on with one that a killed card has left.
+    fn find(name: String, owned: Lock, undo: &Undo) -> Result<Self> {
         tracing::info!("programs run in the namespace {name}, which an earlier card has left");
-        let namespace = Self { name, undo: undo.clone(), is_found: true, _owned: owned };
+        let namespace = Self { name, undo: undo.clone(), is_found: true, owned };
         undo.later(&namespace.removal())?;
+        Ok(namespace)
+    }
+
+    /// Whether programs were in it that nothing is known of.
+    pub(crate) fn is_found(&self) -> bool {
+        self.is_found
+    }
+
+    /// Takes away what is in the way of these devices in one that was found. Those of the card
+    /// before went with their descriptors, and with them addresses and routes; rules are left. A
+    /// program may have made devices of their names.
+    pub(crate) fn clear(&self, devices: &[Device]) -> Result<()> {
+        for Device { name, .. } in devices {
+            let find = || {
+                let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+                name_to_index(&socket, name)
+            };
+            if self.within(find)?.is_ok() {
+                tracing::warn!("the device {name} in {} is not the card's: removed", self.name);
+                ip(&["-n", &self.name, "link", "del", "dev", name])?;
+            }
+        }
         let mut lines = Vec::new();
         for family in ["-4", "-6"] {
             let output = Command::new("ip")
-                .args(["-n", &namespace.name, family, "rule", "show"])
+                .args(["-n", &self.name, family, "rule", "show"])
                 .output()
                 .context("`ip` cannot be run: apt-get install iproute2")?;
             let rules = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -128,18 +147,18 @@ impl Namespace {
             let delete = |n| format!("{family} rule del priority {n} table {n}");
             lines.extend(ours.map(delete));
         }
-        namespace.batch(&lines)?;
-        Ok(namespace)
+        self.batch(&lines)
     }
 
     /// One that another process has made, with the lock that it holds.
-    pub(crate) fn adopt(name: String, lock: OwnedFd, undo: &Undo) -> Self {
-        Self { name, undo: undo.clone(), is_found: false, _owned: File::from(lock) }
+    pub(crate) fn adopt(name: String, lock: OwnedFd, undo: &Undo) -> Result<Self> {
+        let owned = Lock::adopt(Path::new(locks::DIRECTORY), &name, lock.into())?;
+        Ok(Self { name, undo: undo.clone(), is_found: false, owned })
     }
 
     /// The lock, for another process.
     pub(crate) fn lock(&self) -> Result<OwnedFd> {
-        Ok(OwnedFd::from(self._owned.try_clone()?))
+        Ok(OwnedFd::from(self.owned.file().try_clone()?))
     }
 
     /// It is another process's now, and stays.
@@ -150,10 +169,10 @@ impl Namespace {
     /// Removes it, if no program runs in it and no other card has it by then.
     fn removal(&self) -> String {
         let name = &self.name;
-        let path = format!("{NETNS_DIR}/{name}");
+        let (path, lock) = (format!("{NETNS_DIR}/{name}"), self.owned.path().display());
         format!(
-            "[ ! -e {path} ] || [ -n \"$(ip netns pids {name})\" ] || \
-             flock -w 1 {path} ip netns del {name}"
+            "[ -n \"$(ip netns pids {name})\" ] || flock -w 1 {lock} \
+             sh -c '[ ! -e {path} ] || ip netns del {name}; rm -f {lock}'"
         )
     }
 
@@ -246,7 +265,10 @@ impl Drop for Namespace {
             return;
         }
         match ip(&["netns", "del", &self.name]) {
-            Ok(_) => self.undo.never(&self.removal()),
+            Ok(_) => {
+                self.undo.never(&self.removal());
+                self.owned.remove();
+            }
             // Whatever ends after this card tries once more.
             Err(error) => tracing::warn!("the namespace {} stays for now: {error:#}", self.name),
         }
@@ -296,12 +318,12 @@ fn priority_of_ours(line: &str) -> Option<usize> {
 }
 
 /// Takes a namespace for this card.
-fn own(path: &Path, name: &str) -> Result<File> {
-    let file = File::open(path).with_context(|| format!("namespace {name}"))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).with_context(|| {
+fn own(name: &str) -> Result<Lock> {
+    let directory = Path::new(locks::DIRECTORY);
+    locks::make(directory)?;
+    Lock::take(directory, name)?.with_context(|| {
         format!("another card has the namespace {name}: end it, or give the instance another name")
-    })?;
-    Ok(file)
+    })
 }
 
 /// Programs whose main thread is inside of a namespace.

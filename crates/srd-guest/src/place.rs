@@ -35,28 +35,49 @@ pub(crate) struct Place {
 pub(crate) type Places = BTreeMap<String, Place>;
 
 impl Wanted {
-    /// Makes it.
-    pub(crate) fn make(&self, undo: &Undo) -> Result<Place> {
+    /// Makes it; `None` if programs that were found in its namespace are in the way. They may be
+    /// anybody's, and keep no card from starting.
+    pub(crate) fn make(&self, undo: &Undo) -> Result<Option<Place>> {
         let namespace = Namespace::make(&self.name, self.may_find, undo)?;
+        match self.furnish(&namespace) {
+            Ok(devices) => Ok(Some(Place { devices, namespace: Some(namespace) })),
+            Err(error) if namespace.is_found() => {
+                let name = namespace.name();
+                tracing::error!(
+                    "the instance `{}` is left out: {error:#}; end the programs in its namespace \
+                     (`ip netns pids {name}` names them), then `srd card apply`",
+                    self.name
+                );
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the devices.
+    fn furnish(&self, namespace: &Namespace) -> Result<Vec<Vec<Tun>>> {
+        if namespace.is_found() {
+            namespace.clear(&self.devices)?;
+        }
         let devices = self.devices.iter().enumerate();
         let several = self.devices.len() > 1;
         let add = |(n, of)| namespace.add((n, several), of, self.queues, self.tx_ring);
-        let devices = devices.map(add);
-        Ok(Place { devices: devices.collect::<Result<_>>()?, namespace: Some(namespace) })
+        devices.map(add).collect()
     }
 }
 
-/// Makes the places of several instances, several at once. What was made goes if one fails.
+/// Makes the places of several instances, several at once. What was made goes if one fails; one
+/// that is left out is not among them.
 pub(crate) fn make_all(wanted: &[Wanted], undo: &Undo) -> Result<Places> {
     /// Threads that make places at once: what takes the time is the kernel's lock of devices.
     const AT_ONCE: usize = 4;
     let part = wanted.len().div_ceil(AT_ONCE).max(1);
     let make = |some: &[Wanted]| -> Result<Places> {
         let place = |of: &Wanted| {
-            let place = of.make(undo).with_context(|| format!("instance `{}`", of.name))?;
-            Ok((of.name.clone(), place))
+            let place = of.make(undo).with_context(|| format!("instance `{}`", of.name));
+            place.map(|place| Some((of.name.clone(), place?))).transpose()
         };
-        some.iter().map(place).collect()
+        some.iter().filter_map(place).collect()
     };
     let parts: Vec<Result<Places>> = thread::scope(|scope| {
         let threads: Vec<_> =
@@ -75,5 +96,6 @@ pub(crate) fn make_all(wanted: &[Wanted], undo: &Undo) -> Result<Places> {
 pub(crate) fn set_tx_ring(report: &DeviceReport, entries: u32) -> Result<()> {
     let Some(namespace) = &report.namespace else { return Ok(()) };
     let name = report.renamed.as_ref().unwrap_or(&report.device);
-    ip(&["-n", namespace, "link", "set", name, "txqueuelen", &entries.to_string()])
+    // A name may be a word of `ip`, as "up": the instance chooses it.
+    ip(&["-n", namespace, "link", "set", "dev", name, "txqueuelen", &entries.to_string()])
 }

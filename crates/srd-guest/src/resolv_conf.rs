@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn it_is_there_as_long_as_its_namespace() {
-        let (_directory, root, file) = setting();
-        let undo = Undo::start().unwrap();
+        let (directory, root, file) = setting();
+        let undo = Undo::start_at(&directory.path().join("locks")).unwrap();
         let one = ResolvConf::write(&root, "one", RESOLVER, &undo).unwrap().unwrap();
         let two = ResolvConf::write(&root, "two", RESOLVER, &undo).unwrap().unwrap();
         let text = fs::read_to_string(&file).unwrap();
@@ -168,8 +168,8 @@ mod tests {
     /// A process that is killed leaves the rest to the list.
     #[test]
     fn it_is_removed_after_a_kill() {
-        let (_directory, root, file) = setting();
-        let undo = Undo::start().unwrap();
+        let (directory, root, file) = setting();
+        let undo = Undo::start_at(&directory.path().join("locks")).unwrap();
         let one = ResolvConf::write(&root, "one", RESOLVER, &undo).unwrap().unwrap();
         assert!(file.exists());
         let command = one.removal();
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn a_person_s_file_stays() {
-        let (_directory, root, file) = setting();
-        let undo = Undo::start().unwrap();
+        let (directory, root, file) = setting();
+        let undo = Undo::start_at(&directory.path().join("locks")).unwrap();
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, "nameserver 192.0.2.1\n").unwrap();
         assert!(ResolvConf::write(&root, "one", RESOLVER, &undo).unwrap().is_none());

@@ -86,9 +86,25 @@ fn remove_stale(path: &Path) -> Result<()> {
     }
 }
 
+/// Removes sockets beside this one of cards that were killed while they took over.
+fn remove_left_beside(path: &Path) {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return };
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let beside = entry.file_name();
+        let rest = beside.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+        let number = rest.and_then(|rest| rest.strip_prefix(b"."));
+        let Some(number) = number.and_then(|number| str::from_utf8(number).ok()) else { continue };
+        // One that lives is about to listen, or does.
+        if number.parse::<u32>().is_ok() && !Path::new("/proc").join(number).exists() {
+            let _ = remove_stale(&entry.path());
+        }
+    }
+}
+
 impl Server {
     /// Listens beside another card, until its place is free: [`Server::move_to`].
     pub(crate) fn listen_beside(path: &Path, orders: Orders) -> Result<Self> {
+        remove_left_beside(path);
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{}", std::process::id()));
         Self::listen(Path::new(&name), orders)
@@ -110,6 +126,7 @@ impl Server {
 
     pub(crate) fn listen(path: &Path, orders: Orders) -> Result<Self> {
         remove_stale(path)?;
+        remove_left_beside(path);
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -294,4 +311,29 @@ pub(crate) fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -
         bail!("the service has ended");
     }
     answer.recv_timeout(ANSWER_WAIT_MAX).context("the service does not answer")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_sockets_of_cards_that_were_killed_while_they_took_over_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        // No process has so high a number.
+        let left = ["card.sock.4194305", "card.sock.4194306"];
+        let stay =
+            ["card.sock.x", "other.sock.4194305", &format!("card.sock.{}", std::process::id())];
+        for name in left.iter().chain(&stay) {
+            drop(UnixListener::bind(path(name)).unwrap());
+        }
+        let lives = UnixListener::bind(path("card.sock.4194307")).unwrap();
+        std::fs::write(path("card.sock.4194308"), "a file").unwrap();
+        remove_left_beside(&path("card.sock"));
+        assert!(left.iter().all(|name| !path(name).exists()));
+        assert!(stay.iter().all(|name| path(name).exists()));
+        assert!(path("card.sock.4194307").exists() && path("card.sock.4194308").exists());
+        drop(lives);
+    }
 }

@@ -25,7 +25,6 @@ use crate::logging::unix_ns_at_zero;
 use crate::logs::FlowLogs;
 use crate::maker::Maker;
 use crate::metrics;
-use crate::namespace::Namespace;
 use crate::orders::{Command, Orders, Stopper};
 use crate::pending::Changes;
 use crate::place::make_all;
@@ -36,7 +35,7 @@ use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Ended, Guests, Options, Service};
 use crate::turns::{Turns, raise_descriptors};
-use crate::underlay::Underlay;
+use crate::underlay::{Received, Underlay};
 use crate::undo::Undo;
 use crate::world::Vpc;
 
@@ -93,6 +92,7 @@ impl Service {
             sockets: Vec::new(),
             turns: Turns::new()?,
             gateways: Gateways::new(edge, underlay),
+            received: Received::default(),
             logs: FlowLogs::new(unix_ns_at_zero),
             services,
             resolv_confs: ResolvConfs::default(),
@@ -111,10 +111,9 @@ impl Service {
         // All of them are instances of the file: none was added yet.
         wanted.iter_mut().for_each(|of| of.may_find = true);
         let places = make_all(&wanted, &service.undo)?;
+        let names = wanted.into_iter().map(|of| of.name);
+        service.guests.left_out = names.filter(|name| !places.contains_key(name)).collect();
         service.make_guests(now, places)?;
-        for running in service.guests.by_name.values_mut() {
-            running.namespace.iter_mut().for_each(Namespace::settle);
-        }
         service.set_resolvers();
         service.plan_logs(now);
         Ok(service)

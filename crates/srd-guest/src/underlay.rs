@@ -21,9 +21,12 @@ use srd_net::Datagrams;
 use srd_proto::time::Instant;
 use srd_vpc::id::VpcId;
 
-use crate::hosts::{self, Contact};
+use crate::hosts::{Contact, tell};
 use crate::protocol::PeerHost;
 
+/// The name of this machine's own edge, whose word of the internet's packets is believed: no host
+/// has it.
+pub(crate) const EDGE: &str = "(edge)";
 /// Kernel buffers of the socket each way: what arrives in some milliseconds in which instances have
 /// their turns.
 const BUFFER_BYTES: u32 = 4 << 20;
@@ -47,15 +50,36 @@ pub struct UnderlayOptions {
 pub(crate) struct Underlay {
     datagrams: Datagrams,
     fd: Arc<OwnedFd>,
-    /// Where each host is, and what was sent and received.
-    hosts: BTreeMap<Arc<str>, (IpAddr, Contact)>,
+    /// The other hosts.
+    all: Vec<Host>,
+    /// Their places in that list.
+    hosts: BTreeMap<Arc<str>, usize>,
     names: BTreeMap<SocketAddr, Arc<str>>,
+    /// The host that was sent to last: most packets are for the same.
+    last_to: Option<(Arc<str>, usize)>,
     /// The most bytes of a packet in one datagram.
     pub(crate) bytes_max: usize,
 }
 
-/// A frame of another host: its name, and what it says of the packet.
-pub(crate) type Received = (Arc<str>, Envelope, Vec<u8>);
+/// Another host: where it is, and what was sent to it and received.
+#[derive(Debug)]
+struct Host {
+    name: Arc<str>,
+    at: SocketAddr,
+    contact: Contact,
+}
+
+/// Frames that were read, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    /// What other hosts say of the packets, and their frames.
+    pub(crate) frames: Vec<(Envelope, Vec<u8>)>,
+    /// The hosts, with how many frames each has sent in a row.
+    pub(crate) hosts: Vec<(Arc<str>, usize)>,
+    /// Datagrams that were none, and why.
+    pub(crate) strangers: u64,
+    pub(crate) no_envelopes: u64,
+}
 
 /// What `ip -json -details address` says of an interface.
 #[derive(Deserialize)]
@@ -74,7 +98,7 @@ struct Kind {
 #[derive(Debug)]
 pub(crate) struct Plan {
     address: IpAddr,
-    hosts: BTreeMap<Arc<str>, IpAddr>,
+    hosts: BTreeMap<Arc<str>, SocketAddr>,
     names: BTreeMap<SocketAddr, Arc<str>>,
     bytes_max: usize,
 }
@@ -99,6 +123,9 @@ impl Plan {
         let mut hosts = BTreeMap::new();
         let mut names = BTreeMap::new();
         for (name, at) in &options.hosts {
+            if name == EDGE {
+                bail!("{EDGE} is no name of a host: give the peer another one");
+            }
             let name: Arc<str> = name.as_str().into();
             if at.is_ipv4() != address.is_ipv4() {
                 bail!("{name} is at {at}, which is of another family than {address}");
@@ -107,7 +134,7 @@ impl Plan {
             if let Some(other) = names.insert(card, name.clone()) {
                 bail!("{other} and {name} are both at {at}");
             }
-            hosts.insert(name, *at);
+            hosts.insert(name, card);
         }
         Ok(Self { address, hosts, names, bytes_max })
     }
@@ -137,37 +164,38 @@ impl Underlay {
             );
         }
         let fd = Arc::new(socket.as_fd().try_clone_to_owned()?);
-        let hosts = hosts.into_iter().map(|(name, at)| (name, (at, Contact::default()))).collect();
-        Ok(Self { datagrams: Datagrams::new(socket, BUFFER_BYTES)?, fd, hosts, names, bytes_max })
+        let datagrams = Datagrams::new(socket, BUFFER_BYTES)?;
+        let places = hosts.keys().cloned().zip(0..).collect();
+        let host = |(name, at)| Host { name, at, contact: Contact::default() };
+        let all = hosts.into_iter().map(host).collect();
+        Ok(Self { datagrams, fd, all, hosts: places, names, last_to: None, bytes_max })
     }
 
-    /// Says which hosts are silent now, and which are not any more.
+    /// Says which hosts are silent now, and which are not any more. // V18
     pub(crate) fn look(&mut self) {
-        let hosts = self.hosts.iter_mut();
-        let changes: Vec<_> = hosts
-            .filter_map(|(name, (_, contact))| Some((Arc::clone(name), contact.look()?)))
-            .collect();
-        hosts::tell(&self.hosts, &changes);
+        for Host { name, at, contact } in &mut self.all {
+            if let Some(change) = contact.look() {
+                tell(name, at.ip(), contact, &change);
+            }
+        }
     }
 
     /// What was sent to each host and received from it.
     pub(crate) fn report(&self, now: Instant) -> Vec<PeerHost> {
-        let hosts = self.hosts.iter();
-        hosts.map(|(name, (at, contact))| contact.report(now, name, *at)).collect()
+        self.all.iter().map(|of| of.contact.report(now, &of.name, of.at.ip())).collect()
     }
 
     /// The same for another process.
     pub(crate) fn contacts(&self) -> BTreeMap<String, Contact> {
-        let hosts = self.hosts.iter();
-        hosts.map(|(name, (_, contact))| (name.to_string(), contact.clone())).collect()
+        self.all.iter().map(|of| (of.name.to_string(), of.contact.clone())).collect()
     }
 
     /// Goes on with what another process has sent and received. Hosts that it had and this one
     /// has not are forgotten.
     pub(crate) fn adopt(&mut self, contacts: &BTreeMap<String, Contact>) {
-        for (name, contact) in contacts {
-            if let Some((_, of)) = self.hosts.get_mut(name.as_str()) {
-                *of = contact.clone();
+        for host in &mut self.all {
+            if let Some(contact) = contacts.get(&*host.name) {
+                host.contact = contact.clone();
             }
         }
     }
@@ -180,17 +208,29 @@ impl Underlay {
     pub(crate) fn send(
         &mut self,
         now: Instant,
-        host: &str,
+        host: &Arc<str>,
         vpc: VpcId,
         envelope: Envelope,
         frame: &[u8],
     ) -> bool {
-        let Some((to, contact)) = self.hosts.get_mut(host) else { return false };
+        let place = match &self.last_to {
+            Some((last, place)) if Arc::ptr_eq(last, host) => *place,
+            _ => {
+                let Some(place) = self.hosts.get(host).copied() else { return false };
+                self.last_to = Some((host.clone(), place));
+                place
+            }
+        };
+        let Host { at, contact, .. } = &mut self.all[place];
         let Some(packet) = frame.get(OFFLOAD_BYTES..) else { return false };
-        let to = SocketAddr::new(*to, GENEVE_PORT);
-        self.datagrams.push(to, &envelope.encode(vpc, frame), packet);
+        self.datagrams.push(*at, &envelope.encode(vpc, frame), packet);
         contact.sent(now, packet.len());
         true
+    }
+
+    /// Whether frames wait to be sent.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.datagrams.has_unsent()
     }
 
     /// Sends what waits. Returns how many frames the socket did not take.
@@ -204,18 +244,44 @@ impl Underlay {
         self.datagrams.is_waiting()
     }
 
-    /// The next frame of another host; `Some(Err)` says why a datagram was none.
-    pub(crate) fn receive(&mut self, now: Instant) -> Option<Result<Received, &'static str>> {
-        let Self { datagrams, names, hosts, .. } = self;
-        datagrams.receive(|from, datagram| {
-            let Some(host) = names.get(&from) else { return Err("a stranger's") };
-            let read = Envelope::decode(datagram);
-            let Ok((envelope, offload, packet)) = read else { return Err("no envelope") };
-            if let Some((_, contact)) = hosts.get_mut(host) {
-                contact.received(now, packet.len());
+    /// Reads datagrams, at most so many. Returns how many there were.
+    pub(crate) fn receive(&mut self, now: Instant, most: usize, into: &mut Received) -> usize {
+        let mut read = 0;
+        while read < most {
+            let names = &self.names;
+            // Those of one message are of one host.
+            let (mut host, before, mut bytes) = (None, into.frames.len(), 0);
+            let count = self.datagrams.receive_some(most - read, |from, datagram| {
+                if host.is_none() {
+                    host = Some(names.get(&from));
+                }
+                let Some(Some(_)) = host else { return into.strangers += 1 };
+                let decoded = Envelope::decode(datagram);
+                let Ok((envelope, offload, packet)) = decoded else {
+                    return into.no_envelopes += 1;
+                };
+                bytes += packet.len();
+                let mut frame = Vec::with_capacity(OFFLOAD_BYTES + packet.len());
+                frame.extend_from_slice(&offload);
+                frame.extend_from_slice(packet);
+                into.frames.push((envelope, frame));
+            });
+            if count == 0 {
+                break;
             }
-            Ok((host.clone(), envelope, [&offload[..], packet].concat()))
-        })
+            read += count;
+            let frames = into.frames.len() - before;
+            if let Some(host) = host.flatten().filter(|_| frames > 0) {
+                if let Some(place) = self.hosts.get(host) {
+                    self.all[*place].contact.received(now, frames, bytes);
+                }
+                match into.hosts.last_mut() {
+                    Some((last, count)) if Arc::ptr_eq(last, host) => *count += frames,
+                    _ => into.hosts.push((host.clone(), frames)),
+                }
+            }
+        }
+        read
     }
 }
 
@@ -229,4 +295,68 @@ fn interface(address: IpAddr) -> Result<Shown> {
         serde_json::from_slice(&output.stdout).context("what `ip` says is not understood")?;
     let mut shown = shown.into_iter().flatten();
     shown.next().with_context(|| format!("no interface of this machine has the address {address}"))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use srd_vpc::id::EniId;
+
+    /// A card's underlay on this machine, beside hosts at these addresses.
+    pub(crate) fn underlay(hosts: &[(&str, SocketAddr)]) -> (Underlay, SocketAddr) {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let own = socket.local_addr().unwrap();
+        let named = |(name, at): &(&str, SocketAddr)| (Arc::<str>::from(*name), *at);
+        let hosts: BTreeMap<Arc<str>, SocketAddr> = hosts.iter().map(named).collect();
+        let names = hosts.iter().map(|(name, at)| (*at, name.clone())).collect();
+        let plan = Plan { address: own.ip(), hosts, names, bytes_max: 1400 };
+        (Underlay::with(plan, socket).unwrap(), own)
+    }
+
+    /// A frame with a packet of its own.
+    pub(crate) fn frame(number: u8) -> Vec<u8> {
+        [&[0; OFFLOAD_BYTES][..], &[0x45, number, 9, 9]].concat()
+    }
+
+    #[test]
+    fn frames_of_several_hosts_come_in_their_order_and_others_are_counted() {
+        let senders = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let [a, b, stranger] = senders;
+        let at = |socket: &UdpSocket| socket.local_addr().unwrap();
+        let (mut underlay, own) = underlay(&[("a", at(&a)), ("b", at(&b))]);
+        let envelope = Envelope::Between { from: EniId(1), to: EniId(2) };
+        let send = |from: &UdpSocket, number| {
+            let head = envelope.encode(VpcId(1), &frame(number));
+            from.send_to(&[&head[..], &frame(number)[OFFLOAD_BYTES..]].concat(), own).unwrap();
+        };
+        [(&a, 1), (&a, 2), (&b, 3), (&stranger, 4), (&b, 5)].map(|(from, n)| send(from, n));
+        a.send_to(b"no envelope", own).unwrap();
+        send(&a, 6);
+        let mut received = Received::default();
+        // No more than was asked for, and the rest at the next time.
+        assert_eq!(underlay.receive(Instant::ZERO, 2, &mut received), 2);
+        assert_eq!(underlay.receive(Instant::ZERO, 100, &mut received), 5);
+        assert_eq!(underlay.receive(Instant::ZERO, 100, &mut received), 0);
+        let frames: Vec<_> = received.frames.iter().map(|(_, frame)| frame.clone()).collect();
+        assert_eq!(frames, [1, 2, 3, 5, 6].map(frame));
+        assert!(received.frames.iter().all(|(said, _)| *said == envelope));
+        let hosts: Vec<_> = received.hosts.iter().map(|(name, n)| (&**name, *n)).collect();
+        assert_eq!(hosts, [("a", 2), ("b", 2), ("a", 1)]);
+        assert_eq!((received.strangers, received.no_envelopes), (1, 1));
+        let counts = underlay.report(Instant::ZERO).into_iter();
+        let counts: Vec<_> = counts.map(|of| (of.received_packets, of.received_bytes)).collect();
+        assert_eq!(counts, [(3, 12), (2, 8)]);
+    }
+
+    /// Its envelopes would be those of the internet's side.
+    #[test]
+    fn regression_no_peer_has_the_name_of_the_edge() {
+        let at = |host: u8| IpAddr::from([127, 0, 0, host]);
+        let plan = |name: &str| {
+            let hosts = BTreeMap::from([(String::from(name), at(2))]);
+            Plan::new(&UnderlayOptions { address: at(1), hosts, plain: true })
+        };
+        assert!(plan(EDGE).unwrap_err().to_string().contains("no name of a host"));
+        plan("beta").unwrap();
+    }
 }

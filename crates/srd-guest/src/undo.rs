@@ -2,20 +2,27 @@
 //! through it from the last line to the first when its standard input ends.
 //!
 //! Lines that begin with `+` are added, with `-` taken away. The child ignores the signals that end
-//! its parent in order.
+//! its parent in order. A card that starts waits for the children of those that were killed
+//! ([`crate::locks`]).
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::locks;
+
 const KEEPER: &str = r#"
 trap '' INT TERM HUP
+umask 077
+exec 9>"$0/$$.keeper" && flock 9 && echo begun || exit
+exec >/dev/null
 todo=
 while IFS= read -r line; do
     command=${line#?}
@@ -26,6 +33,7 @@ while IFS= read -r line; do
     esac
 done
 printf '%s\n' "$todo" | sh
+rm -f "$0/$$.keeper" "$0/$$.card"
 "#;
 
 /// The list.
@@ -36,6 +44,8 @@ pub(crate) struct Undo(Arc<Mutex<Keeper>>);
 struct Keeper {
     child: Watched,
     list: Option<File>,
+    /// Locked: this process adds to the list.
+    _adds: Option<File>,
     /// Whether another process has the list, too.
     is_passed_on: bool,
 }
@@ -48,16 +58,33 @@ enum Watched {
 }
 
 impl Undo {
-    /// Starts the child.
+    /// Starts the child, when those of cards that were killed have done their work.
     pub(crate) fn start() -> Result<Self> {
+        Self::start_at(Path::new(locks::DIRECTORY))
+    }
+
+    /// The same with another directory of locks.
+    pub(crate) fn start_at(directory: &Path) -> Result<Self> {
+        locks::make(directory)?;
+        locks::wait_for_keepers(directory);
         let mut child = Command::new("sh");
-        child.args(["-c", KEEPER]).stdin(Stdio::piped());
-        child.stdout(Stdio::null()).stderr(Stdio::null());
+        child.args(["-c", KEEPER]).arg(directory).stdin(Stdio::piped());
+        child.stdout(Stdio::piped()).stderr(Stdio::null());
         // Its own group: what ends the terminal's programs does not end it.
         std::os::unix::process::CommandExt::process_group(&mut child, 0);
         let mut child = child.spawn().context("`sh` cannot be run")?;
         let list = child.stdin.take().map(|stdin| File::from(OwnedFd::from(stdin)));
-        Ok(Self::of(Keeper { child: Watched::Own(child), list, is_passed_on: false }))
+        let mut said = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut said)?;
+        }
+        if said != "begun\n" {
+            drop(list);
+            let _ = child.wait();
+            bail!("`sh` and `flock` cannot be run: apt-get install util-linux");
+        }
+        let adds = Some(locks::add_to(directory, child.id())?);
+        Ok(Self::of(Keeper { child: Watched::Own(child), list, _adds: adds, is_passed_on: false }))
     }
 
     fn of(keeper: Keeper) -> Self {
@@ -71,8 +98,10 @@ impl Undo {
         let process = pidfd_open(number, PidfdFlags::empty())
             .context("the child that keeps the list of what is done at the end is gone")?;
         let (child, list) = (Watched::Adopted { process, pid }, Some(File::from(list)));
+        // A child of an earlier program has no lock, and its card needs none.
+        let adds = locks::add_to(Path::new(locks::DIRECTORY), pid).ok();
         // Until that process has let go, it is the one that waits.
-        Ok(Self::of(Keeper { child, list, is_passed_on: true }))
+        Ok(Self::of(Keeper { child, list, _adds: adds, is_passed_on: true }))
     }
 
     /// The child and the way to it, for another process.
@@ -147,7 +176,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
         let echo = |what: &str| format!("echo {what} >> {}", log.display());
-        let undo = Undo::start().unwrap();
+        let undo = Undo::start_at(&directory.path().join("locks")).unwrap();
         for what in ["one", "two", "three", "two"] {
             undo.later(&echo(what)).unwrap();
         }
@@ -163,7 +192,8 @@ mod tests {
     fn signals_do_not_keep_it_from_its_work() {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
-        let undo = Undo::start().unwrap();
+        let locks = directory.path().join("locks");
+        let undo = Undo::start_at(&locks).unwrap();
         undo.later(&format!("echo done > {}", log.display())).unwrap();
         let (pid, list) = undo.duty().unwrap();
         drop(list);
@@ -174,5 +204,25 @@ mod tests {
         }
         drop(undo);
         assert_eq!(std::fs::read_to_string(&log).unwrap(), "done\n");
+    }
+
+    /// What a killed card's child undoes would be gone for the next one.
+    #[test]
+    fn regression_a_start_waits_for_the_child_of_a_card_that_was_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (log, locks) = (directory.path().join("log"), directory.path().join("locks"));
+        let killed = Undo::start_at(&locks).unwrap();
+        killed.later(&format!("sleep 0.3; echo done > {}", log.display())).unwrap();
+        let beside = Undo::start_at(&locks).unwrap();
+        assert!(!log.exists(), "a card that lives is not waited for");
+        {
+            // As a kill leaves it.
+            let mut keeper = killed.keeper();
+            (keeper.list, keeper._adds) = (None, None);
+        }
+        let next = Undo::start_at(&locks).unwrap();
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "done\n");
+        drop((killed, beside, next));
+        assert_eq!(std::fs::read_dir(&locks).unwrap().count(), 0, "nothing is left");
     }
 }

@@ -79,7 +79,7 @@ impl Build<'_> {
     }
 
     /// Names stand in phrases between spaces, and on command lines.
-    fn check_name(&self, name: &Spanned<String>) -> Result<()> {
+    pub(crate) fn check_name(&self, name: &Spanned<String>) -> Result<()> {
         let text = name.as_ref();
         let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if !text.is_empty() && text.len() <= 255 && text.chars().all(good) {

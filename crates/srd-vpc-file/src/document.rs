@@ -169,7 +169,7 @@ pub(crate) struct InstanceTable {
     pub(crate) instance_type: Spanned<String>,
     pub(crate) zone: Option<String>,
     pub(crate) placement: Maybe<String>,
-    pub(crate) host: Option<String>,
+    pub(crate) host: Maybe<String>,
 }
 
 #[derive(Debug, Deserialize)]

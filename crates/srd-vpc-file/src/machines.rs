@@ -66,12 +66,15 @@ fn instances(build: &mut Build<'_>, document: &Document) -> Result<()> {
             Some(name) => Some(PlacementId(build.find(Kind::Placement, name)?)),
             None => None,
         };
+        if let Some(host) = &table.host {
+            build.check_name(host)?;
+        }
         let instance = Instance {
             name: name.as_ref().clone(),
             instance_type: table.instance_type.as_ref().clone(),
             zone: table.zone.clone().unwrap_or_else(|| String::from("a")),
             placement,
-            host: table.host.clone(),
+            host: table.host.as_ref().map(|host| host.as_ref().clone()),
         };
         build.world.instances.insert(id, instance);
     }

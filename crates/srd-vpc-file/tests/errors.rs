@@ -38,6 +38,7 @@ fn what_ec2_would_refuse_is_refused_where_it_stands() {
             5,
             "belongs to the attachment",
         ),
+        ("[instance.i]\ntype = \"c7i.large\"\nhost = \"(edge)\"", 7, "can be no name"),
         ("[acl.a]\ningress = [\"40000 allow all from 0.0.0.0/0\"]", 6, "no number"),
         ("[acl.a]\ningress = [\"1 allow all from bogus\"]", 6, "no block"),
         (

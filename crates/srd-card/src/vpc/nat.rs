@@ -5,10 +5,10 @@
 //! connections to each unique destination, 350 seconds of idle time.
 //!
 //! Invariant: both tables have the same connections. Bound: [`ENTRIES_MAX`] connections, of which
-//! one interface has [`ENTRIES_OF_ONE_MAX`] at most; new ones beyond are refused. Each call for a
-//! packet does bounded work.
+//! one interface has [`ENTRIES_OF_ONE_MAX`] at most; new ones beyond are refused. Of a full table, the
+//! interface that has most gives way to one that has fewer. Each call for a packet does bounded work.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::{IpAddr, Ipv4Addr};
 
 use srd_proto::time::{Duration, Instant};
@@ -34,12 +34,15 @@ const TRIES: u16 = 256;
 const PORT_STEP: u32 = 857;
 /// Entries that a new connection looks at to free those that are over.
 const SWEEP: usize = 4;
+/// Entries of the interface that has most that are looked at: the one that was silent for longest
+/// gives way.
+const LOOKED_AT: usize = 8;
 
 /// The private side of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Inside {
-    nat: NatGatewayId,
     eni: EniId,
+    nat: NatGatewayId,
     source: (Ipv4Addr, u16),
     remote: (Ipv4Addr, u16),
     protocol: u8,
@@ -68,10 +71,39 @@ pub enum NatError {
 pub struct Nat {
     by_inside: BTreeMap<Inside, (Outside, Instant)>,
     by_outside: BTreeMap<Outside, Inside>,
-    /// How many connections an interface has, if any.
-    of_one: BTreeMap<EniId, usize>,
+    of_one: Parts,
     /// Where the sweep goes on.
     swept: Option<Inside>,
+    /// The last one that gave way.
+    gave_way: Option<Inside>,
+}
+
+/// How many connections each interface has that has some.
+#[derive(Debug, Default)]
+struct Parts {
+    of: BTreeMap<EniId, usize>,
+    by_count: BTreeSet<(usize, EniId)>,
+}
+
+impl Parts {
+    fn get(&self, eni: EniId) -> usize {
+        self.of.get(&eni).copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, eni: EniId, count: usize) {
+        let before = self.of.insert(eni, count).unwrap_or_default();
+        self.by_count.remove(&(before, eni));
+        if count == 0 {
+            self.of.remove(&eni);
+        } else {
+            self.by_count.insert((count, eni));
+        }
+    }
+
+    /// The interface that has most.
+    fn most(&self) -> Option<(usize, EniId)> {
+        self.by_count.last().copied()
+    }
 }
 
 /// The ports of a packet: of TCP and UDP both, of an ICMP echo its identifier twice, and where the
@@ -191,8 +223,8 @@ impl Nat {
         }
         self.forget(inside);
         self.sweep(now);
-        let of_one = self.of_one.get(&inside.eni).copied().unwrap_or_default();
-        if self.by_inside.len() >= ENTRIES_MAX || of_one >= ENTRIES_OF_ONE_MAX {
+        let of_one = self.of_one.get(inside.eni);
+        if of_one >= ENTRIES_OF_ONE_MAX {
             return Err(NatError::NoPort);
         }
         let Inside { source, remote, protocol, .. } = inside;
@@ -203,10 +235,40 @@ impl Nat {
         let free = tried.map(|port| Outside { public: (public, port), remote, protocol });
         let mut free = free.filter(|outside| !self.by_outside.contains_key(outside));
         let outside = free.next().ok_or(NatError::NoPort)?;
+        if self.by_inside.len() >= ENTRIES_MAX {
+            // V8
+            let most = self.of_one.most().filter(|(count, _)| *count > of_one + 1);
+            let (_, eni) = most.ok_or(NatError::NoPort)?;
+            self.give_way(eni);
+        }
         self.by_outside.insert(outside, inside);
         self.by_inside.insert(inside, (outside, now));
-        *self.of_one.entry(inside.eni).or_default() += 1;
+        self.of_one.set(inside.eni, of_one + 1);
         Ok(outside)
+    }
+
+    /// Forgets a connection of an interface.
+    fn give_way(&mut self, eni: EniId) {
+        use core::ops::Bound::{Excluded, Included, Unbounded};
+        let first = Inside {
+            eni,
+            nat: NatGatewayId(0),
+            source: (Ipv4Addr::UNSPECIFIED, 0),
+            remote: (Ipv4Addr::UNSPECIFIED, 0),
+            protocol: 0,
+        };
+        let last = self.gave_way.filter(|last| last.eni == eni);
+        let behind = last.map_or(Included(first), Excluded);
+        let of = |from| {
+            let all = self.by_inside.range((from, Unbounded));
+            all.take_while(move |(inside, _)| inside.eni == eni)
+        };
+        let looked_at = of(behind).chain(of(Included(first))).take(LOOKED_AT);
+        let oldest = looked_at.min_by_key(|(_, (_, used_at))| *used_at);
+        if let Some(oldest) = oldest.map(|(inside, _)| *inside) {
+            self.gave_way = Some(oldest);
+            self.forget(oldest);
+        }
     }
 
     /// Forgets the connections of gateways that are not there any more, or have another public
@@ -224,12 +286,8 @@ impl Nat {
     fn forget(&mut self, inside: Inside) {
         if let Some((outside, _)) = self.by_inside.remove(&inside) {
             self.by_outside.remove(&outside);
-            if let Some(of_one) = self.of_one.get_mut(&inside.eni) {
-                *of_one -= 1;
-                if *of_one == 0 {
-                    self.of_one.remove(&inside.eni);
-                }
-            }
+            let of_one = self.of_one.get(inside.eni);
+            self.of_one.set(inside.eni, of_one.saturating_sub(1));
         }
     }
 
@@ -367,7 +425,7 @@ mod tests {
         assert_eq!(nat.len(), 200, "the old ones are gone");
     }
     #[test]
-    fn regression_a_guest_that_asks_everybody_leaves_others_their_part() {
+    fn regression_guests_that_ask_everybody_leave_others_their_part() {
         let mut nat = Nat::default();
         let mut leave = |eni: u64, n: usize, seconds| {
             let [_, a, b, c] = u32::try_from(n).unwrap().to_be_bytes();
@@ -382,7 +440,13 @@ mod tests {
         for eni in 2..=4 {
             (0..ENTRIES_OF_ONE_MAX).for_each(|n| leave(eni, n, 1).unwrap());
         }
-        assert_eq!(leave(5, 0, 1), Err(NatError::NoPort), "the whole table is full");
+        // Four that have taken all share with a fifth one, and none of them has more than another
+        // in the end: their oldest connections give way.
+        let part = ENTRIES_MAX / 5;
+        (0..part).for_each(|n| leave(5, n, 2).unwrap());
+        assert_eq!(leave(5, part, 2), Err(NatError::NoPort), "it has as many as the others");
+        leave(5, 0, 2).unwrap();
+        leave(6, 0, 2).unwrap();
         // Each try looks at a few connections, so that those that are over make room in the end.
         let tries = ENTRIES_MAX.div_ceil(SWEEP) + 1;
         assert!((0..tries).any(|_| leave(1, ENTRIES_OF_ONE_MAX, 351).is_ok()));

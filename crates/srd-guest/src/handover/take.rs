@@ -44,7 +44,7 @@ use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Guests, Options, Running, Service};
 use crate::turns::{Turns, raise_descriptors};
-use crate::underlay::{Plan, Underlay};
+use crate::underlay::{Plan, Received, Underlay};
 use crate::undo::Undo;
 use crate::world::Vpc;
 
@@ -115,6 +115,7 @@ impl Service {
             sockets: Vec::new(),
             turns: Turns::new()?,
             gateways: Gateways::new(None, None),
+            received: Received::default(),
             logs,
             services: services.with_token_key(handed.state.tokens),
             resolv_confs: ResolvConfs::default(),
@@ -321,7 +322,10 @@ impl Service {
         for (instance, (lock, _)) in instances.into_iter().zip(handed.places) {
             let running = self.guests.by_name.get_mut(&instance.name);
             if let (Some(running), Some(name), Some(lock)) = (running, instance.namespace, lock) {
-                running.namespace = Some(Namespace::adopt(name, lock, &self.undo));
+                match Namespace::adopt(name, lock, &self.undo) {
+                    Ok(namespace) => running.namespace = Some(namespace),
+                    Err(error) => tracing::error!("{error:#}; all else goes on"),
+                }
             }
         }
         let confs = resolv_confs.into_iter().map(|of| (of.namespace, of.path, of.resolver));

@@ -38,9 +38,9 @@ impl Nat {
             let used_at = Instant::read(&mut from)?;
             let is_known = nat.by_inside.insert(inside, (outside, used_at)).is_some()
                 || nat.by_outside.insert(outside, inside).is_some();
-            let of_one = nat.of_one.entry(inside.eni).or_default();
-            *of_one += 1;
-            if is_known || *of_one > ENTRIES_OF_ONE_MAX || nat.by_inside.len() > ENTRIES_MAX {
+            let of_one = nat.of_one.get(inside.eni) + 1;
+            nat.of_one.set(inside.eni, of_one);
+            if is_known || of_one > ENTRIES_OF_ONE_MAX || nat.by_inside.len() > ENTRIES_MAX {
                 return Err(wrong);
             }
         }

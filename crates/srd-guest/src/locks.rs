@@ -1,0 +1,203 @@
+//! Locks of cards: files in a directory that root alone may enter, since whatever can open a file
+//! can lock it.
+//!
+//! | file | held by |
+//! |---|---|
+//! | `srd-i-NAME` | the card that has the namespace of this name |
+//! | `PID.keeper` | the child with this number that keeps a list of what is undone |
+//! | `PID.card` | the process that adds to that list; two, while one takes over |
+//!
+//! A child whose card is gone works through its list. What it undoes, a card that starts meanwhile
+//! would have set in vain: a start waits for it, [`WAIT_MAX`] at most.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+
+/// Where the locks are.
+pub(crate) const DIRECTORY: &str = "/run/srd/locks";
+/// A start waits so long for a child of a card that was killed.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+/// From one look to the next.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Looks at a card's lock before it is taken for one that lives.
+const LOOKS: u32 = 3;
+/// How often a lock is tried whose file is removed each time.
+const TRIES_MAX: u32 = 100;
+
+/// A lock, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    path: PathBuf,
+    file: File,
+}
+
+/// Makes the directory, for root alone.
+pub(crate) fn make(directory: &Path) -> Result<()> {
+    let failed = || format!("cannot make {}: a card needs root", directory.display());
+    if let Some(parent) = directory.parent() {
+        fs::create_dir_all(parent).with_context(failed)?;
+    }
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        made => made.with_context(failed)?,
+    }
+    let facts = fs::symlink_metadata(directory).with_context(failed)?;
+    let is_ours = facts.uid() == rustix::process::geteuid().as_raw();
+    if !facts.is_dir() || !is_ours || facts.permissions().mode() & 0o077 != 0 {
+        let shown = directory.display();
+        bail!("{shown} has to be a directory of mode 0700 that belongs to root: remove it");
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+impl Lock {
+    /// Takes a lock that nobody has.
+    pub(crate) fn take(directory: &Path, name: &str) -> Result<Option<Self>> {
+        let path = directory.join(name);
+        let shown = || format!("the lock {}", path.display());
+        for _ in 0..TRIES_MAX {
+            let file = open(&path).with_context(shown)?;
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                return Ok(None);
+            }
+            if is_at(&file, &path) {
+                return Ok(Some(Self { path, file }));
+            }
+        }
+        bail!("{}: its file is removed again and again", shown())
+    }
+
+    /// One that another process has taken and hands over. One of an earlier program is a lock of
+    /// something else: then this one is taken as well.
+    pub(crate) fn adopt(directory: &Path, name: &str, file: File) -> Result<Self> {
+        let path = directory.join(name);
+        if is_at(&file, &path) {
+            return Ok(Self { path, file });
+        }
+        make(directory)?;
+        Self::take(directory, name)?.with_context(|| format!("another card has {name}"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Nothing is left that it was for.
+    pub(crate) fn remove(&self) {
+        // Before it is let go: another one's would be removed then.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Whether this is the file of the path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let key = |facts: fs::Metadata| (facts.dev(), facts.ino());
+    let there = fs::symlink_metadata(path).map(key).ok();
+    there.is_some() && file.metadata().map(key).ok() == there
+}
+
+/// Says that this process adds to the list of a child, as long as the file is open.
+pub(crate) fn add_to(directory: &Path, keeper: u32) -> Result<File> {
+    let path = directory.join(format!("{keeper}.card"));
+    let file = open(&path).with_context(|| format!("the lock {}", path.display()))?;
+    flock(&file, FlockOperation::LockShared)?;
+    Ok(file)
+}
+
+/// Waits until the children of cards that were killed have given everything back.
+pub(crate) fn wait_for_keepers(directory: &Path) {
+    let until = Instant::now() + WAIT_MAX;
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let keeper = name.to_str().and_then(|name| name.strip_suffix(".keeper"));
+        let Some(keeper) = keeper.filter(|keeper| keeper.parse::<u32>().is_ok()) else { continue };
+        while is_orphan(directory, keeper) {
+            if Instant::now() >= until {
+                tracing::warn!(
+                    "the process {keeper} still gives back what a card had that was killed: \
+                     it may undo what this one sets"
+                );
+                return;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Whether a child works through its list, and no card is there.
+fn is_orphan(directory: &Path, keeper: &str) -> bool {
+    let [child, card] = ["keeper", "card"].map(|of| directory.join(format!("{keeper}.{of}")));
+    let is_free = |path: &Path| {
+        let Ok(file) = File::open(path) else { return true };
+        flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    };
+    if !is_free(&child) {
+        // A program that the card was about to start has its descriptors for a moment more.
+        return (0..LOOKS).any(|look| {
+            thread::sleep(PAUSE * look.min(1));
+            is_free(&card)
+        });
+    }
+    // Neither did what it had to: it was killed, too.
+    if !Path::new("/proc").join(keeper).exists() && is_free(&card) {
+        let _ = fs::remove_file(child);
+        let _ = fs::remove_file(card);
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_has_a_lock_and_its_file_goes_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().join("locks");
+        make(&at).unwrap();
+        make(&at).unwrap();
+        assert_eq!(fs::metadata(&at).unwrap().permissions().mode() & 0o777, 0o700);
+        let first = Lock::take(&at, "one").unwrap().unwrap();
+        assert!(Lock::take(&at, "one").unwrap().is_none());
+        let copy = first.file().try_clone().unwrap();
+        drop(first);
+        let handed = Lock::adopt(&at, "one", copy).unwrap();
+        assert!(Lock::take(&at, "one").unwrap().is_none(), "it was handed over");
+        handed.remove();
+        let second = Lock::take(&at, "one").unwrap().unwrap();
+        drop(handed);
+        assert!(Lock::take(&at, "one").unwrap().is_none(), "the second one has it");
+        drop(second);
+        // What an earlier program hands over is another file's lock.
+        let other = File::open(directory.path()).unwrap();
+        let third = Lock::adopt(&at, "one", other).unwrap();
+        assert!(Lock::take(&at, "one").unwrap().is_none());
+        drop(third);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_enter_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().join("locks");
+        fs::create_dir(&at).unwrap();
+        fs::set_permissions(&at, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(make(&at).unwrap_err().to_string().contains("0700"));
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(directory.path(), &link).unwrap();
+        assert!(make(&link).is_err());
+    }
+}
