@@ -134,8 +134,12 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return not_understood(&error),
     };
-    let daemon =
-        matches!(cli.command, Command::Daemon(daemon::DaemonCommand::Up(_)) | Command::NfsProxy(_));
+    let daemon = matches!(
+        cli.command,
+        Command::Daemon(daemon::DaemonCommand::Up(_))
+            | Command::NfsProxy(_)
+            | Command::Card(card::CardCommand::Up(_))
+    );
     log::to_stderr(cli.verbose, daemon);
     let code = match run(cli.command, cli.verbose > 0) {
         Ok(code) => code,

@@ -114,6 +114,74 @@ fn instances_of_two_hosts_meet_over_a_plain_network_if_it_is_asked_for() {
     }
 }
 
+/// A card that ends says nothing to others: packets without an answer show it, in the status and on
+/// standard error, and a card that is there again shows, too.
+#[test]
+fn regression_a_host_whose_card_has_ended_shows_as_silent_on_the_other() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let [alpha, beta] = [Machine::new("s"), Machine::new("t")];
+    let file = two_hosts(&alpha);
+    wire(&alpha.namespace, &beta.namespace);
+    let words = |host, own, other: &'static str| {
+        [&*file, "--plain", "--host", host, "--underlay", own, "--peer", other]
+    };
+    let mut of_alpha = alpha.up(&words("alpha", "198.18.0.1", "beta=198.18.0.2"));
+    let of_beta = words("beta", "198.18.0.2", "alpha=198.18.0.1");
+    let mut card = beta.up(&of_beta);
+    let host = || alpha.json(&["card", "status"])["hosts"][0].clone();
+    let first = host();
+    assert!(first["name"] == "beta" && first["address"] == "198.18.0.2", "{first}");
+    assert!(first["heard_s"].is_null() && first["silent"] == false, "{first}");
+    let [a, b] = ["a", "b"].map(|name| alpha.instance(name));
+    carries_a_megabyte(&a, &b, [10, 0, 1, 11]);
+    let heard = host();
+    for way in ["sent", "received"] {
+        assert!(heard[format!("{way}_packets")].as_u64().unwrap() > 2, "{heard}");
+    }
+    assert!(heard["heard_s"].is_f64() && heard["silent"] == false, "{heard}");
+    assert_eq!(card.end(rustix::process::Signal::TERM), 0);
+
+    let socket = within(&a, || std::net::UdpSocket::bind(("10.0.1.10", 0)).unwrap());
+    let until = |silent: bool| {
+        let began = Instant::now();
+        loop {
+            let _ = socket.send_to(b"?", ("10.0.1.11", 5000));
+            let now = host();
+            if now["silent"] == silent {
+                return now;
+            }
+            assert!(began.elapsed() < PATIENCE, "{now}");
+            thread::sleep(Duration::from_millis(100));
+        }
+    };
+    let silent = until(true);
+    assert!(silent["unanswered_s"].as_f64().unwrap() >= 5.0, "{silent}");
+    assert!(silent["unanswered_packets"].as_u64().unwrap() > 2, "{silent}");
+    let words = String::from_utf8(alpha.srd(&["card", "status"]).stdout).unwrap();
+    assert!(words.contains("host beta at 198.18.0.2") && words.contains("SILENT"), "{words}");
+
+    let said = |words: &str| {
+        let began = Instant::now();
+        loop {
+            let text = fs::read_to_string(alpha.path("up.log")).unwrap();
+            if text.contains(words) {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "{text}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+    said("warning: host beta at 198.18.0.2 is silent");
+
+    let _card = beta.up(&of_beta);
+    carries_a_megabyte(&a, &b, [10, 0, 1, 11]);
+    assert_eq!(host()["silent"], false);
+    said("host beta at 198.18.0.2 is heard again");
+    assert_eq!(of_alpha.end(rustix::process::Signal::TERM), 0);
+}
+
 /// A card has the tables of its own interfaces, and asks for others. Of changes it hears what
 /// concerns it, and a guest that tries all addresses is answered as far as it may ask. // V15, V16
 #[test]

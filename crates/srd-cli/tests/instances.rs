@@ -368,7 +368,15 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
         let all = [&["run", "--name", &name], words, &["--", "true"]].concat();
         let output = machine.srd(&all);
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && said.contains(says), "{words:?}: {said}");
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(says), "{words:?}: {said}");
+    }
+    // As shells say it; nothing is made for a program that is not there.
+    for (program, code) in [("/no/such/program", 127), ("srd-no-program", 127), ("/etc", 126)] {
+        let output = machine.srd(&["run", "--name", &name, "--", program]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{program}: {said}");
+        assert!(said.contains(program) && !said.contains("instance"), "{said}");
     }
     assert_eq!(machine.facts(), before);
     assert_eq!(machine.instances_left(), Vec::<String>::new());

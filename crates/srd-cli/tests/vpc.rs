@@ -97,6 +97,32 @@ fn a_difference_names_the_objects_and_ends_with_one() {
     assert_eq!(value, expected);
 }
 
+/// Flow logs and mirrors are objects as others are: they are counted, shown, and compared.
+#[test]
+fn regression_what_observes_is_counted_shown_and_compared() {
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (example().with_file_name("observed.toml"), directory.path().join("new.toml"));
+    let text_of = std::fs::read_to_string(&old).unwrap();
+    let changed = text_of
+        .replace("traffic = \"reject\"", "traffic = \"accept\"")
+        .replace("vni = 77", "vni = 78");
+    std::fs::write(&new, format!("region = \"eu-north-1\"\n{changed}")).unwrap();
+    let [old, new] = [&old, &new].map(|path| path.to_str().unwrap());
+    let output = srd(&["diff", old, new]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    for object in ["changed  flow_log refused", "changed  mirror_session web", "added    region"] {
+        assert!(said.contains(object), "{said}");
+    }
+    let said = text(&srd(&["check", old]).stdout).to_owned();
+    assert!(said.contains("3 flow_log, 1 mirror_filter, 1 mirror_target, 1 mirror_s"), "{said}");
+    let said = text(&srd(&["show", old]).stdout).to_owned();
+    for line in ["flow_log refused", "reject of interface web", "network identifier 77"] {
+        assert!(said.contains(line), "{said}");
+    }
+    assert!(said.contains("internet_gateway door"), "{said}");
+}
+
 #[test]
 fn usage_and_objects_are_listed() {
     let file = example();

@@ -1,5 +1,6 @@
 //! The asking side of the socket.
 
+use std::fmt;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -21,6 +22,18 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 pub struct Client {
     stream: BufReader<UnixStream>,
 }
+
+/// The card does not do what it was asked for: why, and what to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refused(pub String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
 
 impl Client {
     /// Connects.
@@ -71,7 +84,7 @@ impl Client {
             bail!("the card has ended");
         }
         match serde_json::from_str(&answer).context("the card's answer is not understood")? {
-            Answer::Failed { what } => bail!(what),
+            Answer::Failed { what } => Err(Refused(what).into()),
             answer => Ok(answer),
         }
     }

@@ -153,8 +153,9 @@ impl Around for Outside<'_> {
             self.gateways.leave(self.now, self.publics, envelope, frame);
             return;
         }
+        let now = self.now;
         let underlay = self.gateways.underlay.as_mut();
-        if !underlay.is_some_and(|underlay| underlay.send(host, vpc, envelope, &frame)) {
+        if !underlay.is_some_and(|underlay| underlay.send(now, host, vpc, envelope, &frame)) {
             self.gateways.lose(TO_HOST);
         }
     }
@@ -182,9 +183,9 @@ mod tests {
         let mut gateways = Gateways::new(None, Some(one));
         let envelope = Envelope::Between { from: EniId(1), to: EniId(2) };
         let host: Arc<str> = "two".into();
-        let mut send = |gateways: &mut Gateways| {
+        let send = |gateways: &mut Gateways| {
             let underlay = gateways.underlay.as_mut().unwrap();
-            assert!(underlay.send(&host, VpcId(1), envelope, &frame(7)));
+            assert!(underlay.send(Instant::ZERO, &host, VpcId(1), envelope, &frame(7)));
         };
         let arrived = || {
             let mut bytes = [0; 2000];

@@ -25,7 +25,7 @@
 //! | `namespace` | namespaces and their interfaces |
 //! | `resolv_conf` | the resolver of a namespace's programs |
 //! | `edge` | the internet's side |
-//! | `underlay` | other hosts |
+//! | `underlay`, `hosts` | other hosts, and what was heard of them |
 //! | `plane`, `asking` | the whole VPC on a thread of its own, and what the card asks of it |
 //! | `undo`, `locks` | what is done at the end, however it comes; and what keeps cards apart |
 //! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
@@ -53,6 +53,7 @@ mod following;
 mod gateways;
 mod guests;
 mod handover;
+mod hosts;
 mod kernel;
 mod kernel_counts;
 mod link_local;
@@ -84,6 +85,7 @@ mod warnings;
 mod world;
 
 pub use client::Client;
+pub use hosts::REMEDY as SILENT_REMEDY;
 pub use memory::MemoryGuest;
 pub use orders::Stopper;
 pub use reload::{Reloader, check};

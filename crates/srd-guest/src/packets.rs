@@ -207,7 +207,7 @@ impl Service {
     fn read_hosts(&mut self, now: Instant, most: u32) -> u32 {
         let Some(underlay) = &mut self.gateways.underlay else { return 0 };
         let mut received = std::mem::take(&mut self.received);
-        let read = underlay.receive(usize::try_from(most).unwrap_or(TOGETHER), &mut received);
+        let read = underlay.receive(now, usize::try_from(most).unwrap_or(TOGETHER), &mut received);
         self.gateways.lose_all("a stranger's", std::mem::take(&mut received.strangers));
         self.gateways.lose_all("no envelope", std::mem::take(&mut received.no_envelopes));
         if !received.frames.is_empty() {

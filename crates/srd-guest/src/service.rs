@@ -157,6 +157,7 @@ impl Service {
             self.write_logs();
             if self.expire_at <= now {
                 self.card.expire(now, EXPIRE_WORK);
+                self.gateways.underlay.iter_mut().for_each(Underlay::look);
                 self.expire_at = now + PAUSE_MAX;
             }
         }

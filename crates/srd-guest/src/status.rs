@@ -63,6 +63,7 @@ impl Service {
         let lost = self.gateways.lost.iter();
         drops.extend(lost.map(|(why, packets)| (format!("lost: {why}"), *packets)));
         let Options { host, scale, internet, .. } = &self.options;
+        let underlay = self.gateways.underlay.as_ref();
         Status {
             host: host.clone(),
             scale: *scale,
@@ -71,6 +72,7 @@ impl Service {
             uptime_s: std::time::Duration::from_nanos(now.since(self.began).as_nanos())
                 .as_secs_f64(),
             tables: self.tables(),
+            hosts: underlay.map_or_else(Vec::new, |underlay| underlay.report(now)),
             instances,
             drops,
         }

@@ -18,7 +18,11 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::vpc::Envelope;
 use srd_card::vpc::envelope::{ENVELOPE_BYTES, GENEVE_PORT};
 use srd_net::Datagrams;
+use srd_proto::time::Instant;
 use srd_vpc::id::VpcId;
+
+use crate::hosts::{Contact, tell};
+use crate::protocol::PeerHost;
 
 /// The name of this machine's own edge, whose word of the internet's packets is believed: no host
 /// has it.
@@ -46,12 +50,23 @@ pub struct UnderlayOptions {
 pub(crate) struct Underlay {
     datagrams: Datagrams,
     fd: Arc<OwnedFd>,
-    hosts: BTreeMap<Arc<str>, SocketAddr>,
+    /// The other hosts.
+    all: Vec<Host>,
+    /// Their places in that list.
+    hosts: BTreeMap<Arc<str>, usize>,
     names: BTreeMap<SocketAddr, Arc<str>>,
     /// The host that was sent to last: most packets are for the same.
-    last_to: Option<(Arc<str>, SocketAddr)>,
+    last_to: Option<(Arc<str>, usize)>,
     /// The most bytes of a packet in one datagram.
     pub(crate) bytes_max: usize,
+}
+
+/// Another host: where it is, and what was sent to it and received.
+#[derive(Debug)]
+struct Host {
+    name: Arc<str>,
+    at: SocketAddr,
+    contact: Contact,
 }
 
 /// Frames that were read, in their order.
@@ -128,8 +143,13 @@ impl Plan {
 impl Underlay {
     pub(crate) fn open(options: &UnderlayOptions) -> Result<Self> {
         let plan = Plan::new(options)?;
-        let socket = UdpSocket::bind((plan.address, GENEVE_PORT))
-            .with_context(|| format!("UDP port {GENEVE_PORT} of {}", plan.address))?;
+        let socket = UdpSocket::bind((plan.address, GENEVE_PORT)).with_context(|| {
+            format!(
+                "UDP port {GENEVE_PORT} of {}, which the card needs: `ss -ulnp` shows what has \
+                     it, as another card; an address has one card",
+                plan.address
+            )
+        })?;
         Self::with(plan, socket)
     }
 
@@ -145,7 +165,39 @@ impl Underlay {
         }
         let fd = Arc::new(socket.as_fd().try_clone_to_owned()?);
         let datagrams = Datagrams::new(socket, BUFFER_BYTES)?;
-        Ok(Self { datagrams, fd, hosts, names, last_to: None, bytes_max })
+        let places = hosts.keys().cloned().zip(0..).collect();
+        let host = |(name, at)| Host { name, at, contact: Contact::default() };
+        let all = hosts.into_iter().map(host).collect();
+        Ok(Self { datagrams, fd, all, hosts: places, names, last_to: None, bytes_max })
+    }
+
+    /// Says which hosts are silent now, and which are not any more. // V18
+    pub(crate) fn look(&mut self) {
+        for Host { name, at, contact } in &mut self.all {
+            if let Some(change) = contact.look() {
+                tell(name, at.ip(), contact, &change);
+            }
+        }
+    }
+
+    /// What was sent to each host and received from it.
+    pub(crate) fn report(&self, now: Instant) -> Vec<PeerHost> {
+        self.all.iter().map(|of| of.contact.report(now, &of.name, of.at.ip())).collect()
+    }
+
+    /// The same for another process.
+    pub(crate) fn contacts(&self) -> BTreeMap<String, Contact> {
+        self.all.iter().map(|of| (of.name.to_string(), of.contact.clone())).collect()
+    }
+
+    /// Goes on with what another process has sent and received. Hosts that it had and this one
+    /// has not are forgotten.
+    pub(crate) fn adopt(&mut self, contacts: &BTreeMap<String, Contact>) {
+        for host in &mut self.all {
+            if let Some(contact) = contacts.get(&*host.name) {
+                host.contact = contact.clone();
+            }
+        }
     }
 
     pub(crate) fn fd(&self) -> Arc<OwnedFd> {
@@ -155,21 +207,24 @@ impl Underlay {
     /// Sends a frame at the next [`Underlay::flush`] or before; false if it cannot be sent.
     pub(crate) fn send(
         &mut self,
+        now: Instant,
         host: &Arc<str>,
         vpc: VpcId,
         envelope: Envelope,
         frame: &[u8],
     ) -> bool {
-        let to = match &self.last_to {
-            Some((last, to)) if Arc::ptr_eq(last, host) => *to,
+        let place = match &self.last_to {
+            Some((last, place)) if Arc::ptr_eq(last, host) => *place,
             _ => {
-                let Some(to) = self.hosts.get(host).copied() else { return false };
-                self.last_to = Some((host.clone(), to));
-                to
+                let Some(place) = self.hosts.get(host).copied() else { return false };
+                self.last_to = Some((host.clone(), place));
+                place
             }
         };
+        let Host { at, contact, .. } = &mut self.all[place];
         let Some(packet) = frame.get(OFFLOAD_BYTES..) else { return false };
-        self.datagrams.push(to, &envelope.encode(vpc, frame), packet);
+        self.datagrams.push(*at, &envelope.encode(vpc, frame), packet);
+        contact.sent(now, packet.len());
         true
     }
 
@@ -190,12 +245,12 @@ impl Underlay {
     }
 
     /// Reads datagrams, at most so many. Returns how many there were.
-    pub(crate) fn receive(&mut self, most: usize, into: &mut Received) -> usize {
+    pub(crate) fn receive(&mut self, now: Instant, most: usize, into: &mut Received) -> usize {
         let mut read = 0;
         while read < most {
             let names = &self.names;
             // Those of one message are of one host.
-            let (mut host, before) = (None, into.frames.len());
+            let (mut host, before, mut bytes) = (None, into.frames.len(), 0);
             let count = self.datagrams.receive_some(most - read, |from, datagram| {
                 if host.is_none() {
                     host = Some(names.get(&from));
@@ -205,6 +260,7 @@ impl Underlay {
                 let Ok((envelope, offload, packet)) = decoded else {
                     return into.no_envelopes += 1;
                 };
+                bytes += packet.len();
                 let mut frame = Vec::with_capacity(OFFLOAD_BYTES + packet.len());
                 frame.extend_from_slice(&offload);
                 frame.extend_from_slice(packet);
@@ -216,6 +272,9 @@ impl Underlay {
             read += count;
             let frames = into.frames.len() - before;
             if let Some(host) = host.flatten().filter(|_| frames > 0) {
+                if let Some(place) = self.hosts.get(host) {
+                    self.all[*place].contact.received(now, frames, bytes);
+                }
                 match into.hosts.last_mut() {
                     Some((last, count)) if Arc::ptr_eq(last, host) => *count += frames,
                     _ => into.hosts.push((host.clone(), frames)),
@@ -270,20 +329,25 @@ pub(crate) mod tests {
             let head = envelope.encode(VpcId(1), &frame(number));
             from.send_to(&[&head[..], &frame(number)[OFFLOAD_BYTES..]].concat(), own).unwrap();
         };
-        [(&a, 1), (&a, 2), (&b, 3), (&stranger, 4), (&b, 5)].map(|(from, n)| send(from, n));
+        [(&a, 1), (&a, 2), (&b, 3), (&stranger, 4), (&b, 5)]
+            .iter()
+            .for_each(|(from, n)| send(from, *n));
         a.send_to(b"no envelope", own).unwrap();
         send(&a, 6);
         let mut received = Received::default();
         // No more than was asked for, and the rest at the next time.
-        assert_eq!(underlay.receive(2, &mut received), 2);
-        assert_eq!(underlay.receive(100, &mut received), 5);
-        assert_eq!(underlay.receive(100, &mut received), 0);
+        assert_eq!(underlay.receive(Instant::ZERO, 2, &mut received), 2);
+        assert_eq!(underlay.receive(Instant::ZERO, 100, &mut received), 5);
+        assert_eq!(underlay.receive(Instant::ZERO, 100, &mut received), 0);
         let frames: Vec<_> = received.frames.iter().map(|(_, frame)| frame.clone()).collect();
         assert_eq!(frames, [1, 2, 3, 5, 6].map(frame));
         assert!(received.frames.iter().all(|(said, _)| *said == envelope));
         let hosts: Vec<_> = received.hosts.iter().map(|(name, n)| (&**name, *n)).collect();
         assert_eq!(hosts, [("a", 2), ("b", 2), ("a", 1)]);
         assert_eq!((received.strangers, received.no_envelopes), (1, 1));
+        let counts = underlay.report(Instant::ZERO).into_iter();
+        let counts: Vec<_> = counts.map(|of| (of.received_packets, of.received_bytes)).collect();
+        assert_eq!(counts, [(3, 12), (2, 8)]);
     }
 
     /// Its envelopes would be those of the internet's side.

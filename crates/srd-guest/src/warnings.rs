@@ -1,5 +1,5 @@
-//! Names of hosts that do not fit together: no setting forbids them, and they are hardly ever
-//! meant.
+//! Names of hosts that do not fit together, and a mount namespace in which nobody else sees the
+//! instances: no setting forbids them, and they are hardly ever meant.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,32 @@ use crate::state::{Options, Service};
 impl Service {
     /// What of its settings is allowed, and hardly ever meant; one sentence each, with a remedy.
     pub fn warnings(&self) -> Vec<String> {
-        of(&self.options, &self.world)
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let hidden = self.guests.by_name.values().any(|running| running.namespace.is_some())
+            && are_hidden(&mounts);
+        let hidden = hidden.then(|| {
+            String::from(
+                "namespaces of instances are seen in this card's mount namespace only, so that \
+                 `ip netns exec` elsewhere does not find them. A card that `ip netns exec` starts \
+                 is in one of its own: start it with `nsenter --net=/run/netns/NAME`",
+            )
+        });
+        of(&self.options, &self.world).into_iter().chain(hidden).collect()
     }
+}
+
+/// Whether what is mounted below `/run/netns` stays in this mount namespace: it gets mounts of
+/// another one (`master`), and gives it none.
+fn are_hidden(mountinfo: &str) -> bool {
+    let mounts = mountinfo.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(4);
+        let at = fields.next()?;
+        let is_above = std::path::Path::new("/run/netns").starts_with(at);
+        is_above.then(|| (at.len(), fields.skip(1).take_while(|field| *field != "-")))
+    });
+    // Of several at one place the last one is on top.
+    let holds = mounts.max_by_key(|(length, _)| *length);
+    holds.is_some_and(|(_, mut fields)| fields.any(|field| field.starts_with("master:")))
 }
 
 pub(crate) fn of(options: &Options, world: &World) -> Vec<String> {
@@ -85,6 +109,21 @@ mod tests {
         let options = options(host, peers);
         let vpc = Vpc::read(options.file.as_deref(), host).unwrap();
         of(&options, &vpc.world())
+    }
+
+    #[test]
+    fn namespaces_that_nobody_else_sees_are_told_from_others() {
+        let line = |at: &str, optional: &str| {
+            format!("21 42 254:0 / {at} rw,relatime {optional}- ext4 /dev/vda rw\n")
+        };
+        let machine = line("/", "shared:1 ") + &line("/run/netns", "shared:2 ");
+        assert!(!are_hidden(&machine));
+        // `ip netns exec`: all is a slave, and `ip netns add` makes the directory shared again.
+        let inside = line("/", "master:1 ") + &line("/run/netns", "shared:3 master:2 ");
+        assert!(are_hidden(&inside));
+        assert!(are_hidden(&line("/", "master:1 ")), "no mount of its own");
+        // A container.
+        assert!(!are_hidden(&line("/", "")) && !are_hidden(""));
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
     for experiment in chosen {
         let say = |text: &str| eprintln!("{}: {text}", experiment.name);
         let outcome = talk::run(experiment, &options, &say).context(experiment.name)?;
-        args.json.say(show::outcome(&outcome))?;
+        args.json.say(show::outcome(&outcome, !args.quick))?;
         outcomes.push(outcome);
     }
     if let Some(file) = &args.report {

@@ -22,9 +22,11 @@ mod up;
 
 use std::path::PathBuf;
 
-use crate::failure::{self, Missing};
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use srd_guest::client::Refused;
+
+use crate::failure::{self, Missing, Usage};
 
 /// What to do with the card of this machine.
 #[derive(Debug, Subcommand)]
@@ -74,6 +76,14 @@ fn or_root(error: anyhow::Error, command: &str) -> anyhow::Error {
         "`{command}` needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN) for network namespaces and their \
          devices: run it with sudo"
     )))
+}
+
+/// What a card refuses are the arguments of the command that asks.
+fn or_usage(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<Refused>() {
+        Some(Refused(what)) => Usage(what.clone()).into(),
+        None => error,
+    }
 }
 
 /// Runs the command.

@@ -1,13 +1,14 @@
 //! `srd run`: a program as an instance.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -30,7 +31,13 @@ The first `srd run` holds the card; others on this machine join it. At the end s
 what limited the program. It takes root, iproute2, and for --internet nftables.
 
 EXIT CODES
-  that of the program; 2 and 3 as of other commands if it was not started";
+  that of the program, 128 and the signal's number if a signal ended it. If it was not started:
+  127 there is no such program, 126 it cannot be run, 2 wrong arguments, 3 it needs root,
+  1 anything else";
+
+/// Exit codes of shells for a program that cannot be run, and for one that is not there.
+const NOT_RUNNABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
 
 /// What to run, and as what.
 #[derive(Args, Clone, Debug)]
@@ -116,6 +123,10 @@ impl Drop for Own {
 
 pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     args.json.check()?;
+    if let Err((code, what)) = args.command.first().map_or(Ok(()), |program| find(program)) {
+        eprintln!("srd: {what}");
+        return Ok(code);
+    }
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let (own, mut client) = match Client::connect(&args.socket.socket) {
         Ok(client) => {
@@ -130,13 +141,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
         }
         Err(_) => (Some(Own::start(args)?), Client::connect(&args.socket.socket)?),
     };
-    let instance = client.attach(Attach {
+    let attached = client.attach(Attach {
         name: args.name.clone(),
         instance_type: args.instance_type.clone(),
         peer_of: args.peer_of.clone(),
         subnet: args.subnet.clone(),
         groups: args.groups.clone(),
-    })?;
+    });
+    let instance = attached.map_err(super::or_usage)?;
     let namespace = instance.namespace.as_deref().context("the instance has no namespace")?;
     announce(&instance, namespace);
     let mut program = Command::new("ip");
@@ -159,6 +171,29 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     let signal = std::os::unix::process::ExitStatusExt::signal(&ended);
     let code = ended.code().or(signal.map(|signal| 128 + signal)).unwrap_or(1);
     Ok(u8::try_from(code).unwrap_or(1))
+}
+
+/// Looks for the program as `ip netns exec` will, before anything is made for it.
+fn find(program: &OsStr) -> Result<(), (u8, String)> {
+    let is_file = |path: &Path| path.metadata().is_ok_and(|facts| facts.is_file());
+    let may_run = |path: &Path| is_file(path) && access(path, Access::EXEC_OK).is_ok();
+    let shown = program.to_string_lossy();
+    if program.as_encoded_bytes().contains(&b'/') {
+        let path = Path::new(program);
+        if may_run(path) {
+            return Ok(());
+        }
+        return Err(match path.exists() {
+            true => (NOT_RUNNABLE, format!("`{shown}` is no program that may be run")),
+            false => (NOT_FOUND, format!("there is no program `{shown}`")),
+        });
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|directory| may_run(&directory.join(program))) {
+        return Ok(());
+    }
+    let hint = "install it, or give its path: `sudo` may have another PATH than you";
+    Err((NOT_FOUND, format!("there is no program `{shown}` in PATH; {hint}")))
 }
 
 /// Waits for the program. SIGTERM is passed on to it; SIGINT comes from a terminal, which gives it

@@ -107,7 +107,7 @@ pub(super) fn run(args: &SetArgs) -> Result<u8> {
     let mut client = Client::connect(&args.socket.socket)?;
     let (instance, device) = (args.instance.clone(), args.device.clone());
     let request = Request::Device { instance, device, change: args.change() };
-    let Answer::Device(report) = client.ask(&request)? else {
+    let Answer::Device(report) = client.ask(&request).map_err(super::or_usage)? else {
         bail!("the card answers something else");
     };
     args.json.write(&report)?;

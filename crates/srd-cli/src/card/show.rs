@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use srd_guest::Client;
-use srd_guest::protocol::{Answer, Instance, Request, VhostUser};
+use srd_guest::protocol::{Answer, Instance, PeerHost, Request, VhostUser};
 
 use super::{SocketArg, report};
 use crate::failure::usage;
@@ -84,6 +84,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
         "questions: {} asked, {} answered, {} refused, {} not asked",
         of.asked, of.answered, of.refused, of.not_asked
     ))?;
+    status.hosts.iter().try_for_each(show_host)?;
     for instance in &status.instances {
         say("")?;
         show(instance, status.scale)?;
@@ -95,6 +96,26 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
         }
     }
     Ok(0)
+}
+
+fn show_host(of: &PeerHost) -> Result<()> {
+    let heard = of.heard_s.map_or_else(
+        || String::from("never heard"),
+        |heard_s| format!("last heard {heard_s:.1} s ago"),
+    );
+    say(format!(
+        "host {} at {}: sent {} packets, received {}, {heard}",
+        of.name, of.address, of.sent_packets, of.received_packets
+    ))?;
+    if of.silent {
+        say(format!(
+            "  SILENT: {} packets went there in {:.1} s, and none came back. {}",
+            of.unanswered_packets,
+            of.unanswered_s.unwrap_or_default(),
+            srd_guest::SILENT_REMEDY
+        ))?;
+    }
+    Ok(())
 }
 
 fn show(instance: &Instance, scale: u32) -> Result<()> {
@@ -152,7 +173,9 @@ pub(super) fn stats(args: &StatsArgs) -> Result<u8> {
         None => all.next(),
     };
     let Some(interface) = found else {
-        return usage(format!("the instance `{}` has no such device", args.instance));
+        let all: Vec<_> = instance.interfaces.iter().map(|of| of.device.as_str()).collect();
+        let (instance, all) = (&args.instance, all.join(", "));
+        return usage(format!("the instance `{instance}` has no such device; it has {all}"));
     };
     args.json
         .write(&interface.counters.iter().cloned().collect::<std::collections::BTreeMap<_, _>>())?;
@@ -169,7 +192,7 @@ pub(super) fn flows(args: &FlowsArgs) -> Result<u8> {
     args.json.check()?;
     let mut client = Client::connect(&args.socket.socket)?;
     let request = Request::Flows { instance: args.instance.clone(), most: args.most };
-    let Answer::Flows { flows } = client.ask(&request)? else {
+    let Answer::Flows { flows } = client.ask(&request).map_err(super::or_usage)? else {
         bail!("the card answers something else");
     };
     args.json.write(&flows)?;

@@ -9,7 +9,7 @@ use srd_vpc::nau;
 use srd_vpc::object::{Group, RulePeer, World};
 use srd_vpc_file::{Kind, VpcFile};
 
-use super::{DiffArgs, FileArgs, read};
+use super::{DiffArgs, FileArgs, others, read};
 use crate::failure::RUN;
 use srd_vpc_file::words::{target_text, traffic_text};
 
@@ -31,6 +31,11 @@ pub(super) fn counts(world: &World) -> Vec<(&'static str, usize)> {
         ("elastic_address", world.addresses.len()),
         ("peering", world.peerings.len()),
         ("endpoint", world.endpoints.len()),
+        ("dhcp_options", world.dhcp_options.len()),
+        ("flow_log", world.flow_logs.len()),
+        ("mirror_filter", world.mirror_filters.len()),
+        ("mirror_target", world.mirror_targets.len()),
+        ("mirror_session", world.mirror_sessions.len()),
     ];
     all.into_iter().filter(|(_, count)| *count > 0).collect()
 }
@@ -137,7 +142,12 @@ fn rows(file: &VpcFile) -> Vec<Row> {
         add(Kind::Interface, id.0, id, says);
     }
     for (id, instance) in &world.instances {
-        add(Kind::Instance, id.0, id, vec![instance.instance_type.clone()]);
+        let host = instance.host.iter().map(|host| format!("host {host}"));
+        let says = [instance.instance_type.clone()].into_iter().chain(host).collect();
+        add(Kind::Instance, id.0, id, says);
+    }
+    for (kind, number, id, says) in others::all(file) {
+        add(kind, number, &id, says);
     }
     rows
 }
@@ -219,6 +229,14 @@ fn objects(file: &VpcFile) -> BTreeMap<String, String> {
     all(file, to, Kind::ElasticAddress, &world.addresses, |id| id.0);
     all(file, to, Kind::Peering, &world.peerings, |id| id.0);
     all(file, to, Kind::Endpoint, &world.endpoints, |id| id.0);
+    all(file, to, Kind::DhcpOptions, &world.dhcp_options, |id| id.0);
+    all(file, to, Kind::FlowLog, &world.flow_logs, |id| id.0);
+    all(file, to, Kind::MirrorFilter, &world.mirror_filters, |id| id.0);
+    all(file, to, Kind::MirrorTarget, &world.mirror_targets, |id| id.0);
+    all(file, to, Kind::MirrorSession, &world.mirror_sessions, |id| id.0);
+    for (word, value) in [("account", &world.account), ("region", &world.region)] {
+        out.extend(value.iter().map(|value| (word.to_owned(), value.clone())));
+    }
     out
 }
 

@@ -10,6 +10,7 @@
 mod ends;
 mod explain;
 mod list;
+mod others;
 
 use std::path::{Path, PathBuf};
 

@@ -105,6 +105,7 @@ impl Service {
                 routed: edge.routed().collect(),
             }),
             underlay: underlay.is_some(),
+            hosts: underlay.as_ref().map(Underlay::contacts).unwrap_or_default(),
             lost: lost.collect(),
             logs: logs.collect(),
             instances,

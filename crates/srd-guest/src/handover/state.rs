@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::QueueCounts;
+use crate::hosts::Contact;
 use crate::protocol::{DeviceRule, DeviceSettings};
 
 /// What there is. The descriptors come in this order: the file with the state, the list of what is
@@ -24,6 +25,8 @@ pub(super) struct State {
     pub(super) edge: Option<Edge>,
     /// Whether there is a socket to other hosts.
     pub(super) underlay: bool,
+    /// What was sent to other hosts and received from them.
+    pub(super) hosts: BTreeMap<String, Contact>,
     pub(super) lost: BTreeMap<String, u64>,
     pub(super) logs: Vec<Log>,
     pub(super) instances: Vec<Instance>,

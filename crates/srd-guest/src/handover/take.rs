@@ -243,9 +243,10 @@ impl Service {
         let edge = handed.edge.take().map(|tun| Edge::adopt(tun, routed));
         let socket = handed.underlay.take();
         let underlay = underlay.zip(socket);
-        let underlay =
+        let mut underlay =
             underlay.map(|(plan, socket)| Underlay::with(plan, socket.into())).transpose()?;
-        if let Some(underlay) = &underlay {
+        if let Some(underlay) = &mut underlay {
+            underlay.adopt(&state.hosts);
             self.card.set_host_bytes_max(underlay.bytes_max);
         }
         self.gateways = Gateways::new(edge, underlay);

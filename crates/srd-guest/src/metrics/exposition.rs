@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::protocol::{FlowLog, Instance, Interface, Status};
+use crate::protocol::{FlowLog, Instance, Interface, PeerHost, Status};
 
 /// Of which media type the text is.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -45,6 +45,7 @@ impl Collector for Figures {
             family.encode(status, &mut encoder)?;
         }
         flow_logs(logs, &mut encoder)?;
+        hosts(status, &mut encoder)?;
         let help = "Seconds since the card began to move packets.";
         let name = "srd_card_uptime_seconds";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -204,6 +205,48 @@ fn flow_logs(logs: &[FlowLog], encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
     Ok(())
 }
 
+/// A figure of another host, if there is one.
+type HostFigure = fn(&PeerHost) -> Option<f64>;
+
+fn hosts(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    if status.hosts.is_empty() {
+        return Ok(());
+    }
+    let counters: [(&str, &str, fn(&PeerHost) -> u64); 4] = [
+        ("sent_packets", "Packets that were sent to another host.", |of| of.sent_packets),
+        ("sent_bytes", "Bytes that were sent to another host.", |of| of.sent_bytes),
+        ("received_packets", "Packets that came from another host.", |of| of.received_packets),
+        ("received_bytes", "Bytes that came from another host.", |of| of.received_bytes),
+    ];
+    for (name, help, value) in counters {
+        let name = format!("srd_card_host_{name}");
+        let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
+        for of in &status.hosts {
+            let labels = [("host", status.host.as_str()), ("peer", of.name.as_str())];
+            ConstCounter::new(value(of)).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    let gauges: [(&str, &str, HostFigure); 3] = [
+        ("silent", "1 if packets went to another host for 5 s and none came.", |of| {
+            Some(f64::from(u8::from(of.silent)))
+        }),
+        ("heard_seconds", "Seconds since a packet came from another host.", |of| of.heard_s),
+        ("unanswered_seconds", "Seconds since the first packet without one back.", |of| {
+            of.unanswered_s
+        }),
+    ];
+    for (name, help, value) in gauges {
+        let name = format!("srd_card_host_{name}");
+        let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
+        for of in &status.hosts {
+            let Some(value) = value(of) else { continue };
+            let labels = [("host", status.host.as_str()), ("peer", of.name.as_str())];
+            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,8 +288,24 @@ mod tests {
             version: "1".into(),
             uptime_s: 1.5,
             tables: crate::protocol::Tables::default(),
+            hosts: vec![host()],
             instances: vec![instance],
             drops: [(String::from("NotItsHost"), 8)].into(),
+        }
+    }
+
+    fn host() -> PeerHost {
+        PeerHost {
+            name: "beta".into(),
+            address: [10, 77, 77, 2].into(),
+            sent_packets: 20,
+            sent_bytes: 21,
+            received_packets: 22,
+            received_bytes: 23,
+            heard_s: Some(6.5),
+            unanswered_packets: 7,
+            unanswered_s: Some(6.0),
+            silent: true,
         }
     }
 
@@ -254,6 +313,7 @@ mod tests {
     fn counters_have_the_names_of_exporters_on_ec2_and_ours_their_own() {
         let text = write(&status(), &[]).unwrap();
         let guest = r#"guest="web \"1\"""#;
+        let beta = r#"host="alpha",peer="beta""#;
         let lines = [
             "# TYPE node_ethtool_bw_in_allowance_exceeded unknown".to_owned(),
             format!("node_ethtool_bw_in_allowance_exceeded{{{guest},device=\"ens6\"}} 3"),
@@ -264,6 +324,10 @@ mod tests {
             "srd_card_drops_total{guest=\"\",device=\"\",cause=\"NotItsHost\"} 8".to_owned(),
             format!("srd_card_credits_bits{{{guest},type=\"c7i.large\",direction=\"out\"}} 11"),
             "srd_card_uptime_seconds{host=\"alpha\"} 1.5".to_owned(),
+            format!("srd_card_host_sent_packets_total{{{beta}}} 20"),
+            format!("srd_card_host_received_bytes_total{{{beta}}} 23"),
+            format!("srd_card_host_silent{{{beta}}} 1.0"),
+            format!("srd_card_host_heard_seconds{{{beta}}} 6.5"),
         ];
         for line in lines {
             assert!(text.lines().any(|l| l == line), "`{line}` is not in\n{text}");

@@ -1,6 +1,7 @@
 //! What the service is asked and answers: one line of JSON each.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -197,10 +198,38 @@ pub struct Status {
     pub uptime_s: f64,
     /// What the card's tables hold, and what it has asked.
     pub tables: Tables,
+    /// The other hosts that it was told of, by name.
+    #[serde(default)]
+    pub hosts: Vec<PeerHost>,
     /// The instances of this host, by name.
     pub instances: Vec<Instance>,
     /// Packets that were dropped and belong to no interface, by cause.
     pub drops: BTreeMap<String, u64>,
+}
+
+/// Another host: packets of instances that were sent to it and that came from it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PeerHost {
+    /// Its name in the VPC's file.
+    pub name: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Packets that were handed to the socket for it.
+    pub sent_packets: u64,
+    /// Their bytes, from the IP header of the instance's packet on.
+    pub sent_bytes: u64,
+    /// Packets that came from it.
+    pub received_packets: u64,
+    /// Their bytes, counted alike.
+    pub received_bytes: u64,
+    /// Seconds since the last one came; none if none ever came.
+    pub heard_s: Option<f64>,
+    /// Packets that were sent since the last one came.
+    pub unanswered_packets: u64,
+    /// Seconds since the first of these.
+    pub unanswered_s: Option<f64>,
+    /// Whether such packets went to it for five seconds or more.
+    pub silent: bool,
 }
 
 /// The tables by which the card judges: those of its own interfaces, what their rules name, and

@@ -140,6 +140,6 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<u8> {
     let followed = args.which.follow(args.snaplen, begun, Capture::packet, Capture::flush);
     let (mut capture, Brought { packets, lost }) = followed?;
     capture.end(lost)?;
-    eprintln!("srd: {packets} packets captured, {lost} not: they came faster than they were read");
+    eprintln!("srd: {packets} packets captured{}", super::follow::missed(lost));
     Ok(0)
 }

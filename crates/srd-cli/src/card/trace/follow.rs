@@ -44,6 +44,14 @@ pub(super) struct Brought {
     pub(super) lost: u64,
 }
 
+/// Says how many packets could not be followed, if some could not.
+pub(super) fn missed(lost: u64) -> String {
+    match lost {
+        0 => String::new(),
+        _ => format!(", {lost} not: they came faster than they were read"),
+    }
+}
+
 impl Which {
     /// Follows packets, and hands over each at its end; of each so many bytes. `begun` is called
     /// when the first one can come; `pause` when there are no more for now.
@@ -62,9 +70,12 @@ impl Which {
         let instance = (self.instance != "any").then(|| self.instance.clone());
         let mut client = Client::connect(&self.socket.socket)?;
         let most = self.packets.unwrap_or(u32::MAX);
-        let id = client.trace(instance, filter, most, head_bytes)?;
+        let id = client.trace(instance, filter, most, head_bytes).map_err(crate::card::or_usage)?;
         let mut to = begun()?;
-        eprintln!("srd: following packets, until Ctrl-C");
+        match (self.packets, self.seconds) {
+            (None, None) => eprintln!("srd: following packets, until Ctrl-C"),
+            _ => eprintln!("srd: following packets; Ctrl-C ends it before"),
+        }
         let ends_at = self.seconds.and_then(|time| Instant::now().checked_add(time));
         let (mut packets, mut brought) = (Packets::default(), Brought::default());
         loop {

@@ -81,6 +81,6 @@ pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
         None => Ok(()),
     };
     let (_, Brought { packets, lost }) = args.which.follow(0, open, one, flush)?;
-    eprintln!("srd: {packets} packets followed, {lost} not: they came faster than they were read");
+    eprintln!("srd: {packets} packets followed{}", follow::missed(lost));
     Ok(0)
 }
