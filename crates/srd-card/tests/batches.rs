@@ -13,7 +13,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
 use srd_vpc::id::*;
 use srd_vpc::judge::{Origin, Service};
-use srd_vpc::object::World;
+use srd_vpc::object::{Eni, World};
 use srd_vpc::packet::{Inner, Packet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -46,12 +46,17 @@ fn world(dice: &mut Dice) -> World {
     world
 }
 
+/// A card with the instances that are here.
 fn card(world: &World, packets_per_second: u64) -> Card {
+    let here = |eni: &Eni| {
+        let instance = eni.attachment.as_ref().and_then(|at| world.instances.get(&at.instance));
+        instance.is_some_and(|instance| instance.host.as_deref() == Some(HOST))
+    };
     let kind = InstanceType::find("c7i.48xlarge").unwrap();
     let profile =
         Profile::of(kind).with_packets_per_second(packets_per_second).with_tracking_allowance(40);
     let mut card = Card::new(HOST, Arc::new(Rules::compile(world, HOST)), 7);
-    for eni in world.enis.keys() {
+    for (eni, _) in world.enis.iter().filter(|(_, eni)| here(eni)) {
         let guest = Guest { eni: *eni, timeouts: Timeouts::DEFAULT };
         card.add_instance(Instant::ZERO, &profile, &[guest]);
     }
@@ -189,6 +194,67 @@ fn a_card_says_of_frames_at_once_what_it_says_of_each() {
 #[test]
 fn frames_at_once_wait_and_are_dropped_as_each_of_them_would_be() {
     let passed: usize = (150..300).map(|seed| compare(seed, 2_000)).sum();
+    assert!(passed > 2_000, "{passed}");
+}
+
+/// Envelopes of another host: its own interfaces' packets, those of others, and other kinds.
+fn from_there(dice: &mut Dice, world: &World) -> Vec<(Envelope, Vec<u8>)> {
+    let mut frames: Vec<(Envelope, Vec<u8>)> = Vec::new();
+    for _ in 0..dice.below(40) {
+        if !frames.is_empty() && dice.one_in(2) {
+            let again = dice.pick(&frames);
+            frames.push(again);
+            continue;
+        }
+        let [from, to] = [(); 2].map(|()| EniId(dice.below(INTERFACES)));
+        let (_, mut packet) = generate::packet(dice, world);
+        if packet.source.is_ipv4() && !dice.one_in(8) {
+            packet.source = world.enis[&from].ipv4[0].into();
+            packet.destination = world.enis[&to].ipv4[0].into();
+        }
+        let to = if dice.one_in(30) { EniId(999) } else { to };
+        let kinds = [Envelope::Arriving, Envelope::FromNat { nat: NatGatewayId(1), to }];
+        let odd = dice.pick(&kinds);
+        let envelope = if dice.one_in(12) { odd } else { Envelope::Between { from, to } };
+        frames.push((envelope, frame(dice, &packet)));
+    }
+    frames
+}
+
+#[test]
+fn a_card_says_of_frames_of_another_host_at_once_what_it_says_of_each() {
+    let mut passed = 0;
+    for seed in 0..200 {
+        let dice = &mut Dice(seed);
+        let mut world = world(dice);
+        for (_, instance) in world.instances.iter_mut().filter(|(id, _)| id.0 % 2 == 0) {
+            instance.host = Some("there".into());
+        }
+        let packets_per_second = if seed % 2 == 0 { 1 << 40 } else { 2_000 };
+        let [mut one, mut all] = [(); 2].map(|()| card(&world, packets_per_second));
+        let there: Arc<str> = "there".into();
+        let mut now = Instant::ZERO;
+        for round in 0..40 {
+            now += Duration::from_micros(dice.below(3_000));
+            let mut frames = from_there(dice, &world);
+            let (mut by_one, mut at_once) = (Seen::default(), Seen::default());
+            one.poll(now, &mut by_one);
+            all.poll(now, &mut at_once);
+            for (envelope, frame) in frames.clone() {
+                one.from_host(now, &there, envelope, frame, &mut by_one);
+            }
+            all.from_host_all(now, &there, frames.drain(..), &mut at_once);
+            assert_eq!(by_one, at_once, "seed {seed}, round {round}");
+            assert_eq!(one.drops_of_none(), all.drops_of_none());
+            for port in (0..24).map(PortId) {
+                assert_eq!(one.counts(port), all.counts(port), "seed {seed}, round {round}");
+                assert_eq!(one.drops(port), all.drops(port), "seed {seed}, round {round}");
+                assert_eq!(one.allowances(port), all.allowances(port));
+                assert_eq!(one.flows(port), all.flows(port), "seed {seed}, round {round}");
+            }
+            passed += at_once.0.len();
+        }
+    }
     assert!(passed > 2_000, "{passed}");
 }
 

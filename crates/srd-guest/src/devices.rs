@@ -46,6 +46,7 @@ impl Service {
                 "`{instance}` is at a socket of vhost-user: its front end says how many queues \
                  and which rings it has"
             ),
+            Some(Port::Memory(_)) => bail!("`{instance}` is in memory: it has no queues"),
             None => bail!("the device {device} of `{instance}` is gone"),
         };
         let gone = || format!("the device {device} of `{instance}` is gone");

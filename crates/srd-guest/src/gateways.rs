@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use srd_card::vpc::nat::Nat;
 use srd_card::vpc::{Around, Envelope, PortId};
-use srd_proto::time::Instant;
+use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::{NatGatewayId, VpcId};
 use srd_vpc::judge::Service as Link;
 
@@ -16,6 +16,10 @@ use crate::kernel::Kernel;
 use crate::link_local::Services;
 use crate::port::Port;
 use crate::underlay::{EDGE, Underlay};
+
+/// A packet for another host waits at most so long for others that are sent by the same call,
+/// while instances have their turns. When they have nothing more, it does not wait at all.
+const HELD_MAX: Duration = Duration::from_micros(50);
 
 /// Why a packet for another host was lost.
 const TO_HOST: &str = "to another host";
@@ -27,13 +31,16 @@ pub(crate) struct Gateways {
     pub(crate) underlay: Option<Underlay>,
     pub(crate) name: Arc<str>,
     pub(crate) nat: Nat,
+    /// Since when packets wait to be sent to other hosts.
+    held_since: Option<Instant>,
     /// Packets that no host, edge or service took.
     pub(crate) lost: BTreeMap<Cow<'static, str>, u64>,
 }
 
 impl Gateways {
     pub(crate) fn new(edge: Option<Edge>, underlay: Option<Underlay>) -> Self {
-        Self { edge, underlay, name: EDGE.into(), nat: Nat::default(), lost: BTreeMap::new() }
+        let (nat, lost) = (Nat::default(), BTreeMap::new());
+        Self { edge, underlay, name: EDGE.into(), nat, held_since: None, lost }
     }
 
     /// What to wait on.
@@ -44,15 +51,31 @@ impl Gateways {
     }
 
     pub(crate) fn lose(&mut self, why: &'static str) {
-        *self.lost.entry(Cow::Borrowed(why)).or_default() += 1;
+        self.lose_all(why, 1);
+    }
+
+    pub(crate) fn lose_all(&mut self, why: &'static str, packets: u64) {
+        if packets > 0 {
+            *self.lost.entry(Cow::Borrowed(why)).or_default() += packets;
+        }
+    }
+
+    /// After a turn that began and ended at these times: sends what has waited for long. // V17
+    pub(crate) fn flush_if_due(&mut self, began: Instant, ended: Instant) {
+        if !self.underlay.as_ref().is_some_and(Underlay::has_unsent) {
+            return;
+        }
+        let since = *self.held_since.get_or_insert(began);
+        if ended.since(since) >= HELD_MAX {
+            self.flush();
+        }
     }
 
     /// Sends what waits for other hosts.
     pub(crate) fn flush(&mut self) {
+        self.held_since = None;
         let lost = self.underlay.as_mut().map_or(0, Underlay::flush);
-        if lost > 0 {
-            *self.lost.entry(Cow::Borrowed(TO_HOST)).or_default() += lost;
-        }
+        self.lose_all(TO_HOST, lost);
     }
 
     /// A frame that leaves.
@@ -140,5 +163,51 @@ impl Around for Outside<'_> {
         if !self.services.take(port, &frame) {
             self.gateways.lose("to a service");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::underlay::tests::{frame, underlay};
+    use srd_vpc::id::EniId;
+
+    #[test]
+    fn packets_for_other_hosts_wait_for_turns_up_to_a_bound() {
+        let (other, at) = underlay(&[]);
+        drop(other);
+        let (one, own) = underlay(&[("two", at)]);
+        let socket = std::net::UdpSocket::bind(at).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut gateways = Gateways::new(None, Some(one));
+        let envelope = Envelope::Between { from: EniId(1), to: EniId(2) };
+        let host: Arc<str> = "two".into();
+        let mut send = |gateways: &mut Gateways| {
+            let underlay = gateways.underlay.as_mut().unwrap();
+            assert!(underlay.send(&host, VpcId(1), envelope, &frame(7)));
+        };
+        let arrived = || {
+            let mut bytes = [0; 2000];
+            std::iter::from_fn(|| socket.recv_from(&mut bytes).ok())
+                .filter(|of| of.1 == own)
+                .count()
+        };
+        let at = |us| Instant::ZERO + Duration::from_micros(us);
+        // Nothing is held: no time begins.
+        gateways.flush_if_due(at(0), at(1000));
+        send(&mut gateways);
+        gateways.flush_if_due(at(1000), at(1020));
+        send(&mut gateways);
+        gateways.flush_if_due(at(1020), at(1049));
+        assert_eq!(arrived(), 0, "the first has waited for 49 us");
+        gateways.flush_if_due(at(1049), at(1050));
+        assert_eq!(arrived(), 2);
+        // The next ones have their own time, and none where no turn follows.
+        send(&mut gateways);
+        gateways.flush_if_due(at(1060), at(1061));
+        assert_eq!(arrived(), 0);
+        gateways.flush();
+        assert_eq!(arrived(), 1);
+        assert!(gateways.lost.is_empty());
     }
 }

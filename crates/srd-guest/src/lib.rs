@@ -30,6 +30,7 @@
 //! | `undo`, `locks` | what is done at the end, however it comes; and what keeps cards apart |
 //! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
 //! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
+//! | `memory` | a program of this process in the place of a device |
 //! | `adapter`, `devices` | queues, steering and interrupts of a device, and changes of them |
 //! | `turns` | whose packets are read next |
 //! | `packets`, `gateways` | where packets go |
@@ -59,6 +60,7 @@ mod locks;
 mod logging;
 mod logs;
 mod maker;
+mod memory;
 mod metrics;
 mod namespace;
 mod orders;
@@ -82,6 +84,7 @@ mod warnings;
 mod world;
 
 pub use client::Client;
+pub use memory::MemoryGuest;
 pub use orders::Stopper;
 pub use reload::{Reloader, check};
 pub use state::{Ended, Metrics, Options, Service};

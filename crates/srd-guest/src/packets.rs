@@ -18,7 +18,7 @@ use crate::gateways::Outside;
 use crate::port::Port;
 use crate::state::Service;
 use crate::turns::{OUTSIDE, TURNS_TIME};
-use crate::underlay::Underlay;
+use crate::underlay::{Received, Underlay};
 
 /// Frames that the card takes at once: the first of them waits for the others to be read.
 const TOGETHER: usize = 16;
@@ -30,13 +30,18 @@ impl Service {
         now: Instant,
         work: impl FnOnce(&mut Card, &mut Outside<'_>),
     ) {
+        self.in_turn(now, work);
+        self.gateways.flush();
+    }
+
+    /// The same in a turn: what is for other hosts waits for what follows.
+    fn in_turn(&mut self, now: Instant, work: impl FnOnce(&mut Card, &mut Outside<'_>)) {
         let Self { card, devices, held, gateways, services, guests, .. } = self;
         let publics = &guests.nat_publics;
         let joining = Vec::new();
         let mut around = Outside { devices, held, joining, gateways, services, publics, now };
         work(card, &mut around);
         around.finish();
-        gateways.flush();
     }
 
     /// Gives packets to guests whose interrupt is due.
@@ -75,6 +80,7 @@ impl Service {
             };
             let ended = clock::now();
             self.turns.end(turn, frames, is_dry, ended.since(began));
+            self.gateways.flush_if_due(began, ended);
             began = ended;
             if ended >= until {
                 break;
@@ -85,6 +91,7 @@ impl Service {
             // One that comes back does not wait for the end of the round.
             self.turns.look(&[]);
         }
+        self.gateways.flush();
         Ok(())
     }
 
@@ -106,7 +113,7 @@ impl Service {
             self.turns.turned(turn.tenant, !is_dry);
             read += count;
             if count > 0 {
-                self.with_card(now, |card, around| {
+                self.in_turn(now, |card, around| {
                     card.from_guest_all(now, port, &mut frames, around);
                 });
                 if self.turns.is_over(now, turn) {
@@ -191,34 +198,29 @@ impl Service {
                 None => Envelope::Arriving,
             };
             let name = self.gateways.name.clone();
-            self.with_card(now, |card, around| card.from_host(now, &name, envelope, frame, around));
+            self.in_turn(now, |card, around| card.from_host(now, &name, envelope, frame, around));
         }
         Ok(most)
     }
 
     /// What arrives from other hosts: at most so many frames. Returns how many there were.
     fn read_hosts(&mut self, now: Instant, most: u32) -> u32 {
-        let mut read = 0;
-        let mut received = Vec::new();
-        while read < most
-            && let Some(underlay) = &mut self.gateways.underlay
-            && let Some(frame) = underlay.receive()
-        {
-            read += 1;
-            match frame {
-                Err(why) => self.gateways.lose(why),
-                Ok(frame) => received.push(frame),
-            }
-        }
-        if !received.is_empty() {
+        let Some(underlay) = &mut self.gateways.underlay else { return 0 };
+        let mut received = std::mem::take(&mut self.received);
+        let read = underlay.receive(usize::try_from(most).unwrap_or(TOGETHER), &mut received);
+        self.gateways.lose_all("a stranger's", std::mem::take(&mut received.strangers));
+        self.gateways.lose_all("no envelope", std::mem::take(&mut received.no_envelopes));
+        if !received.frames.is_empty() {
+            let Received { frames, hosts, .. } = &mut received;
             // Together, so that packets of a flow are joined.
-            self.with_card(now, |card, around| {
-                for (host, envelope, frame) in received {
-                    card.from_host(now, &host, envelope, frame, around);
+            self.in_turn(now, |card, around| {
+                for (host, count) in hosts.drain(..) {
+                    card.from_host_all(now, &host, frames.drain(..count), around);
                 }
             });
         }
-        read
+        self.received = received;
+        u32::try_from(read).unwrap_or(u32::MAX)
     }
 
     /// Takes the packets of other hosts that were read from the socket already.
@@ -226,6 +228,7 @@ impl Service {
         while self.gateways.underlay.as_ref().is_some_and(Underlay::is_waiting) {
             self.read_hosts(now, 1);
         }
+        self.gateways.flush();
     }
 
     fn is_of_nat(&self, address: Option<IpAddr>) -> bool {

@@ -1,5 +1,5 @@
-//! The device of an interface: a TUN device in a namespace, or a socket of vhost-user for a virtual
-//! machine or a DPDK program.
+//! The device of an interface: a TUN device in a namespace, a socket of vhost-user for a virtual
+//! machine or a DPDK program, or a program of this process.
 //!
 //! The card sees frames of one form from both: an offload header and a packet. A guest behind
 //! vhost-user sees Ethernet, which [`srd_card::l2`] makes for it.
@@ -22,6 +22,7 @@ use srd_vhost::{Device, Frame};
 
 use crate::adapter::Adapter;
 use crate::kernel::Kernel;
+use crate::memory::MemoryGuest;
 use crate::protocol::VhostUser;
 
 /// Frames that are no packets for the card, in one call of [`Port::read`].
@@ -31,10 +32,10 @@ const NO_PACKETS_MAX: usize = 64;
 const TURNS_MAX: u32 = 64;
 
 /// A device.
-#[derive(Debug)]
 pub(crate) enum Port {
     Tun(Box<Kernel>),
     Vhost(Box<Vhost>),
+    Memory(Box<dyn MemoryGuest>),
 }
 
 /// How a device of vhost-user meets its front end.
@@ -80,7 +81,7 @@ impl Port {
     pub(crate) fn kernel(&self) -> Option<&Kernel> {
         match self {
             Self::Tun(kernel) => Some(kernel),
-            Self::Vhost(_) => None,
+            Self::Vhost(_) | Self::Memory(_) => None,
         }
     }
 
@@ -88,7 +89,7 @@ impl Port {
     pub(crate) fn kernel_mut(&mut self) -> Option<&mut Kernel> {
         match self {
             Self::Tun(kernel) => Some(kernel),
-            Self::Vhost(_) => None,
+            Self::Vhost(_) | Self::Memory(_) => None,
         }
     }
 
@@ -96,7 +97,7 @@ impl Port {
     pub(crate) fn into_queues(self) -> Vec<Tun> {
         match self {
             Self::Tun(kernel) => kernel.into_queues(),
-            Self::Vhost(_) => Vec::new(),
+            Self::Vhost(_) | Self::Memory(_) => Vec::new(),
         }
     }
 
@@ -112,6 +113,7 @@ impl Port {
         let (tun, device) = match self {
             Self::Tun(kernel) => (Some(kernel.descriptors()), None),
             Self::Vhost(vhost) => (None, Some(vhost.device.descriptors())),
+            Self::Memory(_) => (None, None),
         };
         tun.into_iter().flatten().chain(device.into_iter().flatten())
     }
@@ -133,6 +135,7 @@ impl Port {
         match self {
             Self::Tun(kernel) => kernel.read(),
             Self::Vhost(vhost) => Ok(vhost.read()),
+            Self::Memory(guest) => Ok(guest.send()),
         }
     }
 
@@ -146,6 +149,7 @@ impl Port {
         match self {
             Self::Tun(kernel) => kernel.write(now, frame),
             Self::Vhost(vhost) => vhost.write(frame),
+            Self::Memory(guest) => guest.receive(frame),
         }
     }
 
@@ -166,6 +170,8 @@ impl Port {
         match self {
             Self::Tun(_) => false,
             Self::Vhost(vhost) => vhost.device.rest(),
+            // Nothing tells when it has a packet: it is asked without pause.
+            Self::Memory(_) => true,
         }
     }
 
@@ -188,6 +194,7 @@ impl Port {
     pub(crate) fn drops(&self) -> Vec<(String, u64)> {
         let vhost = match self {
             Self::Vhost(vhost) => vhost,
+            Self::Memory(_) => return Vec::new(),
             Self::Tun(kernel) => {
                 let not_taken = Some(kernel.not_taken()).filter(|packets| *packets > 0);
                 return not_taken

@@ -38,7 +38,7 @@ use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Ended, Guests, Options, Service};
 use crate::turns::{Turns, raise_descriptors};
-use crate::underlay::Underlay;
+use crate::underlay::{Received, Underlay};
 use crate::undo::Undo;
 use crate::world::Vpc;
 
@@ -96,6 +96,7 @@ impl Service {
             sockets: Vec::new(),
             turns: Turns::new()?,
             gateways: Gateways::new(edge, underlay),
+            received: Received::default(),
             logs: FlowLogs::new(unix_ns_at_zero),
             services,
             resolv_confs: ResolvConfs::default(),

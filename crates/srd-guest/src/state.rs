@@ -26,7 +26,7 @@ use crate::port::{Meets, Port};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::turns::Turns;
-use crate::underlay::UnderlayOptions;
+use crate::underlay::{Received, UnderlayOptions};
 use crate::undo::Undo;
 use crate::world::Vpc;
 
@@ -102,6 +102,8 @@ pub struct Service {
     /// Whose packets are read next.
     pub(crate) turns: Turns,
     pub(crate) gateways: Gateways,
+    /// Memory for what is read from other hosts.
+    pub(crate) received: Received,
     pub(crate) logs: FlowLogs,
     pub(crate) services: Services,
     pub(crate) resolv_confs: ResolvConfs,

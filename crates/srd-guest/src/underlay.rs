@@ -48,12 +48,23 @@ pub(crate) struct Underlay {
     fd: Arc<OwnedFd>,
     hosts: BTreeMap<Arc<str>, SocketAddr>,
     names: BTreeMap<SocketAddr, Arc<str>>,
+    /// The host that was sent to last: most packets are for the same.
+    last_to: Option<(Arc<str>, SocketAddr)>,
     /// The most bytes of a packet in one datagram.
     pub(crate) bytes_max: usize,
 }
 
-/// A frame of another host: its name, and what it says of the packet.
-pub(crate) type Received = (Arc<str>, Envelope, Vec<u8>);
+/// Frames that were read, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    /// What other hosts say of the packets, and their frames.
+    pub(crate) frames: Vec<(Envelope, Vec<u8>)>,
+    /// The hosts, with how many frames each has sent in a row.
+    pub(crate) hosts: Vec<(Arc<str>, usize)>,
+    /// Datagrams that were none, and why.
+    pub(crate) strangers: u64,
+    pub(crate) no_envelopes: u64,
+}
 
 /// What `ip -json -details address` says of an interface.
 #[derive(Deserialize)]
@@ -133,7 +144,8 @@ impl Underlay {
             );
         }
         let fd = Arc::new(socket.as_fd().try_clone_to_owned()?);
-        Ok(Self { datagrams: Datagrams::new(socket, BUFFER_BYTES)?, fd, hosts, names, bytes_max })
+        let datagrams = Datagrams::new(socket, BUFFER_BYTES)?;
+        Ok(Self { datagrams, fd, hosts, names, last_to: None, bytes_max })
     }
 
     pub(crate) fn fd(&self) -> Arc<OwnedFd> {
@@ -143,15 +155,27 @@ impl Underlay {
     /// Sends a frame at the next [`Underlay::flush`] or before; false if it cannot be sent.
     pub(crate) fn send(
         &mut self,
-        host: &str,
+        host: &Arc<str>,
         vpc: VpcId,
         envelope: Envelope,
         frame: &[u8],
     ) -> bool {
-        let Some(to) = self.hosts.get(host) else { return false };
+        let to = match &self.last_to {
+            Some((last, to)) if Arc::ptr_eq(last, host) => *to,
+            _ => {
+                let Some(to) = self.hosts.get(host).copied() else { return false };
+                self.last_to = Some((host.clone(), to));
+                to
+            }
+        };
         let Some(packet) = frame.get(OFFLOAD_BYTES..) else { return false };
-        self.datagrams.push(*to, &envelope.encode(vpc, frame), packet);
+        self.datagrams.push(to, &envelope.encode(vpc, frame), packet);
         true
+    }
+
+    /// Whether frames wait to be sent.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.datagrams.has_unsent()
     }
 
     /// Sends what waits. Returns how many frames the socket did not take.
@@ -165,15 +189,40 @@ impl Underlay {
         self.datagrams.is_waiting()
     }
 
-    /// The next frame of another host; `Some(Err)` says why a datagram was none.
-    pub(crate) fn receive(&mut self) -> Option<Result<Received, &'static str>> {
-        let names = &self.names;
-        self.datagrams.receive(|from, datagram| {
-            let Some(host) = names.get(&from) else { return Err("a stranger's") };
-            let read = Envelope::decode(datagram);
-            let Ok((envelope, offload, packet)) = read else { return Err("no envelope") };
-            Ok((host.clone(), envelope, [&offload[..], packet].concat()))
-        })
+    /// Reads datagrams, at most so many. Returns how many there were.
+    pub(crate) fn receive(&mut self, most: usize, into: &mut Received) -> usize {
+        let mut read = 0;
+        while read < most {
+            let names = &self.names;
+            // Those of one message are of one host.
+            let (mut host, before) = (None, into.frames.len());
+            let count = self.datagrams.receive_some(most - read, |from, datagram| {
+                if host.is_none() {
+                    host = Some(names.get(&from));
+                }
+                let Some(Some(_)) = host else { return into.strangers += 1 };
+                let decoded = Envelope::decode(datagram);
+                let Ok((envelope, offload, packet)) = decoded else {
+                    return into.no_envelopes += 1;
+                };
+                let mut frame = Vec::with_capacity(OFFLOAD_BYTES + packet.len());
+                frame.extend_from_slice(&offload);
+                frame.extend_from_slice(packet);
+                into.frames.push((envelope, frame));
+            });
+            if count == 0 {
+                break;
+            }
+            read += count;
+            let frames = into.frames.len() - before;
+            if let Some(host) = host.flatten().filter(|_| frames > 0) {
+                match into.hosts.last_mut() {
+                    Some((last, count)) if Arc::ptr_eq(last, host) => *count += frames,
+                    _ => into.hosts.push((host.clone(), frames)),
+                }
+            }
+        }
+        read
     }
 }
 
@@ -190,8 +239,52 @@ fn interface(address: IpAddr) -> Result<Shown> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use srd_vpc::id::EniId;
+
+    /// A card's underlay on this machine, beside hosts at these addresses.
+    pub(crate) fn underlay(hosts: &[(&str, SocketAddr)]) -> (Underlay, SocketAddr) {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let own = socket.local_addr().unwrap();
+        let named = |(name, at): &(&str, SocketAddr)| (Arc::<str>::from(*name), *at);
+        let hosts: BTreeMap<Arc<str>, SocketAddr> = hosts.iter().map(named).collect();
+        let names = hosts.iter().map(|(name, at)| (*at, name.clone())).collect();
+        let plan = Plan { address: own.ip(), hosts, names, bytes_max: 1400 };
+        (Underlay::with(plan, socket).unwrap(), own)
+    }
+
+    /// A frame with a packet of its own.
+    pub(crate) fn frame(number: u8) -> Vec<u8> {
+        [&[0; OFFLOAD_BYTES][..], &[0x45, number, 9, 9]].concat()
+    }
+
+    #[test]
+    fn frames_of_several_hosts_come_in_their_order_and_others_are_counted() {
+        let senders = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let [a, b, stranger] = senders;
+        let at = |socket: &UdpSocket| socket.local_addr().unwrap();
+        let (mut underlay, own) = underlay(&[("a", at(&a)), ("b", at(&b))]);
+        let envelope = Envelope::Between { from: EniId(1), to: EniId(2) };
+        let send = |from: &UdpSocket, number| {
+            let head = envelope.encode(VpcId(1), &frame(number));
+            from.send_to(&[&head[..], &frame(number)[OFFLOAD_BYTES..]].concat(), own).unwrap();
+        };
+        [(&a, 1), (&a, 2), (&b, 3), (&stranger, 4), (&b, 5)].map(|(from, n)| send(from, n));
+        a.send_to(b"no envelope", own).unwrap();
+        send(&a, 6);
+        let mut received = Received::default();
+        // No more than was asked for, and the rest at the next time.
+        assert_eq!(underlay.receive(2, &mut received), 2);
+        assert_eq!(underlay.receive(100, &mut received), 5);
+        assert_eq!(underlay.receive(100, &mut received), 0);
+        let frames: Vec<_> = received.frames.iter().map(|(_, frame)| frame.clone()).collect();
+        assert_eq!(frames, [1, 2, 3, 5, 6].map(frame));
+        assert!(received.frames.iter().all(|(said, _)| *said == envelope));
+        let hosts: Vec<_> = received.hosts.iter().map(|(name, n)| (&**name, *n)).collect();
+        assert_eq!(hosts, [("a", 2), ("b", 2), ("a", 1)]);
+        assert_eq!((received.strangers, received.no_envelopes), (1, 1));
+    }
 
     /// Its envelopes would be those of the internet's side.
     #[test]

@@ -39,10 +39,22 @@ pub struct Datagrams {
     lost: u64,
     /// Whether the kernel was asked to join what arrives: that pays for streams only.
     joins: bool,
-    /// Messages of the last call, the next of them, and where its next datagram begins.
+    /// Messages of the last call, the next of them, and what is left of the one before.
     messages: usize,
     next: usize,
+    current: Message,
+}
+
+/// A message that was read, as far as its datagrams were not handed over yet.
+#[derive(Debug)]
+struct Message {
+    index: usize,
+    from: SocketAddr,
+    /// Bytes of a datagram; the last may be shorter.
+    each: usize,
+    /// Where the next one begins, and where the last one ends.
     at: usize,
+    end: usize,
 }
 
 /// Datagrams of one length; the last may be shorter.
@@ -80,7 +92,7 @@ impl Datagrams {
             joins: false,
             messages: 0,
             next: 0,
-            at: 0,
+            current: Message { index: 0, from: ([0; 4], 0).into(), each: 0, at: 0, end: 0 },
         })
     }
 
@@ -92,14 +104,14 @@ impl Datagrams {
             return;
         }
         let fits = |of: &Transmit| {
-            of.destination == to
-                && of.segments < self.segments_max
+            of.segments < self.segments_max
                 && bytes <= of.segment_bytes
                 && of.total_bytes == of.segments * of.segment_bytes
                 && of.total_bytes + bytes <= BATCH_BYTES_MAX
         };
-        let last = self.runs.last_mut().filter(|(of, _)| self.cuts && fits(of));
-        if let Some((of, run)) = last {
+        // The last one for there: what is for elsewhere may be overtaken.
+        let last = self.runs.iter_mut().rev().find(|(of, _)| of.destination == to);
+        if let Some((of, run)) = last.filter(|(of, _)| self.cuts && fits(of)) {
             of.segments += 1;
             of.total_bytes += bytes;
             run.bytes.extend_from_slice(head);
@@ -172,39 +184,58 @@ impl Datagrams {
         std::mem::take(&mut self.lost)
     }
 
-    /// Whether datagrams that were read from the socket wait to be taken.
-    pub fn is_waiting(&self) -> bool {
-        self.next < self.messages
+    /// Whether datagrams wait to be sent.
+    pub fn has_unsent(&self) -> bool {
+        !self.runs.is_empty()
     }
 
-    /// Hands the next datagram over, with its sender; `None`: none has arrived.
-    pub fn receive<T>(&mut self, read: impl FnOnce(SocketAddr, &[u8]) -> T) -> Option<T> {
-        loop {
-            if !self.is_waiting() {
-                self.messages = 0;
-                self.messages = self.receiver.receive(&self.socket).ok()?;
-                (self.next, self.at) = (0, 0);
+    /// Whether datagrams that were read from the socket wait to be taken.
+    pub fn is_waiting(&self) -> bool {
+        self.current.at < self.current.end || self.next < self.messages
+    }
+
+    /// Hands datagrams over that have come as one message, at most so many, with their sender.
+    /// Returns how many there were; 0: none has arrived.
+    pub fn receive_some(&mut self, most: usize, mut read: impl FnMut(SocketAddr, &[u8])) -> usize {
+        if most == 0 || !self.has_message() {
+            return 0;
+        }
+        let Message { index, from, each, at, end } = self.current;
+        let until = each.saturating_mul(most).saturating_add(at).min(end);
+        self.current.at = until;
+        let bytes = &self.receiver.bytes(index)[at..until];
+        bytes.chunks(each).for_each(|datagram| read(from, datagram));
+        (until - at).div_ceil(each)
+    }
+
+    /// Whether there is a datagram, read before or now.
+    fn has_message(&mut self) -> bool {
+        while self.current.at >= self.current.end {
+            if self.next == self.messages {
+                (self.next, self.messages) = (0, 0);
+                let Ok(messages) = self.receiver.receive(&self.socket) else { return false };
+                self.messages = messages;
                 if self.messages > 1 && !self.joins {
                     // Absent before Linux 5.0; then each message is a datagram.
                     let _ = self.socket.receive_coalesced();
                     self.joins = true;
                 }
+                if self.messages == 0 {
+                    return false;
+                }
             }
-            let arrival = self.receiver.arrival(self.next);
-            let rest = &arrival.bytes[self.at..];
+            let index = self.next;
+            self.next += 1;
+            let arrival = self.receiver.arrival(index);
+            let Some(from) = arrival.source else { continue };
+            let end = arrival.bytes.len();
             let each = match arrival.beside.segment_bytes {
-                0 => rest.len(),
-                each => each.min(rest.len()),
+                0 => end,
+                each => each,
             };
-            let datagram = &rest[..each];
-            self.at += each;
-            if each == rest.len() {
-                (self.next, self.at) = (self.next + 1, 0);
-            }
-            if let Some(from) = arrival.source.filter(|_| each > 0) {
-                return Some(read(from, datagram));
-            }
+            self.current = Message { index, from, each, at: 0, end };
         }
+        true
     }
 }
 
@@ -225,7 +256,9 @@ mod tests {
     }
 
     fn received(from: &mut Datagrams) -> Vec<Vec<u8>> {
-        std::iter::from_fn(|| from.receive(|_, bytes| bytes.to_vec())).collect()
+        let mut all = Vec::new();
+        while from.receive_some(7, |_, bytes| all.push(bytes.to_vec())) > 0 {}
+        all
     }
 
     /// Lengths that are joined and that are not, more than one message holds, and in their order.
@@ -264,6 +297,27 @@ mod tests {
         // What waits is bounded.
         (0..200_u8).for_each(|n| one.push(to, &vec![n; 100 + usize::from(n)], &[]));
         assert!(one.runs.len() <= RUNS_MAX);
+    }
+
+    /// Those for each destination are one message, in their order, whatever is between them.
+    #[test]
+    fn what_is_for_elsewhere_does_not_part_a_message() {
+        let (mut one, mut two, to) = pair();
+        let (_, mut three, elsewhere) = pair();
+        for n in 0..40_u8 {
+            one.push(to, &[n; 64], &[]);
+            one.push(elsewhere, &[n; 100], &[]);
+        }
+        assert_eq!(one.runs.len(), 2);
+        // A longer one, behind it a shorter one, and what follows that: nothing is put before them.
+        one.push(to, &[40; 200], &[]);
+        one.push(elsewhere, &[40; 100], &[]);
+        [41, 42, 43].into_iter().for_each(|n| one.push(to, &[n; 64], &[]));
+        assert_eq!(one.runs.len(), 4);
+        one.flush();
+        let firsts = |all: Vec<Vec<u8>>| all.iter().map(|datagram| datagram[0]).collect::<Vec<_>>();
+        assert_eq!(firsts(received(&mut two)), (0..44).collect::<Vec<_>>());
+        assert_eq!(firsts(received(&mut three)), (0..41).collect::<Vec<_>>());
     }
 
     /// A datagram that no path takes is lost and counted, and those beside it are not.

@@ -41,7 +41,11 @@ def test_the_example_runs_between_two_processes(tmp_path):
     key.chmod(0o600)
     command = [sys.executable, str(EXAMPLE)]
     server = subprocess.Popen(
-        [*command, "server", "127.0.0.1:0", str(key)], stdout=subprocess.PIPE, text=True
+        [*command, "server", "127.0.0.1:0", str(key)],
+        stdout=subprocess.PIPE,
+        text=True,
+        # A shell that starts the tests in the background has it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         at = re.fullmatch("at (.*)\n", server.stdout.readline()).group(1)

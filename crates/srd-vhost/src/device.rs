@@ -67,9 +67,13 @@ pub struct Device {
     meets: Meets,
     connection: Option<Connection>,
     session: Session,
-    /// Rings for frames for the driver that may be used now.
+    /// Rings that run.
+    running: Vec<usize>,
+    /// Those for frames for the driver that may be used now.
     receivers: Vec<usize>,
-    /// The ring that is read first.
+    /// Those that the driver sends by.
+    senders: Vec<usize>,
+    /// The place among them of the one that is read first.
     sender: usize,
     counts: Counts,
     scratch: Scratch,
@@ -119,8 +123,10 @@ impl Device {
             meets,
             connection: None,
             session: Session::default(),
+            running: Vec::new(),
             receivers: Vec::new(),
-            sender: SEND,
+            senders: Vec::new(),
+            sender: 0,
             counts: Counts::default(),
             scratch: Scratch::default(),
         }
@@ -195,7 +201,7 @@ impl Device {
         self.publish();
         for _ in 0..REQUESTS_MAX {
             match self.obey() {
-                Ok(true) => self.find_receivers(),
+                Ok(true) => self.find_rings(),
                 Ok(false) => break,
                 Err(ended) => {
                     self.end(&ended);
@@ -223,12 +229,16 @@ impl Device {
         }
     }
 
-    fn find_receivers(&mut self) {
-        let session = &self.session;
-        let may =
-            |index: &usize| session.rings[*index].ring.is_some() && session.is_enabled(*index);
-        self.receivers.clear();
-        self.receivers.extend((RECEIVE..RINGS_MAX).step_by(2).filter(may));
+    fn find_rings(&mut self) {
+        let Self { session, running, receivers, senders, sender, .. } = self;
+        running.clear();
+        running.extend((0..RINGS_MAX).filter(|index| session.rings[*index].ring.is_some()));
+        let of = |first| running.iter().copied().filter(move |index| index % 2 == first);
+        receivers.clear();
+        receivers.extend(of(RECEIVE).filter(|index| session.is_enabled(*index)));
+        senders.clear();
+        senders.extend(of(SEND));
+        *sender %= senders.len().max(1);
     }
 
     /// Obeys one request, if there is one.
@@ -251,17 +261,20 @@ impl Device {
         }
         self.counts.broken_rings += self.session.broken;
         self.session = Session::default();
-        self.receivers.clear();
+        self.find_rings();
         self.connection = None;
     }
 
     /// The next frame of the driver's; `None`: there is none, or a turn's share of chains was bad.
     pub fn read(&mut self) -> Option<Frame> {
-        let mut useless = 0;
-        for _ in senders() {
-            let frame = self.read_ring(self.sender, &mut useless);
-            if frame.is_some() || useless >= USELESS_MAX {
-                return frame;
+        let (mut useless, mut frame) = (0, Frame::default());
+        for _ in 0..self.senders.len() {
+            let index = *self.senders.get(self.sender)?;
+            if self.read_ring(index, &mut useless, &mut frame) {
+                return Some(frame);
+            }
+            if useless >= USELESS_MAX {
+                return None;
             }
             self.next_sender();
         }
@@ -269,31 +282,37 @@ impl Device {
     }
 
     fn next_sender(&mut self) {
-        self.sender = (self.sender + 2) % RINGS_MAX;
+        self.sender += 1;
+        if self.sender >= self.senders.len() {
+            self.sender = 0;
+        }
     }
 
-    fn read_ring(&mut self, index: usize, useless: &mut usize) -> Option<Frame> {
+    /// Reads the next frame of a ring. Returns whether there was one.
+    fn read_ring(&mut self, index: usize, useless: &mut usize, frame: &mut Frame) -> bool {
         let has_count = self.layout().has_count;
         // "Must process and discard any TX packets" while it is disabled.
         let is_enabled = self.session.is_enabled(index);
         while *useless < USELESS_MAX {
             let Session { memory, rings, .. } = &mut self.session;
-            let (memory, ring) = (memory.as_ref()?, rings[index].ring.as_mut()?);
-            match frame::take(ring, memory, has_count, &mut self.scratch) {
-                Ok(Taken::Frame(frame)) if is_enabled => return Some(frame),
-                Ok(Taken::Frame(_)) => *useless += 1,
-                Ok(Taken::Nothing) => return None,
+            let (Some(memory), Some(ring)) = (memory.as_ref(), rings[index].ring.as_mut()) else {
+                return false;
+            };
+            match frame::take(ring, memory, has_count, &mut self.scratch, frame) {
+                Ok(Taken::Frame) if is_enabled => return true,
+                Ok(Taken::Frame) => *useless += 1,
+                Ok(Taken::Nothing) => return false,
                 Ok(Taken::Malformed) => {
                     *useless += 1;
                     self.counts.malformed += 1;
                 }
                 Err(broken) => {
                     self.stop(index, broken);
-                    return None;
+                    return false;
                 }
             }
         }
-        None
+        false
     }
 
     /// Gives a frame to the driver, by the pair that belongs to this number of its flow. Returns
@@ -325,9 +344,12 @@ impl Device {
     }
 
     fn publish(&mut self) {
-        for index in 0..self.session.rings.len() {
-            if let Err(broken) = self.flush_ring(index) {
-                self.stop(index, broken);
+        let mut place = 0;
+        while let Some(index) = self.running.get(place).copied() {
+            match self.flush_ring(index) {
+                Ok(()) => place += 1,
+                // It is among them no more.
+                Err(broken) => self.stop(index, broken),
             }
         }
     }
@@ -376,7 +398,8 @@ impl Device {
     pub fn wake(&mut self) {
         let Session { memory, rings, .. } = &mut self.session;
         let Some(memory) = memory else { return };
-        for ring in rings.iter_mut().filter_map(|setup| setup.ring.as_mut()) {
+        for index in &self.running {
+            let Some(ring) = rings[*index].ring.as_mut() else { continue };
             // If this fails, so does what follows, where it is counted.
             let _ = ring.refuse_kicks(memory);
         }
@@ -391,7 +414,7 @@ impl Device {
         tracing::warn!("ring {ring} of {} has stopped: {broken:?}", self.path.display());
         self.counts.broken_rings += 1;
         self.session.rings[ring].break_off();
-        self.find_receivers();
+        self.find_rings();
     }
 }
 

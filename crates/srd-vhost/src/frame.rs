@@ -4,6 +4,8 @@
 //! bytes and, with `VERSION_1` or `MRG_RXBUF`, the number of buffers that it takes. A frame that
 //! does not fit into one buffer goes on in the next ones, with `MRG_RXBUF`.
 
+use vm_memory::VolatileMemory;
+
 use crate::memory::Memory;
 use crate::ring::{Access, Broken, Piece, Ring};
 
@@ -25,7 +27,7 @@ pub struct Scratch {
 }
 
 /// A frame.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Frame {
     /// Its Ethernet header.
     pub ethernet: [u8; ETHERNET_BYTES],
@@ -35,12 +37,12 @@ pub struct Frame {
 }
 
 /// What became of the next chain of a ring that a device reads.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
     /// There is none.
     Nothing,
-    /// It held this frame.
-    Frame(Frame),
+    /// It held a frame.
+    Frame,
     /// It was malformed, or held no frame.
     Malformed,
 }
@@ -58,7 +60,7 @@ pub enum Put {
     Malformed,
 }
 
-/// Takes the next chain of a ring, and gives it back.
+/// Takes the next chain of a ring, and gives it back. `frame` becomes the frame that it held.
 ///
 /// # Errors
 /// The ring cannot go on.
@@ -67,16 +69,23 @@ pub fn take(
     memory: &Memory,
     has_count: bool,
     scratch: &mut Scratch,
+    frame: &mut Frame,
 ) -> Result<Taken, Broken> {
     let pieces = &mut scratch.pieces;
     pieces.clear();
     let Some(chain) = ring.take(memory, Access::Read, pieces)? else { return Ok(Taken::Nothing) };
-    let frame = chain.bytes.and_then(|bytes| read(memory, pieces, bytes, has_count));
+    let read = chain.bytes.and_then(|bytes| read(memory, pieces, bytes, has_count, frame));
     ring.give_back(memory, chain.head, 0)?;
-    Ok(frame.map_or(Taken::Malformed, Taken::Frame))
+    Ok(read.map_or(Taken::Malformed, |()| Taken::Frame))
 }
 
-fn read(memory: &Memory, pieces: &[Piece], bytes: u64, has_count: bool) -> Option<Frame> {
+fn read(
+    memory: &Memory,
+    pieces: &[Piece],
+    bytes: u64,
+    has_count: bool,
+    Frame { ethernet, packet }: &mut Frame,
+) -> Option<()> {
     let mut count = [0; 2];
     let count = if has_count { &mut count[..] } else { &mut [] };
     let headers = HEADER_BYTES + count.len() + ETHERNET_BYTES;
@@ -84,7 +93,7 @@ fn read(memory: &Memory, pieces: &[Piece], bytes: u64, has_count: bool) -> Optio
     if packet_bytes > PACKET_BYTES_MAX {
         return None;
     }
-    let mut ethernet = [0; ETHERNET_BYTES];
+    packet.clear();
     // Most frames lie in one buffer.
     if let [piece] = pieces
         && let Some(slice) = memory.slice(piece.at, headers + packet_bytes)
@@ -93,18 +102,18 @@ fn read(memory: &Memory, pieces: &[Piece], bytes: u64, has_count: bool) -> Optio
         let head = &mut head[..headers];
         slice.copy_to(head);
         // Not `vec![0; n]`, which is `calloc`: glibc keeps no memory at hand for that.
-        let mut packet = Vec::with_capacity(HEADER_BYTES + packet_bytes);
+        packet.reserve_exact(HEADER_BYTES + packet_bytes);
         packet.extend_from_slice(&head[..HEADER_BYTES]);
         packet.resize(HEADER_BYTES + packet_bytes, 0);
         slice.offset(headers).ok()?.copy_to(&mut packet[HEADER_BYTES..]);
         ethernet.copy_from_slice(&head[headers - ETHERNET_BYTES..]);
-        return Some(Frame { ethernet, packet });
+        return Some(());
     }
-    let mut packet = vec![0; HEADER_BYTES + packet_bytes];
+    packet.resize(HEADER_BYTES + packet_bytes, 0);
     let (header, payload) = packet.split_at_mut(HEADER_BYTES);
     let mut pieces = pieces.iter();
     let (mut at, mut left) = (0, 0);
-    for mut part in [header, count, &mut ethernet, payload] {
+    for mut part in [header, count, ethernet, payload] {
         while !part.is_empty() {
             if left == 0 {
                 let piece = pieces.next()?;
@@ -118,7 +127,7 @@ fn read(memory: &Memory, pieces: &[Piece], bytes: u64, has_count: bool) -> Optio
             part = rest;
         }
     }
-    Some(Frame { ethernet, packet })
+    Some(())
 }
 
 /// How a frame stands in buffers.
@@ -184,12 +193,13 @@ fn write(
         && usize::try_from(piece.bytes).is_ok_and(|bytes| bytes >= whole)
         && let Some(slice) = memory.slice(piece.at, whole)
     {
-        let mut head = [0; HEADER_BYTES + 2 + ETHERNET_BYTES];
-        let head = &mut head[..headers];
-        head[..HEADER_BYTES].copy_from_slice(header);
-        head[HEADER_BYTES..headers - ETHERNET_BYTES].copy_from_slice(count);
-        head[headers - ETHERNET_BYTES..].copy_from_slice(&frame.ethernet);
-        slice.copy_from(head);
+        // Each part to its place: gathered first, they would be read in other pieces than they
+        // were written in, which takes a processor long.
+        slice.copy_from(header);
+        if let [low, high] = *count {
+            slice.get_ref(HEADER_BYTES).ok()?.store([low, high]);
+        }
+        slice.offset(headers - ETHERNET_BYTES).ok()?.copy_from(&frame.ethernet);
         slice.offset(headers).ok()?.copy_from(packet);
         return Some(());
     }

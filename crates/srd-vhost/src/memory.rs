@@ -103,6 +103,29 @@ impl Memory {
         self.regions.read_slice(into, GuestAddress(at)).map_err(|_| Fault)
     }
 
+    /// Sixteen bytes as a little-endian number: a descriptor.
+    pub(crate) fn read_u128(&self, at: u64) -> Result<u128, Fault> {
+        if let Some(slice) = self.slice(at, 16)
+            && let Ok(number) = slice.get_ref::<u128>(0)
+        {
+            return Ok(u128::from_le(number.load()));
+        }
+        let mut raw = [0; 16];
+        self.read(at, &mut raw)?;
+        Ok(u128::from_le_bytes(raw))
+    }
+
+    /// Has the processor fetch the beginning of what is there, if anything is.
+    pub(crate) fn touch(&self, at: u64, bytes: u32) {
+        /// Bytes that the processor fetches at once.
+        const LINE: usize = 64;
+        let end = usize::try_from(bytes).map_or(1, |bytes| bytes.clamp(1, LINE + 1));
+        let Some(slice) = self.slice(at, end) else { return };
+        for place in [0, end - 1] {
+            std::hint::black_box(slice.load::<u8>(place, Ordering::Relaxed).ok());
+        }
+    }
+
     /// Writes all of `bytes`.
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Fault> {
         if let Some(slice) = self.slice(at, bytes.len()) {

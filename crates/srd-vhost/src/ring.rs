@@ -19,6 +19,10 @@
 //! (VIRTIO 1.2, section 2.7.) Indices count up to 2^16 and wrap; their place is that modulo the
 //! size. Used buffers appear to the driver when they are published, all at once. Buffers are given
 //! back in the order in which they were taken, so none is under way between two calls.
+//!
+//! What the driver has written is in the memory of its processor, and takes long to come: heads,
+//! descriptors and the beginnings of buffers are read several at a time, so that all of them are on
+//! their way together. What goes back is written several at a time, too.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -28,6 +32,9 @@ use crate::memory::{Fault, Memory};
 pub const SIZE_MAX: u16 = 32_768;
 /// The most buffers of a chain. Linux uses 19 for a frame, DPDK as many as a frame has segments.
 pub const PIECES_MAX: usize = 256;
+
+/// Entries that are read, and written, at a time.
+const TOGETHER: usize = 32;
 
 const DESCRIPTOR_BYTES: u64 = 16;
 const NEXT: u16 = 1;
@@ -111,6 +118,37 @@ pub struct Ring {
     /// The used index when the driver was last thought to be told.
     told: u16,
     kicks: Kicks,
+    ahead: Ahead,
+    /// Used entries that were not written yet, the last ones before `next_used`.
+    behind: [u8; TOGETHER * 8],
+    behind_count: u8,
+}
+
+/// Heads from `next_available` on that were read already, with their descriptors.
+#[derive(Debug, Default)]
+struct Ahead {
+    heads: [u16; TOGETHER],
+    /// None: it could not be read.
+    descriptors: [Option<Descriptor>; TOGETHER],
+    next: usize,
+    end: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Descriptor {
+    at: u64,
+    bytes: u32,
+    flags: u16,
+    next: u16,
+}
+
+impl Descriptor {
+    #[allow(clippy::cast_possible_truncation)] // the parts of a number
+    fn read(memory: &Memory, at: u64) -> Option<Self> {
+        let raw = memory.read_u128(at).ok()?;
+        let (bytes, flags, next) = ((raw >> 64) as u32, (raw >> 96) as u16, (raw >> 112) as u16);
+        Some(Self { at: raw as u64, bytes, flags, next })
+    }
 }
 
 /// What the driver was asked for.
@@ -160,6 +198,9 @@ impl Ring {
             published: next_used,
             told: next_used,
             kicks: Kicks::Unsaid,
+            ahead: Ahead::default(),
+            behind: [0; TOGETHER * 8],
+            behind_count: 0,
         })
     }
 
@@ -192,67 +233,97 @@ impl Ring {
         access: Access,
         pieces: &mut Vec<Piece>,
     ) -> Result<Option<Chain>, Broken> {
-        if self.next_available == self.available_end && self.waiting(memory)? == 0 {
-            return Ok(None);
+        if self.ahead.next == self.ahead.end {
+            if self.next_available == self.available_end && self.waiting(memory)? == 0 {
+                return Ok(None);
+            }
+            self.read_ahead(memory, access)?;
         }
-        let entry = u64::from(self.next_available % self.place.size);
-        let head = memory.load(self.place.available + 4 + entry * 2)?;
+        let head = self.ahead.heads[self.ahead.next];
         if head >= self.place.size {
             return Err(Broken::Head);
         }
+        let first = self.ahead.descriptors[self.ahead.next];
+        self.ahead.next += 1;
         self.next_available = self.next_available.wrapping_add(1);
         let before = pieces.len();
-        let bytes = self.follow(memory, head, access, pieces);
+        let bytes = first.and_then(|first| self.follow(memory, first, access, pieces));
         if bytes.is_none() {
             pieces.truncate(before);
         }
         Ok(Some(Chain { head, bytes }))
     }
 
+    /// Reads heads that are available, up to the end of the ring, and the first descriptor of each.
+    fn read_ahead(&mut self, memory: &Memory, access: Access) -> Result<(), Broken> {
+        let entry = self.next_available % self.place.size;
+        let waiting = self.available_end.wrapping_sub(self.next_available);
+        let count = usize::from(waiting.min(self.place.size - entry)).min(TOGETHER);
+        let mut raw = [0; TOGETHER * 2];
+        let raw = &mut raw[..count * 2];
+        memory.read(self.place.available + 4 + u64::from(entry) * 2, raw)?;
+        let Ahead { heads, descriptors, next, end } = &mut self.ahead;
+        (*next, *end) = (0, count);
+        for ((head, descriptor), raw) in heads.iter_mut().zip(&mut *descriptors).zip(raw.chunks(2))
+        {
+            *head = u16::from_le_bytes([raw[0], raw[1]]);
+            // One that there is none of stops the ring when its turn comes.
+            let at = self.place.descriptors + u64::from(*head) * DESCRIPTOR_BYTES;
+            let is_there = *head < self.place.size;
+            *descriptor = is_there.then(|| Descriptor::read(memory, at)).flatten();
+        }
+        if access == Access::Read {
+            for descriptor in descriptors[..count].iter().flatten() {
+                memory.touch(descriptor.at, descriptor.bytes);
+            }
+        }
+        Ok(())
+    }
+
     /// Gives back the chains that were taken last, as if they had not been.
     pub fn untake(&mut self, chains: u16) {
         self.next_available = self.next_available.wrapping_sub(chains);
+        // They are read anew, unless all of them are still there.
+        match self.ahead.next.checked_sub(chains.into()) {
+            Some(next) => self.ahead.next = next,
+            None => (self.ahead.next, self.ahead.end) = (0, 0),
+        }
     }
 
     /// Follows a chain to its end. Returns the bytes of its buffers.
     fn follow(
         &self,
         memory: &Memory,
-        head: u16,
+        first: Descriptor,
         access: Access,
         pieces: &mut Vec<Piece>,
     ) -> Option<u64> {
-        let (mut table, mut entries, mut index) =
-            (self.place.descriptors, u32::from(self.place.size), u32::from(head));
-        let (mut is_indirect, mut total) = (false, 0_u64);
+        let (mut table, mut entries) = (self.place.descriptors, u32::from(self.place.size));
+        let (mut descriptor, mut is_indirect, mut total) = (first, false, 0_u64);
         for _ in 0..PIECES_MAX {
-            if index >= entries {
-                return None;
-            }
-            let mut raw = [0; 16];
-            let at = table.checked_add(u64::from(index) * DESCRIPTOR_BYTES)?;
-            memory.read(at, &mut raw).ok()?;
-            let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = raw;
-            let at = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-            let bytes = u32::from_le_bytes([i, j, k, l]);
-            let (flags, next) = (u16::from_le_bytes([m, n]), u16::from_le_bytes([o, p]));
+            let Descriptor { at, bytes, flags, next } = descriptor;
+            let mut index = u32::from(next);
             if flags & INDIRECT != 0 {
                 // One table below another would never end; one that goes on elsewhere is none.
                 if is_indirect || flags & NEXT != 0 || bytes % 16 != 0 {
                     return None;
                 }
                 (table, entries, index, is_indirect) = (at, bytes / 16, 0, true);
-                continue;
+            } else {
+                if (flags & WRITABLE != 0) != (access == Access::Write) {
+                    return None;
+                }
+                pieces.push(Piece { at, bytes });
+                total += u64::from(bytes);
+                if flags & NEXT == 0 {
+                    return Some(total);
+                }
             }
-            if (flags & WRITABLE != 0) != (access == Access::Write) {
+            if index >= entries {
                 return None;
             }
-            pieces.push(Piece { at, bytes });
-            total += u64::from(bytes);
-            if flags & NEXT == 0 {
-                return Some(total);
-            }
-            index = next.into();
+            let at = table.checked_add(u64::from(index) * DESCRIPTOR_BYTES)?;
+            descriptor = Descriptor::read(memory, at)?;
         }
         None
     }
@@ -262,12 +333,24 @@ impl Ring {
     /// # Errors
     /// The ring cannot go on.
     pub fn give_back(&mut self, memory: &Memory, head: u16, bytes: u32) -> Result<(), Broken> {
-        let entry = u64::from(self.next_used % self.place.size);
-        let [a, b, c, d] = u32::from(head).to_le_bytes();
-        let [e, f, g, h] = bytes.to_le_bytes();
-        memory.write(self.place.used + 4 + entry * 8, &[a, b, c, d, e, f, g, h])?;
+        let entry = u64::from(bytes) << 32 | u64::from(head);
+        let at = usize::from(self.behind_count) * 8;
+        self.behind[at..at + 8].copy_from_slice(&entry.to_le_bytes());
+        self.behind_count += 1;
         self.next_used = self.next_used.wrapping_add(1);
+        let is_full = usize::from(self.behind_count) == TOGETHER;
+        if is_full || self.next_used.is_multiple_of(self.place.size) {
+            return self.write_behind(memory);
+        }
         Ok(())
+    }
+
+    /// Writes the used entries that were not written yet. They do not go around the ring's end.
+    fn write_behind(&mut self, memory: &Memory) -> Result<(), Broken> {
+        let count = u16::from(std::mem::take(&mut self.behind_count));
+        let entry = u64::from(self.next_used.wrapping_sub(count) % self.place.size);
+        let bytes = &self.behind[..usize::from(count) * 8];
+        Ok(memory.write(self.place.used + 4 + entry * 8, bytes)?)
     }
 
     /// Lets the driver see what was given back.
@@ -276,6 +359,7 @@ impl Ring {
     /// The ring cannot go on.
     pub fn publish(&mut self, memory: &Memory) -> Result<(), Broken> {
         if self.published != self.next_used {
+            self.write_behind(memory)?;
             memory.store(self.place.used + 2, self.next_used)?;
             self.published = self.next_used;
         }

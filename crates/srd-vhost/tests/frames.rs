@@ -193,3 +193,42 @@ fn each_flow_has_its_pair_of_rings_and_all_pairs_are_read_in_turns() {
     device.flush();
     assert_eq!((front.used(RECEIVE).len(), front.used(2 + RECEIVE).len()), (1, 0));
 }
+
+/// Entries are read and written several at a time: around the end of the rings, and with frames
+/// that find too few buffers in between, each comes in its order and none twice.
+#[test]
+fn frames_pass_around_the_rings_many_times() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut device, path) = device(&directory);
+    let mut front = FrontEnd::connect(&path);
+    front.set_up(&mut device, MERGED);
+    let (mut sent, mut full) = (0_usize, 0);
+    for round in 0..200_usize {
+        let count = 1 + round * 7 % 40;
+        for n in 0..count {
+            front.send_frame(&frame(20 + (sent + n) % 90));
+        }
+        for n in 0..count {
+            assert_eq!(device.read(), Some(frame(20 + (sent + n) % 90)), "round {round}");
+        }
+        assert_eq!(device.read(), None);
+        sent += count;
+        // Two buffers less than three frames of six buffers take.
+        front.give_buffers(16);
+        let long = frame(11_000 + round);
+        assert!(device.write(&long, 0) && device.write(&long, 0));
+        assert!(!device.write(&long, 0), "four buffers are too few");
+        full += 1;
+        assert!(device.write(&frame(7_000), 0));
+        device.flush();
+        let used = front.used(RECEIVE);
+        assert_eq!(used.len(), 16, "round {round}");
+        let first = u32::try_from(round * 16 % usize::from(SIZE)).unwrap();
+        let expected = (first..first + 16).map(|head| head % u32::from(SIZE));
+        assert!(used.iter().map(|(head, _)| *head).eq(expected), "in their order");
+        let sent_back = front.used(SEND);
+        assert_eq!(sent_back.len(), count);
+    }
+    assert_eq!(device.counts().no_buffer, full);
+    assert_eq!((device.counts().malformed, device.counts().broken_rings), (0, 0));
+}

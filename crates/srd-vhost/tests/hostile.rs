@@ -167,6 +167,22 @@ fn a_head_that_is_no_descriptor_stops_the_ring() {
     assert_eq!(device.counts().broken_rings, 2);
 }
 
+/// Heads are read ahead: one that is wrong stops the ring at its place, behind the good ones.
+#[test]
+fn a_wrong_head_stops_the_ring_behind_the_frames_before_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut device, path) = device(&directory);
+    let mut front = FrontEnd::connect(&path);
+    front.set_up(&mut device, PLAIN);
+    front.send_frame(&frame(1));
+    front.send_frame(&frame(2));
+    front.offer(SEND, SIZE + 7);
+    front.send_frame(&frame(4));
+    assert_eq!([(); 2].map(|()| device.read()), [Some(frame(1)), Some(frame(2))]);
+    assert_eq!((device.read(), device.counts().broken_rings), (None, 1));
+    assert_eq!(device.read(), None);
+}
+
 #[test]
 fn a_turn_takes_a_bounded_share_of_bad_chains() {
     let directory = tempfile::tempdir().unwrap();

@@ -31,6 +31,12 @@ const INTERFACE_MTU: u8 = 26;
 impl Link {
     /// What a packet of IPv4 is, if it is for the server of addresses.
     pub(super) fn dhcp(&self, bytes: &[u8]) -> Option<Sent> {
+        // Most packets are none, which two fields say.
+        let header_bytes = usize::from(*bytes.first()? & 15) * 4;
+        let port = bytes.get(header_bytes + 2..)?.first_chunk::<2>()?;
+        if bytes.get(9) != Some(&protocol::UDP) || u16::from_be_bytes(*port) != SERVER_PORT {
+            return None;
+        }
         let packet = Packet::read(bytes)?;
         let is_dhcp = packet.protocol == protocol::UDP
             && packet.ports == Some((CLIENT_PORT, SERVER_PORT))

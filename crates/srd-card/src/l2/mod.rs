@@ -182,6 +182,12 @@ fn length(kind: u16, bytes: &[u8]) -> Option<usize> {
 /// Moves the places of an offload header by the bytes of an Ethernet header. Returns whether they
 /// are still places.
 fn shift(packet: &mut [u8], by: impl Fn(usize) -> Option<usize>) -> bool {
+    if let [flags, 0, ..] = packet
+        && *flags & offload::NEEDS_CHECKSUM == 0
+    {
+        // Nothing is left to hardware: there are no places.
+        return true;
+    }
     let mut moved = |at: usize| {
         let place = packet.get_mut(at..at + 2)?;
         let from = usize::from(u16::from_le_bytes([place[0], place[1]]));

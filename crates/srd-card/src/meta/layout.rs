@@ -36,7 +36,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// Where things are in a packet that leaves nothing to hardware; `None` if it is longer than
     /// any frame.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(packet: &Packet, bytes: &[u8]) -> Option<Self> {
         let tcp_bytes = packet.tcp_header_bytes(bytes);
         let transport_bytes = match packet.protocol {
@@ -64,7 +64,7 @@ impl Layout {
 
     /// The layout with what the header before the packet leaves to hardware; `None` if the header
     /// contradicts itself or the packet.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn with_offload(self, header: &[u8; OFFLOAD_BYTES]) -> Option<Self> {
         let raw = Header::decode(header);
         if let Some((start, field)) = raw.checksum {

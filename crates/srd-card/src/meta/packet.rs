@@ -63,8 +63,9 @@ impl Packet {
         }
     }
 
+    /// Reads the headers of IPv4.
     #[inline]
-    fn read_v4(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn read_v4(bytes: &[u8]) -> Option<Self> {
         // Of a known length, so that no field is looked for in vain.
         let header: &[u8; 20] = bytes.first_chunk()?;
         let header_bytes = usize::from(header[0] & 15) * 4;
@@ -72,23 +73,25 @@ impl Packet {
             return None;
         }
         let flags = u16::from_be_bytes([header[6], header[7]]);
-        let fragment = flags & 0x3fff != 0;
-        let mut packet = Self {
+        let (fragment, protocol) = (flags & 0x3fff != 0, header[9]);
+        // Each field is written once: what is written in parts and read as a whole takes a
+        // processor long.
+        let has_ports = has_transport_ports(protocol) && !fragment;
+        Some(Self {
             source: Ipv4Addr::new(header[12], header[13], header[14], header[15]).into(),
             destination: Ipv4Addr::new(header[16], header[17], header[18], header[19]).into(),
-            protocol: header[9],
+            protocol,
             transport_at: header_bytes,
-            ports: None,
+            ports: if has_ports { ports_at(bytes, header_bytes) } else { None },
             fragment,
             first: flags & 0x1fff == 0,
             dont_fragment: flags & 0x4000 != 0,
-        };
-        packet.ports = packet.find_ports(bytes);
-        Some(packet)
+        })
     }
 
+    /// Reads the headers of IPv6.
     #[inline(never)]
-    fn read_v6(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn read_v6(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < IPV6_BYTES {
             return None;
         }
@@ -135,12 +138,10 @@ impl Packet {
 
     /// Source and destination port, which a first fragment has, too.
     pub(crate) fn ports_in_sight(&self, bytes: &[u8]) -> Option<(u16, u16)> {
-        if !(self.has_transport_ports() && self.first) {
+        if !(has_transport_ports(self.protocol) && self.first) {
             return None;
         }
-        let header: &[u8; 8] = bytes.get(self.transport_at..)?.first_chunk()?;
-        let port = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-        Some((port(0), port(2)))
+        ports_at(bytes, self.transport_at)
     }
 
     /// Whether the headers that rules look at are hidden: ports that are not in the first bytes, or
@@ -150,12 +151,9 @@ impl Packet {
             return false;
         }
         let extension = !self.is_v4() && matches!(self.protocol, 0 | 43 | 44 | 60);
-        let without_ports = self.has_transport_ports() && self.ports_in_sight(bytes).is_none();
+        let without_ports =
+            has_transport_ports(self.protocol) && self.ports_in_sight(bytes).is_none();
         self.first && (extension || without_ports)
-    }
-
-    fn has_transport_ports(&self) -> bool {
-        matches!(self.protocol, protocol::TCP | protocol::UDP)
     }
 
     /// Whether it is IPv4.
@@ -171,6 +169,19 @@ impl Packet {
         let length = usize::from(*bytes.get(self.transport_at + 12)? >> 4) * 4;
         (length >= 20 && bytes.len() >= self.transport_at + length).then_some(length)
     }
+}
+
+#[inline]
+fn has_transport_ports(protocol: u8) -> bool {
+    matches!(protocol, protocol::TCP | protocol::UDP)
+}
+
+/// Source and destination port of a transport header, if as much of it is here as UDP's has.
+#[inline]
+fn ports_at(bytes: &[u8], transport_at: usize) -> Option<(u16, u16)> {
+    let header: &[u8; 8] = bytes.get(transport_at..)?.first_chunk()?;
+    let port = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    Some((port(0), port(2)))
 }
 
 /// The big-endian `u16` at `at`; the caller has checked the length.

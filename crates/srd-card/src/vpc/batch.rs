@@ -1,14 +1,17 @@
-//! Several frames of a guest at once. A flow's memory is rarely in the cache, and a packet looks
+//! Several frames of a guest, or of another host, at once. A flow's memory is rarely in the cache, and a packet looks
 //! into that of two ends: looks of several packets before the first is judged wait for memory
 //! together.
 
-use alloc::vec::Vec;
+use alloc::sync::Arc;
+use alloc::vec::{Drain, Vec};
 
 use srd_proto::time::Instant;
+use srd_vpc::id::EniId;
 
 use super::card::Card;
 use super::drops::Cause;
-use super::flow::{To, Verdict};
+use super::envelope::Envelope;
+use super::flow::{Sender, To, Verdict};
 use super::port::{Around, PortId};
 use super::read::Read;
 use crate::meta::key::Direction;
@@ -28,6 +31,7 @@ struct Look {
 
 /// The flow at the instance of this host that the frame is for.
 struct There {
+    port: PortId,
     instance: u32,
     key: Key,
     id: Option<TrackId>,
@@ -35,7 +39,77 @@ struct There {
     is_new: bool,
 }
 
+/// A frame of another host for an interface of this one.
+struct Arriving {
+    from: EniId,
+    port: PortId,
+    read: Read,
+    key: Key,
+    id: Option<TrackId>,
+}
+
 impl Card {
+    /// Takes frames that another host has sent, in their order, as [`Card::from_host`] takes each.
+    pub fn from_host_all(
+        &mut self,
+        now: Instant,
+        host: &Arc<str>,
+        mut frames: Drain<'_, (Envelope, Vec<u8>)>,
+        around: &mut impl Around,
+    ) {
+        let mut looks: [Option<Arriving>; TOGETHER] = [const { None }; TOGETHER];
+        // Most frames are from one interface.
+        let mut last: Option<(EniId, Sender)> = None;
+        while frames.len() > 0 {
+            let together = &frames.as_slice()[..frames.len().min(TOGETHER)];
+            let looks = &mut looks[..together.len()];
+            self.look_at_arriving(together, looks);
+            for look in looks {
+                let Some((envelope, frame)) = frames.next() else { break };
+                let Some(Arriving { from, port, read, key, id }) = look else {
+                    self.from_host(now, host, envelope, frame, around);
+                    continue;
+                };
+                let of_last = last.take().filter(|(eni, _)| eni == from);
+                let (_, sender) =
+                    last.insert(of_last.unwrap_or_else(|| (*from, self.sender(host, Some(*from)))));
+                if let Some(id) = *id {
+                    let instance = self.ports[port.0 as usize].instance;
+                    self.instances[instance as usize].flows.expect(id);
+                }
+                self.arrive_read(now, sender, *port, frame, (read, key), around);
+            }
+            self.run(now, around);
+        }
+    }
+
+    /// Reads frames of another host, and looks for the flow of each. Changes nothing. None: a frame
+    /// of another kind, or for nobody here, or one that is malformed.
+    fn look_at_arriving(&self, frames: &[(Envelope, Vec<u8>)], looks: &mut [Option<Arriving>]) {
+        let mut last = None;
+        for (look, (envelope, frame)) in looks.iter_mut().zip(frames) {
+            *look = None;
+            let Envelope::Between { from, to } = *envelope else { continue };
+            let of_last = last.filter(|(eni, _)| *eni == to);
+            let Some(port) = of_last.map(|(_, port)| port).or_else(|| self.port_of(to)) else {
+                continue;
+            };
+            last = Some((to, port));
+            *look = Read::frame(frame).map(|read| {
+                let key = self.key_at(port, &read, frame);
+                Arriving { from, port, read, key, id: None }
+            });
+        }
+        for look in looks.iter_mut().flatten() {
+            let instance = self.ports[look.port.0 as usize].instance;
+            look.id = self.instances[instance as usize].flows.look(&look.key);
+        }
+        for look in looks.iter_mut().flatten() {
+            let flows = &self.instances[self.ports[look.port.0 as usize].instance as usize].flows;
+            look.id = look.id.filter(|id| flows.peek(*id, &look.key).is_some());
+        }
+    }
+
     /// Takes frames that a guest sends, in their order, as [`Card::from_guest`] takes each.
     pub fn from_guest_all(
         &mut self,
@@ -72,7 +146,8 @@ impl Card {
                 if let Some(There { instance, id: Some(id), .. }) = *there {
                     self.instances[instance as usize].flows.expect(id);
                 }
-                self.send(now, port, frame, read, key, around);
+                let there = there.as_ref().map(|there| (there.port, &there.key));
+                self.send(now, port, frame, (read, key, there), around);
             }
             self.run(now, around);
         }
@@ -100,13 +175,12 @@ impl Card {
             if let Some((flow, tracked)) = flow
                 && let Verdict::Go(slot) = flow.out.verdict
                 && since.holds(flow.out.epoch, tracked)
-                && let Some(&To::Port(port)) = self.ends.targets.get(slot).map(|target| &target.to)
-                && let Some(port) = self.port(port)
+                && let Some(&To::Port(id)) = self.ends.targets.get(slot).map(|target| &target.to)
+                && let Some(port) = self.port(id)
             {
-                let bytes = &frame[OFFLOAD_BYTES..];
-                let key = Key::of(&look.read.packet, bytes, Direction::Ingress, port.index);
-                let (instance, id) = (port.instance, Some(flow.beside));
-                look.there = Some(There { instance, key, id, is_new: false });
+                let key = self.key_at(id, &look.read, frame);
+                let (instance, beside) = (port.instance, Some(flow.beside));
+                look.there = Some(There { port: id, instance, key, id: beside, is_new: false });
             }
         }
         for there in looks.iter_mut().flatten().filter_map(|look| look.there.as_mut()) {

@@ -39,22 +39,22 @@ impl Card {
             return self.drop_of(Some(port), Cause::Malformed, 1);
         };
         let key = Key::of(&read.packet, &frame[OFFLOAD_BYTES..], Direction::Egress, index);
-        self.send(now, port, frame, &read, &key, around);
+        self.send(now, port, frame, (&read, &key, None), around);
         self.run(now, around);
     }
 
-    /// A frame of a guest that was read: its rules, and its limits.
+    /// A frame of a guest that was read: its rules, and its limits. Its flow here, and the flow at an
+    /// interface of this host that it is likely to be for, are known.
     pub(super) fn send(
         &mut self,
         now: Instant,
         port: PortId,
         frame: Vec<u8>,
-        read: &Read,
-        key: &Key,
+        (read, key, there): (&Read, &Key, Option<(PortId, &Key)>),
         around: &mut impl Around,
     ) {
-        let there = &self.ports[port.0 as usize];
-        let (instance, index) = (there.instance, there.index);
+        let own = &self.ports[port.0 as usize];
+        let (instance, index) = (own.instance, own.index);
         let packets = read.layout.packets();
         let bytes = &frame[OFFLOAD_BYTES..];
         let seen = Seen::of(&read.packet, bytes);
@@ -93,7 +93,7 @@ impl Card {
         let kind = target.kind;
         let asked = self.ask(now, instance, &offer, id.map(|id| (id, kind)));
         if asked == Asked::Through {
-            let out = Out { port, slot, followed, read: Some(read) };
+            let out = Out { port, slot, followed, read: Some(read), there };
             return self.gone_out(now, &offer, out, frame, around);
         }
         let (epoch, going) = (self.epochs.now(), Going::Out(slot));

@@ -69,7 +69,7 @@ impl Card {
         around.to_guest(port, frame);
     }
 
-    fn sender(&self, host: &Arc<str>, eni: Option<EniId>) -> Sender {
+    pub(super) fn sender(&self, host: &Arc<str>, eni: Option<EniId>) -> Sender {
         Sender { host: (*host != self.host).then(|| host.clone()), eni }
     }
 
@@ -146,35 +146,41 @@ impl Card {
         frame: Vec<u8>,
         around: &mut impl Around,
     ) {
-        match Read::frame(&frame) {
-            Some(read) => self.arrive_read(now, sender, port, frame, &read, around),
-            None => self.drop_of(Some(port), Cause::Malformed, 1),
-        }
+        let Some(read) = Read::frame(&frame) else {
+            return self.drop_of(Some(port), Cause::Malformed, 1);
+        };
+        let key = self.key_at(port, &read, &frame);
+        self.arrive_read(now, &sender, port, frame, (&read, &key), around);
     }
 
-    /// The same for a frame that was read.
+    /// The flow of a frame at an interface that it is for.
+    pub(super) fn key_at(&self, port: PortId, read: &Read, frame: &[u8]) -> Key {
+        let index = self.ports[port.0 as usize].index;
+        Key::of(&read.packet, &frame[OFFLOAD_BYTES..], Direction::Ingress, index)
+    }
+
+    /// The same for a frame that was read, with its flow at the receiver.
     pub(super) fn arrive_read(
         &mut self,
         now: Instant,
-        sender: Sender,
+        sender: &Sender,
         port: PortId,
         frame: Vec<u8>,
-        read: &Read,
+        (read, key): (&Read, &Key),
         around: &mut impl Around,
     ) {
         let packets = read.layout.packets();
         let bytes = &frame[OFFLOAD_BYTES..];
         let there = &self.ports[port.0 as usize];
         let (index, number) = (there.index, there.instance);
-        let key = Key::of(&read.packet, bytes, Direction::Ingress, index);
         let seen = Seen::of(&read.packet, bytes);
-        let followed = self.follow(now, port, read, bytes, Direction::Ingress, &key);
+        let followed = self.follow(now, port, read, bytes, Direction::Ingress, key);
         let judged = self.ports[port.0 as usize].counts.judged;
-        let taken = self.take(now, &sender, port, read, bytes, &key, seen);
-        self.note_judged(now, followed, port, &key, judged, taken.map(|()| None));
+        let taken = self.take(now, sender, port, read, bytes, key, seen);
+        self.note_judged(now, followed, port, key, judged, taken.map(|()| None));
         if taken == Err(Cause::Unanswered) {
             let eni = self.ports[port.0 as usize].eni;
-            let waiting = Waiting { frame, port, eni, sender: Some(sender) };
+            let waiting = Waiting { frame, port, eni, sender: Some(sender.clone()) };
             return self.wait(now, waiting, packets);
         }
         if let Err(cause) = taken {
@@ -199,7 +205,7 @@ impl Card {
         if asked == Asked::Through {
             return self.gone_in(now, &offer, port, followed, frame, around);
         }
-        let (epoch, going) = (self.epochs.now(), Going::In(sender));
+        let (epoch, going) = (self.epochs.now(), Going::In(sender.clone()));
         let parcel = Parcel { frame, port, epoch, going, followed };
         self.keep(now, number, asked, offer, parcel);
     }

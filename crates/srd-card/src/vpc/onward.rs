@@ -31,6 +31,8 @@ pub(super) struct Out<'a> {
     pub(super) followed: Followed,
     /// Its frame, if that has just been read.
     pub(super) read: Option<&'a Read>,
+    /// Its flow at an interface of this host, if that was looked for.
+    pub(super) there: Option<(PortId, &'a Key)>,
 }
 
 /// The MTU of guests whose packets SRD carries.
@@ -130,7 +132,7 @@ impl Card {
         match going {
             Going::In(_) => self.gone_in(now, offer, port, followed, frame, around),
             Going::Out(slot) => {
-                let out = Out { port, slot, followed, read: None };
+                let out = Out { port, slot, followed, read: None, there: None };
                 self.gone_out(now, offer, out, frame, around);
             }
         }
@@ -160,7 +162,7 @@ impl Card {
         &mut self,
         now: Instant,
         offer: &Offer,
-        Out { port, slot, followed, read }: Out<'_>,
+        Out { port, slot, followed, read, there: known }: Out<'_>,
         frame: Vec<u8>,
         around: &mut impl Around,
     ) {
@@ -194,7 +196,11 @@ impl Card {
         }
         if let (To::Port(other), Some(read)) = (&to, read) {
             let sender = Sender { host: None, eni: Some(self.ports[port.0 as usize].eni) };
-            return self.arrive_read(now, sender, *other, frame, read, around);
+            let key = match known {
+                Some((port, key)) if port == *other => *key,
+                _ => self.key_at(*other, read, &frame),
+            };
+            return self.arrive_read(now, &sender, *other, frame, (read, &key), around);
         }
         let fits = self.leave(now, port, to, frame, around);
         if !stays && let Some(next) = next {

@@ -19,7 +19,21 @@ impl Read {
             return None;
         }
         let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
-        let packet = Packet::read(bytes)?;
+        // Each family its own way, so that no field is copied to where both ways meet.
+        match bytes.first()? >> 4 {
+            4 => Self::of(Packet::read_v4(bytes)?, header, bytes),
+            6 => Self::of_v6(header, bytes),
+            _ => None,
+        }
+    }
+
+    #[inline(never)]
+    fn of_v6(header: &[u8; OFFLOAD_BYTES], bytes: &[u8]) -> Option<Self> {
+        Self::of(Packet::read_v6(bytes)?, header, bytes)
+    }
+
+    #[inline(always)]
+    fn of(packet: Packet, header: &[u8; OFFLOAD_BYTES], bytes: &[u8]) -> Option<Self> {
         if packet.source == packet.destination || packet.is_hidden(bytes) {
             return None;
         }

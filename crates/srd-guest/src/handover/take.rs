@@ -44,7 +44,7 @@ use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Guests, Options, Running, Service};
 use crate::turns::{Turns, raise_descriptors};
-use crate::underlay::{Plan, Underlay};
+use crate::underlay::{Plan, Received, Underlay};
 use crate::undo::Undo;
 use crate::world::Vpc;
 
@@ -115,6 +115,7 @@ impl Service {
             sockets: Vec::new(),
             turns: Turns::new()?,
             gateways: Gateways::new(None, None),
+            received: Received::default(),
             logs,
             services: services.with_token_key(handed.state.tokens),
             resolv_confs: ResolvConfs::default(),

@@ -159,7 +159,13 @@ impl Receiver {
         self.full
     }
 
-    /// The `index`th message of the last call.
+    /// The bytes of the `index`th message of the last call.
+    pub(crate) fn bytes(&self, index: usize) -> &[u8] {
+        let start = index * SLOT_STRIDE;
+        &self.memory[start..start + self.slots[index].length]
+    }
+
+    /// The `index`th message of the last call, with what came beside it.
     pub(crate) fn arrival(&mut self, index: usize) -> Arrival<'_> {
         let slot = &self.slots[index];
         let start = index * SLOT_STRIDE;
