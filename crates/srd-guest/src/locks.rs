@@ -21,6 +21,8 @@ use rustix::fs::{FlockOperation, flock};
 
 /// Where the locks are.
 pub(crate) const DIRECTORY: &str = "/run/srd/locks";
+/// Names of our namespaces begin with this.
+pub(crate) const PREFIX: &str = "srd-i-";
 /// A start waits so long for a child of a card that was killed.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 /// From one look to the next.
@@ -118,6 +120,19 @@ pub(crate) fn add_to(directory: &Path, keeper: u32) -> Result<File> {
     Ok(file)
 }
 
+/// Removes locks of namespaces that are gone, whose programs have outlived their card.
+pub(crate) fn sweep(directory: &Path, namespaces: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
+        if !namespaces.join(name).exists()
+            && let Ok(Some(lock)) = Lock::take(directory, name)
+        {
+            lock.remove();
+        }
+    }
+}
+
 /// Waits until the children of cards that were killed have given everything back.
 pub(crate) fn wait_for_keepers(directory: &Path) {
     let until = Instant::now() + WAIT_MAX;
@@ -187,6 +202,25 @@ mod tests {
         let third = Lock::adopt(&at, "one", other).unwrap();
         assert!(Lock::take(&at, "one").unwrap().is_none());
         drop(third);
+    }
+
+    #[test]
+    fn locks_of_namespaces_that_are_gone_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let [at, namespaces] = ["locks", "netns"].map(|name| directory.path().join(name));
+        make(&at).unwrap();
+        fs::create_dir(&namespaces).unwrap();
+        fs::write(namespaces.join("srd-i-there"), "").unwrap();
+        for name in ["srd-i-gone", "srd-i-there", "7.keeper"] {
+            drop(Lock::take(&at, name).unwrap().unwrap());
+        }
+        let begun = Lock::take(&at, "srd-i-begun").unwrap();
+        sweep(&at, &namespaces);
+        let left = fs::read_dir(&at).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut left: Vec<_> = left.collect();
+        left.sort();
+        assert_eq!(left, ["7.keeper", "srd-i-begun", "srd-i-there"]);
+        drop(begun);
     }
 
     #[test]

@@ -14,11 +14,9 @@ use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use srd_net::Tun;
 
-use crate::locks::{self, Lock};
+use crate::locks::{self, Lock, PREFIX};
 use crate::undo::Undo;
 
-/// Names of our namespaces begin with this.
-const PREFIX: &str = "srd-i-";
 pub(crate) const NETNS_DIR: &str = "/run/netns";
 /// Bytes of a guest's largest packet (EC2 User Guide, *Network MTU*).
 const MTU: u16 = 9001;

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SendError, channel};
@@ -21,10 +22,12 @@ use crate::edge::Edge;
 use crate::gateways::Gateways;
 use crate::guests;
 use crate::link_local::Services;
+use crate::locks;
 use crate::logging::unix_ns_at_zero;
 use crate::logs::FlowLogs;
 use crate::maker::Maker;
 use crate::metrics;
+use crate::namespace::NETNS_DIR;
 use crate::orders::{Command, Orders, Stopper};
 use crate::pending::Changes;
 use crate::place::make_all;
@@ -64,6 +67,7 @@ impl Service {
         let server = Server::listen(&options.socket, orders.clone())?;
         let metrics = options.metrics.map(|of| metrics::start(of, orders.clone())).transpose()?;
         let undo = Undo::start()?;
+        locks::sweep(Path::new(locks::DIRECTORY), Path::new(NETNS_DIR));
         let world = vpc.world();
         let (plane, rules) = Plane::start(world.clone(), &options.host, orders.clone())?;
         let [seed, ..] = clock::seed()?.map(u64::from);

@@ -38,7 +38,6 @@ fn what_ec2_would_refuse_is_refused_where_it_stands() {
             5,
             "belongs to the attachment",
         ),
-        ("[instance.i]\ntype = \"c7i.large\"\nhost = \"(edge)\"", 7, "can be no name"),
         ("[acl.a]\ningress = [\"40000 allow all from 0.0.0.0/0\"]", 6, "no number"),
         ("[acl.a]\ningress = [\"1 allow all from bogus\"]", 6, "no block"),
         (
@@ -161,4 +160,19 @@ fn the_example_of_the_documentation_is_valid() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/vpc/web-app.toml");
     let file = srd_vpc_file::read(&example).unwrap();
     assert_eq!(file.world.enis.len(), 2);
+}
+
+/// A card takes what comes from the name in brackets for the internet's.
+#[test]
+fn regression_a_host_has_a_name_as_others_have() {
+    let host = |name: &str| {
+        let text = format!("{BASE}[instance.i]\ntype = \"c7i.large\"\nhost = \"{name}\"");
+        parse(&text, Path::new("vpc.toml"))
+    };
+    host("alpha.example-1").unwrap();
+    for name in ["(edge)", "", "a b"] {
+        let error = host(name).unwrap_err();
+        assert_eq!(error.place.as_ref().map(|at| at.line), Some(7), "{name}");
+        assert!(error.what.contains("can be no name"), "{error}");
+    }
 }

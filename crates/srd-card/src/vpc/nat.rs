@@ -5,8 +5,9 @@
 //! connections to each unique destination, 350 seconds of idle time.
 //!
 //! Invariant: both tables have the same connections. Bound: [`ENTRIES_MAX`] connections, of which
-//! one interface has [`ENTRIES_OF_ONE_MAX`] at most; new ones beyond are refused. Of a full table, the
-//! interface that has most gives way to one that has fewer. Each call for a packet does bounded work.
+//! one interface has [`ENTRIES_OF_ONE_MAX`] at most; new ones beyond are refused. Of a full table,
+//! the interface that has most gives way to one that has fewer. Each call for a packet does bounded
+//! work.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::{IpAddr, Ipv4Addr};
