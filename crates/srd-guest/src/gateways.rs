@@ -185,7 +185,7 @@ mod tests {
         let mut gateways = Gateways::new(None, Some(one));
         let envelope = Envelope::Between { from: EniId(1), to: EniId(2) };
         let host: Arc<str> = "two".into();
-        let mut send = |gateways: &mut Gateways| {
+        let send = |gateways: &mut Gateways| {
             let underlay = gateways.underlay.as_mut().unwrap();
             assert!(underlay.send(&host, VpcId(1), envelope, &frame(7)));
         };
