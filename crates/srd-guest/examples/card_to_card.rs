@@ -122,7 +122,7 @@ fn template(flow: u16, bytes: u16) -> Vec<u8> {
     frame.extend([0; 2]);
     frame.extend([0; 8]);
     let rest = OFFLOAD_BYTES + usize::from(bytes) - frame.len();
-    frame.extend((0..rest).map(|at| at as u8 ^ 0x5a));
+    frame.extend((0..=u8::MAX).cycle().take(rest).map(|at| at ^ 0x5a));
     frame
 }
 
@@ -165,7 +165,8 @@ impl Source {
         match self.wanted.packets_per_second {
             0 => LOOK_EVERY,
             rate => {
-                let due = (spent.as_secs_f64() * rate as f64) as u64;
+                let due = spent.as_nanos() * u128::from(rate) / 1_000_000_000;
+                let due = u64::try_from(due).unwrap_or(u64::MAX);
                 due.saturating_sub(self.counted.packets).min(LOOK_EVERY)
             }
         }
@@ -401,10 +402,12 @@ fn lines(card: &mut Child) -> Result<Lines> {
 
 fn end(mut card: Child, mut lines: Lines) -> Result<(Counted, String)> {
     let line = lines.next().context("a card says nothing")??;
-    let mut words = line.split(' ').map(|word| word.parse::<f64>().unwrap_or_default());
-    let mut next = || words.next().unwrap_or_default();
-    let (packets, late, wrong) = (next() as u64, next() as u64, next() as u64);
-    let (seconds, core_seconds) = (next(), next());
+    let words: Vec<&str> = line.split(' ').collect();
+    let [packets, late, wrong, seconds, core_seconds] = words[..] else {
+        bail!("a card says `{line}`");
+    };
+    let (packets, late, wrong) = (packets.parse()?, late.parse()?, wrong.parse()?);
+    let (seconds, core_seconds) = (seconds.parse()?, core_seconds.parse()?);
     let drops = lines.next().transpose()?.unwrap_or_default();
     card.wait()?;
     Ok((Counted { packets, late, wrong, seconds, core_seconds }, drops))

@@ -329,9 +329,9 @@ pub(crate) mod tests {
             let head = envelope.encode(VpcId(1), &frame(number));
             from.send_to(&[&head[..], &frame(number)[OFFLOAD_BYTES..]].concat(), own).unwrap();
         };
-        [(&a, 1), (&a, 2), (&b, 3), (&stranger, 4), (&b, 5)]
-            .iter()
-            .for_each(|(from, n)| send(from, *n));
+        for (from, number) in [(&a, 1), (&a, 2), (&b, 3), (&stranger, 4), (&b, 5)] {
+            send(from, number);
+        }
         a.send_to(b"no envelope", own).unwrap();
         send(&a, 6);
         let mut received = Received::default();
