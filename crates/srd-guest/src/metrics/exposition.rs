@@ -205,6 +205,9 @@ fn flow_logs(logs: &[FlowLog], encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
     Ok(())
 }
 
+/// A count of another host.
+type HostCount = fn(&PeerHost) -> u64;
+
 /// A figure of another host, if there is one.
 type HostFigure = fn(&PeerHost) -> Option<f64>;
 
@@ -212,7 +215,7 @@ fn hosts(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     if status.hosts.is_empty() {
         return Ok(());
     }
-    let counters: [(&str, &str, fn(&PeerHost) -> u64); 4] = [
+    let counters: [(&str, &str, HostCount); 4] = [
         ("sent_packets", "Packets that were sent to another host.", |of| of.sent_packets),
         ("sent_bytes", "Bytes that were sent to another host.", |of| of.sent_bytes),
         ("received_packets", "Packets that came from another host.", |of| of.received_packets),
