@@ -8,8 +8,9 @@
 //! ```
 //!
 //! BYTES are those of a packet from its IP header on (64). `split`: the kernel of the sending side
-//! cuts what it sends, so that each datagram crosses the veth alone, as on a network of cables; else
-//! what one call has sent crosses it whole. It needs root, `iproute2`, `taskset` and `ethtool`.
+//! cuts what it sends, so that each datagram crosses the veth alone, as on a network of cables;
+//! else what one call has sent crosses it whole. It needs root, `iproute2`, `taskset` and
+//! `ethtool`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};

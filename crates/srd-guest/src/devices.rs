@@ -8,11 +8,28 @@ use srd_net::Tun;
 use srd_proto::time::Instant;
 
 use crate::adapter::{Facts, queues_max};
+use crate::memory::MemoryGuest;
 use crate::port::Port;
 use crate::protocol::{DeviceChange, DeviceReport};
 use crate::state::{Running, Service};
 
 impl Service {
+    /// Gives the first interface of an instance to a program of this process. The instance is one
+    /// of those whose interfaces are sockets of vhost-user; the socket is closed.
+    ///
+    /// # Errors
+    /// There is no such instance here, or it has a namespace.
+    pub fn set_memory_guest(&mut self, name: &str, guest: Box<dyn MemoryGuest>) -> Result<()> {
+        let running = self.guests.by_name.get(name);
+        let running = running.with_context(|| format!("instance `{name}` does not run here"))?;
+        let (port, ..) = running.interfaces.first().context("it has no interface")?;
+        match self.devices.get_mut(port) {
+            Some(device @ (Port::Vhost(_) | Port::Memory(_))) => *device = Port::Memory(guest),
+            _ => bail!("instance `{name}` has a namespace: name it among those of vhost-user"),
+        }
+        Ok(())
+    }
+
     /// Changes the device of an interface, or only says what it is set to. The ring from the
     /// instance is the kernel's: [`crate::place::set_tx_ring`].
     pub(crate) fn set_device(

@@ -1,6 +1,6 @@
-//! Several frames of a guest, or of another host, at once. A flow's memory is rarely in the cache, and a packet looks
-//! into that of two ends: looks of several packets before the first is judged wait for memory
-//! together.
+//! Several frames of a guest, or of another host, at once. A flow's memory is rarely in the cache,
+//! and a packet looks into that of two ends: looks of several packets before the first is judged
+//! wait for memory together.
 
 use alloc::sync::Arc;
 use alloc::vec::{Drain, Vec};

@@ -43,8 +43,8 @@ impl Card {
         self.run(now, around);
     }
 
-    /// A frame of a guest that was read: its rules, and its limits. Its flow here, and the flow at an
-    /// interface of this host that it is likely to be for, are known.
+    /// A frame of a guest that was read: its rules, and its limits. Its flow here, and the flow at
+    /// an interface of this host that it is likely to be for, are known.
     pub(super) fn send(
         &mut self,
         now: Instant,
