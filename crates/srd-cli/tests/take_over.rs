@@ -113,13 +113,13 @@ fn a_card_whose_successor_fails_goes_on_as_before() {
     let said = line(&ask(999));
     assert!(said.contains("form 999: end the card that runs first"), "{said}");
     // It gets the state, and dies.
-    let dies = ask(2);
+    let dies = ask(3);
     let said = line(&dies);
     assert!(said.contains("\"answer\":\"state\""), "{said}");
     drop(dies);
     assert!(passes(&mut inner, &mut inner_end));
     // It gets the state, and says nothing.
-    let silent = ask(2);
+    let silent = ask(3);
     assert!(line(&silent).contains("\"answer\":\"state\""));
     inner.write_all(b"late").unwrap();
     let mut late = [0; 4];
