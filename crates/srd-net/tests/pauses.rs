@@ -101,9 +101,10 @@ struct Stalling {
     inner: MemoryIo,
     stall: Arc<Stall>,
     is_due: bool,
-    is_over: bool,
-    /// Whether packets were received since then.
-    holds_packets: bool,
+    /// What has arrived while it stood still.
+    arrived: Vec<(PacketMeta, Vec<u8>)>,
+    /// Whether that was taken since.
+    is_taken: bool,
 }
 
 #[derive(Debug, Default)]
@@ -115,10 +116,31 @@ struct Stall {
     was_late: AtomicBool,
 }
 
+/// Bytes of what is sent beside the stall, both ways: no acknowledgement is as long.
+const MESSAGE_BYTES: usize = 1000;
+
 impl Stalling {
+    /// Stands still until a pong is there, and at least for so long.
+    fn stand_still(&mut self, least: Span) -> io::Result<()> {
+        let began = self.clock().now();
+        let has_pong = |arrived: &[(PacketMeta, Vec<u8>)]| {
+            arrived.iter().any(|(_, bytes)| bytes.len() >= MESSAGE_BYTES)
+        };
+        let passed = |clock: &Clock| clock.now().since(began);
+        while !has_pong(&self.arrived) || passed(self.clock()) < least {
+            if passed(self.clock()) > Span::from_secs(20) {
+                break;
+            }
+            let arrived = &mut self.arrived;
+            self.inner.receive(Wait::NOT, |_, meta, bytes| arrived.push((meta, bytes.to_vec())))?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
     /// Waits for the application, which nothing else has to wake.
     fn wait_for_arrival(&mut self) {
-        let end = self.clock().now() + Span::from_secs(5);
+        let end = self.clock().now() + Span::from_secs(20);
         while !self.stall.has_arrived.load(Ordering::SeqCst) {
             if self.clock().now() > end {
                 self.stall.was_late.store(true, Ordering::SeqCst);
@@ -131,30 +153,34 @@ impl Stalling {
 
 impl PacketIo for Stalling {
     fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
-        self.is_due |= self.stall.is_armed.swap(false, Ordering::SeqCst);
+        // Acknowledgements are shorter.
+        let has_data = batches.iter().any(|(of, _)| of.total_bytes >= MESSAGE_BYTES);
+        self.is_due |= has_data && self.stall.is_armed.swap(false, Ordering::SeqCst);
         self.inner.send(batches)
     }
 
     fn receive(
         &mut self,
         wait: Wait,
-        each: impl FnMut(Instant, PacketMeta, &mut [u8]),
+        mut each: impl FnMut(Instant, PacketMeta, &mut [u8]),
     ) -> io::Result<usize> {
         let left = wait.until.since(self.clock().now());
         let is_near = left > Span::ZERO && left < Span::from_millis(500);
         if is_near && std::mem::take(&mut self.is_due) {
-            let stopped = left + Span::from_millis(20);
-            std::thread::sleep(Duration::from_nanos(stopped.as_nanos()));
-            self.is_over = true;
+            self.stand_still(left + Span::from_millis(20))?;
             return Ok(0);
         }
-        if self.is_over && wait == Wait::NOT {
-            let count = self.inner.receive(wait, each)?;
-            self.holds_packets |= count > 0;
+        if !self.arrived.is_empty() {
+            let now = self.clock().now();
+            let arrived = std::mem::take(&mut self.arrived);
+            let count = arrived.len();
+            for (meta, mut bytes) in arrived {
+                each(now, meta, &mut bytes);
+            }
+            self.is_taken = true;
             return Ok(count);
         }
-        self.is_over = false;
-        if std::mem::take(&mut self.holds_packets) {
+        if wait != Wait::NOT && std::mem::take(&mut self.is_taken) {
             self.wait_for_arrival();
         }
         self.inner.receive(wait, each)
@@ -200,8 +226,8 @@ fn regression_what_arrived_in_a_stall_does_not_wait_for_a_timer() {
         inner: net.node(address(1), 1),
         stall: stall.clone(),
         is_due: false,
-        is_over: false,
-        holds_packets: false,
+        arrived: Vec::new(),
+        is_taken: false,
     };
     let a = Endpoint::over(io, Config::sockets()).unwrap();
     let peer = a.connect(address(2)).unwrap();
@@ -211,9 +237,9 @@ fn regression_what_arrived_in_a_stall_does_not_wait_for_a_timer() {
         stall.has_arrived.store(false, Ordering::SeqCst);
         stall.is_armed.store(true, Ordering::SeqCst);
         // What a sends makes it wait for an acknowledgement, which comes with the answer.
-        peer.send(Bytes::from_static(b"and so on")).unwrap();
+        peer.send(Bytes::from(vec![6; MESSAGE_BYTES])).unwrap();
         assert!(b.recv_timeout(PATIENCE).unwrap().is_some());
-        ping.peer.send(Bytes::from_static(b"pong")).unwrap();
+        ping.peer.send(Bytes::from(vec![7; MESSAGE_BYTES])).unwrap();
         assert!(a.recv_timeout(PATIENCE).unwrap().is_some());
         stall.has_arrived.store(true, Ordering::SeqCst);
         assert!(!stall.was_late.load(Ordering::SeqCst), "it waited with what it had received");
