@@ -128,7 +128,7 @@ impl Stalling {
         };
         let passed = |clock: &Clock| clock.now().since(began);
         while !has_pong(&self.arrived) || passed(self.clock()) < least {
-            if passed(self.clock()) > Span::from_secs(20) {
+            if passed(self.clock()) > Span::from_secs(5) {
                 break;
             }
             let arrived = &mut self.arrived;
@@ -174,10 +174,10 @@ impl PacketIo for Stalling {
             let now = self.clock().now();
             let arrived = std::mem::take(&mut self.arrived);
             let count = arrived.len();
+            self.is_taken = arrived.iter().any(|(_, bytes)| bytes.len() >= MESSAGE_BYTES);
             for (meta, mut bytes) in arrived {
                 each(now, meta, &mut bytes);
             }
-            self.is_taken = true;
             return Ok(count);
         }
         if wait != Wait::NOT && std::mem::take(&mut self.is_taken) {
