@@ -12,6 +12,8 @@
 //! else what one call has sent crosses it whole. It needs root, `iproute2`, `taskset` and
 //! `ethtool`.
 
+mod cloud;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
@@ -27,31 +29,6 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_guest::protocol::{Answer, Request};
 use srd_guest::{Client, MemoryGuest, Options, Service, UnderlayOptions};
 
-const CLOUD: &str = r#"
-[vpc.main]
-cidr = ["10.0.0.0/16"]
-[subnet.s]
-cidr = "10.0.1.0/24"
-[group.open]
-ingress = ["all from 10.0.0.0/16"]
-egress = ["all to 0.0.0.0/0"]
-[instance.a]
-type = "c7i.48xlarge"
-host = "alpha"
-[instance.b]
-type = "c7i.48xlarge"
-host = "beta"
-[interface.a]
-subnet = "s"
-address = ["10.0.1.10"]
-groups = ["open"]
-instance = "a"
-[interface.b]
-subnet = "s"
-address = ["10.0.1.20"]
-groups = ["open"]
-instance = "b"
-"#;
 /// Headers of IPv4 and UDP, behind which a packet has its number.
 const HEADERS: usize = 28;
 const NUMBER_AT: usize = OFFLOAD_BYTES + HEADERS;
@@ -417,7 +394,8 @@ fn end(mut card: Child, mut lines: Lines) -> Result<(Counted, String)> {
 fn measure(words: &[String], split: bool) -> Result<()> {
     let directory = std::env::temp_dir().join(format!("srd-c2c-{}", std::process::id()));
     std::fs::create_dir(&directory)?;
-    std::fs::write(directory.join("cloud.toml"), CLOUD)?;
+    let cloud = cloud::two_instances(["alpha", "beta"]);
+    std::fs::write(directory.join("cloud.toml"), cloud)?;
     let network = Network::make(split)?;
     let mut beta = network.card(1, &directory, words)?;
     let of_beta = lines(&mut beta)?;

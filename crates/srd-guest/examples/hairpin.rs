@@ -7,6 +7,8 @@
 //! given. An interface `tun:NAME` is a TUN device of that name; `hairpin tun:NAME` alone writes
 //! packets of 64 bytes into one as fast as it can, without a card.
 
+mod cloud;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,31 +25,6 @@ use srd_vpc::compile::Rules;
 use srd_vpc::id::VpcId;
 use srd_vpc::judge::Service;
 
-const CLOUD: &str = r#"
-[vpc.main]
-cidr = ["10.0.0.0/16"]
-[subnet.s]
-cidr = "10.0.1.0/24"
-[group.open]
-ingress = ["all from 10.0.0.0/16"]
-egress = ["all to 0.0.0.0/0"]
-[instance.a]
-type = "c7i.48xlarge"
-host = "here"
-[instance.b]
-type = "c7i.48xlarge"
-host = "here"
-[interface.a]
-subnet = "s"
-address = ["10.0.1.10"]
-groups = ["open"]
-instance = "a"
-[interface.b]
-subnet = "s"
-address = ["10.0.1.20"]
-groups = ["open"]
-instance = "b"
-"#;
 /// Frames of one device in one turn, and of them the card takes so many at once.
 const BURST: usize = 64;
 const TOGETHER: usize = 16;
@@ -158,7 +135,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return bare(name);
     }
     let [a, b] = &paths[..] else { return Err("say where both sockets shall be".into()) };
-    let world = srd_vpc_file::parse(CLOUD, Path::new("cloud.toml"))?.world;
+    let world =
+        srd_vpc_file::parse(&cloud::two_instances(["here"; 2]), Path::new("cloud.toml"))?.world;
     let rules = Rules::compile(&world, "here");
     let mut card = Card::new("here", Arc::new(rules), 7);
     let kind = InstanceType::find("c7i.48xlarge").map_err(|_| "no type")?;

@@ -50,13 +50,12 @@ pub struct UnderlayOptions {
 pub(crate) struct Underlay {
     datagrams: Datagrams,
     fd: Arc<OwnedFd>,
-    /// The other hosts.
-    all: Vec<Host>,
-    /// Their places in that list.
-    hosts: BTreeMap<Arc<str>, usize>,
-    names: BTreeMap<SocketAddr, Arc<str>>,
-    /// The host that was sent to last: most packets are for the same.
-    last_to: Option<(Arc<str>, usize)>,
+    /// The other hosts, in the order of their names.
+    hosts: Vec<Host>,
+    /// Their places in that order.
+    places: BTreeMap<SocketAddr, usize>,
+    /// The place of the host that was sent to last: most packets are for the same.
+    last_to: usize,
     /// The most bytes of a packet in one datagram.
     pub(crate) bytes_max: usize,
 }
@@ -99,7 +98,6 @@ struct Kind {
 pub(crate) struct Plan {
     address: IpAddr,
     hosts: BTreeMap<Arc<str>, SocketAddr>,
-    names: BTreeMap<SocketAddr, Arc<str>>,
     bytes_max: usize,
 }
 
@@ -136,7 +134,7 @@ impl Plan {
             }
             hosts.insert(name, card);
         }
-        Ok(Self { address, hosts, names, bytes_max })
+        Ok(Self { address, hosts, bytes_max })
     }
 }
 
@@ -155,7 +153,7 @@ impl Underlay {
 
     /// With the socket that another process had.
     pub(crate) fn with(plan: Plan, socket: UdpSocket) -> Result<Self> {
-        let Plan { address, hosts, names, bytes_max } = plan;
+        let Plan { address, hosts, bytes_max } = plan;
         let at = socket.local_addr()?;
         if at.ip() != address {
             bail!(
@@ -165,15 +163,15 @@ impl Underlay {
         }
         let fd = Arc::new(socket.as_fd().try_clone_to_owned()?);
         let datagrams = Datagrams::new(socket, BUFFER_BYTES)?;
-        let places = hosts.keys().cloned().zip(0..).collect();
         let host = |(name, at)| Host { name, at, contact: Contact::default() };
-        let all = hosts.into_iter().map(host).collect();
-        Ok(Self { datagrams, fd, all, hosts: places, names, last_to: None, bytes_max })
+        let hosts: Vec<Host> = hosts.into_iter().map(host).collect();
+        let places = hosts.iter().map(|host| host.at).zip(0..).collect();
+        Ok(Self { datagrams, fd, hosts, places, last_to: 0, bytes_max })
     }
 
     /// Says which hosts are silent now, and which are not any more. // V18
     pub(crate) fn look(&mut self) {
-        for Host { name, at, contact } in &mut self.all {
+        for Host { name, at, contact } in &mut self.hosts {
             if let Some(change) = contact.look() {
                 tell(name, at.ip(), contact, &change);
             }
@@ -182,18 +180,18 @@ impl Underlay {
 
     /// What was sent to each host and received from it.
     pub(crate) fn report(&self, now: Instant) -> Vec<PeerHost> {
-        self.all.iter().map(|of| of.contact.report(now, &of.name, of.at.ip())).collect()
+        self.hosts.iter().map(|of| of.contact.report(now, &of.name, of.at.ip())).collect()
     }
 
     /// The same for another process.
     pub(crate) fn contacts(&self) -> BTreeMap<String, Contact> {
-        self.all.iter().map(|of| (of.name.to_string(), of.contact.clone())).collect()
+        self.hosts.iter().map(|of| (of.name.to_string(), of.contact.clone())).collect()
     }
 
     /// Goes on with what another process has sent and received. Hosts that it had and this one
     /// has not are forgotten.
     pub(crate) fn adopt(&mut self, contacts: &BTreeMap<String, Contact>) {
-        for host in &mut self.all {
+        for host in &mut self.hosts {
             if let Some(contact) = contacts.get(&*host.name) {
                 host.contact = contact.clone();
             }
@@ -213,15 +211,12 @@ impl Underlay {
         envelope: Envelope,
         frame: &[u8],
     ) -> bool {
-        let place = match &self.last_to {
-            Some((last, place)) if Arc::ptr_eq(last, host) => *place,
-            _ => {
-                let Some(place) = self.hosts.get(host).copied() else { return false };
-                self.last_to = Some((host.clone(), place));
-                place
-            }
-        };
-        let Host { at, contact, .. } = &mut self.all[place];
+        if self.hosts.get(self.last_to).is_none_or(|last| last.name != *host) {
+            let place = self.hosts.binary_search_by(|of| of.name.cmp(host));
+            let Ok(place) = place else { return false };
+            self.last_to = place;
+        }
+        let Host { at, contact, .. } = &mut self.hosts[self.last_to];
         let Some(packet) = frame.get(OFFLOAD_BYTES..) else { return false };
         self.datagrams.push(*at, &envelope.encode(vpc, frame), packet);
         contact.sent(now, packet.len());
@@ -248,14 +243,14 @@ impl Underlay {
     pub(crate) fn receive(&mut self, now: Instant, most: usize, into: &mut Received) -> usize {
         let mut read = 0;
         while read < most {
-            let names = &self.names;
+            let places = &self.places;
             // Those of one message are of one host.
-            let (mut host, before, mut bytes) = (None, into.frames.len(), 0);
+            let (mut place, before, mut bytes) = (None, into.frames.len(), 0);
             let count = self.datagrams.receive_some(most - read, |from, datagram| {
-                if host.is_none() {
-                    host = Some(names.get(&from));
+                let place = place.get_or_insert_with(|| places.get(&from));
+                if place.is_none() {
+                    return into.strangers += 1;
                 }
-                let Some(Some(_)) = host else { return into.strangers += 1 };
                 let decoded = Envelope::decode(datagram);
                 let Ok((envelope, offload, packet)) = decoded else {
                     return into.no_envelopes += 1;
@@ -271,13 +266,12 @@ impl Underlay {
             }
             read += count;
             let frames = into.frames.len() - before;
-            if let Some(host) = host.flatten().filter(|_| frames > 0) {
-                if let Some(place) = self.hosts.get(host) {
-                    self.all[*place].contact.received(now, frames, bytes);
-                }
+            if let Some(place) = place.flatten().filter(|_| frames > 0) {
+                let Host { name, contact, .. } = &mut self.hosts[*place];
+                contact.received(now, frames, bytes);
                 match into.hosts.last_mut() {
-                    Some((last, count)) if Arc::ptr_eq(last, host) => *count += frames,
-                    _ => into.hosts.push((host.clone(), frames)),
+                    Some((last, count)) if Arc::ptr_eq(last, name) => *count += frames,
+                    _ => into.hosts.push((name.clone(), frames)),
                 }
             }
         }
@@ -308,8 +302,7 @@ pub(crate) mod tests {
         let own = socket.local_addr().unwrap();
         let named = |(name, at): &(&str, SocketAddr)| (Arc::<str>::from(*name), *at);
         let hosts: BTreeMap<Arc<str>, SocketAddr> = hosts.iter().map(named).collect();
-        let names = hosts.iter().map(|(name, at)| (*at, name.clone())).collect();
-        let plan = Plan { address: own.ip(), hosts, names, bytes_max: 1400 };
+        let plan = Plan { address: own.ip(), hosts, bytes_max: 1400 };
         (Underlay::with(plan, socket).unwrap(), own)
     }
 

@@ -1,6 +1,10 @@
 //! Endpoints whose thread, process or machine stands still for a while.
 #![allow(clippy::unwrap_used)]
 
+#[macro_use]
+#[path = "support/inner.rs"]
+mod inner;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,8 +13,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use srd_net::{
-    Clock, Endpoint, IoStats, IoWaker, LocalEndpoint, MemoryIo, MemoryNet, MemoryOptions, Notice,
-    PacketIo, Segments, Sent, Wait,
+    Clock, Endpoint, LocalEndpoint, MemoryIo, MemoryNet, MemoryOptions, PacketIo, Segments, Sent,
+    Wait,
 };
 use srd_proto::time::Instant;
 use srd_proto::transmit::{PacketMeta, Transmit};
@@ -186,33 +190,7 @@ impl PacketIo for Stalling {
         self.inner.receive(wait, each)
     }
 
-    fn clock(&self) -> &Clock {
-        self.inner.clock()
-    }
-
-    fn local_address(&self) -> SocketAddr {
-        self.inner.local_address()
-    }
-
-    fn paths(&self) -> u16 {
-        self.inner.paths()
-    }
-
-    fn batch_segments_max(&self) -> usize {
-        self.inner.batch_segments_max()
-    }
-
-    fn take_notice(&mut self) -> Option<Notice> {
-        self.inner.take_notice()
-    }
-
-    fn stats(&self) -> IoStats {
-        self.inner.stats()
-    }
-
-    fn waker(&mut self) -> io::Result<Arc<IoWaker>> {
-        self.inner.waker()
-    }
+    inner_io!();
 }
 
 #[test]

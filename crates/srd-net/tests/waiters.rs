@@ -1,6 +1,10 @@
 //! Threads and futures that wait for an endpoint whose thread ends by an error or a panic.
 #![allow(clippy::unwrap_used)]
 
+#[macro_use]
+#[path = "support/inner.rs"]
+mod inner;
+
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -12,8 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use srd_net::{
-    Clock, Endpoint, IoStats, IoWaker, MemoryIo, MemoryNet, MemoryOptions, Notice, PacketIo,
-    Segments, Sent, Wait,
+    Endpoint, IoWaker, MemoryIo, MemoryNet, MemoryOptions, PacketIo, Segments, Sent, Wait,
 };
 use srd_proto::transmit::{PacketMeta, Transmit};
 use srd_proto::{Config, Instant};
@@ -49,33 +52,7 @@ impl PacketIo for Breaking {
         }
     }
 
-    fn clock(&self) -> &Clock {
-        self.inner.clock()
-    }
-
-    fn local_address(&self) -> SocketAddr {
-        self.inner.local_address()
-    }
-
-    fn paths(&self) -> u16 {
-        self.inner.paths()
-    }
-
-    fn batch_segments_max(&self) -> usize {
-        self.inner.batch_segments_max()
-    }
-
-    fn take_notice(&mut self) -> Option<Notice> {
-        self.inner.take_notice()
-    }
-
-    fn stats(&self) -> IoStats {
-        self.inner.stats()
-    }
-
-    fn waker(&mut self) -> io::Result<Arc<IoWaker>> {
-        self.inner.waker()
-    }
+    inner_io!();
 }
 
 /// An endpoint in a network without peers, and what breaks it.

@@ -21,7 +21,7 @@ pub fn page(outcomes: &[Outcome]) -> String {
         page.paragraph(outcome.about);
         page.remark(&format!("Rates 1/{}; {:.0} s.", outcome.scale, outcome.took_s));
         let rows: Vec<(bool, Vec<String>)> =
-            outcome.figures.iter().map(|figure| (false, cells(figure).to_vec())).collect();
+            outcome.figures.iter().map(|figure| (false, cells(figure, true).to_vec())).collect();
         page.table(&["", "here", "wanted", "source", ""], &rows);
         for curve in &outcome.curves {
             page.chart(&curve.title, &chart(curve).to_svg());

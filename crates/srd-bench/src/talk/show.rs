@@ -24,11 +24,7 @@ pub fn list() -> String {
 pub fn outcome(outcome: &Outcome, is_judged: bool) -> String {
     let mut table = Table::new([outcome.experiment, "here", "wanted", "source", ""]);
     for figure in &outcome.figures {
-        let mut cells = cells(figure);
-        if !is_judged && figure.is_met().is_some() {
-            NOT_JUDGED.clone_into(&mut cells[4]);
-        }
-        table.row(cells);
+        table.row(cells(figure, is_judged));
     }
     let mut text = format!("{table}");
     for note in &outcome.notes {
@@ -37,23 +33,16 @@ pub fn outcome(outcome: &Outcome, is_judged: bool) -> String {
     text + "\n"
 }
 
-/// In the place of a verdict.
-const NOT_JUDGED: &str = "not judged: --quick";
-
 /// A figure in words: name, value, what it should be, by which source, and whether it is.
-pub(super) fn cells(of: &Figure) -> [String; 5] {
+pub(super) fn cells(of: &Figure, is_judged: bool) -> [String; 5] {
     let (wanted, source) = of.shown_wanted();
-    let verdict = match of.is_met() {
-        None => "",
-        Some(true) => "met",
-        Some(false) => "MISSED",
-    };
-    [of.name.clone(), of.shown(), wanted, source.to_owned(), verdict.to_owned()]
+    [of.name.clone(), of.shown(), wanted, source.to_owned(), of.verdict(is_judged).to_owned()]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use srd_sim::talk::figure::NOT_JUDGED;
 
     #[test]
     fn every_figure_stands_beside_the_wanted_one() {

@@ -101,11 +101,7 @@ fn shown(outcome: &Outcome, is_judged: bool) -> String {
                 causes.len() - 1
             }) + 1
         });
-        let mut cells = cells(figure, number);
-        if !is_judged && figure.is_met().is_some() {
-            NOT_JUDGED.clone_into(&mut cells[5]);
-        }
-        table.row(cells);
+        table.row(cells(figure, is_judged, number));
     }
     let mut text = format!("{table}");
     for (number, cause) in (1..).zip(causes) {
@@ -117,24 +113,18 @@ fn shown(outcome: &Outcome, is_judged: bool) -> String {
     text + "\n"
 }
 
-/// In the place of a verdict.
-const NOT_JUDGED: &str = "not judged: --quick";
-
-fn cells(of: &Figure, cause: Option<usize>) -> [String; 6] {
+fn cells(of: &Figure, is_judged: bool, cause: Option<usize>) -> [String; 6] {
     let (value, source) = of.shown_wanted();
     let off = of.off_percent().map_or(String::new(), |off| format!("{off:+.1} %"));
-    let verdict = match (of.is_met(), cause) {
-        (None, _) => String::new(),
-        (Some(true), _) => "met".to_owned(),
-        (Some(false), Some(number)) => format!("MISSED [{number}]"),
-        (Some(false), None) => "MISSED".to_owned(),
-    };
+    let cause = cause.map_or(String::new(), |number| format!(" [{number}]"));
+    let verdict = format!("{}{cause}", of.verdict(is_judged));
     [of.name.clone(), of.shown(), value, off, source.to_owned(), verdict]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use srd_sim::talk::figure::NOT_JUDGED;
 
     #[test]
     fn a_table_has_the_slides_figure_and_numbers_the_cause_of_a_miss() {

@@ -58,6 +58,9 @@ pub const DOCUMENTED: &str = "EC2 documentation";
 /// A figure that follows from the talk's.
 pub const DERIVED: &str = "follows from NET402";
 
+/// In the place of a verdict.
+pub const NOT_JUDGED: &str = "not judged: --quick";
+
 impl Figure {
     /// A figure that nothing says anything about.
     pub fn new(name: impl Into<String>, unit: &'static str, here: f64) -> Self {
@@ -110,6 +113,16 @@ impl Figure {
             Near::AtMost => self.here <= wanted.value,
             Near::AtLeast => self.here >= wanted.value,
         })
+    }
+
+    /// The same in words: nothing if nothing is known. Figures of short runs are not judged.
+    pub fn verdict(&self, is_judged: bool) -> &'static str {
+        match self.is_met() {
+            None => "",
+            Some(_) if !is_judged => NOT_JUDGED,
+            Some(true) => "met",
+            Some(false) => "MISSED",
+        }
     }
 
     /// The figure in words, with its unit.

@@ -1,0 +1,33 @@
+//! The cloud of examples that measure.
+
+/// Two large instances, `a` and `b`, of one subnet, which may say everything to each other, on
+/// these hosts.
+pub(crate) fn two_instances([a, b]: [&str; 2]) -> String {
+    format!(
+        r#"
+[vpc.main]
+cidr = ["10.0.0.0/16"]
+[subnet.s]
+cidr = "10.0.1.0/24"
+[group.open]
+ingress = ["all from 10.0.0.0/16"]
+egress = ["all to 0.0.0.0/0"]
+[instance.a]
+type = "c7i.48xlarge"
+host = "{a}"
+[instance.b]
+type = "c7i.48xlarge"
+host = "{b}"
+[interface.a]
+subnet = "s"
+address = ["10.0.1.10"]
+groups = ["open"]
+instance = "a"
+[interface.b]
+subnet = "s"
+address = ["10.0.1.20"]
+groups = ["open"]
+instance = "b"
+"#
+    )
+}
