@@ -326,7 +326,9 @@ mod tests {
         let stay =
             ["card.sock.x", "other.sock.4194305", &format!("card.sock.{}", std::process::id())];
         for name in left.iter().chain(&stay) {
-            drop(UnixListener::bind(path(name)).unwrap());
+            // Closed alone, it would live on in a process that another test is just starting.
+            let listener = UnixListener::bind(path(name)).unwrap();
+            rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
         }
         let lives = UnixListener::bind(path("card.sock.4194307")).unwrap();
         std::fs::write(path("card.sock.4194308"), "a file").unwrap();

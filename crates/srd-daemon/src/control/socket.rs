@@ -179,11 +179,18 @@ mod tests {
         assert!(!path.exists());
     }
 
+    /// Leaves what a daemon that died leaves. Closing the socket is not enough: a process that
+    /// another test starts at this moment shares it until it becomes its program.
+    fn leave_stale(path: &Path) {
+        let listener = UnixListener::bind(path).unwrap();
+        rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
+    }
+
     #[test]
     fn a_stale_socket_is_replaced_a_living_one_and_another_file_are_not() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.sock");
-        drop(UnixListener::bind(&path).unwrap());
+        leave_stale(&path);
         assert!(path.exists());
         let socket = Socket::bind(&control(path.clone())).unwrap();
         let error = Socket::bind(&control(path.clone())).unwrap_err();
