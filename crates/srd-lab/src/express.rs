@@ -44,6 +44,36 @@ const LOG_LINES: usize = 12;
 /// Port of the datagram that makes a daemon look for its peer.
 const DISCARD_PORT: u16 = 9;
 
+/// Niceness of the daemons unless something else is asked for. Programs that daemons carry packets
+/// for share their processors here, as the kernel's TCP never does: it runs in interrupts, before
+/// every thread. A daemon without an advantage is compared with that; one with a real-time priority
+/// keeps programs from running at all where processors are few.
+const NICENESS: i8 = -10;
+
+/// What the daemons have of the processors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheduling {
+    /// What every process has.
+    Normal,
+    /// A larger share than other processes, and sooner: a niceness of -10.
+    #[default]
+    Favoured,
+    /// This real-time priority, 1 to 50.
+    RealTime(u8),
+}
+
+impl Scheduling {
+    /// The command that a daemon's is given to.
+    fn wrapper(self) -> Vec<String> {
+        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+        match self {
+            Scheduling::Normal => Vec::new(),
+            Scheduling::Favoured => words(&["nice", "-n", &NICENESS.to_string()]),
+            Scheduling::RealTime(priority) => words(&["chrt", "-f", &priority.to_string()]),
+        }
+    }
+}
+
 /// How to run the daemons.
 #[derive(Clone, Debug)]
 pub struct OverlayOptions {
@@ -51,9 +81,8 @@ pub struct OverlayOptions {
     pub program: PathBuf,
     /// Where configurations, keys, sockets and logs go.
     pub directory: PathBuf,
-    /// Real-time priority of the daemons. The kernel's TCP runs in interrupts, before every
-    /// thread; a daemon without priority would be compared with that. `None`: a normal process.
-    pub fifo_priority: Option<u8>,
+    /// What they have of the processors.
+    pub scheduling: Scheduling,
     /// Encrypt, as `srd up` does by default.
     pub encrypted: bool,
 }
@@ -128,9 +157,7 @@ impl<'a> Overlay<'a> {
         // `ip netns exec` rather than setns alone: it also shows the host's own /sys/class/net.
         let mut command = Command::new(command::program("ip")?);
         command.args(["netns", "exec", &namespace]);
-        if let Some(priority) = self.options.fifo_priority {
-            command.args(["chrt", "-f", &priority.to_string()]);
-        }
+        command.args(self.options.scheduling.wrapper());
         command.arg(&self.options.program).args(["up", "-c"]).arg(self.options.file(host, "toml"));
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         let child = command.spawn().with_context(|| format!("{command:?}"))?;
@@ -361,7 +388,7 @@ mod tests {
         OverlayOptions {
             program: "srd".into(),
             directory: "/tmp/a \"quoted\" place".into(),
-            fifo_priority: None,
+            scheduling: Scheduling::Normal,
             encrypted: true,
         }
     }

@@ -35,8 +35,9 @@ pub const CALLBACKS_MAX: usize = 256;
 pub const CONNECTIONS_MAX: usize = 16;
 /// How long a record that has begun may bring nothing more.
 pub const RECORD_STALL_MAX: Duration = Duration::from_secs(60);
-/// How long a connection may take to be there.
-pub const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long a connection may take to be there. One whose first packet was lost comes later; another
+/// has another path.
+pub const CONNECT_WAIT_MAX: Duration = Duration::from_millis(700);
 /// How long a TLS handshake may take, all of it.
 pub const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long calls may still be answered after the client has left or the process is to end.

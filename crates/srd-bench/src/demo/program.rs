@@ -5,9 +5,7 @@ use super::Say;
 use super::story::Program;
 use crate::experiment::{self, MissingPrograms, Options, Variant};
 use anyhow::{Context, Result};
-
-/// Real-time priority of the daemons: above the programs whose packets they carry.
-const DAEMON_PRIORITY: u8 = 10;
+use srd_lab::express::Scheduling;
 
 /// Runs it. Nothing, with a word about it, where iperf3 is missing.
 pub(super) fn measure(seconds: u64, plain: bool, say: Say<'_>) -> Result<Vec<Program>> {
@@ -25,7 +23,7 @@ pub(super) fn measure(seconds: u64, plain: bool, say: Say<'_>) -> Result<Vec<Pro
         rate: None,
         threads: None,
         program: std::env::current_exe().context("where is this program")?,
-        daemon_priority: Some(DAEMON_PRIORITY),
+        scheduling: Scheduling::default(),
         encrypted: !plain,
         mpirun: None,
         provider: None,

@@ -75,7 +75,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 fn cases(options: &Options) -> Vec<Case> {
     let phase = Duration::from_secs(options.seconds_or(6, 2));
     let all = ["strangers", "replay", "noise", ELSEWHERE];
-    all.into_iter().map(|what| case(options, what, phase)).collect()
+    let count = options.cases_or(1, all.len());
+    all.into_iter().take(count).map(|what| case(options, what, phase)).collect()
 }
 
 fn case(options: &Options, what: &'static str, phase: Duration) -> Case {

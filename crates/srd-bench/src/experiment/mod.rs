@@ -74,7 +74,7 @@ pub use variant::Variant;
 use crate::tcp::{Flows, Subflows};
 use anyhow::{Result, bail};
 use srd_lab::config::{ConfigError, FabricConfig, check};
-use srd_lab::express::Overlay;
+use srd_lab::express::{Overlay, Scheduling};
 use srd_lab::fabric::Fabric;
 use srd_lab::id::{HostId, Network};
 use std::net::IpAddr;
@@ -121,8 +121,8 @@ pub struct Options {
     pub threads: Option<u32>,
     /// The `srd` program, for the daemons of Express.
     pub program: PathBuf,
-    /// Real-time priority of the daemons, if any.
-    pub daemon_priority: Option<u8>,
+    /// What the daemons have of the processors.
+    pub scheduling: Scheduling,
     /// Whether Express and the libfabric provider encrypt.
     pub encrypted: bool,
     /// The launcher of the MPI that is measured; `mpirun` if there is none.
@@ -405,7 +405,7 @@ pub(crate) mod tests {
             rate: None,
             threads: None,
             program: "srd".into(),
-            daemon_priority: Some(10),
+            scheduling: Scheduling::default(),
             encrypted: true,
             mpirun: None,
             provider: None,

@@ -52,17 +52,18 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn cases(options: &Options) -> Vec<Case> {
     let phase = Duration::from_secs(options.seconds_or(6, 2));
-    vec![case(options, phase, false), case(options, phase, true)]
+    let turns = if options.quick { 1 } else { TURNS };
+    vec![case(options, (phase, turns), false), case(options, (phase, turns), true)]
 }
 
-fn case(options: &Options, phase: Duration, bypass: bool) -> Case {
+fn case(options: &Options, (phase, turns): (Duration, u32), bypass: bool) -> Case {
     let fabric = FabricConfig { hosts_per_leaf: 1, offloads: false, ..FabricConfig::default() };
     let fabric = FabricConfig { spines: options.spines.unwrap_or(fabric.spines), ..fabric };
     let name = if bypass { "any order" } else { "in order" };
     Case {
         name: name.into(),
         setting: format!(
-            "{name}; {TURNS} x {} s without loss and with it; {}",
+            "{name}; {turns} x {} s without loss and with it; {}",
             phase.as_secs(),
             describe(&fabric)
         ),
@@ -70,7 +71,7 @@ fn case(options: &Options, phase: Duration, bypass: bool) -> Case {
         hosts: vec![FROM, TO],
         // Without Express there is nothing to bypass.
         only: bypass.then_some(Variant::Express),
-        measure: Box::new(move |stage| measure(stage, phase, bypass)),
+        measure: Box::new(move |stage| measure(stage, (phase, turns), bypass)),
     }
 }
 
@@ -82,18 +83,23 @@ struct Phases {
     lost: Lost,
 }
 
-fn measure(stage: &Stage<'_>, phase: Duration, bypass: bool) -> Result<Measured> {
+fn measure(stage: &Stage<'_>, (phase, turns): (Duration, u32), bypass: bool) -> Result<Measured> {
     if bypass {
         let overlay = stage.overlay.as_ref().context("no daemons")?;
         overlay.set(&["all", "udp-ordering", "bypass"])?;
     }
-    let (seen, phases) = datagrams::run(stage, &[A, B], |start| take_turns(stage, phase, start))?;
+    let (seen, phases) =
+        datagrams::run(stage, &[A, B], |start| take_turns(stage, (phase, turns), start))?;
     let counters = stage.overlay.as_ref().map(|overlay| overlay.counters()).transpose()?;
     let timeouts = counters.and_then(|all| all.get("order_timeouts").copied());
     Ok(summarise(&seen, &phases, timeouts))
 }
 
-fn take_turns(stage: &Stage<'_>, phase: Duration, start: Instant) -> Result<Phases> {
+fn take_turns(
+    stage: &Stage<'_>,
+    (phase, turns): (Duration, u32),
+    start: Instant,
+) -> Result<Phases> {
     let fabric = stage.fabric;
     let wait = |until: Instant| thread::sleep(until.saturating_duration_since(Instant::now()));
     let settled = || -> Range<f64> {
@@ -103,7 +109,7 @@ fn take_turns(stage: &Stage<'_>, phase: Duration, start: Instant) -> Result<Phas
         since(from)..since(from + phase)
     };
     let mut phases = Phases::default();
-    for _ in 0..TURNS {
+    for _ in 0..turns {
         phases.without_s.push(settled());
         for spine in 0..fabric.config().spines {
             fabric.loss_above(spine, LOSS_PERMILLE, SPARED_BYTES)?;

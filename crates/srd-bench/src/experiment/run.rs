@@ -218,7 +218,7 @@ fn overlay_options(options: &Options, directory: &Path) -> OverlayOptions {
     OverlayOptions {
         program: options.program.clone(),
         directory: directory.to_owned(),
-        fifo_priority: options.daemon_priority,
+        scheduling: options.scheduling,
         encrypted: options.encrypted,
     }
 }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::{ArgAction, Args};
 use serde::Serialize;
 use srd_bench::experiment::{self, Experiment, Options, Outcome, Variant, page, show};
+use srd_lab::express::Scheduling;
 use srd_lab::priority;
 use std::fs;
 use std::path::PathBuf;
@@ -107,11 +108,12 @@ pub(crate) struct RunArgs {
     /// Where programs are that `srd lab fetch` fetched.
     #[arg(long, value_name = "DIR", default_value = experiment::CACHE)]
     cache: PathBuf,
-    /// Real-time priority of the daemons, 1 to 50; 0 for none. Kernel TCP runs in interrupts,
-    /// before every thread.
-    #[arg(long, value_name = "N", default_value_t = 10,
+    /// Real-time priority of the daemons, 1 to 50, or 0 for that of every process. With one,
+    /// busy daemons keep programs from running where processors are few [default: a niceness of
+    /// -10].
+    #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u8).range(0..=50))]
-    daemon_priority: u8,
+    daemon_priority: Option<u8>,
     /// Run above the machine's other load, as measurements should.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
           num_args = 0..=1, default_missing_value = "true")]
@@ -223,7 +225,11 @@ impl RunArgs {
                 Some(program) => program.clone(),
                 None => std::env::current_exe().context("the path of this program")?,
             },
-            daemon_priority: Some(self.daemon_priority).filter(|priority| *priority > 0),
+            scheduling: match self.daemon_priority {
+                None => Scheduling::default(),
+                Some(0) => Scheduling::Normal,
+                Some(priority) => Scheduling::RealTime(priority),
+            },
             encrypted: !self.no_encryption,
             mpirun: self.mpirun.clone(),
             provider: self.provider.clone(),

@@ -32,6 +32,8 @@ enum Item {
 struct Connection {
     is_up: bool,
     queue: VecDeque<Item>,
+    /// Calls without a reply, those in the queue included.
+    unanswered: usize,
 }
 
 /// What became of a record from the client.
@@ -104,7 +106,7 @@ impl Calls {
         self.again
     }
 
-    /// Takes a call, for the next connection in turn.
+    /// Takes a call, for the connection with the fewest.
     pub(super) fn call(&mut self, record: &Arc<Record>) -> Taken {
         if self.by_xid.contains_key(&record.xid()) {
             return Taken::Again;
@@ -116,7 +118,7 @@ impl Calls {
         if is_full && !self.calls.is_empty() {
             return Taken::Full;
         }
-        let on = self.next_in_turn();
+        let on = self.least_busy();
         let call = self.next_call;
         self.next_call += 1;
         self.bytes += length;
@@ -124,16 +126,19 @@ impl Calls {
         self.calls.insert(call, Call { record: Arc::clone(record), on, was_sent: false });
         let connection = self.connections.get_mut(&on).expect("chosen from the table");
         connection.queue.push_back(Item::Call(call));
+        connection.unanswered += 1;
         self.moved_bytes += length as u64;
         Taken::On(on)
     }
 
-    /// The connection after the last one, those that are up first.
-    fn next_in_turn(&mut self) -> ConnectionId {
+    /// The connection that has the fewest calls without a reply, of those that are up if any is;
+    /// among equals the next in turn. A path that is slow, or that two connections share, so gets
+    /// as many calls as it answers; in strict turns all would wait for it.
+    fn least_busy(&mut self) -> ConnectionId {
         let after = self.connections.range(self.last + 1..);
         let around = after.chain(self.connections.range(..=self.last));
-        let up = around.clone().find(|(_, connection)| connection.is_up);
-        let (id, _) = up.or_else(|| around.clone().next()).expect("a client has a connection");
+        let order = |(_, one): &(_, &Connection)| (!one.is_up, one.unanswered);
+        let (id, _) = around.min_by_key(order).expect("a client has a connection");
         self.last = *id;
         *id
     }
@@ -151,6 +156,9 @@ impl Calls {
         let Some(number) = self.by_xid.remove(&record.xid()) else { return Received::Drop };
         let call = self.calls.remove(&number).expect("both tables hold the same calls");
         self.bytes -= call.record.bytes().len();
+        if let Some(connection) = self.connections.get_mut(&call.on) {
+            connection.unanswered -= 1;
+        }
         self.outstanding_min = self.outstanding_min.min(self.calls.len());
         self.moved_bytes += record.bytes().len() as u64;
         Received::Forward
@@ -205,6 +213,7 @@ impl Calls {
             items.push(Item::Call(*number));
         }
         let connection = self.connections.get_mut(&heir).expect("found above");
+        connection.unanswered += items.len();
         connection.queue.extend(items);
         Some(heir)
     }

@@ -42,6 +42,27 @@ fn calls_go_round_and_replies_come_in_any_order() {
 }
 
 #[test]
+fn a_connection_gets_as_many_calls_as_it_answers() {
+    let mut calls = calls(3);
+    let mut on = |calls: &mut Calls, xid| match calls.call(&call(xid)) {
+        Taken::On(on) => on,
+        taken => panic!("{taken:?}"),
+    };
+    let mut waiting: Vec<(u32, u64)> = (0..12).map(|xid| (xid, on(&mut calls, xid))).collect();
+    // Connection 0 answers nothing, the others each call at once.
+    for xid in 12..60 {
+        let answered = waiting.iter().position(|(_, on)| *on != 0).unwrap();
+        calls.reply(&reply(waiting.remove(answered).0));
+        waiting.push((xid, on(&mut calls, xid)));
+    }
+    let on_the_first = waiting.iter().filter(|(_, on)| *on == 0).count();
+    assert_eq!(on_the_first, 4, "a third of those that wait, as the others have");
+    // Lost, it leaves its calls to another, which is the last to get more.
+    assert_eq!(calls.down(0), Some(1));
+    assert_eq!((100..104).map(|xid| on(&mut calls, xid)).collect::<Vec<_>>(), [2; 4]);
+}
+
+#[test]
 fn a_connection_that_is_not_up_gets_no_calls_while_another_is() {
     let mut calls = calls(1);
     calls.add_connection();

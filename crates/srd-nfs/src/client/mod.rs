@@ -15,6 +15,7 @@
 mod calls;
 #[cfg(test)]
 mod calls_tests;
+mod silence;
 mod upstream;
 
 use std::io::{self, BufReader, Write};
@@ -33,14 +34,14 @@ use crate::metrics::Metrics;
 use crate::record::{self, Kind, Record};
 use crate::stop::Stop;
 use calls::{Calls, ConnectionId, Taken};
+use silence::Watch;
 
 /// Bytes that are read from a client at once.
 const READ_BYTES: usize = 64 << 10;
 /// How often it is asked whether the connections are busy.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
-/// Calls without a reply that keep a connection busy: one on its way, one at the server, one back,
-/// and one to spare.
-const BUSY_CALLS_MIN: usize = 4;
+/// Calls without a reply that keep a connection busy: one on its way, one at the server, one back.
+const BUSY_CALLS_MIN: usize = 3;
 /// Bytes that a busy connection moves between two looks at least: 2 MB/s.
 const BUSY_BYTES_MIN: u64 = 512 << 10;
 /// How long a wait lasts at most before it is looked whether all ends.
@@ -68,12 +69,14 @@ pub fn start(
     metrics: &Metrics,
 ) -> io::Result<Acceptor> {
     let stop = Stop::default();
+    let watch = Watch::start()?;
     let (options, metrics) = (options.clone(), metrics.clone());
     let (counted, clients_max) = (metrics.clone(), options.limits.clients_max);
     let serve = move |stream: TcpStream, place: &Place| {
         let from = place.from;
         tracing::info!("{from}: a client, for {}", dialer.target);
-        let served = Client::new(&stream, Arc::clone(&dialer), options.clone(), metrics.clone())
+        let ours = (Arc::clone(&dialer), Arc::clone(&watch));
+        let served = Client::new(&stream, ours, options.clone(), metrics.clone())
             .map_err(record::RecordError::Io)
             .and_then(|client| client.run(&stream));
         match served {
@@ -90,6 +93,7 @@ pub fn start(
 /// One connection of an NFS client.
 struct Client {
     dialer: Arc<Dialer>,
+    watch: Arc<Watch>,
     options: Options,
     metrics: Metrics,
     table: Mutex<Table>,
@@ -111,7 +115,7 @@ struct Table {
 impl Client {
     fn new(
         stream: &TcpStream,
-        dialer: Arc<Dialer>,
+        (dialer, watch): (Arc<Dialer>, Arc<Watch>),
         options: Options,
         metrics: Metrics,
     ) -> io::Result<Self> {
@@ -119,6 +123,7 @@ impl Client {
         let table = Table { calls: Calls::new(options.limits), handing_over: 0, is_ending: false };
         Ok(Self {
             dialer,
+            watch,
             options,
             metrics,
             table: Mutex::new(table),

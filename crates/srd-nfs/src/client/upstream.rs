@@ -8,14 +8,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::calls::{ConnectionId, Received};
+use super::silence::Progress;
 use super::{Client, READ_BYTES};
 use crate::link::{Link, ReadHalf, WriteHalf};
 use crate::record::{self, Kind};
 
 /// The first pause between two tries; each further one is twice as long.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest.
-const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// The longest: with [`CONNECT_WAIT_MAX`] less than the second after which calls go on when a
+/// server or a path is back.
+///
+/// [`CONNECT_WAIT_MAX`]: crate::limits::CONNECT_WAIT_MAX
+const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
+/// A connection that lasted so long was no failed try.
+const STEADY_MIN: Duration = Duration::from_secs(5);
 /// The same failure is logged again after this time.
 const LINE_PAUSE: Duration = Duration::from_secs(60);
 
@@ -29,7 +35,7 @@ pub(super) fn run(client: &Client, id: ConnectionId) {
         converse(client, id, link);
         client.metrics.upstreams.dec();
         // A server that takes connections and ends them at once is not asked without pause.
-        if up.elapsed() > RETRY_PAUSE_MAX {
+        if up.elapsed() > STEADY_MIN {
             retry = Retry::default();
         }
         let mut table = client.lock();
@@ -105,11 +111,18 @@ fn converse(client: &Client, id: ConnectionId, link: Link) {
             return;
         }
     };
+    let progress = match client.watch.add(&socket) {
+        Ok(progress) => progress,
+        Err(error) => {
+            tracing::warn!("no more files: {error}; raise the limit of open files");
+            return;
+        }
+    };
     let (from, mut to) = link.split();
     let is_lost = AtomicBool::new(false);
     thread::scope(|scope| {
         let read = || {
-            receive(client, id, from);
+            receive(client, id, from, &progress);
             // The writer may wait for a server that waits for its replies to be read.
             let _ = socket.shutdown(Shutdown::Both);
             // Under the lock, so that a writer about to wait sees it.
@@ -123,13 +136,21 @@ fn converse(client: &Client, id: ConnectionId, link: Link) {
             tracing::warn!("no thread for replies: {error}");
             return;
         }
-        send(client, id, &mut to, &is_lost);
+        send(client, id, &mut to, (&is_lost, &progress));
         let _ = socket.shutdown(Shutdown::Both);
     });
 }
 
-fn send(client: &Client, id: ConnectionId, to: &mut WriteHalf, is_lost: &AtomicBool) {
+fn send(
+    client: &Client,
+    id: ConnectionId,
+    to: &mut WriteHalf,
+    (is_lost, progress): (&AtomicBool, &Progress),
+) {
     while let Some(record) = client.next(id, || is_lost.load(Ordering::SeqCst)) {
+        if record.kind() == Kind::Call {
+            progress.calls.fetch_add(1, Ordering::Relaxed);
+        }
         if let Err(error) = to.send(record.bytes()) {
             tracing::debug!("{}: {error}", client.dialer.target);
             return;
@@ -138,7 +159,7 @@ fn send(client: &Client, id: ConnectionId, to: &mut WriteHalf, is_lost: &AtomicB
     to.finish();
 }
 
-fn receive(client: &Client, id: ConnectionId, from: ReadHalf) {
+fn receive(client: &Client, id: ConnectionId, from: ReadHalf, progress: &Progress) {
     let mut from = BufReader::with_capacity(READ_BYTES, from);
     loop {
         let record = match record::read(&mut from, client.options.limits.record_bytes_max) {
@@ -152,6 +173,9 @@ fn receive(client: &Client, id: ConnectionId, from: ReadHalf) {
             }
         };
         let is_reply = record.kind() == Kind::Reply;
+        if is_reply {
+            progress.replies.fetch_add(1, Ordering::Relaxed);
+        }
         let mut table = client.lock();
         if table.is_ending {
             return;

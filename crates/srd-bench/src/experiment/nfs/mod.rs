@@ -77,7 +77,7 @@ fn cases(options: &Options) -> Vec<Case> {
     for through in [Through::Stunnel, Through::Proxy { connections: 1 }] {
         all.push((format!("read, {through}"), Work::Reads { connections: 1 }, through));
     }
-    for connections in [4, 16] {
+    for connections in [5, 16] {
         let through = Through::Proxy { connections };
         let name = format!("read, {through}, {connections} connections");
         all.push((name, Work::Reads { connections: 1 }, through));

@@ -1,0 +1,168 @@
+//! Connections whose packets nobody acknowledges, ended long before the kernel would.
+//!
+//! A TCP connection keeps to its path. When that dies, the kernel repeats a segment after 0.2, 0.6,
+//! 1.4, 3, 6 s and so on, on the same path, and a path that returns in between is not noticed
+//! before the next time. Another connection has another source port and so, most likely, another
+//! path. [`Watch`] ends a connection once [`REPEATED_MAX`] repetitions in a row brought nothing;
+//! its calls go to another.
+//!
+//! `TCP_USER_TIMEOUT` cannot be that short: it also ends a connection whose server reads nothing
+//! for so long. How often the kernel has repeated is a column of `/proc/net/tcp`, which is read
+//! only while a connection waits for a reply and gets none.
+
+use std::fs;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+/// How often it is looked.
+const LOOK_PAUSE: Duration = Duration::from_millis(250);
+/// Repetitions in a row without an acknowledgement: 1.4 s, or more where round trips are long.
+const REPEATED_MAX: u32 = 3;
+/// Where the kernel tells it.
+const TABLES: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+
+/// Calls and replies of a connection, counted.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    pub(super) calls: AtomicU64,
+    pub(super) replies: AtomicU64,
+}
+
+/// Watches connections for as long as it is kept.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    watched: Mutex<Vec<Watched>>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    socket: TcpStream,
+    inode: u64,
+    progress: Weak<Progress>,
+    /// Replies at the last look.
+    replies: u64,
+}
+
+impl Watch {
+    /// Starts to watch.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub(super) fn start() -> io::Result<Arc<Self>> {
+        let watch = Arc::new(Self::default());
+        let kept = Arc::downgrade(&watch);
+        let look = move || {
+            while let Some(watch) = kept.upgrade() {
+                watch.look();
+                drop(watch);
+                thread::sleep(LOOK_PAUSE);
+            }
+        };
+        thread::Builder::new().name("srd-nfs-watch".to_owned()).spawn(look)?;
+        Ok(watch)
+    }
+
+    /// Watches a connection until its progress is dropped.
+    ///
+    /// # Errors
+    /// There are no more files to be had.
+    pub(super) fn add(&self, socket: &TcpStream) -> io::Result<Arc<Progress>> {
+        let socket = socket.try_clone()?;
+        let inode = rustix::fs::fstat(&socket)?.st_ino;
+        let progress = Arc::new(Progress::default());
+        let watched = Watched { socket, inode, progress: Arc::downgrade(&progress), replies: 0 };
+        self.lock().push(watched);
+        Ok(progress)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Watched>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self) {
+        let mut watched = self.lock();
+        watched.retain(|one| one.progress.strong_count() > 0);
+        let mut waits = Vec::new();
+        for (place, one) in watched.iter_mut().enumerate() {
+            let Some(progress) = one.progress.upgrade() else { continue };
+            let replies = progress.replies.load(Ordering::Relaxed);
+            if replies == one.replies && progress.calls.load(Ordering::Relaxed) > replies {
+                waits.push(place);
+            }
+            one.replies = replies;
+        }
+        if waits.is_empty() {
+            return;
+        }
+        let tables = TABLES.map(|table| fs::read_to_string(table).unwrap_or_default());
+        for one in waits.into_iter().map(|place| &watched[place]) {
+            let repeated = tables.iter().find_map(|table| repeated(table, one.inode));
+            if repeated.is_some_and(|count| count >= REPEATED_MAX) {
+                tracing::warn!("a connection's packets are not acknowledged: it is made anew");
+                let _ = one.socket.shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
+
+/// How often in a row the kernel has repeated what a socket sent, by a table of the kernel.
+fn repeated(table: &str, inode: u64) -> Option<u32> {
+    let inode = inode.to_string();
+    let mut sockets = table.lines().skip(1).map(|line| line.split_ascii_whitespace());
+    let mut fields = sockets.find(|fields| fields.clone().nth(INODE) == Some(inode.as_str()))?;
+    // A probe of a closed window is counted, too, and is no repetition of data.
+    let timer = fields.nth(TIMER)?;
+    let count = u32::from_str_radix(fields.next()?, 16).ok()?;
+    Some(if timer.starts_with("01:") { count } else { 0 })
+}
+
+/// Columns: `sl local rem st tx:rx tr:tm->when retrnsmt uid timeout inode`.
+const TIMER: usize = 5;
+const INODE: usize = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    const TABLE: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:5BA0 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 7 1 0000000000000000 100 0 0 10 0
+   1: 0100007F:5BA0 0100007F:C001 01 00000400:00000000 01:0000001A 0000000B     0        0 77 2 0000000000000000 20 4 30 10 -1
+   2: 0100007F:5BA0 0100007F:C002 01 00000400:00000000 04:0000001A 00000009     0        0 78 2 0000000000000000 20 4 30 10 -1
+";
+
+    #[test]
+    fn repetitions_of_data_are_read_from_the_kernels_table() {
+        assert_eq!(repeated(TABLE, 77), Some(11));
+        assert_eq!(repeated(TABLE, 7), Some(0));
+        assert_eq!(repeated(TABLE, 78), Some(0), "a closed window is the server's matter");
+        assert_eq!(repeated(TABLE, 1), None);
+        assert_eq!(repeated("", 77), None);
+    }
+
+    #[test]
+    fn the_kernel_tells_it_of_a_socket_of_ours() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let inode = rustix::fs::fstat(&socket).unwrap().st_ino;
+        let table = fs::read_to_string(TABLES[0]).unwrap();
+        assert_eq!(repeated(&table, inode), Some(0), "{table}");
+    }
+
+    #[test]
+    fn a_connection_is_forgotten_with_its_progress() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let watch = Watch::default();
+        let progress = watch.add(&socket).unwrap();
+        watch.look();
+        assert_eq!(watch.lock().len(), 1);
+        drop(progress);
+        watch.look();
+        assert_eq!(watch.lock().len(), 0);
+    }
+}
