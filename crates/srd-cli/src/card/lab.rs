@@ -86,7 +86,7 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
         outcomes.push(outcome);
     }
     if let Some(file) = &args.report {
-        fs::write(file, page::page(&outcomes))
+        fs::write(file, page::page(&outcomes, !args.quick))
             .with_context(|| format!("cannot write {}", file.display()))?;
         args.json.say(format!("report: {}", file.display()))?;
     }
