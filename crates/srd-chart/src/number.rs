@@ -1,10 +1,13 @@
 //! How numbers are written.
 
-/// A figure with as many digits as help: `0.987`, `9.87`, `98.7`, `987`.
+/// A figure with as many digits as help: `0.987`, `9.87`, `98.7`, `987`. Nothing is `0`, whatever
+/// its sign.
 #[must_use]
 pub fn figure(value: f64) -> String {
     let size = value.abs();
-    if size >= 100.0 || value == 0.0 {
+    if value == 0.0 {
+        "0".to_owned()
+    } else if size >= 100.0 {
         format!("{value:.0}")
     } else if size >= 10.0 {
         format!("{value:.1}")
@@ -57,5 +60,6 @@ mod tests {
     #[test]
     fn figures_have_three_digits() {
         assert_eq!([0.9876, 9.876, 98.76, 987.6].map(figure), ["0.988", "9.88", "98.8", "988"]);
+        assert_eq!([0.0, -0.0, -0.25].map(figure), ["0", "0", "-0.250"]);
     }
 }

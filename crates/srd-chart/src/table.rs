@@ -41,7 +41,8 @@ impl fmt::Display for Table {
         let widths: Vec<usize> = (0..columns).map(width).collect();
         // A column of words reads from the left, one of numbers from the right.
         let is_number = |text: &str| {
-            text.is_empty() || text == "-" || text.starts_with(|c: char| c.is_ascii_digit())
+            let digits = text.strip_prefix('-').unwrap_or(text);
+            digits.is_empty() || digits.starts_with(|c: char| c.is_ascii_digit())
         };
         let right = |column: usize| {
             column > 0
@@ -80,5 +81,14 @@ mod tests {
         assert_eq!(lines[0], "name      Mb/s  verdict");
         assert_eq!(lines[1], "a          1.5  met");
         assert_eq!(lines[2], "longer  1000.0");
+    }
+
+    #[test]
+    fn numbers_below_zero_are_numbers() {
+        let mut table = Table::new(["", "change, %"]);
+        table.row(["a".into(), "-0.060".into()]);
+        table.row(["b".into(), "30.5".into()]);
+        let text = table.to_string();
+        assert_eq!(text.lines().nth(2), Some("b       30.5"), "{text}");
     }
 }

@@ -49,6 +49,7 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
         e.is::<Missing>()
             || e.is::<srd_daemon::run::NotPermitted>()
             || e.is::<srd_bench::experiment::MissingPrograms>()
+            || e.is::<srd_bench::experiment::NotFetched>()
     };
     if error.is::<Missing>() || any(is_missing) {
         MISSING
@@ -94,6 +95,9 @@ mod tests {
         assert_eq!(exit_code(&wrapped(Missing("m".into()).into())), MISSING);
         let programs = srd_bench::experiment::MissingPrograms(Vec::new());
         assert_eq!(exit_code(&wrapped(programs.into())), MISSING);
+        let nothing = std::path::Path::new("/no/such/cache");
+        let fetched = srd_bench::experiment::check_fetched("dask", nothing).expect_err("not there");
+        assert_eq!(exit_code(&wrapped(fetched)), MISSING);
         assert_eq!(exit_code(&anyhow!("below").context(Missing("m".into()))), MISSING);
     }
 }

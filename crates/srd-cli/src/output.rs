@@ -3,6 +3,7 @@
 use crate::failure::Usage;
 use anyhow::{Context, Error, Result};
 use clap::Args;
+use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs;
@@ -60,7 +61,7 @@ pub(crate) fn say(text: impl std::fmt::Display) -> Result<()> {
     writeln!(out, "{text}").and_then(|()| out.flush()).context("standard output")
 }
 
-/// Refuses a file that cannot be created because of its directory.
+/// Refuses a file that cannot be written, or not be created because of its directory.
 pub(crate) fn check_writable(file: &Path) -> Result<()> {
     if file.is_dir() {
         let text = format!("{} is a directory: name a file", file.display());
@@ -70,11 +71,16 @@ pub(crate) fn check_writable(file: &Path) -> Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
         _ => PathBuf::from("."),
     };
-    if directory.is_dir() {
-        return Ok(());
+    if !directory.is_dir() {
+        let directory = directory.display();
+        let text = format!("{directory}: no such directory to write to; create it first");
+        return Err(Usage(text).into());
     }
-    let text = format!("{}: no such directory to write to; create it first", directory.display());
-    Err(Usage(text).into())
+    let place: &Path = if file.exists() { file } else { &directory };
+    access(place, Access::WRITE_OK).map_err(|error| {
+        let error = std::io::Error::from(error);
+        Usage(format!("{}: {error}: name another file", place.display())).into()
+    })
 }
 
 /// Reads a file that the user named.

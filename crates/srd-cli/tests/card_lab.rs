@@ -70,6 +70,7 @@ fn each_limit_shows_and_nothing_is_left() {
 
     let page = std::fs::read_to_string(page).unwrap();
     assert!(chosen.iter().all(|name| page.contains(&format!("<h2>{name}</h2>"))), "{page}");
+    assert!(page.contains("not judged: --quick") && !page.contains("MISSED"), "{page}");
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().flatten().collect();
     assert_eq!(left.len(), 1, "only the page: {left:?}");
 }

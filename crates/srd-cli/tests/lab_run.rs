@@ -201,6 +201,11 @@ fn what_cannot_be_is_refused_before_anything_starts() {
         (&["lab", "run", "redis", "--rate", "0"], "rate = 0: must be 1 to 1000000"),
         (&["lab", "run", "redis", "--threads", "99"], "threads = 99: must be 1 to 64"),
         (&["lab", "run", "redis", "--seconds", "99999"], "seconds = 99999: must be 1 to 28800"),
+        (
+            &["lab", "run", "incast", "--case", "1 KB"],
+            "case = 1 KB: must be one of `incast`: 64 KB",
+        ),
+        (&["lab", "run", "incast", "video", "--case", "64 KB"], "must be one of `video`"),
         (&["lab", "run"], "required"),
     ] {
         let output = srd(arguments);
@@ -208,6 +213,23 @@ fn what_cannot_be_is_refused_before_anything_starts() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {err}");
         assert!(err.contains(complaint), "{arguments:?}: {err}");
     }
+}
+
+/// All had run before it was found out.
+#[test]
+fn regression_a_report_on_a_disk_that_is_read_only_is_refused_before_anything_starts() {
+    if !ready([]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let script =
+        "mount -t tmpfs -o ro none \"$1\" && \"$0\" lab run incast --report \"$1/page.html\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_srd")]).arg(directory.path());
+    let output = command.output().expect("unshare");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("Read-only file system") && err.contains("name another file"), "{err}");
 }
 
 #[test]
@@ -219,6 +241,8 @@ fn list_describes_every_experiment() {
         assert!(out.contains(experiment.name) && out.contains(experiment.summary), "{out}");
     }
     assert!(out.contains("iperf3 (apt-get install iperf3)"), "{out}");
+    let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("srd lab fetch spark") && words.contains("srd lab fetch jax"), "{out}");
 }
 
 #[test]

@@ -57,6 +57,7 @@ pub fn run(
         about: ABOUT,
         machine: machine(),
         seed: 0,
+        quick: false,
         took_s: begun.elapsed().as_secs_f64(),
         cases: vec![CaseResult::new(settings.words.shown(), setting, runs)],
         left_out: Vec::new(),

@@ -72,7 +72,7 @@ pub use run::run;
 pub use variant::Variant;
 
 use crate::tcp::{Flows, Subflows};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use srd_lab::config::{ConfigError, FabricConfig, check};
 use srd_lab::express::{Overlay, Scheduling};
 use srd_lab::fabric::Fabric;
@@ -234,15 +234,46 @@ impl Experiment {
     ///
     /// # Errors
     /// It has none of that name.
-    fn chosen_cases(&self, options: &Options) -> Result<Vec<Case>> {
+    fn chosen_cases(&self, options: &Options) -> Result<Vec<Case>, ConfigError> {
         let names = self.case_names(options);
         let chosen = whole_names(&options.only_cases, &names);
         if let Some(missing) = chosen.iter().find(|name| !names.contains(name)) {
-            bail!("`{}` has no case `{missing}`: {}", self.name, names.join("; "));
+            let short = if options.quick { ", with --quick" } else { "" };
+            let permitted = format!("one of `{}`{short}: {}", self.name, names.join("; "));
+            return Err(ConfigError { field: "case", value: missing.clone(), permitted });
         }
         let mut cases = (self.cases)(options);
         cases.retain(|c| chosen.is_empty() || chosen.contains(&c.name));
         Ok(cases)
+    }
+
+    /// Checks what was chosen, before anything starts.
+    ///
+    /// # Errors
+    /// Something is out of its range, or is not one of this experiment's.
+    pub fn check(&self, options: &Options) -> Result<(), ConfigError> {
+        self.validate(options)?;
+        let variants = Some(self.chosen_variants(options)?);
+        self.chosen_cases(&Options { variants, ..options.clone() }).map(drop)
+    }
+
+    /// Checks that all that it runs is installed, or fetched.
+    ///
+    /// # Errors
+    /// Something is not: [`MissingPrograms`], [`NotFetched`].
+    pub fn require(&self, options: &Options) -> Result<()> {
+        let variants = Some(self.chosen_variants(options)?);
+        let options = &Options { variants, ..options.clone() };
+        let mut needed = self.programs(options);
+        needed.extend(programs::of_variants(options));
+        programs::require(&needed)?;
+        self.fetched().map_or(Ok(()), |name| check_fetched(name, &options.cache))
+    }
+
+    /// What `srd lab fetch` has to fetch for it, if anything.
+    #[must_use]
+    pub fn fetched(&self) -> Option<&'static str> {
+        fetched::needed_by(self.name)
     }
 
     /// Checks what has a range of its own here.
@@ -462,10 +493,20 @@ pub(crate) mod tests {
         let error = chosen("nonesuch").err().unwrap().to_string();
         assert!(
             error.contains(
-                "`video` has no case `nonesuch`: collisions; incast; idle; HD collisions"
+                "case = nonesuch: must be one of `video`: collisions; incast; idle; HD collisions"
             ),
             "{error}"
         );
+    }
+
+    #[test]
+    fn what_is_to_be_fetched_is_known_before_anything_starts() {
+        let fetched: Vec<_> =
+            ALL.iter().filter_map(|all| Some((all.name, all.fetched()?))).collect();
+        let each = ["hadoop", "spark", "dask", "ray"].map(|name| (name, name));
+        assert_eq!(fetched, [&each[..], &[("training", "jax"), ("training-mpi", "jax")]].concat());
+        let options = Options { cache: "/no/such/cache".into(), ..options() };
+        assert!(find("incast").unwrap().require(&options).is_ok());
     }
 
     #[test]

@@ -10,6 +10,9 @@ use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page
 const POINTS_MAX: usize = 300;
 /// Fewer samples make no distribution.
 const SAMPLES_MIN: usize = 20;
+/// What the figures are.
+const MEDIANS: &str = "Medians over the repetitions, in brackets the least and the greatest; \
+                       percentiles over the samples of all repetitions";
 /// Percentiles that the chart of a tail marks.
 const TAIL_MARKS: [(&str, f64); 5] =
     [("p99", 1e2), ("p99.9", 1e3), ("p99.99", 1e4), ("p99.999", 1e5), ("p99.9999", 1e6)];
@@ -25,9 +28,12 @@ pub fn page(outcomes: &[Outcome]) -> String {
         page.section(outcome.experiment);
         page.paragraph(outcome.summary);
         page.remark(outcome.about);
+        let figures = match outcome.quick {
+            true => show::QUICK,
+            false => MEDIANS,
+        };
         page.remark(&format!(
-            "{}; {:.0} s; seed {}. Medians over the repetitions, in brackets the least and the \
-             greatest; percentiles over the samples of all repetitions.",
+            "{}; {:.0} s; seed {}. {figures}.",
             outcome.machine, outcome.took_s, outcome.seed
         ));
         for case in &outcome.cases {
@@ -321,6 +327,7 @@ mod tests {
             about: "So.",
             machine: "m".into(),
             seed: 1,
+            quick: false,
             took_s: 1.0,
             cases: vec![CaseResult::new("case".into(), "setting".into(), runs)],
             left_out: vec!["bbr: <left> out".into()],
@@ -335,6 +342,14 @@ mod tests {
         // One of bars, one of the tail, a timeline and a spread per variant.
         assert_eq!(html.matches("<svg").count(), 6);
         assert_eq!(html.matches(">links &lt;slow&gt; down<").count(), 2);
+    }
+
+    #[test]
+    fn a_page_of_a_smoke_test_says_that_it_measures_nothing() {
+        let short = Outcome { quick: true, ..outcome(5) };
+        let (short, full) = (page(&[short]), page(&[outcome(5)]));
+        assert!(short.contains(show::QUICK) && !short.contains(MEDIANS));
+        assert!(full.contains(MEDIANS) && !full.contains(show::QUICK));
     }
 
     #[test]

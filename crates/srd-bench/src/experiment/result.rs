@@ -187,6 +187,8 @@ pub struct Outcome {
     pub machine: String,
     /// The seed: the same gives the same path collisions.
     pub seed: u32,
+    /// Whether it was a smoke test (`--quick`), whose figures measure nothing.
+    pub quick: bool,
     /// How long everything took.
     pub took_s: f64,
     /// Setting by setting.

@@ -7,7 +7,7 @@ use super::cpu::OwnCpu;
 use super::pulse::{Lateness, Pulse};
 use super::result::{CaseResult, Measured, Outcome, Run};
 use super::variant::order;
-use super::{Case, Experiment, Options, Stage, Variant, programs};
+use super::{Case, Experiment, Options, Stage, Variant};
 use anyhow::{Result, bail};
 use srd_lab::config::FabricConfig;
 use srd_lab::express::{Overlay, OverlayOptions};
@@ -16,6 +16,7 @@ use srd_lab::priority::CpuUse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,9 +36,7 @@ pub fn run(
     let variants = experiment.chosen_variants(options)?;
     let options = &Options { variants: Some(variants.clone()), ..options.clone() };
     let cases = experiment.chosen_cases(options)?;
-    let mut needed = experiment.programs(options);
-    needed.extend(programs::of_variants(options));
-    programs::require(&needed)?;
+    experiment.require(options)?;
     let repetitions =
         options.repetitions.unwrap_or(if options.quick { 1 } else { experiment.repetitions });
     let &Experiment { name, summary, about, .. } = experiment;
@@ -69,6 +68,7 @@ pub(crate) fn in_turns(
         about: title.about,
         machine: machine(),
         seed: options.seed,
+        quick: options.quick,
         took_s: 0.0,
         cases: Vec::new(),
         left_out: Vec::new(),
@@ -263,6 +263,9 @@ impl std::ops::Deref for Standing {
     }
 }
 
+/// In a directory that `--keep` left behind on purpose.
+const KEPT: &str = "kept";
+
 /// A directory that only we can read, for keys, sockets and logs. It goes with this process.
 struct Directory {
     guard: srd_lab::DirectoryGuard,
@@ -271,9 +274,10 @@ struct Directory {
 
 impl Directory {
     fn new(name: &str, keep: bool) -> Result<Directory> {
+        let (parent, prefix) = (std::env::temp_dir(), format!("srd-lab-{name}-"));
+        remove_left_behind(&parent, &prefix);
         for number in 0..DIRECTORIES_MAX {
-            let path = std::env::temp_dir()
-                .join(format!("srd-lab-{name}-{}-{number}", std::process::id()));
+            let path = parent.join(format!("{prefix}{}-{number}", std::process::id()));
             if let Some(guard) = srd_lab::DirectoryGuard::make(&path)? {
                 return Ok(Directory { guard, keep });
             }
@@ -285,7 +289,25 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if self.keep {
+            let _ = fs::write(self.guard.path().join(KEPT), "");
             self.guard.keep();
+        }
+    }
+}
+
+/// Removes directories of processes that were killed, with the keys in them: `PREFIX` PID `-` N.
+fn remove_left_behind(parent: &Path, prefix: &str) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    let own = rustix::process::geteuid().as_raw();
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let numbers = name.to_str().and_then(|name| name.strip_prefix(prefix)?.split_once('-'));
+        let Some((pid, number)) = numbers else { continue };
+        let is_one = pid.parse::<u32>().is_ok() && number.parse::<u32>().is_ok();
+        let is_ours = entry.metadata().is_ok_and(|of| of.is_dir() && of.uid() == own);
+        let has_process = Path::new("/proc").join(pid).exists();
+        if is_one && is_ours && !has_process && !entry.path().join(KEPT).exists() {
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
@@ -295,4 +317,32 @@ pub(crate) fn machine() -> String {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("Linux {}, {cores} cores", kernel.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run that was killed left the private keys of its daemons behind, for ever.
+    #[test]
+    fn regression_directories_of_killed_processes_are_removed_and_kept_ones_stay() {
+        let parent = std::env::temp_dir().join(format!("srd-left-{}", std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = child.id();
+        child.wait().unwrap();
+        let own = std::process::id();
+        let names = ["a-{gone}-0", "a-{gone}-1", "a-{own}-0", "b-{gone}-0", "a-{gone}", "a-x-0"];
+        let name = |name: &str| {
+            let name = name.replace("{gone}", &gone.to_string());
+            parent.join(name.replace("{own}", &own.to_string()))
+        };
+        for each in names {
+            fs::create_dir_all(name(each).join("keys")).unwrap();
+        }
+        fs::write(name(names[1]).join(KEPT), "").unwrap();
+        remove_left_behind(&parent, "a-");
+        let left: Vec<_> = names.into_iter().filter(|each| name(each).exists()).collect();
+        assert_eq!(left, names[1..]);
+        fs::remove_dir_all(&parent).unwrap();
+    }
 }

@@ -8,6 +8,8 @@ use srd_chart::figure;
 
 /// Above this part of the machine, rates are the CPU's and not the fabric's.
 const BUSY_MAX: f64 = 0.7;
+/// What is said of a run with `--quick`.
+pub(super) const QUICK: &str = "--quick: short runs show that it works, and measure nothing";
 /// Width of a paragraph.
 const COLUMNS: usize = 92;
 
@@ -18,13 +20,14 @@ pub fn list(options: &Options) -> String {
         text += &format!("{}\n  {}\n", experiment.name, experiment.summary);
         text += &wrap(experiment.about, "    ");
         text += &wrap(&format!("cases: {}", experiment.case_names(options).join("; ")), "    ");
-        let programs: Vec<_> = experiment
+        let mut needed: Vec<_> = experiment
             .programs(options)
             .iter()
             .map(|program| format!("{} (apt-get install {})", program.name, program.package))
             .collect();
-        if !programs.is_empty() {
-            text += &wrap(&format!("needs: {}", programs.join(", ")), "    ");
+        needed.extend(experiment.fetched().map(|name| format!("srd lab fetch {name}")));
+        if !needed.is_empty() {
+            text += &wrap(&format!("needs: {}", needed.join(", ")), "    ");
         }
         text += "\n";
     }
@@ -61,6 +64,9 @@ pub fn outcome(outcome: &Outcome) -> String {
     }
     for left_out in &outcome.left_out {
         text += &format!("{left_out}\n");
+    }
+    if outcome.quick {
+        text += &format!("{QUICK}\n");
     }
     text + &format!("{:.0} s, {}, seed {}", outcome.took_s, outcome.machine, outcome.seed)
 }

@@ -8,20 +8,25 @@ use srd_chart::{Axis, Line, LineChart, Page, nth};
 /// Points of one line; more cannot be told apart.
 const POINTS_MAX: usize = 400;
 
-/// The page, as one HTML file.
+/// The page, as one HTML file. Figures of short runs are not judged.
 #[must_use]
-pub fn page(outcomes: &[Outcome]) -> String {
+pub fn page(outcomes: &[Outcome], is_judged: bool) -> String {
     let mut page = Page::new("EC2 instances on this machine, beside the figures of NET402");
     page.lead(
         "Instances of srd card, iperf3 and the talk's own command lines. Rates are divided by one \
          number, the talk's figures by the same.",
     );
+    if !is_judged {
+        page.lead(
+            "Short runs of fewer cases (--quick): they show that it works, and measure nothing.",
+        );
+    }
     for outcome in outcomes {
         page.section(outcome.experiment);
         page.paragraph(outcome.about);
         page.remark(&format!("Rates 1/{}; {:.0} s.", outcome.scale, outcome.took_s));
-        let rows: Vec<(bool, Vec<String>)> =
-            outcome.figures.iter().map(|figure| (false, cells(figure, true).to_vec())).collect();
+        let row = |figure| (false, cells(figure, is_judged).to_vec());
+        let rows: Vec<(bool, Vec<String>)> = outcome.figures.iter().map(row).collect();
         page.table(&["", "here", "wanted", "source", ""], &rows);
         for curve in &outcome.curves {
             page.chart(&curve.title, &chart(curve).to_svg());
@@ -51,5 +56,34 @@ fn chart(curve: &Curve) -> LineChart {
         marks: Vec::new(),
         level: None,
         steps: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use srd_sim::talk::figure::{Figure, NOT_JUDGED};
+
+    #[test]
+    fn a_page_of_short_runs_judges_nothing_and_says_so() {
+        let outcome = Outcome {
+            experiment: "burst",
+            about: "",
+            scale: 100,
+            figures: vec![
+                Figure::new("one flow", "Mb/s", 80.0).talk(95.4),
+                Figure::new("two flows", "Mb/s", 120.0).talk(125.0),
+            ],
+            curves: Vec::new(),
+            notes: Vec::new(),
+            took_s: 1.0,
+        };
+        let judged = page(std::slice::from_ref(&outcome), true);
+        assert!(judged.contains("MISSED") && judged.contains(">met<"), "{judged}");
+        assert!(!judged.contains("--quick"), "{judged}");
+        let short = page(&[outcome], false);
+        assert_eq!(short.matches(NOT_JUDGED).count(), 2, "{short}");
+        assert!(!short.contains("MISSED") && !short.contains(">met<"), "{short}");
+        assert!(short.contains("(--quick)"), "{short}");
     }
 }

@@ -79,18 +79,15 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
     end_on_signals()?;
     let options = Options { program, quick: args.quick };
     let mut outcomes = Vec::new();
-    for experiment in chosen {
-        let say = |text: &str| eprintln!("{}: {text}", experiment.name);
-        let outcome = talk::run(experiment, &options, &say).context(experiment.name)?;
-        args.json.say(show::outcome(&outcome, !args.quick))?;
-        outcomes.push(outcome);
+    let measured = args.measure(&chosen, &options, &mut outcomes);
+    // What was measured is written also if a later experiment failed: it took minutes.
+    if outcomes.is_empty() {
+        measured?;
+        return Ok(0);
     }
-    if let Some(file) = &args.report {
-        fs::write(file, page::page(&outcomes))
-            .with_context(|| format!("cannot write {}", file.display()))?;
-        args.json.say(format!("report: {}", file.display()))?;
-    }
+    let reported = args.report(&outcomes);
     args.json.write(&Results { experiments: &outcomes })?;
+    measured.and(reported)?;
     Ok(u8::from(!args.quick && !outcomes.iter().all(Outcome::all_met)))
 }
 
@@ -108,6 +105,30 @@ fn end_on_signals() -> Result<()> {
 }
 
 impl LabArgs {
+    /// Runs experiments, one after the other, until one fails.
+    fn measure(
+        &self,
+        chosen: &[&Experiment],
+        options: &Options,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<()> {
+        for experiment in chosen {
+            let say = |text: &str| eprintln!("{}: {text}", experiment.name);
+            let outcome = talk::run(experiment, options, &say).context(experiment.name)?;
+            let text = show::outcome(&outcome, !self.quick);
+            outcomes.push(outcome);
+            self.json.say(text)?;
+        }
+        Ok(())
+    }
+
+    fn report(&self, outcomes: &[Outcome]) -> Result<()> {
+        let Some(file) = &self.report else { return Ok(()) };
+        fs::write(file, page::page(outcomes, !self.quick))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        self.json.say(format!("report: {}", file.display()))
+    }
+
     fn chosen(&self) -> Result<Vec<&'static Experiment>> {
         if self.experiments.is_empty() {
             return Ok(talk::ALL.to_vec());

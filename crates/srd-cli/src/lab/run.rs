@@ -39,7 +39,11 @@ VARIANTS
   mptcp    Multipath TCP of five subflows
   rto50    plain with a smallest retransmission timeout of 50 ms
   rto5     plain with a smallest retransmission timeout of 5 ms
-  srd      SRD itself, through libfabric: for the experiments with MPI";
+  srd      SRD itself, through libfabric: for the experiments with MPI
+
+EXIT CODES
+  0 all ran, with --all all whose programs are there; 1 one failed; 2 the command line is wrong;
+  3 root, a program or something to be fetched is missing";
 
 /// `srd lab run`.
 #[derive(Args, Clone, Debug)]
@@ -138,11 +142,14 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     let experiments = args.chosen()?;
     let options = args.options()?;
     options.validate()?;
+    experiments.iter().filter(|_| !args.all).try_for_each(|all| all.check(&options))?;
     args.json.check()?;
     if let Some(file) = &args.report {
         output::check_writable(file)?;
     }
     super::require_fabric()?;
+    // Of several, the last one's programs are asked for before the first one runs for an hour.
+    experiments.iter().filter(|_| !args.all).try_for_each(|all| all.require(&options))?;
     let _priority = args.high_priority.then(|| priority::raise(TURN_MAX)).transpose()?;
     let (mut outcomes, mut failed) = (Vec::new(), Vec::new());
     for experiment in experiments {

@@ -77,6 +77,13 @@ pub fn check_fetched(name: &str, cache: &Path) -> Result<()> {
     require(find(name)?, cache).map(drop)
 }
 
+/// What an experiment needs of this, if anything.
+pub(super) fn needed_by(experiment: &str) -> Option<&'static str> {
+    let name = experiment.strip_suffix("-mpi").unwrap_or(experiment);
+    let name = if name == "training" { JAX.name() } else { name };
+    names().find(|known| *known == name)
+}
+
 fn find(name: &str) -> Result<&'static dyn Fetchable> {
     let known = || names().collect::<Vec<_>>().join(", ");
     let found = ALL.into_iter().find(|what| what.name() == name);
