@@ -8,7 +8,7 @@ use super::pulse::{Lateness, Pulse};
 use super::result::{CaseResult, Measured, Outcome, Run};
 use super::variant::order;
 use super::{Case, Experiment, Options, Stage, Variant, programs};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use srd_lab::config::FabricConfig;
 use srd_lab::express::{Overlay, OverlayOptions};
 use srd_lab::fabric::Fabric;
@@ -16,12 +16,15 @@ use srd_lab::priority::CpuUse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Pause between two runs, for what is still in a queue.
 const PAUSE: Duration = Duration::from_millis(200);
+/// A file in a directory of a run, until that is removed or left behind on purpose.
+const IN_USE: &str = "in-use";
 /// Directories of this process tried before giving up.
 const DIRECTORIES_MAX: u32 = 100;
 
@@ -271,10 +274,14 @@ struct Directory {
 
 impl Directory {
     fn new(name: &str, keep: bool) -> Result<Directory> {
+        let prefix = format!("srd-lab-{name}-");
+        remove_left_behind(&prefix);
         for number in 0..DIRECTORIES_MAX {
-            let path = std::env::temp_dir()
-                .join(format!("srd-lab-{name}-{}-{number}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("{prefix}{}-{number}", std::process::id()));
             if let Some(guard) = srd_lab::DirectoryGuard::make(&path)? {
+                let mark = path.join(IN_USE);
+                fs::write(&mark, "").with_context(|| mark.display().to_string())?;
                 return Ok(Directory { guard, keep });
             }
         }
@@ -285,7 +292,28 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if self.keep {
+            let _ = fs::remove_file(self.guard.path().join(IN_USE));
             self.guard.keep();
+        }
+    }
+}
+
+/// Removes the directories that runs under this name left behind when they were killed. There are
+/// keys in them.
+fn remove_left_behind(prefix: &str) {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+    for entry in entries.flatten() {
+        let file = entry.file_name();
+        let rest = file.to_str().and_then(|file| file.strip_prefix(prefix));
+        let Some((pid, number)) = rest.and_then(|rest| rest.split_once('-')) else { continue };
+        let is_one = pid.parse::<u32>().is_ok() && number.parse::<u32>().is_ok();
+        let is_over = !Path::new("/proc").join(pid).exists();
+        let path = entry.path();
+        // Everybody writes there: what is not ours is none of our business.
+        let is_ours = fs::symlink_metadata(&path)
+            .is_ok_and(|data| data.is_dir() && data.uid() == rustix::process::geteuid().as_raw());
+        if is_one && is_over && is_ours && path.join(IN_USE).is_file() {
+            let _ = fs::remove_dir_all(path);
         }
     }
 }
@@ -295,4 +323,40 @@ pub(crate) fn machine() -> String {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("Linux {}, {cores} cores", kernel.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keys and logs of a run that was killed stayed for ever.
+    #[test]
+    fn regression_what_killed_runs_left_behind_is_removed_by_the_next() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = child.id();
+        child.wait().unwrap();
+        let name = format!("killed{}", std::process::id());
+        let place = |pid: u32, number: u32| {
+            std::env::temp_dir().join(format!("srd-lab-{name}-{pid}-{number}"))
+        };
+        let (left, kept) = (place(gone, 0), place(gone, 1));
+        for directory in [&left, &kept] {
+            fs::create_dir(directory).unwrap();
+            fs::write(directory.join("key"), "").unwrap();
+        }
+        fs::write(left.join(IN_USE), "").unwrap();
+        let own = Directory::new(&name, false).unwrap();
+        assert!(!left.exists() && kept.join("key").exists());
+        let path = own.guard.path().to_owned();
+        drop(Directory::new(&name, false).unwrap());
+        assert!(path.exists(), "it is in use");
+        drop(own);
+        assert!(!path.exists());
+        let other = Directory::new(&name, true).unwrap();
+        let path = other.guard.path().to_owned();
+        drop(other);
+        assert!(path.exists() && !path.join(IN_USE).exists(), "it was left on purpose");
+        fs::remove_dir_all(path).unwrap();
+        fs::remove_dir_all(kept).unwrap();
+    }
 }
