@@ -7,7 +7,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_nfs::accept::Acceptor;
 use srd_nfs::dial::{Dialer, NFS_PORT, TLS_PORT, Target, TlsFiles};
-use srd_nfs::limits::{CONNECTIONS_MAX, DRAIN_WAIT_MAX, Limits};
+use srd_nfs::limits::{self, CONNECTIONS_MAX, DRAIN_WAIT_MAX, Limits};
 use srd_nfs::link::Pacing;
 use srd_nfs::metrics::Metrics;
 use srd_nfs::serve::{self, Certificates};
@@ -176,6 +176,7 @@ impl Proxy {
             check_plain_listen(listen, serve_tls.is_some())?;
             check_plain_target(&target, client_tls.is_some())?;
         }
+        let stays_here = client_tls.is_none() && !args.trust_network;
         let certificates = serve_tls.map(|files| Certificates::read(files, pacing)).transpose()?;
         let limits = Limits {
             clients_max: usize::from(args.clients),
@@ -183,8 +184,9 @@ impl Proxy {
             outstanding_bytes_max: usize::try_from(args.outstanding_bytes)?,
             ..Limits::default()
         };
+        let dialer = Dialer::new(target, client_tls, pacing)?;
         Ok(Self {
-            dialer: Arc::new(Dialer::new(target, client_tls, pacing)?),
+            dialer: Arc::new(if stays_here { dialer.only_here() } else { dialer }),
             certificates: certificates.map(Arc::new),
             listen,
             pacing,
@@ -196,6 +198,12 @@ impl Proxy {
     fn start(&self, args: &NfsProxyArgs) -> Result<Acceptor> {
         let at = self.listen;
         let listener = TcpListener::bind(at).with_context(|| format!("cannot listen at {at}"))?;
+        // Of a client: its socket, another to end it, one for its replies; two for each to the
+        // server. In the server's half five in all.
+        let files = if args.serve { 5 } else { 3 + 2 * usize::from(args.connections) };
+        if let Err(error) = limits::permit_files(self.limits.clients_max, files) {
+            tracing::warn!(target: "srd_nfs", "{error}");
+        }
         let dialer = Arc::clone(&self.dialer);
         let started = if args.serve {
             let how = (self.limits, self.pacing);

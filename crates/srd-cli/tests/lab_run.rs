@@ -63,6 +63,28 @@ fn cheapest_experiment_yields_table_json_and_report() {
     assert!(!String::from_utf8_lossy(&srd(&["lab", "status"]).stdout).contains(&name));
 }
 
+/// They were lost with the first experiment that failed, and with a report that was not written.
+#[test]
+fn regression_figures_are_kept_when_a_later_experiment_or_the_report_fails() {
+    if !ready([]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("out.json");
+    let name = format!("e2k{}", std::process::id());
+    let words = "lab run incast mpi --quick --variants plain --high-priority false";
+    let mut arguments: Vec<&str> = words.split(' ').collect();
+    // A disk that is full.
+    arguments.extend(["--mpirun", "/no/such/mpirun", "--report", "/dev/full"]);
+    arguments.extend(["--name", &name, "--json", json.to_str().unwrap()]);
+    let output = srd(&arguments);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && err.contains("mpirun"), "{err}");
+    let json: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(json["experiments"][0]["experiment"], "incast");
+    assert_eq!(json["experiments"].as_array().unwrap().len(), 1);
+}
+
 #[test]
 fn express_carries_the_same_flows_and_all_of_them() {
     if !ready(missing_tun()) {

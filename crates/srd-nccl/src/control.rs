@@ -14,6 +14,9 @@ use crate::flow::{End, Flow, Link, Purpose};
 use crate::port::Submitter;
 use crate::wire::{self, Control};
 
+/// Control messages that wait for room, from which on no more messages of peers are taken: one that
+/// asks and takes no answers costs so much memory.
+pub const OUTGOING_MAX: usize = 4096;
 /// Connections that wait for `accept`, of one listener. NCCL makes one.
 pub const BACKLOG_MAX: usize = 128;
 /// Messages that are thrown away at once when an end is closed: what its sender may have under way.
@@ -22,11 +25,14 @@ const DISCARDS_MAX: u16 = End::Sender.requests_max();
 impl Submitter<'_> {
     /// Handles the control messages that have arrived, and posts receives for more.
     pub fn control(&mut self) {
-        while let Some((control, peer)) = self.sink.arrived.pop_front() {
+        self.send_waiting();
+        while self.sink.outgoing.len() < OUTGOING_MAX
+            && let Some((control, peer)) = self.sink.arrived.pop_front()
+        {
             self.on(control, peer);
         }
-        self.send_waiting();
-        while self.sink.vacant > 0 && self.post_control().is_ok() {
+        // A message that has arrived keeps the place of its receive.
+        while self.sink.vacant > self.sink.arrived.len() && self.post_control().is_ok() {
             self.sink.vacant -= 1;
         }
         if self.sink.vacant > 0 || !self.sink.outgoing.is_empty() {
@@ -78,7 +84,7 @@ impl Submitter<'_> {
         match control {
             Control::Connect { listener, sender } => self.on_connect(listener, sender, peer),
             Control::Accepted { sender, receiver } => {
-                if let Some(flow) = self.opening(sender) {
+                if let Some(flow) = self.opening(sender, peer) {
                     flow.set_link(Link::Open(receiver));
                 } else {
                     // NCCL has given it up meanwhile.
@@ -87,7 +93,7 @@ impl Submitter<'_> {
                 }
             }
             Control::Refused { sender } => {
-                if let Some(flow) = self.opening(sender) {
+                if let Some(flow) = self.opening(sender, peer) {
                     let text = "the listener is closed, or too many connections wait for it";
                     flow.set_link(Link::Failed(Fault::remote(text)));
                 }
@@ -97,10 +103,16 @@ impl Submitter<'_> {
         }
     }
 
-    /// The flow of this number, if it waits for an answer.
-    fn opening(&self, number: u32) -> Option<Arc<Flow>> {
+    /// The flow of this number, if it waits for an answer of this peer.
+    fn opening(&self, number: u32, peer: Peer) -> Option<Arc<Flow>> {
         let flow = self.sink.flows.get(&number)?;
-        (flow.link() == Link::Opening).then(|| Arc::clone(flow))
+        let waits = flow.link() == Link::Opening && self.is_with(flow, peer);
+        waits.then(|| Arc::clone(flow))
+    }
+
+    /// Whether a flow is with this peer: the numbers of flows are no secret.
+    fn is_with(&self, flow: &Flow, peer: Peer) -> bool {
+        self.rdm.address_of(peer).is_some_and(|(address, _)| address == flow.peer())
     }
 
     fn on_connect(&mut self, listener: u32, sender: u32, peer: Peer) {
@@ -121,7 +133,7 @@ impl Submitter<'_> {
         let (address, incarnation) = self.rdm.address_of(peer)?;
         let peer = self.rdm.add_peer(&mut self.world, address, incarnation).ok()?;
         let number = self.sink.number()?;
-        let flow = Arc::new(Flow::new(number, End::Receiver, Link::Open(sender)));
+        let flow = Arc::new(Flow::new(number, End::Receiver, Link::Open(sender), address));
         self.sink.flows.insert(number, Arc::clone(&flow));
         self.sink.listeners.get_mut(&listener)?.0.push_back((flow, peer));
         Some(number)
@@ -134,7 +146,7 @@ impl Submitter<'_> {
             self.discard(to, peer);
             return;
         };
-        if flow.link() != Link::Open(from) {
+        if flow.link() != Link::Open(from) || !self.is_with(&flow, peer) {
             return;
         }
         if flow.end() == End::Sender {

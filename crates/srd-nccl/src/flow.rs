@@ -3,6 +3,7 @@
 //!
 //! Bound: as many requests as the flow was made for, each of at most [`PARTS_MAX`] parts.
 
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -163,17 +164,18 @@ struct State {
 pub struct Flow {
     id: u32,
     end: End,
+    peer: SocketAddr,
     state: Mutex<State>,
 }
 
 impl Flow {
-    /// A flow with room for so many requests as its end needs.
+    /// A flow with the endpoint at an address, with room for so many requests as its end needs.
     #[must_use]
-    pub fn new(id: u32, end: End, link: Link) -> Self {
-        Self::with_room(id, end, link, end.requests_max())
+    pub fn new(id: u32, end: End, link: Link, peer: SocketAddr) -> Self {
+        Self::with_room(id, end, (link, peer), end.requests_max())
     }
 
-    fn with_room(id: u32, end: End, link: Link, requests_max: u16) -> Self {
+    fn with_room(id: u32, end: End, (link, peer): (Link, SocketAddr), requests_max: u16) -> Self {
         let state = State {
             slots: Vec::new(),
             free: Vec::new(),
@@ -183,7 +185,7 @@ impl Flow {
             last_activity: Instant::now(),
             probing: false,
         };
-        Self { id, end, state: Mutex::new(state) }
+        Self { id, end, peer, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -200,6 +202,12 @@ impl Flow {
     #[must_use]
     pub fn end(&self) -> End {
         self.end
+    }
+
+    /// Where its other end is.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
     }
 
     /// How far the connection is.
@@ -367,7 +375,8 @@ mod tests {
     use super::*;
 
     fn flow(requests_max: u16) -> Flow {
-        Flow::with_room(7, End::Sender, Link::Open(8), requests_max)
+        let peer = "127.0.0.1:9".parse().unwrap();
+        Flow::with_room(7, End::Sender, (Link::Open(8), peer), requests_max)
     }
 
     #[test]

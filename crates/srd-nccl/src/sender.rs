@@ -49,7 +49,8 @@ impl Sender {
             let peer = added.map_err(|_| unreachable())?;
             let number = submitter.sink.number();
             let number = number.ok_or_else(|| Fault::internal("all numbers were used"))?;
-            let flow = Arc::new(Flow::new(number, End::Sender, Link::Opening));
+            let flow = Flow::new(number, End::Sender, Link::Opening, target.address);
+            let flow = Arc::new(flow);
             submitter.sink.flows.insert(number, Arc::clone(&flow));
             let control = Control::Connect { listener: target.listener, sender: number };
             submitter.send_control(peer, control, Purpose::Opening(number));

@@ -29,8 +29,10 @@ pub struct PortStatus {
     pub receives: AtomicUsize,
 }
 
-/// See the module. Bounds: control messages by the receives for them, flows and listeners by
-/// [`crate::table::OBJECTS_MAX`] and the backlog of each listener.
+/// See the module. Bounds: control messages that have come by the receives for them
+/// ([`crate::port::CONTROL_RECEIVES`]), answers to them that wait by
+/// [`crate::control::OUTGOING_MAX`], flows and listeners by [`crate::table::OBJECTS_MAX`] and the
+/// backlog of each listener; what an object of ours sends by one request, probe and farewell.
 #[derive(Debug)]
 pub struct PortSink {
     /// The flows by number.
@@ -45,6 +47,8 @@ pub struct PortSink {
     pub vacant: usize,
     /// The number of the last flow or listener. None is used twice.
     pub last_number: u32,
+    /// Whether a peer has sent what no plugin sends. That is said once.
+    pub nonsense: bool,
     /// What threads look at without the host's lock.
     pub status: Arc<PortStatus>,
 }
@@ -60,6 +64,7 @@ impl PortSink {
             outgoing: VecDeque::new(),
             vacant,
             last_number: 0,
+            nonsense: false,
             status,
         }
     }
@@ -88,7 +93,9 @@ impl PortSink {
         let control = done.data.and_then(|data| Control::decode(done.tag, data));
         match (done.outcome, control, done.peer) {
             (Ended::Ok, Some(control), Some(peer)) => self.arrived.push_back((control, peer)),
-            (Ended::Ok, ..) => log::warn("a peer sent what no plugin of this release sends"),
+            (Ended::Ok, ..) if !std::mem::replace(&mut self.nonsense, true) => {
+                log::warn("a peer sent what no plugin of this release sends");
+            }
             _ => {}
         }
     }

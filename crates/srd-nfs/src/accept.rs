@@ -17,8 +17,8 @@ use crate::stop::Stop;
 
 /// Pause after the system refused a connection, for want of memory or files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// At most one line about refused connections in this time.
-const REFUSED_LINE_PAUSE: Duration = Duration::from_secs(10);
+/// At most one line about connections that were refused, or could not be taken, in this time.
+const LINE_PAUSE: Duration = Duration::from_secs(10);
 
 /// What a connection gets: its socket, and its place.
 pub type Serve = dyn Fn(TcpStream, &Place) + Send + Sync;
@@ -122,7 +122,13 @@ struct Worker {
 
 impl Worker {
     fn run(self) {
-        let mut refused_line: Option<Instant> = None;
+        let mut last_line: Option<Instant> = None;
+        let mut say = |text: String| {
+            if last_line.is_none_or(|at| at.elapsed() > LINE_PAUSE) {
+                last_line = Some(Instant::now());
+                tracing::warn!("{text}");
+            }
+        };
         loop {
             let accepted = self.listener.accept();
             if self.stop.is_set() {
@@ -133,16 +139,13 @@ impl Worker {
                     if self.take(stream, from) {
                         continue;
                     }
-                    if refused_line.is_none_or(|at| at.elapsed() > REFUSED_LINE_PAUSE) {
-                        refused_line = Some(Instant::now());
-                        tracing::warn!(
-                            "{from} refused: {} connections already, raise --clients for more",
-                            self.clients_max
-                        );
-                    }
+                    say(format!(
+                        "{from} refused: {} connections already, raise --clients for more",
+                        self.clients_max
+                    ));
                 }
                 Err(error) => {
-                    tracing::warn!("cannot take a connection: {error}");
+                    say(format!("cannot take a connection: {error}"));
                     thread::sleep(ACCEPT_PAUSE);
                 }
             }

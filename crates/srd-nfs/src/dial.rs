@@ -77,6 +77,7 @@ pub struct Dialer {
     pub target: Target,
     pacing: Pacing,
     tls: Option<Tls>,
+    only_here: bool,
 }
 
 #[derive(Debug)]
@@ -99,7 +100,13 @@ impl Dialer {
             let config = load(&files, pacing)?;
             Ok(Tls { files, name, config: Mutex::new(config) })
         });
-        Ok(Self { target, pacing, tls: tls.transpose()? })
+        Ok(Self { target, pacing, tls: tls.transpose()?, only_here: false })
+    }
+
+    /// Connects to this machine only, also if the name leads elsewhere later.
+    #[must_use]
+    pub fn only_here(self) -> Self {
+        Self { only_here: true, ..self }
     }
 
     /// Reads the certificates again, for connections from now on. After an error the old ones stay.
@@ -123,6 +130,11 @@ impl Dialer {
         let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(because)?;
         let mut error = io::Error::new(ErrorKind::NotFound, "the name has no address");
         for address in addresses {
+            if self.only_here && !address.ip().is_loopback() {
+                let text = format!("{address} is not on this machine: see --trust-network");
+                error = io::Error::new(ErrorKind::PermissionDenied, text);
+                continue;
+            }
             match TcpStream::connect_timeout(&address, CONNECT_WAIT_MAX) {
                 Ok(socket) => return self.link(socket).map_err(because),
                 Err(e) => error = e,
@@ -148,6 +160,14 @@ fn load(files: &TlsFiles, pacing: Pacing) -> Result<Arc<ClientConfig>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A name was looked up once when the process began, and again for each connection.
+    #[test]
+    fn regression_nothing_leaves_the_machine_in_clear_if_a_name_changes() {
+        let target = Target::parse("192.0.2.1", 9).unwrap();
+        let dialer = Dialer::new(target, None, Pacing::default()).unwrap().only_here();
+        assert_eq!(dialer.connect().unwrap_err().kind(), ErrorKind::PermissionDenied);
+    }
 
     #[test]
     fn targets_are_names_and_addresses_with_and_without_ports() {

@@ -1,6 +1,9 @@
 //! What one process takes on, at most.
 
+use std::io;
 use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Limits that the command line can change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +28,32 @@ impl Default for Limits {
             outstanding_calls_max: 4096,
         }
     }
+}
+
+/// Files of a process beside those of its connections: metrics, signals, certificates.
+const OTHER_FILES: u64 = 64;
+
+/// Lets this process have the files that so many connections take, as far as the system permits.
+///
+/// # Errors
+/// It does not permit so many.
+pub fn permit_files(connections: usize, files_each: usize) -> io::Result<()> {
+    let wanted = connections as u64 * files_each as u64 + OTHER_FILES;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    let current = Some(maximum.map_or(wanted, |maximum| maximum.min(wanted)));
+    setrlimit(Resource::Nofile, Rlimit { current, maximum })?;
+    if current < Some(wanted) {
+        let text = format!(
+            "the limit of open files is {}, and {connections} connections may need {wanted}: raise \
+             it (ulimit -n, LimitNOFILE=), or lower --clients",
+            current.unwrap_or(wanted)
+        );
+        return Err(io::Error::other(text));
+    }
+    Ok(())
 }
 
 /// Fragments of one record. Linux and libtirpc send one; a record of more than this gets nowhere.

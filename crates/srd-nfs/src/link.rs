@@ -108,12 +108,18 @@ fn handshake(mut socket: &TcpStream, tls: &mut Connection) -> io::Result<()> {
         }
         socket.set_write_timeout(Some(left))?;
         socket.set_read_timeout(Some(left))?;
-        if tls.wants_write() {
-            tls.write_tls(&mut socket).map_err(|e| if is_timeout(&e) { late() } else { e })?;
+        let writes = tls.wants_write();
+        let moved = if writes { tls.write_tls(&mut socket) } else { tls.read_tls(&mut socket) };
+        let count = match moved {
+            Ok(count) => count,
+            // The process was stopped and goes on.
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) if is_timeout(&error) => return Err(late()),
+            Err(error) => return Err(error),
+        };
+        if writes {
             continue;
         }
-        let count =
-            tls.read_tls(&mut socket).map_err(|e| if is_timeout(&e) { late() } else { e })?;
         if count == 0 {
             let text = "the other side ended the connection within the TLS handshake";
             return Err(io::Error::new(ErrorKind::UnexpectedEof, text));

@@ -1,6 +1,10 @@
 //! One NULL call (RFC 5531, section 12): is there an NFS server behind this?
 
 use std::io::BufReader;
+use std::net::Shutdown;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -15,13 +19,29 @@ const REPLY_BYTES_MAX: usize = 4096;
 /// A transaction number that is as good as any.
 const XID: u32 = 0x7372_6400;
 
-/// Asks for nothing, in version 4.
+/// Asks for nothing, in version 4. The answer has [`HANDSHAKE_WAIT_MAX`] to come, all of it.
 ///
 /// # Errors
 /// No connection, no answer in time, or an answer of something else.
 pub fn null_call(dialer: &Dialer) -> Result<()> {
+    null_call_within(dialer, HANDSHAKE_WAIT_MAX)
+}
+
+/// The same, with another time for the answer.
+///
+/// # Errors
+/// As [`null_call`].
+pub fn null_call_within(dialer: &Dialer, wait: Duration) -> Result<()> {
     let link = dialer.connect()?;
-    link.socket()?.set_read_timeout(Some(HANDSHAKE_WAIT_MAX))?;
+    let socket = link.socket()?;
+    socket.set_read_timeout(Some(wait))?;
+    let (done, waits) = mpsc::channel::<()>();
+    thread::Builder::new().name("srd-nfs-probe".to_owned()).spawn(move || {
+        // One that sends a byte now and then would be waited for without end.
+        if waits.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    })?;
     let (from, mut to) = link.split();
     // xid, call, RPC version, program, version, NULL, no credentials, no verifier.
     let call = [XID, 0, 2, NFS, 4, 0, 0, 0, 0, 0];
@@ -38,6 +58,7 @@ pub fn null_call(dialer: &Dialer) -> Result<()> {
         Err(error) => return Err(error).with_context(|| target.to_string()),
     };
     to.finish();
+    drop(done);
     // xid, reply, accepted, a verifier that is empty, success.
     let accepted = [XID, 1, 0, 0, 0, 0];
     let accepted: Vec<u8> = accepted.into_iter().flat_map(u32::to_be_bytes).collect();

@@ -8,7 +8,8 @@ use srd_lab::id::HostId;
 use srd_lab::running::Running;
 use std::fmt;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -171,11 +172,22 @@ pub(crate) fn logged(stage: &Stage<'_>, host: HostId, name: &str) -> Result<Stri
 
 /// The end of what a program printed.
 pub(crate) fn complaint(stage: &Stage<'_>, host: HostId, name: &str) -> String {
-    let read =
-        |extension| fs::read_to_string(output(stage, host, name, extension)).unwrap_or_default();
+    let read = |extension| tail(&output(stage, host, name, extension)).unwrap_or_default();
     let all = read("err") + &read("out");
     let all: Vec<char> = all.trim().chars().collect();
     all[all.len().saturating_sub(COMPLAINT_CHARS)..].iter().collect()
+}
+
+/// The end of a file, which a program may have filled for hours.
+fn tail(file: &Path) -> io::Result<String> {
+    let mut file = File::open(file)?;
+    // A character has four bytes at most.
+    let bytes_max = COMPLAINT_CHARS as u64 * 4;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes_max)))?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn output(stage: &Stage<'_>, host: HostId, name: &str, extension: &str) -> PathBuf {
@@ -185,6 +197,7 @@ fn output(stage: &Stage<'_>, host: HostId, name: &str, extension: &str) -> PathB
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     #[test]
     fn a_listener_is_found_by_port_and_state() {
@@ -194,6 +207,19 @@ mod tests {
         assert!(listens(table, 0x1451));
         assert!(!listens(table, 0x1452), "connected, not listening");
         assert!(!listens("", 0x1451));
+    }
+
+    /// All of it was read, however much it was.
+    #[test]
+    fn regression_only_the_end_of_what_a_program_printed_is_read() {
+        let path = std::env::temp_dir().join(format!("srd-tail-{}", std::process::id()));
+        let mut file = File::create(&path).unwrap();
+        file.set_len(1 << 34).unwrap();
+        file.seek(SeekFrom::End(0)).unwrap();
+        file.write_all(b"the end").unwrap();
+        let end = tail(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(end.ends_with("the end") && end.len() <= COMPLAINT_CHARS * 4, "{}", end.len());
     }
 
     #[test]

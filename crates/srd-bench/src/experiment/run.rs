@@ -7,8 +7,8 @@ use super::cpu::OwnCpu;
 use super::pulse::{Lateness, Pulse};
 use super::result::{CaseResult, Measured, Outcome, Run};
 use super::variant::order;
-use super::{Case, Experiment, Options, Stage, Variant};
-use anyhow::{Result, bail};
+use super::{Case, Experiment, Options, Stage, Variant, programs};
+use anyhow::{Context, Result, bail};
 use srd_lab::config::FabricConfig;
 use srd_lab::express::{Overlay, OverlayOptions};
 use srd_lab::fabric::Fabric;
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// Pause between two runs, for what is still in a queue.
 const PAUSE: Duration = Duration::from_millis(200);
+/// A file in a directory of a run, until that is removed or left behind on purpose.
+const IN_USE: &str = "in-use";
 /// Directories of this process tried before giving up.
 const DIRECTORIES_MAX: u32 = 100;
 
@@ -263,9 +265,6 @@ impl std::ops::Deref for Standing {
     }
 }
 
-/// In a directory that `--keep` left behind on purpose.
-const KEPT: &str = "kept";
-
 /// A directory that only we can read, for keys, sockets and logs. It goes with this process.
 struct Directory {
     guard: srd_lab::DirectoryGuard,
@@ -274,11 +273,14 @@ struct Directory {
 
 impl Directory {
     fn new(name: &str, keep: bool) -> Result<Directory> {
-        let (parent, prefix) = (std::env::temp_dir(), format!("srd-lab-{name}-"));
-        remove_left_behind(&parent, &prefix);
+        let prefix = format!("srd-lab-{name}-");
+        remove_left_behind(&prefix);
         for number in 0..DIRECTORIES_MAX {
-            let path = parent.join(format!("{prefix}{}-{number}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("{prefix}{}-{number}", std::process::id()));
             if let Some(guard) = srd_lab::DirectoryGuard::make(&path)? {
+                let mark = path.join(IN_USE);
+                fs::write(&mark, "").with_context(|| mark.display().to_string())?;
                 return Ok(Directory { guard, keep });
             }
         }
@@ -289,25 +291,28 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if self.keep {
-            let _ = fs::write(self.guard.path().join(KEPT), "");
+            let _ = fs::remove_file(self.guard.path().join(IN_USE));
             self.guard.keep();
         }
     }
 }
 
-/// Removes directories of processes that were killed, with the keys in them: `PREFIX` PID `-` N.
-fn remove_left_behind(parent: &Path, prefix: &str) {
-    let Ok(entries) = fs::read_dir(parent) else { return };
-    let own = rustix::process::geteuid().as_raw();
+/// Removes the directories that runs under this name left behind when they were killed. There are
+/// keys in them.
+fn remove_left_behind(prefix: &str) {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.flatten() {
-        let name = entry.file_name();
-        let numbers = name.to_str().and_then(|name| name.strip_prefix(prefix)?.split_once('-'));
-        let Some((pid, number)) = numbers else { continue };
+        let file = entry.file_name();
+        let rest = file.to_str().and_then(|file| file.strip_prefix(prefix));
+        let Some((pid, number)) = rest.and_then(|rest| rest.split_once('-')) else { continue };
         let is_one = pid.parse::<u32>().is_ok() && number.parse::<u32>().is_ok();
-        let is_ours = entry.metadata().is_ok_and(|of| of.is_dir() && of.uid() == own);
-        let has_process = Path::new("/proc").join(pid).exists();
-        if is_one && is_ours && !has_process && !entry.path().join(KEPT).exists() {
-            let _ = fs::remove_dir_all(entry.path());
+        let is_over = !Path::new("/proc").join(pid).exists();
+        let path = entry.path();
+        // Everybody writes there: what is not ours is none of our business.
+        let is_ours = fs::symlink_metadata(&path)
+            .is_ok_and(|data| data.is_dir() && data.uid() == rustix::process::geteuid().as_raw());
+        if is_one && is_over && is_ours && path.join(IN_USE).is_file() {
+            let _ = fs::remove_dir_all(path);
         }
     }
 }
@@ -323,26 +328,34 @@ pub(crate) fn machine() -> String {
 mod tests {
     use super::*;
 
-    /// A run that was killed left the private keys of its daemons behind, for ever.
+    /// Keys and logs of a run that was killed stayed for ever.
     #[test]
-    fn regression_directories_of_killed_processes_are_removed_and_kept_ones_stay() {
-        let parent = std::env::temp_dir().join(format!("srd-left-{}", std::process::id()));
+    fn regression_what_killed_runs_left_behind_is_removed_by_the_next() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let gone = child.id();
         child.wait().unwrap();
-        let own = std::process::id();
-        let names = ["a-{gone}-0", "a-{gone}-1", "a-{own}-0", "b-{gone}-0", "a-{gone}", "a-x-0"];
-        let name = |name: &str| {
-            let name = name.replace("{gone}", &gone.to_string());
-            parent.join(name.replace("{own}", &own.to_string()))
+        let name = format!("killed{}", std::process::id());
+        let place = |pid: u32, number: u32| {
+            std::env::temp_dir().join(format!("srd-lab-{name}-{pid}-{number}"))
         };
-        for each in names {
-            fs::create_dir_all(name(each).join("keys")).unwrap();
+        let (left, kept) = (place(gone, 0), place(gone, 1));
+        for directory in [&left, &kept] {
+            fs::create_dir(directory).unwrap();
+            fs::write(directory.join("key"), "").unwrap();
         }
-        fs::write(name(names[1]).join(KEPT), "").unwrap();
-        remove_left_behind(&parent, "a-");
-        let left: Vec<_> = names.into_iter().filter(|each| name(each).exists()).collect();
-        assert_eq!(left, names[1..]);
-        fs::remove_dir_all(&parent).unwrap();
+        fs::write(left.join(IN_USE), "").unwrap();
+        let own = Directory::new(&name, false).unwrap();
+        assert!(!left.exists() && kept.join("key").exists());
+        let path = own.guard.path().to_owned();
+        drop(Directory::new(&name, false).unwrap());
+        assert!(path.exists(), "it is in use");
+        drop(own);
+        assert!(!path.exists());
+        let other = Directory::new(&name, true).unwrap();
+        let path = other.guard.path().to_owned();
+        drop(other);
+        assert!(path.exists() && !path.join(IN_USE).exists(), "it was left on purpose");
+        fs::remove_dir_all(path).unwrap();
+        fs::remove_dir_all(kept).unwrap();
     }
 }

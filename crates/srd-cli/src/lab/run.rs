@@ -151,30 +151,21 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     // Of several, the last one's programs are asked for before the first one runs for an hour.
     experiments.iter().filter(|_| !args.all).try_for_each(|all| all.require(&options))?;
     let _priority = args.high_priority.then(|| priority::raise(TURN_MAX)).transpose()?;
-    let (mut outcomes, mut failed) = (Vec::new(), Vec::new());
-    for experiment in experiments {
-        let mut say = |text: &str| eprintln!("{}: {text}", experiment.name);
-        let outcome = match experiment::run(experiment, &options, &mut say) {
-            Ok(outcome) => outcome,
-            Err(error) if args.all => {
-                // The others are run all the same, and the page has what they found.
-                say(&format!("{error:#}"));
-                let missing = error.is::<experiment::MissingPrograms>()
-                    || error.is::<experiment::NotFetched>();
-                failed.push((experiment.name, missing));
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        args.json.say(show::outcome(&outcome))?;
-        outcomes.push(outcome);
-    }
-    if let Some(file) = &args.report {
-        fs::write(file, page::page(&outcomes))
-            .with_context(|| format!("cannot write {}", file.display()))?;
-        args.json.say(format!("report: {}", file.display()))?;
-    }
-    args.json.write(&Results { experiments: &outcomes })?;
+    let mut found = Found::default();
+    let measured = measure(args, &experiments, &options, &mut found);
+    // What was measured is written whatever else fails: it may have taken hours.
+    let Found { outcomes, failed } = found;
+    let is_something = !outcomes.is_empty() || measured.is_ok();
+    let reported = match &args.report {
+        Some(file) if is_something => fs::write(file, page::page(&outcomes))
+            .with_context(|| format!("cannot write {}", file.display()))
+            .and_then(|()| args.json.say(format!("report: {}", file.display()))),
+        _ => Ok(()),
+    };
+    let written = is_something.then(|| args.json.write(&Results { experiments: &outcomes }));
+    measured?;
+    reported?;
+    written.transpose()?;
     let names = |missing: bool| {
         let of_kind = failed.iter().filter(|(_, kind)| *kind == missing);
         of_kind.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
@@ -185,6 +176,42 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     }
     if !broken.is_empty() {
         bail!("failed: {broken}");
+    }
+    Ok(())
+}
+
+/// What experiments have found.
+#[derive(Default)]
+struct Found {
+    outcomes: Vec<Outcome>,
+    /// Those that failed, and whether only for want of a program.
+    failed: Vec<(&'static str, bool)>,
+}
+
+/// Runs experiments, one after the other. Unless all are asked for, one that fails is the last.
+fn measure(
+    args: &RunArgs,
+    experiments: &[&'static Experiment],
+    options: &Options,
+    found: &mut Found,
+) -> Result<()> {
+    for experiment in experiments {
+        let mut say = |text: &str| eprintln!("{}: {text}", experiment.name);
+        let outcome = match experiment::run(experiment, options, &mut say) {
+            Ok(outcome) => outcome,
+            Err(error) if args.all => {
+                // The others are run all the same, and the page has what they found.
+                say(&format!("{error:#}"));
+                let missing = error.is::<experiment::MissingPrograms>()
+                    || error.is::<experiment::NotFetched>();
+                found.failed.push((experiment.name, missing));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let text = show::outcome(&outcome);
+        found.outcomes.push(outcome);
+        args.json.say(text)?;
     }
     Ok(())
 }

@@ -4,8 +4,8 @@
 //! of a connection that is lost can be sent again, in their order.
 //!
 //! Bounds: calls and their bytes by [`Limits`], callbacks by [`CALLBACKS_MAX`], connections by the
-//! caller; a queue holds numbers of calls in the table, and at most as many replies to callbacks
-//! as there are callbacks.
+//! caller; a queue holds numbers of calls in the table. Replies to callbacks that wait to be sent
+//! count as callbacks.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -166,7 +166,9 @@ impl Calls {
 
     /// Takes a call of the server, whose reply goes back the same way.
     pub(super) fn callback(&mut self, record: &Record, on: ConnectionId) -> Received {
-        let is_full = self.callbacks.len() >= CALLBACKS_MAX;
+        let queued = self.connections.values().flat_map(|connection| &connection.queue);
+        let replies = queued.filter(|item| matches!(item, Item::CallbackReply(_))).count();
+        let is_full = self.callbacks.len() + replies >= CALLBACKS_MAX;
         if is_full || self.callbacks.contains_key(&record.xid()) {
             return Received::Drop;
         }

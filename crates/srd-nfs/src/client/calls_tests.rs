@@ -155,6 +155,7 @@ fn callbacks_beyond_their_number_are_dropped() {
     }
     assert_eq!(calls.callback(&call(9999), 0), Received::Drop);
     calls.callback_reply(&reply(5));
+    assert_eq!(sent(&mut calls, 0), [5]);
     assert_eq!(calls.callback(&call(9999), 0), Received::Forward);
 }
 
@@ -180,4 +181,19 @@ fn connections_are_busy_while_a_client_never_runs_out_of_calls() {
     assert!(calls.is_busy(4, 1), "eight and more for two");
     calls.call(&call(32));
     assert!(!calls.is_busy(40, 1), "too few for two");
+}
+
+/// Replies left the table of callbacks when they were queued, so a server that reads nothing could
+/// have them queued without end.
+#[test]
+fn regression_replies_to_callbacks_that_are_not_sent_count_as_callbacks() {
+    let mut calls = calls(2);
+    let most = u32::try_from(CALLBACKS_MAX).unwrap();
+    for xid in 0..most {
+        assert_eq!(calls.callback(&call(xid), 1), Received::Forward);
+        assert_eq!(calls.callback_reply(&reply(xid)), Taken::On(1));
+    }
+    assert_eq!(calls.callback(&call(most), 0), Received::Drop);
+    assert_eq!(sent(&mut calls, 1).len(), CALLBACKS_MAX);
+    assert_eq!(calls.callback(&call(most), 0), Received::Forward);
 }

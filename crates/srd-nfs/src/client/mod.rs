@@ -157,7 +157,9 @@ impl Client {
                 let mut from = BufReader::with_capacity(READ_BYTES, stream);
                 let bytes_max = self.options.limits.record_bytes_max;
                 while let Some(record) = record::read(&mut from, bytes_max)? {
-                    self.take(Arc::new(record), stream);
+                    if !self.take(Arc::new(record), stream) {
+                        break;
+                    }
                     if looked.elapsed() >= LOOK_PAUSE {
                         looked = Instant::now();
                         if self.wants_another() && add().is_ok() {
@@ -170,13 +172,14 @@ impl Client {
             if read.is_ok() {
                 self.drain();
             }
-            self.end();
+            self.end(stream);
             read
         })
     }
 
-    /// Takes a record from the client; waits while there is no place for it.
-    fn take(&self, record: Arc<Record>, client: &TcpStream) {
+    /// Takes a record from the client; waits while there is no place for it. False if no more is
+    /// to be taken.
+    fn take(&self, record: Arc<Record>, client: &TcpStream) -> bool {
         let mut table = self.lock();
         let is_call = record.kind() == Kind::Call;
         let mut has_waited = false;
@@ -191,27 +194,28 @@ impl Client {
                         self.metrics.calls_outstanding.inc();
                     }
                     self.work.notify_all();
-                    return;
+                    return true;
                 }
-                Taken::Again => return,
+                Taken::Again => return true,
                 Taken::Unknown => {
                     self.metrics.callbacks_dropped.inc();
-                    return;
+                    return true;
                 }
                 Taken::Full => {
                     if !has_waited {
                         self.metrics.waits.inc();
                     }
                     has_waited = true;
+                    // A stop looks the same: what was taken is still answered.
                     if has_left(client) {
-                        table.is_ending = true;
-                        return;
+                        return false;
                     }
                     let waited = self.room.wait_timeout(table, WAIT_MAX);
                     table = waited.unwrap_or_else(PoisonError::into_inner).0;
                 }
             }
         }
+        false
     }
 
     fn wants_another(&self) -> bool {
@@ -245,7 +249,7 @@ impl Client {
         }
     }
 
-    fn end(&self) {
+    fn end(&self, client: &TcpStream) {
         let mut table = self.lock();
         table.is_ending = true;
         let left = i64::try_from(table.calls.outstanding()).unwrap_or(i64::MAX);
@@ -253,8 +257,8 @@ impl Client {
         self.metrics.calls_outstanding.dec_by(left);
         self.work.notify_all();
         self.room.notify_all();
-        let replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = replies.shutdown(Shutdown::Both);
+        // Without the lock of the replies: a thread may hold it that writes to this client.
+        let _ = client.shutdown(Shutdown::Both);
     }
 
     /// The client cannot be written to: its reader is woken, and ends all.

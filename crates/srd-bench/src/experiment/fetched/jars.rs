@@ -124,7 +124,9 @@ impl Fetchable for Jars {
         let known: BTreeSet<&str> = self.names().collect();
         for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            if name.ends_with(".jar") && !known.contains(name.as_str()) {
+            // Java takes both spellings.
+            if (name.ends_with(".jar") || name.ends_with(".JAR")) && !known.contains(name.as_str())
+            {
                 bail!("{name} in {} is none of {}'s", directory.display(), self.title);
             }
         }
@@ -137,6 +139,8 @@ impl Fetchable for Jars {
         };
         let project = directory.join("pom.xml");
         fs::write(&project, self.pom()).with_context(|| project.display().to_string())?;
+        // Maven looks for settings, and for code, in the next `.mvn` upwards: here it is.
+        fs::create_dir(directory.join(".mvn")).with_context(|| project.display().to_string())?;
         say(&format!("fetching {} with {}", self.parts(), maven.display()));
         let mut command = Command::new(maven);
         command.args(["-B", "-q", "-f"]).arg(&project).arg(GOAL).arg("-DincludeScope=runtime");

@@ -12,9 +12,12 @@ mod python;
 pub(super) use jars::{HADOOP, SPARK};
 pub(super) use python::{DASK, JAX, RAY};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use srd_lab::DirectoryGuard;
 use std::fmt;
-use std::fs;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Something that can be fetched.
@@ -35,6 +38,8 @@ trait Fetchable: Sync {
     fn fetch_into(&self, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<()>;
 }
 
+/// Between the name of a program and the process that fetches it.
+const PART: &str = ".part-";
 const ALL: [&dyn Fetchable; 5] = [&HADOOP, &SPARK, &DASK, &RAY, &JAX];
 
 /// A program of an experiment that is to be fetched first.
@@ -55,13 +60,34 @@ impl std::error::Error for NotFetched {}
 /// Something is missing; the message says how to fetch it.
 fn require(what: &dyn Fetchable, cache: &Path) -> Result<PathBuf> {
     let directory = what.directory(cache);
-    let Some(missing) = what.missing(&directory) else { return Ok(directory) };
+    let Some(missing) = what.missing(&directory) else {
+        for place in [cache, &directory] {
+            check_ours(place)?;
+        }
+        return Ok(directory);
+    };
     let (title, name, parts) = (what.title(), what.name(), what.parts());
     let directory = directory.display();
     let text = format!(
         "{title} is not there: {directory} has no {missing}; `srd lab fetch {name}` fetches {parts}"
     );
     Err(NotFetched(text).into())
+}
+
+/// Refuses a directory whose content others may replace: what is in it is run, mostly by root.
+fn check_ours(directory: &Path) -> Result<()> {
+    let metadata = fs::metadata(directory).with_context(|| directory.display().to_string())?;
+    let caller = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
+    let own = rustix::process::geteuid().as_raw();
+    let is_ours = [Some(0), Some(own), caller].contains(&Some(metadata.uid()));
+    if is_ours && metadata.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    bail!(
+        "{} can be written by others, and what is in it is run: give a directory of your own, or \
+         chmod go-w it after a look at what is there",
+        directory.display()
+    )
 }
 
 /// Names of what can be fetched.
@@ -99,34 +125,97 @@ fn find(name: &str) -> Result<&'static dyn Fetchable> {
 pub fn fetch(name: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
     let what = find(name)?;
     let (directory, title) = (what.directory(cache), what.title());
-    if require(what, cache).is_ok() {
+    if what.missing(&directory).is_none() {
+        require(what, cache)?;
         what.check(&directory).context("remove the directory, and fetch again")?;
         say(&format!("{} has all of {title}", directory.display()));
         return Ok(directory);
     }
-    let fresh = cache.join(format!("{name}.part-{}", std::process::id()));
-    fs::create_dir_all(&fresh).with_context(|| fresh.display().to_string())?;
-    let result = what.fetch_into(&fresh, say).and_then(|()| {
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(cache);
+    made.with_context(|| cache.display().to_string())?;
+    check_ours(cache)?;
+    remove_left_behind(cache);
+    let fresh = cache.join(format!("{name}{PART}{}", std::process::id()));
+    let mut guard = DirectoryGuard::make(&fresh)?
+        .with_context(|| format!("{} is there: remove it", fresh.display()))?;
+    what.fetch_into(&fresh, say)?;
+    fs::set_permissions(&fresh, Permissions::from_mode(0o755))?;
+    // Another process may have been faster, and its directory be in use.
+    if require(what, cache).is_err() {
         // An older, broken one makes room.
         match fs::remove_dir_all(&directory) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(error).with_context(|| directory.display().to_string());
             }
             _ => {}
         }
-        fs::rename(&fresh, &directory).with_context(|| directory.display().to_string())
-    });
-    if result.is_err() {
-        let _ = fs::remove_dir_all(&fresh);
+        fs::rename(&fresh, &directory).with_context(|| directory.display().to_string())?;
+        guard.keep();
     }
-    result?;
     say(&format!("{title}: {} in {}", what.parts(), directory.display()));
     Ok(directory)
+}
+
+/// Removes what processes left behind that were killed while they fetched.
+fn remove_left_behind(cache: &Path) {
+    let Ok(entries) = fs::read_dir(cache) else { return };
+    for entry in entries.flatten() {
+        let file = entry.file_name();
+        let Some((name, pid)) = file.to_str().and_then(|file| file.split_once(PART)) else {
+            continue;
+        };
+        let is_one = find(name).is_ok() && pid.parse::<u32>().is_ok();
+        if is_one && !Path::new("/proc").join(pid).exists() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A fetch that was killed left hundreds of megabytes behind, for ever.
+    #[test]
+    fn regression_what_killed_processes_left_behind_is_removed() {
+        let cache = cache("left");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = child.id();
+        child.wait().unwrap();
+        let own = std::process::id();
+        let names = [
+            format!("dask.part-{gone}"),
+            format!("dask.part-{own}"),
+            format!("other.part-{gone}"),
+            "dask.part-".to_owned(),
+        ];
+        for name in &names {
+            fs::create_dir_all(cache.join(name).join("lib")).unwrap();
+        }
+        remove_left_behind(&cache);
+        let left = names.iter().filter(|name| cache.join(name).exists());
+        assert_eq!(left.collect::<Vec<_>>(), names[1..].iter().collect::<Vec<_>>());
+        fs::remove_dir_all(&cache).unwrap();
+    }
+
+    /// A program was run as root out of a directory that others could write.
+    #[test]
+    fn regression_programs_out_of_a_directory_of_others_are_refused() {
+        let cache = cache("others");
+        let directory = DASK.directory(&cache);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("srd.lock"), include_str!("dask.lock")).unwrap();
+        assert!(check_fetched("dask", &cache).is_ok());
+        for place in [&cache, &directory] {
+            fs::set_permissions(place, Permissions::from_mode(0o777)).unwrap();
+            let error = check_fetched("dask", &cache).expect_err("others").to_string();
+            assert!(error.contains("written by others"), "{error}");
+            let error = fetch("dask", &cache, &mut |_| {}).expect_err("others").to_string();
+            assert!(error.contains("written by others"), "{error}");
+            fs::set_permissions(place, Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::remove_dir_all(&cache).unwrap();
+    }
 
     /// A cache of this test and of no other.
     pub(super) fn cache(name: &str) -> PathBuf {

@@ -1,5 +1,6 @@
 //! Programs in Python, each in an environment of its own (`venv`), with every package pinned and
-//! its SHA-256 known. Only wheels are installed, so that no code of a package runs meanwhile.
+//! its SHA-256 known. Only wheels are installed, so that no code of a package runs meanwhile. Python
+//! is isolated (`-I`): otherwise it would look for its modules in the caller's directory first.
 
 use super::{Fetchable, require};
 use anyhow::{Context, Result, bail};
@@ -36,6 +37,13 @@ pub(in super::super) static JAX: Environment =
 
 /// The copy of the lock that is written when everything is there.
 const DONE: &str = "srd.lock";
+
+/// Python without modules of the caller's directory and environment.
+fn isolated(python: &Path) -> Command {
+    let mut command = Command::new(python);
+    command.arg("-I");
+    command
+}
 
 impl Environment {
     /// The environment's interpreter, with all packages.
@@ -74,7 +82,7 @@ impl Fetchable for Environment {
     }
 
     fn check(&self, directory: &Path) -> Result<()> {
-        let mut command = Command::new(directory.join("bin/python"));
+        let mut command = isolated(&directory.join("bin/python"));
         command.args(["-m", "pip", "check", "--disable-pip-version-check"]);
         run(&mut command, "").map(drop)
     }
@@ -83,7 +91,7 @@ impl Fetchable for Environment {
         let Some(python) = find_program("python3") else {
             bail!("not installed: python3; as root: apt-get install python3-venv");
         };
-        let mut command = Command::new(&python);
+        let mut command = isolated(&python);
         command.args(["-c", "import sys, ensurepip; sys.exit(sys.version_info < (3, 11))"]);
         run(&mut command, "").with_context(|| {
             format!(
@@ -93,12 +101,12 @@ impl Fetchable for Environment {
             )
         })?;
         say(&format!("fetching {} with {}", self.parts(), python.display()));
-        let mut command = Command::new(&python);
+        let mut command = isolated(&python);
         command.args(["-m", "venv"]).arg(directory);
         run(&mut command, "").context("venv")?;
         let lock = directory.join("wanted.lock");
         fs::write(&lock, self.lock).with_context(|| lock.display().to_string())?;
-        let mut command = Command::new(directory.join("bin/python"));
+        let mut command = isolated(&directory.join("bin/python"));
         command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
         command.args(["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r"]);
         command.arg(&lock);
@@ -131,6 +139,23 @@ mod tests {
             }
             assert!(hashes > 0, "{}", what.name);
         }
+    }
+
+    /// Whoever had put a `pip.py` there was run, mostly by root.
+    #[test]
+    fn regression_modules_of_the_caller_s_directory_are_not_run() {
+        let Some(python) = find_program("python3") else {
+            println!("skipped: this test needs python3");
+            return;
+        };
+        let place = cache("modules");
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join("ensurepip.py"), "open('was-run', 'w')").unwrap();
+        let mut command = isolated(&python);
+        command.args(["-c", "import ensurepip"]).current_dir(&place);
+        let _ = command.output().unwrap();
+        assert!(!place.join("was-run").exists());
+        fs::remove_dir_all(&place).unwrap();
     }
 
     #[test]

@@ -20,6 +20,8 @@ use std::io::Write;
 pub(in super::super) const KEYS: u32 = 10_000;
 /// Bytes of a value.
 pub(in super::super) const VALUE_BYTES: usize = 512;
+/// Bytes of a value in an answer, at most: each connection may have to hold one.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// A line of an answer is never longer: longer ones are nonsense.
 const LINE_MAX: usize = 512;
 
@@ -139,10 +141,11 @@ fn value(input: &[u8], from: usize, length: usize) -> Result<Option<usize>> {
     }
 }
 
-/// Digits only, and few enough to be sane.
+/// Digits only, of a length that is not absurd.
 fn decimal(digits: &[u8]) -> Option<usize> {
     let sane = (1..=7).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
-    if sane { std::str::from_utf8(digits).ok()?.parse().ok() } else { None }
+    let digits = std::str::from_utf8(digits).ok().filter(|_| sane)?;
+    digits.parse().ok().filter(|length| *length <= ANSWER_BYTES_MAX)
 }
 
 fn text(line: &[u8]) -> String {
@@ -207,6 +210,14 @@ mod tests {
         assert!(Protocol::Redis.read(Kind::Get, &[b'x'; 600]).is_err(), "no end of a line");
         let open = [&b"VALUE k 0 1\r\nv\r\n"[..], b"VALUE\r\n"].concat();
         assert!(Protocol::Memcached.read(Kind::Get, &open).is_err());
+    }
+
+    /// Ten megabytes were taken, on each of the connections.
+    #[test]
+    fn regression_a_value_that_nobody_stored_is_not_waited_for() {
+        assert_eq!(Protocol::Redis.read(Kind::Get, b"$65536\r\n").unwrap(), None);
+        assert!(Protocol::Redis.read(Kind::Get, b"$65537\r\n").is_err());
+        assert!(Protocol::Memcached.read(Kind::Get, b"VALUE k 0 9999999\r\n").is_err());
     }
 
     #[test]
