@@ -43,13 +43,12 @@ pub fn permit_files(connections: usize, files_each: usize) -> io::Result<()> {
     if current.is_none_or(|current| current >= wanted) {
         return Ok(());
     }
-    let current = Some(maximum.map_or(wanted, |maximum| maximum.min(wanted)));
-    setrlimit(Resource::Nofile, Rlimit { current, maximum })?;
-    if current < Some(wanted) {
+    let permitted = maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(permitted), maximum })?;
+    if permitted < wanted {
         let text = format!(
-            "the limit of open files is {}, and {connections} connections may need {wanted}: raise \
-             it (ulimit -n, LimitNOFILE=), or lower --clients",
-            current.unwrap_or(wanted)
+            "the limit of open files is {permitted}, and {connections} connections may need \
+             {wanted}: raise it (ulimit -n, LimitNOFILE=), or lower --clients"
         );
         return Err(io::Error::other(text));
     }

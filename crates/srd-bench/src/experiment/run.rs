@@ -7,7 +7,7 @@ use super::cpu::OwnCpu;
 use super::pulse::{Lateness, Pulse};
 use super::result::{CaseResult, Measured, Outcome, Run};
 use super::variant::order;
-use super::{Case, Experiment, Options, Stage, Variant, programs};
+use super::{Case, Experiment, Options, Stage, Variant};
 use anyhow::{Context, Result, bail};
 use srd_lab::config::FabricConfig;
 use srd_lab::express::{Overlay, OverlayOptions};
