@@ -198,9 +198,9 @@ impl Proxy {
     fn start(&self, args: &NfsProxyArgs) -> Result<Acceptor> {
         let at = self.listen;
         let listener = TcpListener::bind(at).with_context(|| format!("cannot listen at {at}"))?;
-        // Of a client: its socket, another to end it, one for its replies; two for each to the
+        // Of a client: its socket, another to end it, one for its replies; three for each to the
         // server. In the server's half five in all.
-        let files = if args.serve { 5 } else { 3 + 2 * usize::from(args.connections) };
+        let files = if args.serve { 5 } else { 3 + 3 * usize::from(args.connections) };
         if let Err(error) = limits::permit_files(self.limits.clients_max, files) {
             tracing::warn!(target: "srd_nfs", "{error}");
         }
