@@ -1,5 +1,7 @@
 //! `srd nfs-proxy` as a process: limits of the system, and signals.
 
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

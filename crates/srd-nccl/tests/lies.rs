@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-#[allow(dead_code, unsafe_code)] // each test program uses some of it
+#[allow(unsafe_code)] // each test program uses some of it
 mod support;
 
 use std::net::UdpSocket;

@@ -44,7 +44,7 @@ fn calls_go_round_and_replies_come_in_any_order() {
 #[test]
 fn a_connection_gets_as_many_calls_as_it_answers() {
     let mut calls = calls(3);
-    let mut on = |calls: &mut Calls, xid| match calls.call(&call(xid)) {
+    let on = |calls: &mut Calls, xid| match calls.call(&call(xid)) {
         Taken::On(on) => on,
         taken => panic!("{taken:?}"),
     };

@@ -129,10 +129,12 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    const TABLE: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:5BA0 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 7 1 0000000000000000 100 0 0 10 0
-   1: 0100007F:5BA0 0100007F:C001 01 00000400:00000000 01:0000001A 0000000B     0        0 77 2 0000000000000000 20 4 30 10 -1
-   2: 0100007F:5BA0 0100007F:C002 01 00000400:00000000 04:0000001A 00000009     0        0 78 2 0000000000000000 20 4 30 10 -1
+    /// As the kernel prints it, without the columns behind the last one that is read.
+    const TABLE: &str = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid timeout inode
+   0: 0100007F:5BA0 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 7 1
+   1: 0100007F:5BA0 0100007F:C001 01 00000400:00000000 01:0000001A 0000000B 0 0 77 2
+   2: 0100007F:5BA0 0100007F:C002 01 00000400:00000000 04:0000001A 00000009 0 0 78 2
 ";
 
     #[test]

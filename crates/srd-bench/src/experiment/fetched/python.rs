@@ -1,5 +1,6 @@
 //! Programs in Python, each in an environment of its own (`venv`), with every package pinned and
-//! its SHA-256 known. Only wheels are installed, so that no code of a package runs meanwhile. Python
+//! its SHA-256 known. Only wheels are installed, so that no code of a package runs meanwhile.
+//! Python
 //! is isolated (`-I`): otherwise it would look for its modules in the caller's directory first.
 
 use super::{Fetchable, require};
@@ -141,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Whoever had put a `pip.py` there was run, mostly by root.
+    /// A `pip.py` that somebody had put there was run, mostly by root.
     #[test]
     fn regression_modules_of_the_caller_s_directory_are_not_run() {
         let Some(python) = find_program("python3") else {
