@@ -36,8 +36,8 @@ const STARTED: &str = "Ray runtime started";
 /// The first round, in which workers are started, is smaller.
 const WARM_UP_SHARE: u64 = 10;
 /// Nothing is reported to anybody, and a node may take its time on a busy machine. No token is
-/// asked for, which the head would do, and the nodes not, where the user has one in `~/.ray`: the fabric
-/// ends at this machine.
+/// asked for, which the head would do, and the nodes not, where the user has one in `~/.ray`:
+/// the fabric ends at this machine.
 const SETTINGS: [(&str, &str); 7] = [
     ("RAY_AUTH_MODE", "disabled"),
     ("RAY_USAGE_STATS_ENABLED", "0"),
