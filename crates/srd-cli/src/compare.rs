@@ -311,7 +311,7 @@ impl CompareArgs {
             self.json.say(verdict::verdict(case).trim_end())?;
         }
         if let Some(file) = &self.report {
-            fs::write(file, page::page(std::slice::from_ref(outcome)))
+            fs::write(file, page::page(std::slice::from_ref(outcome), &[]))
                 .with_context(|| format!("cannot write {}", file.display()))?;
             self.json.say(format!("report: {}", file.display()))?;
         }

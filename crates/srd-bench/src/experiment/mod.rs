@@ -11,6 +11,7 @@
 //! | [`mod@run`] | cases, repetitions and variants in turn |
 //! | `result`, `distribution`, `counts` | figures, samples, and how repetitions become one figure |
 //! | `programs` | what has to be installed, and what a program printed |
+//! | `published` | what AWS says of the same experiments |
 //! | `cpu`, `pulse` | CPU that a run took itself, and whether the machine held it up |
 //! | `process` | memory and threads of one process |
 //! | `requests`, `frames`, `datagrams` | a load of GET and SET, the account of a video, paced flows |
@@ -51,6 +52,7 @@ mod ordering;
 pub mod page;
 mod process;
 pub mod programs;
+mod published;
 pub mod pulse;
 mod records;
 mod redis;

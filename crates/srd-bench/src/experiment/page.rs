@@ -3,7 +3,7 @@
 use super::distribution::Distribution;
 use super::result::{CaseResult, Spread, SpreadLine, Timeline};
 use super::show;
-use super::{Outcome, Variant};
+use super::{Outcome, Variant, published};
 use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};
 
 /// Points of one line; more cannot be told apart.
@@ -17,8 +17,8 @@ const MEDIANS: &str = "Medians over the repetitions, in brackets the least and t
 const TAIL_MARKS: [(&str, f64); 5] =
     [("p99", 1e2), ("p99.9", 1e3), ("p99.99", 1e4), ("p99.999", 1e5), ("p99.9999", 1e6)];
 
-/// The page, as one HTML file.
-pub fn page(outcomes: &[Outcome]) -> String {
+/// The page, as one HTML file; behind the outcomes those that there are none of, and why.
+pub fn page(outcomes: &[Outcome], not_run: &[(&str, String)]) -> String {
     let mut page = Page::new("ENA Express beside kernel TCP: real programs on the same wires");
     page.lead(
         "The same programs ran over the same links and queues, one variant after the other, in a \
@@ -28,6 +28,9 @@ pub fn page(outcomes: &[Outcome]) -> String {
         page.section(outcome.experiment);
         page.paragraph(outcome.summary);
         page.remark(outcome.about);
+        if let Some(statement) = published::of(outcome.experiment) {
+            page.remark(&format!("Published by AWS of its own: {statement}."));
+        }
         let figures = match outcome.quick {
             true => show::QUICK,
             false => MEDIANS,
@@ -42,6 +45,11 @@ pub fn page(outcomes: &[Outcome]) -> String {
         for left_out in &outcome.left_out {
             page.remark(left_out);
         }
+    }
+    if !not_run.is_empty() {
+        page.section("Not run");
+        let rows = not_run.iter().map(|(name, why)| (false, vec![(*name).to_owned(), why.clone()]));
+        page.table(&["experiment", "why"], &rows.collect::<Vec<_>>());
     }
     page.finish()
 }
@@ -336,7 +344,7 @@ mod tests {
 
     #[test]
     fn the_report_is_one_well_formed_file() {
-        let html = page(&[outcome(1000)]);
+        let html = page(&[outcome(1000)], &[]);
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
         assert!(!html.contains("http:") && !html.contains("https:"));
         // One of bars, one of the tail, a timeline and a spread per variant.
@@ -347,15 +355,16 @@ mod tests {
     #[test]
     fn a_page_of_a_smoke_test_says_that_it_measures_nothing() {
         let short = Outcome { quick: true, ..outcome(5) };
-        let (short, full) = (page(&[short]), page(&[outcome(5)]));
+        let (short, full) = (page(&[short], &[]), page(&[outcome(5)], &[]));
         assert!(short.contains(show::QUICK) && !short.contains(MEDIANS));
         assert!(full.contains(MEDIANS) && !full.contains(show::QUICK));
     }
 
     #[test]
     fn too_few_samples_make_no_chart() {
-        assert_eq!(page(&[outcome(5)]).matches("<svg").count(), 5);
-        let html = page(&[]);
+        assert_eq!(page(&[outcome(5)], &[]).matches("<svg").count(), 5);
+        let html = page(&[], &[("ray", "not fetched: srd lab fetch ray".to_owned())]);
+        assert!(html.contains("Not run") && html.contains("srd lab fetch ray"), "{html}");
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
     }
 

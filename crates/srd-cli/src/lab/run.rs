@@ -156,8 +156,9 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     // What was measured is written whatever else fails: it may have taken hours.
     let Found { outcomes, failed } = found;
     let is_something = !outcomes.is_empty() || measured.is_ok();
+    let not_run: Vec<_> = failed.iter().map(|(name, _, why)| (*name, why.clone())).collect();
     let reported = match &args.report {
-        Some(file) if is_something => fs::write(file, page::page(&outcomes))
+        Some(file) if is_something => fs::write(file, page::page(&outcomes, &not_run))
             .with_context(|| format!("cannot write {}", file.display()))
             .and_then(|()| args.json.say(format!("report: {}", file.display()))),
         _ => Ok(()),
@@ -167,8 +168,8 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     reported?;
     written.transpose()?;
     let names = |missing: bool| {
-        let of_kind = failed.iter().filter(|(_, kind)| *kind == missing);
-        of_kind.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+        let of_kind = failed.iter().filter(|(_, kind, _)| *kind == missing);
+        of_kind.map(|(name, ..)| *name).collect::<Vec<_>>().join(", ")
     };
     let (broken, missing) = (names(false), names(true));
     if !missing.is_empty() {
@@ -184,8 +185,8 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
 #[derive(Default)]
 struct Found {
     outcomes: Vec<Outcome>,
-    /// Those that failed, and whether only for want of a program.
-    failed: Vec<(&'static str, bool)>,
+    /// Those that failed, whether only for want of a program, and why.
+    failed: Vec<(&'static str, bool, String)>,
 }
 
 /// Runs experiments, one after the other. Unless all are asked for, one that fails is the last.
@@ -201,10 +202,11 @@ fn measure(
             Ok(outcome) => outcome,
             Err(error) if args.all => {
                 // The others are run all the same, and the page has what they found.
-                say(&format!("{error:#}"));
+                let why = format!("{error:#}");
+                say(&why);
                 let missing = error.is::<experiment::MissingPrograms>()
                     || error.is::<experiment::NotFetched>();
-                found.failed.push((experiment.name, missing));
+                found.failed.push((experiment.name, missing, why));
                 continue;
             }
             Err(error) => return Err(error),
