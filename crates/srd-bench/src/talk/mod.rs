@@ -143,6 +143,26 @@ pub struct Outcome {
     pub took_s: f64,
 }
 
+#[cfg(test)]
+impl Outcome {
+    /// A figure that is missed, one that is met, and one that nothing is wanted of.
+    fn sample() -> Self {
+        Self {
+            experiment: "burst",
+            about: "",
+            scale: 100,
+            figures: vec![
+                Figure::new("one flow", "Mb/s", 80.0).talk(95.4),
+                Figure::new("two flows", "Mb/s", 120.0).talk(125.0),
+                Figure::new("packets", "", 7.0),
+            ],
+            curves: Vec::new(),
+            notes: vec!["a note".into()],
+            took_s: 1.0,
+        }
+    }
+}
+
 impl Outcome {
     /// Whether each figure that the talk has is as near to it as it should be.
     #[must_use]

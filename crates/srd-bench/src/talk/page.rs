@@ -62,22 +62,11 @@ fn chart(curve: &Curve) -> LineChart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use srd_sim::talk::figure::{Figure, NOT_JUDGED};
+    use srd_sim::talk::figure::NOT_JUDGED;
 
     #[test]
     fn a_page_of_short_runs_judges_nothing_and_says_so() {
-        let outcome = Outcome {
-            experiment: "burst",
-            about: "",
-            scale: 100,
-            figures: vec![
-                Figure::new("one flow", "Mb/s", 80.0).talk(95.4),
-                Figure::new("two flows", "Mb/s", 120.0).talk(125.0),
-            ],
-            curves: Vec::new(),
-            notes: Vec::new(),
-            took_s: 1.0,
-        };
+        let outcome = Outcome::sample();
         let judged = page(std::slice::from_ref(&outcome), true);
         assert!(judged.contains("MISSED") && judged.contains(">met<"), "{judged}");
         assert!(!judged.contains("--quick"), "{judged}");

@@ -46,19 +46,7 @@ mod tests {
 
     #[test]
     fn every_figure_stands_beside_the_wanted_one() {
-        let outcome = Outcome {
-            experiment: "burst",
-            about: "",
-            scale: 100,
-            figures: vec![
-                Figure::new("one flow", "Mb/s", 80.0).talk(95.4),
-                Figure::new("two flows", "Mb/s", 120.0).talk(125.0),
-                Figure::new("packets", "", 7.0),
-            ],
-            curves: Vec::new(),
-            notes: vec!["a note".into()],
-            took_s: 1.0,
-        };
+        let outcome = Outcome::sample();
         let text = super::outcome(&outcome, true);
         let lines: Vec<&str> = text.lines().collect();
         let line = |name: &str| lines.iter().find(|line| line.contains(name)).unwrap();

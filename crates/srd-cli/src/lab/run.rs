@@ -142,14 +142,16 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     let experiments = args.chosen()?;
     let options = args.options()?;
     options.validate()?;
-    experiments.iter().filter(|_| !args.all).try_for_each(|all| all.check(&options))?;
+    // With --all those that cannot be run are left out.
+    let named = if args.all { &[][..] } else { &experiments[..] };
+    named.iter().try_for_each(|experiment| experiment.check(&options))?;
     args.json.check()?;
     if let Some(file) = &args.report {
         output::check_writable(file)?;
     }
     super::require_fabric()?;
     // Of several, the last one's programs are asked for before the first one runs for an hour.
-    experiments.iter().filter(|_| !args.all).try_for_each(|all| all.require(&options))?;
+    named.iter().try_for_each(|experiment| experiment.require(&options))?;
     let _priority = args.high_priority.then(|| priority::raise(TURN_MAX)).transpose()?;
     let mut found = Found::default();
     let measured = measure(args, &experiments, &options, &mut found);

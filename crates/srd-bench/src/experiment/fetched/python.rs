@@ -1,7 +1,7 @@
 //! Programs in Python, each in an environment of its own (`venv`), with every package pinned and
 //! its SHA-256 known. Only wheels are installed, so that no code of a package runs meanwhile.
-//! Python
-//! is isolated (`-I`): otherwise it would look for its modules in the caller's directory first.
+//! Python is isolated (`-I`): otherwise it would look for its modules in the caller's directory
+//! first.
 
 use super::{Fetchable, require};
 use anyhow::{Context, Result, bail};
