@@ -208,3 +208,20 @@ fn regression_a_scenario_that_names_a_device_without_end_is_refused() {
     let pairs = "[[workload]]\nkind = \"permutation\"\nbytes = 1\n";
     refused(&format!("[topology]\nkind = \"file\"\npath = \"/dev/zero\"\n{pairs}"));
 }
+
+#[test]
+fn regression_more_flows_than_queue_pairs_wait_for_one() {
+    // To one peer more than it may have, and to several more than a host has.
+    for (peers, flows) in [(1, 5_000), (17, 4_000)] {
+        let pairs: Vec<String> = (1..=peers).map(|peer| format!("[0, {peer}]")).collect();
+        let text = format!(
+            "[topology]\nkind = \"leaf-spine\"\nleaves = 2\nspines = 2\nleaf_hosts = 9\n\
+             [[workload]]\nkind = \"pairs\"\npairs = [{}]\nbytes = 1\nflows_per_pair = {flows}\n",
+            pairs.join(", ")
+        );
+        let scenario = Scenario::read("it", &text, Path::new("."), &[]).unwrap();
+        let result = run(&Job { scenario, transport: Transport::Srd, seed: 1 }).unwrap();
+        assert_eq!(result.complaints(), [""; 0]);
+        assert_eq!(result.flow_records.len(), peers * flows);
+    }
+}
