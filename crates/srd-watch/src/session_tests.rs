@@ -71,11 +71,11 @@ fn regression_a_burst_does_not_wait_until_a_clock_that_was_set_back_is_where_it_
     let mut session = session(1 << 20);
     sample(&mut session, 5_000 * S);
     burst(&mut session, 5_001 * S);
-    assert_eq!(reported(&mut session), []);
+    assert!(reported(&mut session).is_empty());
     // Its packets are those before the clock was set, and those of the next are the later ones.
     burst(&mut session, 1_001 * S);
     sample(&mut session, 1_002 * S);
-    assert_eq!(reported(&mut session), [], "the first sample may be of before");
+    assert!(reported(&mut session).is_empty(), "the first sample may be of before");
     sample(&mut session, 1_003 * S);
     let found = reported(&mut session);
     assert_eq!(found.iter().map(|(start_s, _)| *start_s).collect::<Vec<_>>(), [5_001, 1_001]);
