@@ -144,13 +144,14 @@ fn set(args: &ShapeArgs, there: &[Discipline], rate: u64) -> Result<()> {
     if [Some(rate), args.flow].into_iter().flatten().any(|rate| rate < RATE_BPS_MIN) {
         return usage(format!("a rate is at least {RATE_BPS_MIN} bits a second"));
     }
+    let leaves = leaves(args.flow, rate);
     if args.dry_run {
-        for words in in_order(&commands(interface, rate, &leaves(args.flow, rate)[0]), there) {
+        for words in in_order(&commands(interface, rate, &leaves[0]), there) {
             say(format_args!("tc {}", words.join(" ")))?;
         }
         return Ok(());
     }
-    let leaf = make(interface, rate, &leaves(args.flow, rate), there)?;
+    let leaf = make(interface, rate, &leaves, there)?;
     let flow = args.flow.map_or_else(String::new, |flow| {
         format!(", one flow at most {}", units::rate(flow as f64))
     });
@@ -398,6 +399,7 @@ fn bits(text: &str) -> Option<u64> {
         b'K' => (&digits[..digits.len() - 1], 1_000),
         b'M' => (&digits[..digits.len() - 1], 1_000_000),
         b'G' => (&digits[..digits.len() - 1], 1_000_000_000),
+        b'T' => (&digits[..digits.len() - 1], 1_000_000_000_000),
         _ => (digits, 1),
     };
     digits.parse::<u64>().ok()?.checked_mul(scale)
@@ -490,14 +492,14 @@ mod tests {
 
     #[test]
     fn rates_are_read_as_tc_prints_them() {
-        let read = ["100Mbit", "12500Kbit", "999bit", "10Gbit", "Mbit", "100", "99999999999Gbit"];
+        let read = ["100Mbit", "12500Kbit", "999bit", "10Tbit", "Mbit", "100", "99999999999Gbit"];
         assert_eq!(
             read.map(bits),
             [
                 Some(100_000_000),
                 Some(12_500_000),
                 Some(999),
-                Some(10_000_000_000),
+                Some(10_000_000_000_000),
                 None,
                 None,
                 None
