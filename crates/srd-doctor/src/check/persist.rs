@@ -121,13 +121,15 @@ fn plan(
             settings.map(|(key, changed)| format!("{key} = {}\n", changed.after)).collect();
         let there = system.text(SYSCTL_FILE)?.unwrap_or_default();
         let others = of_others(&there, &plan.list).map(|line| format!("{line}\n"));
-        plan.write(system, SYSCTL_FILE, others.collect::<String>() + HEADER + &text)?;
+        let whole = others.collect::<String>() + HEADER + &text;
+        plan.write(system, SYSCTL_FILE, whole)?;
     }
     // Also if the unit does some of it already: one that was ended may have left it half made.
     if by_unit || (system.is_image() && system.program().is_some()) {
         let arguments = arguments(system, options, subject, &plan.list.checks)?;
         let before = system.text(ARGS_FILE)?.unwrap_or_default();
-        if let Some(other) = interface_of(&before).filter(|name| *name != subject.interface) {
+        let other = interface_of(&before).filter(|name| *name != subject.interface);
+        if let Some(other) = other.filter(|_| !system.is_image()) {
             let note =
                 format!("{UNIT} sets {} from now on, and {other} no longer", subject.interface);
             plan.notes.push(note);
