@@ -55,7 +55,7 @@ impl Sizes {
             "web-search" => Ok(Self { points: WEB_SEARCH.to_vec() }),
             "data-mining" => Ok(Self { points: DATA_MINING.to_vec() }),
             path => {
-                let text = std::fs::read_to_string(directory.join(path)).map_err(|error| {
+                let text = crate::files::text(&directory.join(path)).map_err(|error| {
                     WorkloadError(format!(
                         "`{path}`: {error}; sizes are `web-search`, `data-mining` or a CSV file"
                     ))
