@@ -6,9 +6,11 @@ start imports the user's program once more. These processes import this package 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -122,8 +124,21 @@ def _answer(task: Task) -> dict[str, Any]:
         return {"error": "other", "text": f"{type(error).__name__}: {error}"}
 
 
+#: `prctl`: the signal that a process gets when the one that started it has ended.
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    """A run may take minutes, and nobody reads its result when the parent was killed."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(130)  # it ended meanwhile
+
+
 def main() -> None:
     """A worker: from standard input to standard output, until there is no more."""
+    _end_with_parent()
     try:
         for line in sys.stdin.buffer:
             sys.stdout.buffer.write(json.dumps(_answer(json.loads(line))).encode() + b"\n")
