@@ -82,6 +82,16 @@ pub(crate) fn of_interface(error: &std::io::Error, [noun, verb]: [&str; 2]) -> E
     }
 }
 
+/// Refuses an interface that is named twice: its figures would stand under one name.
+pub(crate) fn named_once(interfaces: &[String]) -> anyhow::Result<()> {
+    for (at, name) in interfaces.iter().enumerate() {
+        if interfaces[..at].contains(name) {
+            return usage(format!("{name}: named twice"));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -55,6 +55,26 @@ impl JsonOutput {
     }
 }
 
+/// Several outputs of one result, of which each gets its chance whatever becomes of the others.
+#[derive(Default)]
+pub(crate) struct Attempts(Option<Error>);
+
+impl Attempts {
+    /// Takes what became of one.
+    pub(crate) fn add(&mut self, outcome: Result<()>) {
+        let Err(error) = outcome else { return };
+        // A file that is not there matters more than a reader who has left.
+        if self.0.as_ref().is_none_or(is_broken_pipe) {
+            self.0 = Some(error);
+        }
+    }
+
+    /// What went wrong first.
+    pub(crate) fn end(self) -> Result<()> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
 /// Prints a line for people. A reader that has left is an error like any other, not a panic.
 pub(crate) fn say(text: impl std::fmt::Display) -> Result<()> {
     let mut out = std::io::stdout().lock();

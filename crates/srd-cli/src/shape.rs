@@ -64,7 +64,7 @@ pub(crate) struct ShapeArgs {
     #[arg(long)]
     off: bool,
     /// Print the commands that would run, and run none.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     dry_run: bool,
     #[command(flatten)]
     json: JsonOutput,
@@ -114,9 +114,17 @@ pub(crate) fn run(args: &ShapeArgs) -> Result<u8> {
     let interface = args.interface.as_str();
     let there = disciplines(interface)?;
     match (args.rate, args.off) {
-        (None, false) => return show(args, &there),
+        (None, false) => {
+            let shown = shown(interface, &there)?;
+            args.json.say(words(&shown))?;
+            args.json.write(&shown)?;
+            return Ok(0);
+        }
         (None, true) => off(args, &there)?,
         (Some(rate), _) => set(args, &there, rate)?,
+    }
+    if args.json.json.is_some() {
+        args.json.write(&shown(interface, &disciplines(interface)?)?)?;
     }
     Ok(0)
 }
@@ -135,12 +143,7 @@ fn set(args: &ShapeArgs, there: &[Discipline], rate: u64) -> Result<()> {
         return usage("--flow is more than --rate: no flow can be faster than all");
     }
     if args.dry_run {
-        for leaf in &leaves(args.flow, rate)[..1] {
-            for words in commands(interface, rate, leaf) {
-                say(format_args!("tc {}", words.join(" ")))?;
-            }
-        }
-        return Ok(());
+        return would_run(interface, rate, &leaves(args.flow, rate), there).iter().try_for_each(say);
     }
     let mut refusal = None;
     for leaf in leaves(args.flow, rate) {
@@ -173,13 +176,40 @@ fn set(args: &ShapeArgs, there: &[Discipline], rate: u64) -> Result<()> {
     .into())
 }
 
-/// Makes it, or leaves the interface as it was; `there`: what is ours already gets other rates.
-fn attempt(interface: &str, rate: u64, leaf: &Leaf, there: &[Discipline]) -> Result<()> {
+/// The commands as a shell takes them: a leaf that the kernel lacks gives way to the next.
+fn would_run(interface: &str, rate: u64, leaves: &[Leaf], there: &[Discipline]) -> Vec<String> {
+    let line = |words: &Vec<String>| format!("tc {}", words.join(" "));
+    let all = leaves.iter().map(|leaf| commands_now(interface, rate, leaf, there));
+    let all: Vec<Vec<Vec<String>>> = all.collect();
+    let Some(first) = all.first() else { return Vec::new() };
+    let alternatives = |step: usize| {
+        let mut lines: Vec<String> = all.iter().map(|commands| line(&commands[step])).collect();
+        lines.dedup();
+        lines.join(" || ")
+    };
+    (0..first.len()).map(alternatives).collect()
+}
+
+/// The commands at what stands there: what is ours already gets other rates.
+fn commands_now(
+    interface: &str,
+    rate: u64,
+    leaf: &Leaf,
+    there: &[Discipline],
+) -> Vec<Vec<String>> {
     let mut commands = commands(interface, rate, leaf);
     if root_of(there).is_some_and(is_ours) {
         // The root cannot be replaced by its like. What this kernel may lack comes first.
         commands.remove(0);
         commands.reverse();
+    }
+    commands
+}
+
+/// Makes it, or leaves the interface as it was.
+fn attempt(interface: &str, rate: u64, leaf: &Leaf, there: &[Discipline]) -> Result<()> {
+    let commands = commands_now(interface, rate, leaf, there);
+    if root_of(there).is_some_and(is_ours) {
         return commands.iter().try_for_each(|words| tc(words).map(|_| ()));
     }
     for words in commands {
@@ -206,8 +236,7 @@ fn off(args: &ShapeArgs, there: &[Discipline]) -> Result<()> {
     args.json.say(format!("{interface} is not shaped any more: {kind} stands there again"))
 }
 
-fn show(args: &ShapeArgs, there: &[Discipline]) -> Result<u8> {
-    let interface = &args.interface;
+fn shown(interface: &str, there: &[Discipline]) -> Result<Shown> {
     let root = root_of(there).context("tc lists no queueing discipline of this interface")?;
     let shaped = is_ours(root);
     let leaf = there.iter().find(|one| one.parent.as_deref() == Some(CLASS));
@@ -216,8 +245,8 @@ fn show(args: &ShapeArgs, there: &[Discipline]) -> Result<u8> {
         // tc prints bytes a second.
         leaf.options["maxrate"].as_u64().map(|bytes| bytes * 8)
     });
-    let shown = Shown {
-        interface: interface.clone(),
+    Ok(Shown {
+        interface: interface.to_owned(),
         shaped,
         root: format!("{} {}", root.kind, root.handle),
         rate_bps,
@@ -226,10 +255,7 @@ fn show(args: &ShapeArgs, there: &[Discipline]) -> Result<u8> {
         packets: root.packets,
         bytes: root.bytes,
         dropped_packets: root.drops,
-    };
-    args.json.say(words(&shown))?;
-    args.json.write(&shown)?;
-    Ok(0)
+    })
 }
 
 fn words(shown: &Shown) -> String {
@@ -331,13 +357,14 @@ fn class_rate(interface: &str) -> Result<u64> {
     rate.context("tc lists no class of ours")
 }
 
-/// `100Mbit`, `12500Kbit`, `999bit`.
+/// `100Mbit`, `12500Kbit`, `999bit`, `1Tbit`.
 fn bits(text: &str) -> Option<u64> {
     let digits = text.strip_suffix("bit")?;
     let (digits, scale) = match digits.as_bytes().last()? {
         b'K' => (&digits[..digits.len() - 1], 1_000),
         b'M' => (&digits[..digits.len() - 1], 1_000_000),
         b'G' => (&digits[..digits.len() - 1], 1_000_000_000),
+        b'T' => (&digits[..digits.len() - 1], 1_000_000_000_000),
         _ => (digits, 1),
     };
     digits.parse::<u64>().ok()?.checked_mul(scale)
@@ -391,8 +418,18 @@ mod tests {
     }
 
     #[test]
+    fn what_would_run_names_the_leaves_that_may_take_its_place() {
+        let lines = would_run("eth0", 100_000_000, &leaves(None, 100_000_000), &[]);
+        assert_eq!(lines.len(), 3);
+        assert!(!lines[0].contains("||") && !lines[1].contains("||"), "{lines:?}");
+        let below = "tc qdisc replace dev eth0 parent 5d:10";
+        assert_eq!(lines[2], format!("{below} fq || {below} fq_codel || {below} bfifo limit 125000"));
+    }
+
+    #[test]
     fn rates_are_read_as_tc_prints_them() {
-        let read = ["100Mbit", "12500Kbit", "999bit", "10Gbit", "Mbit", "100", "99999999999Gbit"];
+        let read =
+            ["100Mbit", "12500Kbit", "999bit", "10Gbit", "1Tbit", "Mbit", "100", "99999999999Gbit"];
         assert_eq!(
             read.map(bits),
             [
@@ -400,6 +437,7 @@ mod tests {
                 Some(12_500_000),
                 Some(999),
                 Some(10_000_000_000),
+                Some(1_000_000_000_000),
                 None,
                 None,
                 None

@@ -106,3 +106,46 @@ fn wrong_words_are_usage() {
     assert!(code == 0 && said.starts_with("tc qdisc replace dev sh0 root"), "{said}");
     assert!(!place.roots().contains("htb"));
 }
+
+#[test]
+fn regression_a_rate_that_is_set_or_undone_is_said_to_programs_too() {
+    let Some(place) = Place::new("e") else { return };
+    let json = |words: &str| -> serde_json::Value {
+        let output = place.run(env!("CARGO_BIN_EXE_srd"), words);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{words}: {said}");
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{words}: {error}: {said}"))
+    };
+    let shown = json("shape sh0 --rate 100M --json -");
+    assert_eq!((&shown["shaped"], &shown["rate_bps"]), (&true.into(), &100_000_000.into()));
+    // tc prints it as 1Tbit.
+    let shown = json("shape sh0 --rate 1000G --json -");
+    assert_eq!(shown["rate_bps"], 1_000_000_000_000_u64);
+    assert_eq!(json("shape sh0 --off --json -")["shaped"], false);
+    assert_eq!(json("shape sh0 --off --json -")["shaped"], false, "nothing to undo");
+}
+
+#[test]
+fn regression_the_commands_of_a_dry_run_are_those_that_would_run() {
+    let Some(place) = Place::new("f") else { return };
+    let shell = |lines: &str| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &place.0, "sh", "-ec", lines]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{lines}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let rate = || {
+        let output = place.run(env!("CARGO_BIN_EXE_srd"), "shape sh0 --json -");
+        let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        shown["rate_bps"].as_u64()
+    };
+    let before = place.roots();
+    for (rate_m, expected) in [(100, 100_000_000), (200, 200_000_000)] {
+        let (code, lines) = place.srd(&format!("shape sh0 --rate {rate_m}M --dry-run"));
+        assert_eq!(code, 0, "{lines}");
+        shell(&lines);
+        assert_eq!(rate(), Some(expected), "{lines}");
+    }
+    shell(&place.srd("shape sh0 --off --dry-run").1);
+    assert_eq!(place.roots(), before);
+}

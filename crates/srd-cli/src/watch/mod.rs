@@ -18,7 +18,7 @@ use srd_watch::source::Choice;
 use srd_watch::{Model, Settings, file, live};
 
 use self::outputs::{Outputs, Wanted};
-use crate::failure::{Missing, of_interface, usage};
+use crate::failure::{Missing, named_once, of_interface, usage};
 use crate::units::{parse_bytes, parse_rate, parse_time};
 
 const EXAMPLES: &str = "\
@@ -34,8 +34,8 @@ docs/watch.md says how bursts are defined, and what is not seen.
 
 EXIT CODES
   0  it worked, bursts or none
-  1  an interface went away, or an output could not be written
-  2  bad usage: nothing was started
+  1  an interface went away, a file was damaged, or an output could not be written
+  2  bad usage, or a file that is no capture: nothing was started
   3  a privilege is missing: CAP_BPF and CAP_NET_ADMIN for eBPF, CAP_NET_RAW for packet sockets";
 
 /// Memory for packets that may be saved, of each interface.
@@ -200,6 +200,7 @@ pub(crate) fn parse_ring(text: &str) -> Result<u32, String> {
 /// Runs `srd watch`. Returns the exit code.
 pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
     let model = args.model()?;
+    named_once(&args.interfaces)?;
     let mut outputs = Outputs::open(args.wanted())?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
