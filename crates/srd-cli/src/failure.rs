@@ -98,6 +98,14 @@ mod tests {
     use anyhow::{Context, anyhow};
 
     #[test]
+    fn an_interface_is_named_once() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert!(named_once(&names(&["eth0", "eth1"])).is_ok());
+        let error = named_once(&names(&["eth0", "eth1", "eth0"])).expect_err("twice");
+        assert!(exit_code(&error) == USAGE && error.to_string().contains("eth0"), "{error}");
+    }
+
+    #[test]
     fn kinds_are_found_below_and_above_context() {
         let wrapped = |e: Error| Err::<(), _>(e).context("outer").expect_err("an error");
         assert_eq!(exit_code(&anyhow!("plain")), RUN);

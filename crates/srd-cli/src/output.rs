@@ -121,3 +121,26 @@ pub(crate) fn is_broken_pipe(error: &Error) -> bool {
     let at_stdout = error.chain().any(|e| e.to_string() == "standard output");
     at_stdout && error.root_cause().downcast_ref::<std::io::Error>().is_some_and(is_pipe)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_there_matters_more_than_a_reader_who_has_left() {
+        let left = || -> Result<()> {
+            Err(std::io::Error::from(ErrorKind::BrokenPipe)).context("standard output")
+        };
+        let mut attempts = Attempts::default();
+        attempts.add(left());
+        attempts.add(Err(anyhow::anyhow!("the disk is full")));
+        attempts.add(left());
+        attempts.add(Err(anyhow::anyhow!("the second")));
+        assert_eq!(attempts.end().expect_err("an error").to_string(), "the disk is full");
+        let mut attempts = Attempts::default();
+        attempts.add(Ok(()));
+        attempts.add(left());
+        assert!(is_broken_pipe(&attempts.end().expect_err("an error")));
+        assert!(Attempts::default().end().is_ok());
+    }
+}

@@ -143,7 +143,9 @@ fn set(args: &ShapeArgs, there: &[Discipline], rate: u64) -> Result<()> {
         return usage("--flow is more than --rate: no flow can be faster than all");
     }
     if args.dry_run {
-        return would_run(interface, rate, &leaves(args.flow, rate), there).iter().try_for_each(say);
+        return would_run(interface, rate, &leaves(args.flow, rate), there)
+            .iter()
+            .try_for_each(say);
     }
     let mut refusal = None;
     for leaf in leaves(args.flow, rate) {
@@ -191,12 +193,7 @@ fn would_run(interface: &str, rate: u64, leaves: &[Leaf], there: &[Discipline]) 
 }
 
 /// The commands at what stands there: what is ours already gets other rates.
-fn commands_now(
-    interface: &str,
-    rate: u64,
-    leaf: &Leaf,
-    there: &[Discipline],
-) -> Vec<Vec<String>> {
+fn commands_now(interface: &str, rate: u64, leaf: &Leaf, there: &[Discipline]) -> Vec<Vec<String>> {
     let mut commands = commands(interface, rate, leaf);
     if root_of(there).is_some_and(is_ours) {
         // The root cannot be replaced by its like. What this kernel may lack comes first.
@@ -423,7 +420,10 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert!(!lines[0].contains("||") && !lines[1].contains("||"), "{lines:?}");
         let below = "tc qdisc replace dev eth0 parent 5d:10";
-        assert_eq!(lines[2], format!("{below} fq || {below} fq_codel || {below} bfifo limit 125000"));
+        assert_eq!(
+            lines[2],
+            format!("{below} fq || {below} fq_codel || {below} bfifo limit 125000")
+        );
     }
 
     #[test]

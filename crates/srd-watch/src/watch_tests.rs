@@ -344,6 +344,7 @@ fn what_is_exceeded_stands_before_what_is_reached() {
     watch.finish(Instant::from_nanos(1_000_000_000));
     let bursts = ended(&mut watch);
     let text = crate::text::burst(&bursts[0], false);
-    let (exceeded, reached) = (text.find("\n  exceeded").unwrap(), text.find("\n  reached").unwrap());
+    let (exceeded, reached) =
+        (text.find("\n  exceeded").unwrap(), text.find("\n  reached").unwrap());
     assert!(exceeded < reached, "{text}");
 }

@@ -81,7 +81,8 @@ fn one(
     let (late, cpu) = (pulse.stop(), meter.stop()?);
     let measured: result::Measured = measured(settings, &ended)?;
     let express = before.zip(read()?).map(|(before, after)| since(&before, &after));
-    let unmoved = |moved: &BTreeMap<String, f64>| moved.get(OVER_SRD).is_none_or(|sent| *sent < 1.0);
+    let unmoved =
+        |moved: &BTreeMap<String, f64>| moved.get(OVER_SRD).is_none_or(|sent| *sent < 1.0);
     if express.as_ref().is_some_and(unmoved) && !measured.is_failure() {
         bail!("no packet went over SRD to {address}: is it the address of a peer of `srd up`?");
     }
@@ -142,8 +143,10 @@ mod tests {
     #[test]
     fn regression_a_failure_that_is_counted_needs_no_packets_over_srd() {
         let still = || Ok(BTreeMap::from([(OVER_SRD.to_owned(), 5.0)]));
-        let settings =
-            Settings { keep_going: true, ..settings("exit 3", vec![Variant::Plain, Variant::Express]) };
+        let settings = Settings {
+            keep_going: true,
+            ..settings("exit 3", vec![Variant::Plain, Variant::Express])
+        };
         let outcome = run(&settings, &addresses(), Some(&still), &mut |_| ()).unwrap();
         assert!(outcome.cases[0].runs.iter().all(|run| run.measured.is_failure()));
         assert_eq!(outcome.cases[0].label(Variant::Plain), "plain", "cubic is not known here");

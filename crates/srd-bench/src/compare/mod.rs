@@ -129,7 +129,10 @@ mod tests {
         let error = format!("{:#}", of("echo nothing", false).unwrap_err());
         assert!(error.contains("rate, Mb/s") && error.contains(": nothing:"), "{error}");
         let error = format!("{:#}", of("true", false).unwrap_err());
-        assert!(error.contains("`rate, Mb/s` is not there: the command printed nothing"), "{error}");
+        assert!(
+            error.contains("`rate, Mb/s` is not there: the command printed nothing"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -259,7 +259,7 @@ impl CaseResult {
     /// What a transport is called. Which congestion control TCP has is known in the lab only.
     #[must_use]
     pub fn label(&self, variant: Variant) -> &'static str {
-        if self.is_lab { variant.label() } else { variant.name_of_machine() }
+        if self.is_lab { variant.label() } else { variant.label_between_machines() }
     }
 }
 

@@ -75,7 +75,7 @@ impl Variant {
 
     /// What it is between machines, where TCP's settings are nobody's here.
     #[must_use]
-    pub fn name_of_machine(self) -> &'static str {
+    pub fn label_between_machines(self) -> &'static str {
         if self == Variant::Plain { "plain" } else { self.label() }
     }
 

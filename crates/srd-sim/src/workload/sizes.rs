@@ -186,9 +186,12 @@ mod tests {
 
     #[test]
     fn draws_follow_the_distribution() {
-        for (name, mean_bytes) in
-            [("web-search", 1.66e6), ("data-mining", 7.3e6), ("hadoop", 1.2e5), ("ali-storage", 4.1e4)]
-        {
+        for (name, mean_bytes) in [
+            ("web-search", 1.66e6),
+            ("data-mining", 7.3e6),
+            ("hadoop", 1.2e5),
+            ("ali-storage", 4.1e4),
+        ] {
             let sizes = Sizes::find(name, Path::new(".")).unwrap();
             let mean = sizes.mean_bytes();
             assert!((mean / mean_bytes - 1.0).abs() < 0.1, "{name}: {mean}");
