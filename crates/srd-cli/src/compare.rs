@@ -13,7 +13,6 @@ use srd_bench::compare::{Settings, hosts, lab, verdict};
 use srd_bench::experiment::{CACHE, Options, Outcome, Variant, page, show};
 use srd_daemon::control::{Request, Stats};
 use srd_daemon::snapshot::{PeerSnapshot, Snapshot};
-use srd_lab::express::Scheduling;
 use srd_lab::{FabricConfig, HostId, priority};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -247,7 +246,7 @@ impl CompareArgs {
             rate: None,
             threads: None,
             program: std::env::current_exe().context("the path of this program")?,
-            scheduling: Scheduling::default(),
+            realtime_priority: None,
             encrypted: !self.no_encryption,
             mpirun: None,
             provider: None,

@@ -44,34 +44,10 @@ const LOG_LINES: usize = 12;
 /// Port of the datagram that makes a daemon look for its peer.
 const DISCARD_PORT: u16 = 9;
 
-/// Niceness of the daemons unless something else is asked for. Programs that daemons carry packets
-/// for share their processors here, as the kernel's TCP never does: it runs in interrupts, before
-/// every thread. A daemon without an advantage is compared with that; one with a real-time priority
-/// keeps programs from running at all where processors are few.
-const NICENESS: i8 = -10;
-
-/// What the daemons have of the processors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scheduling {
-    /// What every process has.
-    Normal,
-    /// A larger share than other processes, and sooner: a niceness of -10.
-    #[default]
-    Favoured,
-    /// This real-time priority, 1 to 50.
-    RealTime(u8),
-}
-
-impl Scheduling {
-    /// The command that a daemon's is given to.
-    fn wrapper(self) -> Vec<String> {
-        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
-        match self {
-            Scheduling::Normal => Vec::new(),
-            Scheduling::Favoured => words(&["nice", "-n", &NICENESS.to_string()]),
-            Scheduling::RealTime(priority) => words(&["chrt", "-f", &priority.to_string()]),
-        }
-    }
+/// A real-time priority, 1 to 50, as words before the daemon's command.
+fn at_priority(priority: Option<u8>) -> Vec<String> {
+    let words = |priority: u8| ["chrt".into(), "-f".into(), priority.to_string()];
+    priority.map_or_else(Vec::new, |priority| words(priority).into())
 }
 
 /// How to run the daemons.
@@ -81,8 +57,10 @@ pub struct OverlayOptions {
     pub program: PathBuf,
     /// Where configurations, keys, sockets and logs go.
     pub directory: PathBuf,
-    /// What they have of the processors.
-    pub scheduling: Scheduling,
+    /// Their real-time priority, 1 to 50. Without one they share the processors with every other
+    /// process, which is the default everywhere: where processors are few, daemons that come
+    /// before programs keep those from running.
+    pub realtime_priority: Option<u8>,
     /// Encrypt, as `srd up` does by default.
     pub encrypted: bool,
 }
@@ -157,7 +135,7 @@ impl<'a> Overlay<'a> {
         // `ip netns exec` rather than setns alone: it also shows the host's own /sys/class/net.
         let mut command = Command::new(command::program("ip")?);
         command.args(["netns", "exec", &namespace]);
-        command.args(self.options.scheduling.wrapper());
+        command.args(at_priority(self.options.realtime_priority));
         command.arg(&self.options.program).args(["up", "-c"]).arg(self.options.file(host, "toml"));
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         let child = command.spawn().with_context(|| format!("{command:?}"))?;
@@ -388,7 +366,7 @@ mod tests {
         OverlayOptions {
             program: "srd".into(),
             directory: "/tmp/a \"quoted\" place".into(),
-            scheduling: Scheduling::Normal,
+            realtime_priority: None,
             encrypted: true,
         }
     }

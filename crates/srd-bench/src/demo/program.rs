@@ -5,7 +5,6 @@ use super::Say;
 use super::story::Program;
 use crate::experiment::{self, MissingPrograms, Options, Variant};
 use anyhow::{Context, Result};
-use srd_lab::express::Scheduling;
 
 /// Runs it. Nothing, with a word about it, where iperf3 is missing.
 pub(super) fn measure(seconds: u64, plain: bool, say: Say<'_>) -> Result<Vec<Program>> {
@@ -23,7 +22,7 @@ pub(super) fn measure(seconds: u64, plain: bool, say: Say<'_>) -> Result<Vec<Pro
         rate: None,
         threads: None,
         program: std::env::current_exe().context("where is this program")?,
-        scheduling: Scheduling::default(),
+        realtime_priority: None,
         encrypted: !plain,
         mpirun: None,
         provider: None,

@@ -76,7 +76,7 @@ pub use variant::Variant;
 use crate::tcp::{Flows, Subflows};
 use anyhow::Result;
 use srd_lab::config::{ConfigError, FabricConfig, check};
-use srd_lab::express::{Overlay, Scheduling};
+use srd_lab::express::Overlay;
 use srd_lab::fabric::Fabric;
 use srd_lab::id::{HostId, Network};
 use std::net::IpAddr;
@@ -123,8 +123,8 @@ pub struct Options {
     pub threads: Option<u32>,
     /// The `srd` program, for the daemons of Express.
     pub program: PathBuf,
-    /// What the daemons have of the processors.
-    pub scheduling: Scheduling,
+    /// Real-time priority of the daemons; without one, they run as every process.
+    pub realtime_priority: Option<u8>,
     /// Whether Express and the libfabric provider encrypt.
     pub encrypted: bool,
     /// The launcher of the MPI that is measured; `mpirun` if there is none.
@@ -438,7 +438,7 @@ pub(crate) mod tests {
             rate: None,
             threads: None,
             program: "srd".into(),
-            scheduling: Scheduling::default(),
+            realtime_priority: None,
             encrypted: true,
             mpirun: None,
             provider: None,

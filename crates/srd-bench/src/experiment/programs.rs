@@ -3,7 +3,6 @@
 use super::{Options, Stage, Variant};
 use anyhow::{Context, Result, bail};
 use srd_lab::command::find_program;
-use srd_lab::express::Scheduling;
 use srd_lab::id::HostId;
 use srd_lab::running::Running;
 use std::fmt;
@@ -65,7 +64,7 @@ pub(crate) fn require(programs: &[Program]) -> Result<(), MissingPrograms> {
 /// What the variants need whatever the experiment does.
 pub(crate) fn of_variants(options: &Options) -> Vec<Program> {
     let daemons = options.compares(Variant::Express);
-    let is_real_time = matches!(options.scheduling, Scheduling::RealTime(_));
+    let is_real_time = options.realtime_priority.is_some();
     let chrt = (daemons && is_real_time).then_some(CHRT);
     chrt.into_iter().collect()
 }

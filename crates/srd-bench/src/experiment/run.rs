@@ -226,7 +226,7 @@ fn overlay_options(options: &Options, directory: &Path) -> OverlayOptions {
     OverlayOptions {
         program: options.program.clone(),
         directory: directory.to_owned(),
-        scheduling: options.scheduling,
+        realtime_priority: options.realtime_priority,
         encrypted: options.encrypted,
     }
 }

@@ -6,7 +6,6 @@ use anyhow::{Context, Result, bail};
 use clap::{ArgAction, Args};
 use serde::Serialize;
 use srd_bench::experiment::{self, Experiment, Options, Outcome, Variant, page, show};
-use srd_lab::express::Scheduling;
 use srd_lab::priority;
 use std::fs;
 use std::path::PathBuf;
@@ -112,11 +111,10 @@ pub(crate) struct RunArgs {
     /// Where programs are that `srd lab fetch` fetched.
     #[arg(long, value_name = "DIR", default_value = experiment::CACHE)]
     cache: PathBuf,
-    /// Real-time priority of the daemons, 1 to 50, or 0 for that of every process. With one,
-    /// busy daemons keep programs from running where processors are few [default: a niceness of
-    /// -10].
+    /// Real-time priority of the daemons, 1 to 50. With one, busy daemons keep programs from
+    /// running where processors are few [default: none, as every process].
     #[arg(long, value_name = "N",
-          value_parser = clap::value_parser!(u8).range(0..=50))]
+          value_parser = clap::value_parser!(u8).range(1..=50))]
     daemon_priority: Option<u8>,
     /// Run above the machine's other load, as measurements should.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
@@ -263,11 +261,7 @@ impl RunArgs {
                 Some(program) => program.clone(),
                 None => std::env::current_exe().context("the path of this program")?,
             },
-            scheduling: match self.daemon_priority {
-                None => Scheduling::default(),
-                Some(0) => Scheduling::Normal,
-                Some(priority) => Scheduling::RealTime(priority),
-            },
+            realtime_priority: self.daemon_priority,
             encrypted: !self.no_encryption,
             mpirun: self.mpirun.clone(),
             provider: self.provider.clone(),

@@ -29,7 +29,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             store under one leaf and those that compute under the other, so that every byte \
             crosses the spines (`one leaf`: all under one, and none does): TestDFSIO writes four \
             files with one copy and with two, and reads them. Its throughput is that of the tasks, \
-            without the starts of JVMs. `terasort` has four workers that do both: TeraGen, \
+            without the starts of JVMs. With two copies each of two nodes that store receives every \
+            byte, so their own links are the limit, whatever the spines do; `two copies` has four \
+            of them. `terasort` has four workers that do both: TeraGen, \
             TeraSort and TeraValidate, and the run counts only if the output is in order. The CPU \
             share tells whether the network was the limit: above 70 % it was not.",
     repetitions: 3,
@@ -46,6 +48,7 @@ fn cases(options: &Options) -> Vec<Case> {
         terasort(options, 100, Some(jobs::OUTAGE)),
         dfsio(options, 1000, Placement::TwoLeaves),
         dfsio(options, 200, Placement::OneLeaf),
+        two_copies(options),
     ];
     all.truncate(options.quick_or(1, all.len()));
     all
@@ -96,6 +99,30 @@ fn dfsio(options: &Options, rate_mbps: u32, placement: Placement) -> Case {
     })
 }
 
+/// With four nodes that store and four that compute, two copies of every byte are not more than the
+/// links of the nodes that store can take: the spines are the limit.
+fn two_copies(options: &Options) -> Case {
+    const NODES: u16 = 4;
+    const RATE_MBPS: u32 = 100;
+    let fabric = FabricConfig { hosts_per_leaf: 1 + NODES, ..fabric(options, RATE_MBPS) };
+    let roles = Roles {
+        master: MASTER,
+        data: workers(0, NODES).collect(),
+        compute: workers(1, NODES).collect(),
+    };
+    let work = DfsIo::default();
+    let setting = format!("{} files of {} MB", work.files, work.file_mb);
+    let cache = options.cache.clone();
+    let name = format!("dfsio {RATE_MBPS} Mb/s two copies");
+    case(name, setting, fabric, &roles.clone(), move |stage| {
+        cluster::check(stage.variant)?;
+        let cluster = Cluster::up(stage, &roles, &cache)?;
+        let mut measured = Measured::default();
+        measured.figures.extend(write(stage, &roles, work, &cluster, 2)?);
+        Ok(measured)
+    })
+}
+
 fn terasort(options: &Options, rate_mbps: u32, outage: Option<jobs::Outage>) -> Case {
     let fabric = fabric(options, rate_mbps);
     let all: Vec<HostId> = workers(0, 2).chain(workers(1, 2)).collect();
@@ -132,27 +159,43 @@ fn case(
 fn measure_dfsio(stage: &Stage<'_>, roles: &Roles, work: DfsIo, cache: &Path) -> Result<Measured> {
     cluster::check(stage.variant)?;
     let cluster = Cluster::up(stage, roles, cache)?;
-    let nodes = roles.data.len().min(roles.compute.len()) as f64;
-    let config = stage.fabric.config();
-    let mb = |mbps: f64| mbps * 1e6 / 8.0 / f64::from(1 << 20);
-    // All links of the nodes that store, or that compute, by as many files at a time.
-    let ideal = mb(config.goodput_mbps(config.host_rate_mbps)) * nodes / f64::from(work.files);
     let mut measured = Measured::default();
-    // With as many copies as nodes that store, each of them receives every byte.
-    let copies = roles.data.len().min(2);
-    for (number, names) in (1..=copies).zip(WRITES) {
-        let seen = work.write(&cluster, number).context(names[0])?;
-        let ideal = ideal / number as f64;
-        let throughput = Figure::new(names[0], "MB/s a file", seen.throughput);
-        measured.figures.push(throughput.beside(ideal, "line rate of the receivers"));
-        measured.figures.push(Figure::new(names[1], "s", seen.seconds));
+    for copies in 1..=roles.data.len().min(WRITES.len()) {
+        measured.figures.extend(write(stage, roles, work, &cluster, copies)?);
     }
     let seen = work.read(&cluster).context("read")?;
     let throughput = Figure::new("read", "MB/s a file", seen.throughput);
+    let ideal = ideal(stage, roles.compute.len(), work);
     measured.figures.insert(0, throughput.beside(ideal, "line rate of the readers"));
     measured.figures.insert(1, Figure::new("average IO rate of reads", "MB/s a file", seen.rate));
     measured.figures.push(Figure::new("time to read", "s", seen.seconds));
     Ok(measured)
+}
+
+/// Writes the files with so many copies, and says how fast and for how long.
+fn write(
+    stage: &Stage<'_>,
+    roles: &Roles,
+    work: DfsIo,
+    cluster: &Cluster,
+    copies: usize,
+) -> Result<[Figure; 2]> {
+    let [rate, time] = WRITES[copies - 1];
+    let seen = work.write(cluster, copies).context(rate)?;
+    // The nodes that store receive every copy.
+    let ideal = ideal(stage, roles.data.len(), work) / copies as f64;
+    let throughput = Figure::new(rate, "MB/s a file", seen.throughput);
+    Ok([
+        throughput.beside(ideal, "line rate of the receivers"),
+        Figure::new(time, "s", seen.seconds),
+    ])
+}
+
+/// The links of so many nodes, shared by the files that move at a time, in MB/s a file.
+fn ideal(stage: &Stage<'_>, nodes: usize, work: DfsIo) -> f64 {
+    let config = stage.fabric.config();
+    let link = config.goodput_mbps(config.host_rate_mbps) * 1e6 / 8.0 / f64::from(1 << 20);
+    link * nodes as f64 / f64::from(work.files)
 }
 
 /// The figures of a write with one copy, and with two.
@@ -163,6 +206,13 @@ const WRITES: [[&str; 2]; 2] =
 mod tests {
     use super::*;
     use crate::experiment::tests::options;
+
+    #[test]
+    fn two_copies_are_written_to_more_nodes_than_two() {
+        let case = two_copies(&options());
+        let under = |leaf| case.hosts.iter().filter(|host| host.leaf == leaf).count();
+        assert_eq!((under(0), under(1)), (5, 4), "a master, four store, four compute");
+    }
 
     #[test]
     fn nodes_that_store_do_not_compute() {

@@ -1,0 +1,159 @@
+//! What the two halves cost: writes of 1 MiB, 16 at a time, over a TLS connection that the library
+//! makes by itself, and over both halves with the same cipher, all on loopback in one process.
+//!
+//! The library's connection passes each byte through TCP once, the halves three times: on a machine
+//! with few processors they cannot have the same rate. `cpu` tells what a byte costs in each.
+//!
+//! `cargo run --release -p srd-nfs --example tls_speed [SECONDS]`
+
+#![allow(clippy::unwrap_used, reason = "a measuring program may fail loudly")]
+
+#[path = "../tests/support/mod.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod support;
+
+use rustls::{ClientConnection, ServerConnection, StreamOwned};
+use srd_nfs::dial::{Dialer, Target, TlsFiles};
+use srd_nfs::limits::Limits;
+use srd_nfs::link::Pacing;
+use srd_nfs::metrics::Metrics;
+use srd_nfs::record;
+use srd_nfs::serve::{self, Certificates};
+use srd_nfs::tls::{self, Identity};
+use srd_nfs::{accept::Acceptor, client};
+use std::io::{BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use support::{Authority, call};
+
+const RECORD_BYTES: usize = 1 << 20;
+const DEPTH: usize = 16;
+const NAME: &str = "nas.example";
+const RECORD_MAX: usize = 4 << 20;
+
+fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+fn connect(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(to).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// Answers each call with the head of a reply.
+fn answer(stream: impl Read + Write) {
+    let mut stream = BufReader::with_capacity(256 << 10, stream);
+    while let Ok(Some(call)) = record::read(&mut stream, RECORD_MAX) {
+        let mut reply = [&call.message()[..4], &[0, 0, 0, 1], &[0; 16]].concat();
+        reply.truncate(24);
+        let reply = record::Record::of(&reply).unwrap();
+        if stream.get_mut().write_all(reply.bytes()).is_err() {
+            return;
+        }
+        let _ = stream.get_mut().flush();
+    }
+}
+
+/// Writes for so long, and says how many bytes a second were acknowledged.
+fn write(mut stream: impl Read + Write, time: Duration) -> f64 {
+    let data = call(1, RECORD_BYTES);
+    let data = data.bytes();
+    let (began, mut sent, mut answered) = (Instant::now(), 0_usize, 0_usize);
+    while began.elapsed() < time || answered < sent {
+        if began.elapsed() < time && sent - answered < DEPTH {
+            stream.write_all(data).unwrap();
+            sent += 1;
+        } else {
+            record::read(&mut stream, RECORD_MAX).unwrap().expect("a reply");
+            answered += 1;
+        }
+    }
+    answered as f64 * data.len() as f64 / began.elapsed().as_secs_f64()
+}
+
+/// The library alone: one connection, one thread at each end.
+fn library(authority: &Authority, own: &Identity, time: Duration) -> f64 {
+    let (listener, address) = listen();
+    let config = tls::server(own, None, None).unwrap();
+    let server = thread::spawn(move || {
+        let (socket, _) = listener.accept().unwrap();
+        socket.set_nodelay(true).unwrap();
+        answer(StreamOwned::new(ServerConnection::new(config).unwrap(), socket));
+    });
+    let config = tls::client(&authority.file(), None, None).unwrap();
+    let connection = ClientConnection::new(config, NAME.try_into().unwrap()).unwrap();
+    let rate = write(StreamOwned::new(connection, connect(address)), time);
+    server.join().unwrap();
+    rate
+}
+
+/// TCP without anything.
+fn bare(time: Duration) -> f64 {
+    let (listener, address) = listen();
+    let server = thread::spawn(move || answer(listener.accept().unwrap().0));
+    let rate = write(connect(address), time);
+    server.join().unwrap();
+    rate
+}
+
+/// Both halves, with so many connections between them.
+fn halves(authority: &Authority, own: &Identity, connections: usize, time: Duration) -> f64 {
+    let (listener, address) = listen();
+    thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || answer(socket));
+        }
+    });
+    let target = |at: SocketAddr| Target { host: at.ip().to_string(), port: at.port() };
+    let files = serve::TlsFiles { own: own.clone(), client_ca: None };
+    let certificates = Arc::new(Certificates::read(files, Pacing::default()).unwrap());
+    let to = Arc::new(Dialer::new(target(address), None, Pacing::default()).unwrap());
+    let how = (Limits::default(), Pacing::default());
+    let far = serve::start(listen().0, to, Some(certificates), how, &Metrics::default()).unwrap();
+    let files = TlsFiles { ca: authority.file(), own: None, server_name: Some(NAME.into()) };
+    let far_at = target(far.address().unwrap());
+    let dialer = Arc::new(Dialer::new(far_at, Some(files), Pacing::default()).unwrap());
+    let options = client::Options {
+        limits: Limits::default(),
+        connections_max: connections,
+        pacing: Pacing::default(),
+    };
+    let near: Acceptor = client::start(listen().0, dialer, &options, &Metrics::default()).unwrap();
+    let rate = write(connect(near.address().unwrap()), time);
+    near.end(Duration::from_secs(5));
+    far.end(Duration::from_secs(5));
+    rate
+}
+
+/// Seconds of processor time that this process has had.
+fn cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().unwrap();
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+fn main() {
+    let seconds = std::env::args().nth(1).map_or(3.0, |text| text.parse().expect("seconds"));
+    let time = Duration::from_secs_f64(seconds);
+    let authority = Authority::new();
+    let own = authority.identity(NAME, 30);
+    println!("{:<28}{:>10}{:>16}", "", "MB/s", "cpu, ns/B");
+    for _ in 0..3 {
+        let show = |what: &str, run: &dyn Fn() -> f64| {
+            let (began, before) = (Instant::now(), cpu());
+            let rate = run();
+            let cost = (cpu() - before) * 1e9 / (rate * began.elapsed().as_secs_f64());
+            println!("{what:<28}{:>10.0}{cost:>16.2}", rate / 1e6);
+        };
+        show("TCP", &|| bare(time));
+        show("TLS, the library alone", &|| library(&authority, &own, time));
+        show("halves, 1 connection", &|| halves(&authority, &own, 1, time));
+        show("halves, 5 connections", &|| halves(&authority, &own, 5, time));
+    }
+}
