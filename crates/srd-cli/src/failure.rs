@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn an_interface_is_named_once() {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let names =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert!(named_once(&names(&["eth0", "eth1"])).is_ok());
         let error = named_once(&names(&["eth0", "eth1", "eth0"])).expect_err("twice");
         assert!(exit_code(&error) == USAGE && error.to_string().contains("eth0"), "{error}");
