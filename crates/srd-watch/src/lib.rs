@@ -17,7 +17,7 @@
 //! | [`sketch`] | the flows that carry most, in bounded memory |
 //! | [`allowances`] | the driver's counters, and the bursts that they belong to |
 //! | [`session`], [`keep`] | all of one interface; packets to be saved |
-//! | [`burst`], [`text`] and `units`, [`html`], [`metrics`] | what is reported, for machines and people |
+//! | [`burst`], [`text`], `units`, [`html`], [`metrics`] | what is reported, to all readers |
 #![forbid(unsafe_code)]
 
 pub mod allowances;
