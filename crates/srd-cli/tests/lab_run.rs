@@ -228,6 +228,10 @@ fn what_cannot_be_is_refused_before_anything_starts() {
             "case = 1 KB: must be one of `incast`: 64 KB",
         ),
         (&["lab", "run", "incast", "video", "--case", "64 KB"], "must be one of `video`"),
+        (
+            &["lab", "run", "mpi", "--provider", "/nonesuch.so"],
+            "--provider /nonesuch.so: there is no /nonesuch.so",
+        ),
         (&["lab", "run"], "required"),
     ] {
         let output = srd(arguments);

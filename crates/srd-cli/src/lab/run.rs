@@ -8,7 +8,7 @@ use serde::Serialize;
 use srd_bench::experiment::{self, Experiment, Options, Outcome, Variant, page, show};
 use srd_lab::priority;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long another measurement on this machine may take to end.
@@ -235,6 +235,11 @@ impl RunArgs {
     }
 
     fn options(&self) -> Result<Options> {
+        if let Some(path) = &self.provider
+            && let Err(error) = srd_doctor::mpi::provider::find(Some(path), Path::new(""))
+        {
+            return usage(format!("--provider {}: {error}", path.display()));
+        }
         let mut variants = self.variants.clone();
         if let Some(variants) = &mut variants {
             let mut seen = Vec::new();

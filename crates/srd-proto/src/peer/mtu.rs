@@ -10,9 +10,10 @@
 //! | `Raise` | the configured size, and a little more than is in use | `Settled`, or `Search` |
 //!
 //! A size is condemned only by a round in which smaller probes were answered and this one was not,
-//! twice, and eight times where any of the smaller was lost, too; on one path each time, and while
-//! no datagram as large was acknowledged. What congestion or a dead path swallows, it swallows
-//! whatever its size.
+//! twice; eight times where any of the smaller was lost, too, or where this size has passed before.
+//! On one path each time, and while no datagram as large was acknowledged. What a dead path
+//! swallows, it swallows whatever its size; a queue that is full of large packets has mostly room
+//! for small ones only, and now and then for a large one.
 
 use core::net::IpAddr;
 
@@ -37,9 +38,10 @@ const SIZES: usize = 8;
 /// What usual links pass: 1460, 1480 and 1500 bytes over IPv4, 1500 over IPv6; and one that only
 /// larger ones do.
 const USUAL: [u16; 5] = [USUAL_MIN, 1432, 1452, 1472, 1488];
-/// Rounds that condemn a size, and those that do where probes that should pass were lost, too.
+/// Rounds that condemn a size, and those that do where probes that should pass were lost, too, or
+/// where it has passed before.
 const TRIES: u8 = 2;
-const TRIES_LOSSY: u8 = 8;
+const TRIES_DOUBTED: u8 = 8;
 /// Packets lost in a row that raise doubt: of those larger than the usual least, and of all.
 const DOUBTFUL: u8 = 3;
 const DOUBTFUL_SMALL: u8 = 8;
@@ -113,6 +115,8 @@ pub(crate) struct Mtu {
     /// The largest packet that passed lately, and when.
     proved_bytes: u16,
     proved_at: Instant,
+    /// The largest size that has passed since one that had was found not to.
+    passed_bytes: u16,
     /// When to look upward, at the next departure, and how long after that again.
     raise_at: Instant,
     raise_every: Duration,
@@ -148,6 +152,7 @@ impl Mtu {
             culls: false,
             proved_bytes: 0,
             proved_at: now,
+            passed_bytes: 0,
             raise_at: Instant::FAR_FUTURE,
             raise_every: RAISE_EVERY,
             raised_at: None,
@@ -308,6 +313,7 @@ impl Mtu {
         if bytes >= self.proved_bytes || now.since(self.proved_at) >= PROOF_LASTS {
             (self.proved_bytes, self.proved_at) = (bytes, now);
         }
+        self.passed_bytes = self.passed_bytes.max(bytes);
         if bytes >= self.small.bytes {
             self.small = Losses::NONE;
         }
@@ -364,6 +370,7 @@ impl Mtu {
         if size >= self.proved_bytes || now.since(self.proved_at) >= PROOF_LASTS {
             (self.proved_bytes, self.proved_at) = (size, now);
         }
+        self.passed_bytes = self.passed_bytes.max(size);
         match self.stage {
             Stage::First if size >= self.limit => self.settle(now, self.limit),
             Stage::Search => self.on_found(now, size),
@@ -419,13 +426,17 @@ impl Mtu {
         self.lossy |= (0..SIZES).any(|at| self.was_asked(at) && self.is_missed(at));
         // E3
         let unanswered = self.sizes[1..].iter().copied().find(|size| *size > self.low);
-        let tries = if self.lossy { TRIES_LOSSY } else { TRIES };
+        let has_passed = unanswered.is_some_and(|size| size <= self.passed_bytes);
+        let tries = if self.lossy || has_passed { TRIES_DOUBTED } else { TRIES };
         if unanswered.is_some() && self.tries < tries {
             self.begin_try();
             return;
         }
         if let Some(size) = unanswered {
             (self.high, self.bounded) = (size, true);
+        }
+        if has_passed {
+            self.passed_bytes = 0;
         }
         if self.high - self.low <= RESOLUTION {
             self.settle(now, self.low);

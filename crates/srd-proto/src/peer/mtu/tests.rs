@@ -35,3 +35,36 @@ fn regression_a_size_that_only_some_paths_pass_is_tried_ever_more_rarely() {
     mtu.on_departure(later + RAISE_EVERY);
     assert_eq!(mtu.stage, Stage::Raise);
 }
+
+/// A queue that is full of large packets has room for small ones only, nearly always: what has
+/// passed before is not condemned by two rounds, and is once it never passes again.
+#[test]
+fn regression_a_full_queue_is_not_taken_for_a_smaller_path_mtu() {
+    let config = Config { packet_bytes_max: 8972, ..Config::sockets() };
+    let mut mtu = Mtu::new(&config, Ipv4Addr::LOCALHOST.into(), Instant::ZERO);
+    let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
+    let round = |mtu: &mut Mtu, now: Instant, most: u16| {
+        let mut asked = Vec::new();
+        asked.extend(core::iter::from_fn(|| mtu.take_size()));
+        asked.into_iter().filter(|size| *size <= most).for_each(|size| mtu.on_answer(now, size));
+        mtu.end_wait(now);
+    };
+    round(&mut mtu, at(1), 8972);
+    assert_eq!((mtu.limit(), mtu.stage), (8972, Stage::Settled));
+    mtu.on_unreliable(at(1000), 8900);
+    round(&mut mtu, at(1010), 1449);
+    assert_eq!(mtu.stage, Stage::Search);
+    for n in 1..u64::from(TRIES_DOUBTED) {
+        round(&mut mtu, at(1010 + 10 * n), 1449);
+        assert_eq!((mtu.limit(), mtu.high), (8972, 8973), "round {n} condemns nothing");
+    }
+    let mut there = mtu;
+    round(&mut there, at(1090), 8972);
+    assert_eq!((there.limit(), there.stage), (8972, Stage::Settled));
+    // A path that has become narrower: the doubt is settled, and two rounds decide from here on.
+    for n in 0..20 {
+        round(&mut mtu, at(1090 + 10 * n), 1449);
+    }
+    assert_eq!(mtu.stage, Stage::Settled);
+    assert!((1449 - RESOLUTION..=1449).contains(&mtu.limit()), "{}", mtu.limit());
+}
