@@ -1,9 +1,9 @@
 //! `srd compare`: a command of the user's own, with SRD and without, in turns.
 
 use crate::daemon::Target;
-use crate::failure::usage;
+use crate::failure::{Missing, usage};
 use crate::lab::require_fabric;
-use crate::output::{self, JsonOutput};
+use crate::output::{self, Attempts, JsonOutput};
 use anyhow::{Context, Result};
 use clap::{ArgAction, Args};
 use srd_bench::compare::command::{SERVER, Words};
@@ -174,9 +174,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<u8> {
         args.in_lab(&settings, &mut say)?
     };
     args.show(&outcome)?;
-    let failed = outcome.cases.iter().flat_map(|case| &case.runs).any(|run| {
-        run.measured.figures.iter().any(|figure| figure.name == "failed" && figure.value > 0.0)
-    });
+    let mut runs = outcome.cases.iter().flat_map(|case| &case.runs);
+    let failed = runs.any(|run| run.measured.is_failure());
     Ok(u8::from(failed))
 }
 
@@ -197,6 +196,9 @@ impl CompareArgs {
             return usage(format!("the figure `{twice}` is there twice"));
         }
         let words = Words::new(self.command.clone())?;
+        if let Some(program) = words.missing_program() {
+            return Err(Missing(format!("{program}: no such program")).into());
+        }
         let in_environment = words.shown().contains("SRD_SERVER");
         if !words.name_the_server() && !in_environment && self.serve.is_some() {
             eprintln!(
@@ -305,16 +307,19 @@ impl CompareArgs {
     }
 
     fn show(&self, outcome: &Outcome) -> Result<()> {
-        self.json.say(show::outcome(outcome))?;
+        let mut attempts = Attempts::default();
+        attempts.add(self.json.say(show::outcome(outcome)));
         for case in &outcome.cases {
-            self.json.say(verdict::verdict(case).trim_end())?;
+            attempts.add(self.json.say(verdict::verdict(case).trim_end()));
         }
         if let Some(file) = &self.report {
-            fs::write(file, page::page(std::slice::from_ref(outcome), &[]))
-                .with_context(|| format!("cannot write {}", file.display()))?;
-            self.json.say(format!("report: {}", file.display()))?;
+            let written = fs::write(file, page::page(std::slice::from_ref(outcome), &[]))
+                .with_context(|| format!("cannot write {}", file.display()));
+            let said = format!("report: {}", file.display());
+            attempts.add(written.and_then(|()| self.json.say(said)));
         }
-        self.json.write(outcome)
+        attempts.add(self.json.write(outcome));
+        attempts.end()
     }
 }
 

@@ -55,6 +55,26 @@ impl JsonOutput {
     }
 }
 
+/// Several outputs of one result, of which each gets its chance whatever becomes of the others.
+#[derive(Default)]
+pub(crate) struct Attempts(Option<Error>);
+
+impl Attempts {
+    /// Takes what became of one.
+    pub(crate) fn add(&mut self, outcome: Result<()>) {
+        let Err(error) = outcome else { return };
+        // A file that is not there matters more than a reader who has left.
+        if self.0.as_ref().is_none_or(is_broken_pipe) {
+            self.0 = Some(error);
+        }
+    }
+
+    /// What went wrong first.
+    pub(crate) fn end(self) -> Result<()> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
 /// Prints a line for people. A reader that has left is an error like any other, not a panic.
 pub(crate) fn say(text: impl std::fmt::Display) -> Result<()> {
     let mut out = std::io::stdout().lock();
@@ -100,4 +120,27 @@ pub(crate) fn is_broken_pipe(error: &Error) -> bool {
     let is_pipe = |e: &std::io::Error| e.kind() == ErrorKind::BrokenPipe;
     let at_stdout = error.chain().any(|e| e.to_string() == "standard output");
     at_stdout && error.root_cause().downcast_ref::<std::io::Error>().is_some_and(is_pipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_there_matters_more_than_a_reader_who_has_left() {
+        let left = || -> Result<()> {
+            Err(std::io::Error::from(ErrorKind::BrokenPipe)).context("standard output")
+        };
+        let mut attempts = Attempts::default();
+        attempts.add(left());
+        attempts.add(Err(anyhow::anyhow!("the disk is full")));
+        attempts.add(left());
+        attempts.add(Err(anyhow::anyhow!("the second")));
+        assert_eq!(attempts.end().expect_err("an error").to_string(), "the disk is full");
+        let mut attempts = Attempts::default();
+        attempts.add(Ok(()));
+        attempts.add(left());
+        assert!(is_broken_pipe(&attempts.end().expect_err("an error")));
+        assert!(Attempts::default().end().is_ok());
+    }
 }

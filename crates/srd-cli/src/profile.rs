@@ -16,10 +16,10 @@ use srd_card::profile::{InstanceType, Profile};
 use srd_chart::Table;
 use srd_profile::{Filter, Report, capture, html, live, report, text};
 
-use crate::failure::{of_interface, usage};
-use crate::output::{JsonOutput, check_writable};
+use crate::failure::{named_once, of_interface, usage};
+use crate::output::{Attempts, JsonOutput, check_writable};
 use crate::units::{bytes, parse_time};
-use crate::watch::{each_once, parse_prefix, parse_ring};
+use crate::watch::{parse_prefix, parse_ring};
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -33,7 +33,7 @@ docs/profile.md says how each figure is found, and what is estimated.
 EXIT CODES
   0  it worked
   1  an interface went away, a file was damaged or had no packets, or an output could not be written
-  2  bad usage: nothing was started
+  2  bad usage, or a file that is no capture: nothing was started
   3  the privilege CAP_NET_RAW is missing";
 
 /// What to look at, and what to say.
@@ -115,12 +115,12 @@ impl FlowsTo {
     }
 }
 
-/// A time as elsewhere, and hours.
+/// A time as elsewhere, and more than a day in hours.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let hours = text.strip_suffix('h').and_then(|digits| digits.parse::<u32>().ok());
-    let time =
-        hours.map_or_else(|| parse_time(text), |hours| Ok(Duration::from_secs(3600) * hours))?;
-    if time.is_zero() { Err("look for some time: 10s, 5m, 1h".to_owned()) } else { Ok(time) }
+    match text.strip_suffix('h').and_then(|digits| digits.parse::<u32>().ok()) {
+        Some(hours @ 1..) => Ok(Duration::from_secs(3600) * hours),
+        _ => parse_time(text),
+    }
 }
 
 /// What one type does with the packets of a file.
@@ -159,7 +159,7 @@ impl ProfileArgs {
     /// Refuses what cannot be, before the work is done and lost.
     fn check(&self) -> Result<()> {
         self.json.check()?;
-        each_once(&self.interfaces)?;
+        named_once(&self.interfaces)?;
         if let Some(file) = &self.html {
             check_writable(file)?;
         }
@@ -306,7 +306,22 @@ impl ProfileArgs {
         Ok(named.zip(moved).map(|(name, moved)| Replayed { name, moved }).collect())
     }
 
+    /// Each output gets its chance: an hour's look is not lost because the reader of one has left.
     fn write(&self, reports: &[Report], replayed: Vec<Replayed>, notes: &[String]) -> Result<()> {
+        let mut attempts = Attempts::default();
+        attempts.add(self.print(reports, &replayed, notes));
+        if let Some(file) = &self.html {
+            let page = html::page(reports.iter());
+            let written = fs::write(file, page).with_context(|| file.display().to_string());
+            let said = format!("wrote {}", file.display());
+            attempts.add(written.and_then(|()| self.json.say(said)));
+        }
+        let notes = notes.to_vec();
+        attempts.add(self.json.write(&Results { profiles: reports, replayed, notes }));
+        attempts.end()
+    }
+
+    fn print(&self, reports: &[Report], replayed: &[Replayed], notes: &[String]) -> Result<()> {
         for report in reports {
             self.json.say(text::report(report))?;
         }
@@ -314,15 +329,9 @@ impl ProfileArgs {
             self.json.say(note)?;
         }
         if !replayed.is_empty() {
-            self.json.say(table(&replayed))?;
+            self.json.say(table(replayed))?;
         }
-        if let Some(file) = &self.html {
-            let page = html::page(reports.iter());
-            fs::write(file, page).with_context(|| file.display().to_string())?;
-            self.json.say(format!("wrote {}", file.display()))?;
-        }
-        let notes = notes.to_vec();
-        self.json.write(&Results { profiles: reports, replayed, notes })
+        Ok(())
     }
 }
 
@@ -394,7 +403,8 @@ mod tests {
 
     #[test]
     fn times_may_be_hours() {
-        assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));
+        assert_eq!(parse_duration("48h"), Ok(Duration::from_secs(48 * 3600)));
+        assert_eq!(parse_duration("1.5h"), Ok(Duration::from_secs(5400)));
         assert_eq!(parse_duration("90s"), Ok(Duration::from_secs(90)));
         assert!(parse_duration("0s").is_err() && parse_duration("h").is_err());
     }

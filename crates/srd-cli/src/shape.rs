@@ -3,11 +3,14 @@
 //! ```text
 //!   root 5d: htb --> class 5d:10, rate and ceiling --> fq, a most for each flow
 //!                                                      or fq_codel, or a short queue
+//!                                                  --> classes of flows ([`classes`])
 //! ```
 //!
 //! It runs `tc`. Nothing is kept in files: what stands at the interface says whether it is ours,
 //! by its handle. It takes the place of the kernel's default only, so that its removal gives that
 //! back.
+
+mod classes;
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -58,8 +61,7 @@ pub(crate) struct ShapeArgs {
     /// The most that leaves, in bits a second. Without it and --off: show what stands there.
     #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "off")]
     rate: Option<u64>,
-    /// The most of one flow (a TCP connection, or UDP between two ports), in bits a second. The
-    /// kernel needs the queueing discipline `fq`.
+    /// The most of one flow (a TCP connection, or UDP between two ports), in bits a second.
     #[arg(long, value_name = "RATE", value_parser = parse_rate, requires = "rate")]
     flow: Option<u64>,
     /// Take away what this command has set.
@@ -118,7 +120,12 @@ pub(crate) fn run(args: &ShapeArgs) -> Result<u8> {
     let interface = args.interface.as_str();
     let there = disciplines(interface)?;
     match (args.rate, args.off) {
-        (None, false) => return show(args, &there),
+        (None, false) => {
+            let shown = shown(interface, &there)?;
+            args.json.say(words(&shown))?;
+            args.json.write(&shown)?;
+            return Ok(0);
+        }
         (None, true) => off(args, &there)?,
         (Some(rate), _) => set(args, &there, rate)?,
     }
@@ -146,20 +153,42 @@ fn set(args: &ShapeArgs, there: &[Discipline], rate: u64) -> Result<()> {
     }
     let leaves = leaves(args.flow, rate);
     if args.dry_run {
-        for words in in_order(&commands(interface, rate, &leaves[0]), there) {
-            say(format_args!("tc {}", words.join(" ")))?;
+        if args.flow.is_some() {
+            say("# where the kernel lacks fq: a class of htb for each flow, by a filter")?;
         }
-        return Ok(());
+        return would_run(interface, rate, &leaves, there).iter().try_for_each(say);
     }
-    let leaf = make(interface, rate, &leaves, there)?;
+    let words = match (args.flow, make(interface, rate, &leaves, there)) {
+        (_, Ok(leaf)) => leaf.words.to_owned(),
+        (Some(flow), Err(error)) if error.is::<Missing>() => {
+            match by_classes(interface, rate, flow) {
+                Ok(words) => words,
+                Err(other) if format!("{other:#}").contains("classifier not found") => {
+                    return Err(error);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        (_, Err(error)) => return Err(error),
+    };
     let flow = args.flow.map_or_else(String::new, |flow| {
         format!(", one flow at most {}", units::rate(flow as f64))
     });
     args.json.say(format!(
         "{interface} sends at most {}{flow}, {}; `srd shape {interface} --off` undoes it",
         units::rate(rate as f64),
-        leaf.words
+        words
     ))
+}
+
+/// What `--flow` has where the kernel lacks `fq`.
+fn by_classes(interface: &str, rate: u64, flow: u64) -> Result<String> {
+    if root_of(&disciplines(interface)?).is_some_and(is_ours) {
+        tc(&remove(interface))?;
+    }
+    classes::make(interface, rate, flow)?;
+    let classes = classes::CLASSES;
+    Ok(format!("in {classes} classes, since this kernel lacks `fq`: flows seldom meet in one"))
 }
 
 /// Makes it with the first of these leaves that the kernel has, or leaves the interface as it was.
@@ -172,6 +201,10 @@ fn make<'a>(
     let first = leaves.first().context("no queueing discipline to try")?;
     let Commands { root, class, .. } = commands(interface, rate, first);
     let mut is_new = !root_of(there).is_some_and(is_ours);
+    if !is_new && classes::stand_at(interface)? {
+        tc(&remove(interface))?;
+        is_new = true;
+    }
     if is_new && let Err(error) = tc(&root) {
         // Another `srd shape` may have made it meanwhile. It is not ours to take away.
         if !root_of(&disciplines(interface)?).is_some_and(is_ours) {
@@ -209,8 +242,8 @@ fn attempt<'a>(interface: &str, rate: u64, leaves: &'a [Leaf]) -> Result<&'a Lea
         }
     }
     let only_fq = if leaves.len() == 1 {
-        ", which alone holds each flow to a rate (module sch_fq; on most distributions part of the \
-         kernel's package). Without --flow the rate of all is shaped"
+        ", which holds each flow to a rate (module sch_fq; on most distributions part of the \
+         kernel's package)"
     } else {
         ""
     };
@@ -218,6 +251,20 @@ fn attempt<'a>(interface: &str, rate: u64, leaves: &'a [Leaf]) -> Result<&'a Lea
         "this kernel lacks the queueing discipline `{lacks}`{only_fq}: {interface} is as it was"
     ))
     .into())
+}
+
+/// The commands as a shell takes them: a leaf that the kernel lacks gives way to the next. What is
+/// ours already only gets other rates.
+fn would_run(interface: &str, rate: u64, leaves: &[Leaf], there: &[Discipline]) -> Vec<String> {
+    let all: Vec<Commands> = leaves.iter().map(|leaf| commands(interface, rate, leaf)).collect();
+    let Some(Commands { root, class, .. }) = all.first() else { return Vec::new() };
+    let line = |words: &[String]| format!("tc {}", words.join(" "));
+    let leaf = all.iter().map(|commands| line(&commands.leaf)).collect::<Vec<_>>().join(" || ");
+    if root_of(there).is_some_and(is_ours) {
+        vec![leaf, line(class)]
+    } else {
+        vec![line(root), line(class), leaf]
+    }
 }
 
 fn off(args: &ShapeArgs, there: &[Discipline]) -> Result<()> {
@@ -234,22 +281,18 @@ fn off(args: &ShapeArgs, there: &[Discipline]) -> Result<()> {
     args.json.say(format!("{interface} is not shaped any more: {kind} stands there again"))
 }
 
-fn show(args: &ShapeArgs, there: &[Discipline]) -> Result<u8> {
-    let shown = shown(&args.interface, there)?;
-    args.json.say(words(&shown))?;
-    args.json.write(&shown)?;
-    Ok(0)
-}
-
 fn shown(interface: &str, there: &[Discipline]) -> Result<Shown> {
     let root = root_of(there).context("tc lists no queueing discipline of this interface")?;
     let is_ours = is_ours(root);
     let leaf = there.iter().find(|one| one.parent.as_deref() == Some(CLASS));
     let rate_bps = if is_ours { class_rate(interface)? } else { None };
-    let flow_bps = leaf.filter(|leaf| leaf.kind == "fq").and_then(|leaf| {
+    let flow_bps = match leaf {
         // tc prints bytes a second.
-        leaf.options["maxrate"].as_u64().map(|bytes| bytes * 8)
-    });
+        Some(leaf) if leaf.kind == "fq" => leaf.options["maxrate"].as_u64().map(|bytes| bytes * 8),
+        None if is_ours => classes::flow_rate(interface)?,
+        _ => None,
+    };
+    let classes = flow_bps.filter(|_| leaf.is_none()).map(|_| "classes".to_owned());
     Ok(Shown {
         interface: interface.to_owned(),
         shaped: rate_bps.is_some(),
@@ -257,7 +300,7 @@ fn shown(interface: &str, there: &[Discipline]) -> Result<Shown> {
         root: format!("{} {}", root.kind, root.handle),
         rate_bps,
         flow_bps,
-        leaf: leaf.map(|leaf| leaf.kind.clone()),
+        leaf: leaf.map(|leaf| leaf.kind.clone()).or(classes),
         packets: root.packets,
         bytes: root.bytes,
         dropped_packets: root.drops,
@@ -340,16 +383,6 @@ fn split(text: &str, interface: &str) -> Vec<String> {
     text.split(' ').map(word).collect()
 }
 
-/// In the order in which they run: what is ours already only gets other rates.
-fn in_order(commands: &Commands, there: &[Discipline]) -> Vec<Vec<String>> {
-    let Commands { root, class, leaf } = commands;
-    if root_of(there).is_some_and(is_ours) {
-        vec![leaf.clone(), class.clone()]
-    } else {
-        vec![root.clone(), class.clone(), leaf.clone()]
-    }
-}
-
 fn remove(interface: &str) -> Vec<String> {
     split("qdisc del dev IF root", interface)
 }
@@ -386,13 +419,13 @@ fn disciplines(interface: &str) -> Result<Vec<Discipline>> {
 /// The rate of our class, which tc prints for people only; `None` if there is no class.
 fn class_rate(interface: &str) -> Result<Option<u64>> {
     let text = tc(&["class", "show", "dev", interface].map(str::to_owned))?;
-    let ours = text.lines().find(|line| line.split_whitespace().any(|word| word == CLASS));
+    let ours = text.lines().find(|line| line.split_whitespace().nth(2) == Some(CLASS));
     let Some(line) = ours else { return Ok(None) };
     let mut words = line.split_whitespace().skip_while(|word| *word != "rate");
     words.nth(1).and_then(bits).map(Some).with_context(|| format!("what tc prints: {line}"))
 }
 
-/// `100Mbit`, `12500Kbit`, `999bit`.
+/// `100Mbit`, `12500Kbit`, `999bit`, `1Tbit`.
 fn bits(text: &str) -> Option<u64> {
     let digits = text.strip_suffix("bit")?;
     let (digits, scale) = match digits.as_bytes().last()? {
@@ -452,18 +485,16 @@ mod tests {
     #[test]
     fn the_talks_recipe_in_its_valid_form() {
         let leaf = &leaves(Some(1_000_000_000), 10_000_000_000)[0];
-        let commands = commands("eth0", 10_000_000_000, leaf);
-        let lines = |there: &[Discipline]| -> Vec<String> {
-            in_order(&commands, there).iter().map(|words| words.join(" ")).collect()
-        };
+        let leaves = std::slice::from_ref(leaf);
+        let lines = |there: &[Discipline]| would_run("eth0", 10_000_000_000, leaves, there);
         let all = lines(&[discipline("noqueue", "0:")]);
         assert_eq!(
             all,
             [
-                "qdisc replace dev eth0 root handle 5d: htb default 10",
-                "class replace dev eth0 parent 5d: classid 5d:10 htb rate 10000000000bit ceil \
+                "tc qdisc replace dev eth0 root handle 5d: htb default 10",
+                "tc class replace dev eth0 parent 5d: classid 5d:10 htb rate 10000000000bit ceil \
                  10000000000bit burst 1250000 cburst 1250000 quantum 60000",
-                "qdisc replace dev eth0 parent 5d:10 fq maxrate 1000000000bit",
+                "tc qdisc replace dev eth0 parent 5d:10 fq maxrate 1000000000bit",
             ]
         );
         // Of what stands there the root cannot be replaced by its like.
@@ -491,15 +522,29 @@ mod tests {
     }
 
     #[test]
+    fn what_would_run_names_the_leaves_that_may_take_its_place() {
+        let lines = would_run("eth0", 100_000_000, &leaves(None, 100_000_000), &[]);
+        assert_eq!(lines.len(), 3);
+        assert!(!lines[0].contains("||") && !lines[1].contains("||"), "{lines:?}");
+        let below = "tc qdisc replace dev eth0 parent 5d:10";
+        assert_eq!(
+            lines[2],
+            format!("{below} fq || {below} fq_codel || {below} bfifo limit 125000")
+        );
+    }
+
+    #[test]
     fn rates_are_read_as_tc_prints_them() {
-        let read = ["100Mbit", "12500Kbit", "999bit", "10Tbit", "Mbit", "100", "99999999999Gbit"];
+        let read =
+            ["100Mbit", "12500Kbit", "999bit", "10Gbit", "1Tbit", "Mbit", "100", "99999999999Gbit"];
         assert_eq!(
             read.map(bits),
             [
                 Some(100_000_000),
                 Some(12_500_000),
                 Some(999),
-                Some(10_000_000_000_000),
+                Some(10_000_000_000),
+                Some(1_000_000_000_000),
                 None,
                 None,
                 None

@@ -17,15 +17,19 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("too large; {expected}"))
 }
 
-/// A time: `5`, `5s`, `500ms`, `2m`; a bare number is seconds.
+/// A time: `5`, `5s`, `500ms`, `2m`, `1.5h`; a bare number is seconds.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    let expected = "write a time as 10, 0.5, 500ms, 10s or 2m";
-    let (digits, unit_s) = if let Some(digits) = text.strip_suffix("ms") {
+    let expected = "write a time as 10, 0.5, 500ms, 10s, 2m or 1.5h";
+    let (digits, unit_s) = if let Some(digits) = text.strip_suffix("us") {
+        (digits, 1e-6)
+    } else if let Some(digits) = text.strip_suffix("ms") {
         (digits, 1e-3)
     } else if let Some(digits) = text.strip_suffix('s') {
         (digits, 1.0)
     } else if let Some(digits) = text.strip_suffix('m') {
         (digits, 60.0)
+    } else if let Some(digits) = text.strip_suffix('h') {
+        (digits, 3600.0)
     } else {
         (text, 1.0)
     };
@@ -50,6 +54,9 @@ pub(crate) fn bytes(count: u64) -> String {
 
 /// `9.87 Gb/s`, `247 Mb/s`.
 pub(crate) fn rate(bps: f64) -> String {
+    if bps < 1e3 {
+        return format!("{bps:.0} b/s");
+    }
     if bps >= 1e9 {
         format!("{:.2} Gb/s", bps / 1e9)
     } else if bps >= 1e6 {
@@ -73,6 +80,10 @@ mod tests {
         assert_eq!(parse_time("0.5"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_time("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_time("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_time("1.5h"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse_time("2500us"), Ok(Duration::from_micros(2500)));
+        let short = parse_time("500us").expect_err("too short");
+        assert!(short.contains("between 1ms and a day"), "{short}");
     }
 
     #[test]
@@ -94,5 +105,6 @@ mod tests {
         assert_eq!(bytes(2_097_152), "2.1 MB");
         assert_eq!(rate(9.876e9), "9.88 Gb/s");
         assert_eq!(rate(247.4e6), "247.4 Mb/s");
+        assert_eq!(rate(10.0), "10 b/s");
     }
 }

@@ -46,6 +46,24 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
 }
 
 #[test]
+fn regression_a_program_that_is_not_there_is_missing_and_the_reader_that_left_loses_no_file() {
+    let output = srd(&["compare", "--", "/nowhere/job", "{server}"]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("/nowhere/job: no such program"));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("all.json");
+    let line = format!(
+        "{} compare --address plain=127.0.0.2 --variants plain --reps 1 --json {} -- true \
+         '{{server}}' | true",
+        env!("CARGO_BIN_EXE_srd"),
+        file.display()
+    );
+    assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
+    let json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(json["cases"][0]["runs"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn two_addresses_of_this_machine_are_compared() {
     let words = [
         "compare",

@@ -68,19 +68,75 @@ fn a_rate_is_set_shown_changed_and_undone() {
 }
 
 #[test]
-fn a_flows_rate_is_set_or_the_interface_is_as_it_was() {
+fn a_flows_rate_is_set_changed_and_undone() {
     let Some(place) = Place::new("b") else { return };
     let before = place.roots();
-    let (code, said) = place.srd("shape sh0 --rate 100M --flow 10M");
-    if code == 3 {
-        assert!(said.contains("lacks the queueing discipline `fq`"), "{said}");
-        assert_eq!(place.roots(), before);
+    // By `fq`, or by classes where the kernel has none.
+    for (words, flow_bps) in [
+        ("--rate 100M --flow 10M", Some(10_000_000)),
+        ("--rate 200M --flow 20M", Some(20_000_000)),
+        ("--rate 300M", None),
+        ("--rate 100M --flow 30M", Some(30_000_000)),
+    ] {
+        let output = place.run(env!("CARGO_BIN_EXE_srd"), &format!("shape sh0 {words} --json -"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{words}: {said}");
+        let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(shown["flow_bps"].as_u64(), flow_bps, "{words}: {shown}");
+        assert!(shown["rate_bps"].as_u64() >= Some(100_000_000), "{words}: {shown}");
+    }
+    assert_eq!(place.srd("shape sh0 --off").0, 0);
+    assert_eq!(place.roots(), before);
+}
+
+/// Packets that each class of flows has sent.
+fn sent_by_classes(place: &Place) -> Vec<u64> {
+    let output = place.run("tc", "-s class show dev sh0");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let classes = text.split("class htb ").filter(|class| class.contains("leaf"));
+    // " Sent 1260 bytes 20 pkt (dropped 0, ..."
+    let packets = classes.filter(|class| !class.starts_with("5d:11 ")).filter_map(|class| {
+        class.split_whitespace().skip_while(|word| *word != "Sent").nth(3)?.parse().ok()
+    });
+    packets.filter(|packets| *packets > 0).collect()
+}
+
+#[test]
+fn a_flow_has_one_class_and_flows_have_many() {
+    const FLOWS: u64 = 8;
+    const PACKETS: u64 = 20;
+    let Some(place) = Place::new("h") else { return };
+    let shell = |lines: &str| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &place.0, "bash", "-ec", lines]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{lines}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    shell(
+        "ip link set sh1 up; ip addr add 10.9.0.1/24 dev sh0; \
+         ip -6 addr add fd09::1/64 dev sh0 nodad; \
+         for to in 10.9.0.2 fd09::2; do \
+             ip neigh replace $to lladdr 02:00:00:00:00:09 dev sh0 nud permanent; done",
+    );
+    let (code, said) = place.srd("shape sh0 --rate 1G --flow 100M");
+    assert_eq!(code, 0, "{said}");
+    if !said.contains("classes") {
+        println!("skipped: this kernel has `fq`, which knows flows by itself");
         return;
     }
-    assert_eq!(code, 0, "{said}");
-    let output = place.run(env!("CARGO_BIN_EXE_srd"), "shape sh0 --json -");
-    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(shown["flow_bps"], 10_000_000);
+    // The kernel sends a packet or two of its own: only those of whole flows count.
+    let flows = || sent_by_classes(&place).iter().map(|packets| packets / PACKETS).sum::<u64>();
+    for to in ["10.9.0.2", "fd09::2"] {
+        let before = flows();
+        shell(&format!(
+            "for flow in $(seq {FLOWS}); do exec 3<>/dev/udp/{to}/4000; \
+             for packet in $(seq {PACKETS}); do echo x >&3; done; exec 3>&-; done"
+        ));
+        let sent = sent_by_classes(&place);
+        assert_eq!(flows() - before, FLOWS, "{to}: {sent:?}");
+        let classes = sent.iter().filter(|packets| **packets >= PACKETS).count();
+        assert!(classes > 4, "{to}: {sent:?}");
+    }
 }
 
 #[test]
@@ -167,4 +223,48 @@ fn regression_changes_have_json_and_rates_have_bounds() {
         let (code, said) = place.srd(&format!("shape sh0 {words}"));
         assert_eq!(code, 2, "{words}: {said}");
     }
+}
+
+#[test]
+fn regression_a_rate_that_is_set_or_undone_is_said_to_programs_too() {
+    let Some(place) = Place::new("e") else { return };
+    let json = |words: &str| -> serde_json::Value {
+        let output = place.run(env!("CARGO_BIN_EXE_srd"), words);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{words}: {said}");
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{words}: {error}: {said}"))
+    };
+    let shown = json("shape sh0 --rate 100M --json -");
+    assert_eq!(shown["shaped"], true);
+    assert_eq!(shown["rate_bps"], 100_000_000);
+    // tc prints it as 1Tbit.
+    let shown = json("shape sh0 --rate 1000G --json -");
+    assert_eq!(shown["rate_bps"], 1_000_000_000_000_u64);
+    assert_eq!(json("shape sh0 --off --json -")["shaped"], false);
+    assert_eq!(json("shape sh0 --off --json -")["shaped"], false, "nothing to undo");
+}
+
+#[test]
+fn regression_the_commands_of_a_dry_run_are_those_that_would_run() {
+    let Some(place) = Place::new("f") else { return };
+    let shell = |lines: &str| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &place.0, "sh", "-ec", lines]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{lines}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let rate = || {
+        let output = place.run(env!("CARGO_BIN_EXE_srd"), "shape sh0 --json -");
+        let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        shown["rate_bps"].as_u64()
+    };
+    let before = place.roots();
+    for (rate_m, expected) in [(100, 100_000_000), (200, 200_000_000)] {
+        let (code, lines) = place.srd(&format!("shape sh0 --rate {rate_m}M --dry-run"));
+        assert_eq!(code, 0, "{lines}");
+        shell(&lines);
+        assert_eq!(rate(), Some(expected), "{lines}");
+    }
+    shell(&place.srd("shape sh0 --off --dry-run").1);
+    assert_eq!(place.roots(), before);
 }

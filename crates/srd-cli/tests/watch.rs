@@ -141,3 +141,17 @@ fn a_burst_is_counted_in_metrics_and_a_killed_watch_leaves_no_program() {
     }
     assert_eq!(programs(), [0, 0], "the links ended with the process");
 }
+
+#[test]
+fn regression_a_reader_that_has_left_does_not_cost_the_page() {
+    let Some(pair) = Pair::new(1500, 1) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let page = directory.path().join("bursts.html");
+    let words = format!("--seconds 20s --html {}", page.display());
+    let mut child = command(&pair, None, &words).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let begun = Instant::now();
+    let status = child.wait().unwrap();
+    assert!(status.success() && begun.elapsed() < PATIENCE, "{status}");
+    assert!(std::fs::read_to_string(&page).unwrap().contains("</html>"));
+}

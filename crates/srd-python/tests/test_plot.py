@@ -36,6 +36,57 @@ def test_completion_times(result):
     assert "ideal" not in lines(plot.completion_cdf(result, by_ideal=True))
 
 
+def overlaps(labels):
+    boxes = [label.get_window_extent() for label in labels if label.get_text()]
+    assert len(boxes) >= 3
+    return [one for one, other in zip(boxes, boxes[1:]) if one.x1 > other.x0]
+
+
+def test_regression_the_labels_of_a_logarithmic_axis_stand_apart():
+    times = [123.0, 267.0, 300.0, 8117.9]
+    flows = opensrd.Table(
+        {"transport": ["tcp"] * 4, "fct_us": times, "ideal_us": [269.8] * 4, "slowdown": [1.0] * 4}
+    )
+    ax = plot.completion_cdf(flows)
+    ax.figure.canvas.draw()
+    low, high = ax.get_xlim()
+    labels = [
+        label
+        for which in ("major", "minor")
+        for label in ax.get_xticklabels(which=which)
+        if low <= label.get_position()[0] <= high
+    ]
+    labels.sort(key=lambda label: label.get_position()[0])
+    assert not overlaps(labels)
+    assert [label.get_text() for label in labels if label.get_text()] == [
+        "100", "200", "500", "1,000", "2,000", "5,000", "10,000",
+    ]
+
+
+def test_regression_a_legend_of_many_ports_does_not_cover_them():
+    ports = [f"leaf0->spine{n}" for n in range(8)]
+    loads = opensrd.Table(
+        {
+            "transport": ["srd"] * 16,
+            "seed": [1] * 16,
+            "at_us": [0.0] * 8 + [10.0] * 8,
+            "port": ports * 2,
+            "gbps": [50.0] * 16,
+        }
+    )
+    ax = plot.paths(loads)
+    ax.figure.canvas.draw()
+    assert ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1
+
+
+def test_regression_plot_is_there_without_an_import_of_its_own():
+    import subprocess
+    import sys
+
+    line = "import opensrd; opensrd.plot.style"
+    assert subprocess.run([sys.executable, "-c", line]).returncode == 0
+
+
 def test_slowdown_by_size():
     from conftest import SMALL
 

@@ -27,8 +27,8 @@ def test_a_distribution_of_a_file(tmp_path):
     file.write_text("1000,0.5\n")
     with pytest.raises(opensrd.ScenarioError, match="the last probability must be 1"):
         opensrd.sizes.find(file)
-    with pytest.raises(opensrd.ScenarioError, match="sizes are `web-search`, `data-mining`"):
-        opensrd.sizes.find("hadoop")
+    with pytest.raises(opensrd.ScenarioError, match="`data-mining`, `hadoop`, `ali-storage` or a"):
+        opensrd.sizes.find("memcached")
 
 
 def test_the_names_are_those_of_the_simulator():

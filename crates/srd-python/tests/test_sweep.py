@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -243,3 +244,27 @@ def test_without_a_bar_lines_tell_how_far_it_is(small, monkeypatch, capsys):
     assert capsys.readouterr().err == "[1/2] seed=1\n[2/2] seed=2\n"
     opensrd.sweep(small, {"seed": [1, 2]}, executor="serial", progress=False)
     assert capsys.readouterr().err == ""
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def test_regression_processes_end_with_a_sweep_that_was_killed(long_scenario):
+    program = f"import opensrd; opensrd.sweep({long_scenario!r}, {{'seed': [7]}}, workers=1)"
+    parent = subprocess.Popen([sys.executable, "-c", program])
+    deadline = time.monotonic() + 20
+    workers = []
+    while not workers and time.monotonic() < deadline:
+        workers = children_of(parent.pid)
+        time.sleep(0.05)
+    worker = os.pidfd_open(workers[0])
+    time.sleep(1)  # it works on its point by now
+    parent.kill()
+    parent.wait(20)
+    ended, _, _ = select.select([worker], [], [], 5)
+    os.close(worker)
+    if not ended:
+        os.kill(workers[0], signal.SIGKILL)
+    assert ended, "nobody reads what it works on"

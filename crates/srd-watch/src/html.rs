@@ -130,7 +130,7 @@ fn overview(line: &Timeline, bin_ns: u64, limit_bps: u64, seen_ns: u64, title: &
             means(PERIODS_NS[2]),
         ),
     ];
-    chart(title, Axis::linear("s", 0.0, end), lines, limit_bps).to_svg()
+    chart(title, Axis::linear("s since the beginning", 0.0, end), lines, limit_bps).to_svg()
 }
 
 /// The mean of the time before each column; where less has been seen, of that.
@@ -231,7 +231,16 @@ fn table(page: &mut Page, bursts: &Gathered) {
             (false, cells)
         })
         .collect();
-    let columns = ["at (UTC)", "", "length", "bytes", "peak", "minute", "limit", "largest flow"];
+    let columns = [
+        "at (UTC)",
+        "way",
+        "length",
+        "bytes",
+        "peak",
+        "mean of the minute",
+        "limits",
+        "largest flow",
+    ];
     page.table(&columns, &rows);
     if bursts.count > bursts.rows.len() {
         page.remark(&format!("The first {} of {}.", bursts.rows.len(), bursts.count));

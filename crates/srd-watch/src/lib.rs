@@ -18,7 +18,7 @@
 //! | [`sketch`] | the flows that carry most, in bounded memory |
 //! | [`allowances`] | the driver's counters, and the bursts that they belong to |
 //! | [`session`], [`keep`] | all of one interface; packets to be saved |
-//! | [`burst`], [`text`], [`html`], [`metrics`] | what is reported, for machines and people |
+//! | [`burst`], [`text`], `units`, [`html`], [`metrics`] | what is reported, to all readers |
 #![forbid(unsafe_code)]
 
 pub mod allowances;
@@ -42,6 +42,7 @@ pub mod steady;
 pub mod text;
 pub mod timeline;
 mod tunnel;
+mod units;
 pub mod watch;
 
 pub use arrival::{Arrival, Flow, Tunnel, Way};

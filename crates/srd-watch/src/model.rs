@@ -14,6 +14,7 @@ use srd_proto::time::Instant;
 
 use crate::arrival::{Arrival, Way};
 use crate::meters::Meters;
+use crate::units;
 
 /// The largest packet that a kernel hands over at once.
 const SUPER_PACKET_BITS: u64 = 65_536 * 8;
@@ -71,7 +72,7 @@ impl Model {
         let (burst, peak_bps) = (Duration::ZERO, rate_bps);
         let rates = Rates { baseline_bps: rate_bps, peak_bps, burst, tolerance };
         Self {
-            name: "the given rate".to_owned(),
+            name: units::rate(rate_bps),
             buckets: Buckets {
                 rates_in: rates,
                 rates_out: rates,

@@ -5,48 +5,15 @@ use std::fmt::Write as _;
 use crate::arrival::Way;
 use crate::burst::Burst;
 use crate::session::Session;
+pub use crate::units::{bytes, clock, rate, time};
 use crate::watch::PERIODS_NS;
 
 /// Flows with a smaller share are not named.
 pub(crate) const SHARE_LEAST: f64 = 0.0005;
 
-/// A rate: `9.53 Gb/s`.
-pub fn rate(bps: u64) -> String {
-    let value = bps as f64;
-    match bps {
-        0..1_000 => format!("{bps} b/s"),
-        1_000..1_000_000 => format!("{:.1} kb/s", value / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} Mb/s", value / 1e6),
-        _ => format!("{:.2} Gb/s", value / 1e9),
-    }
-}
-
-/// Bytes in powers of 1000: `1.95 GB`.
-pub fn bytes(count: u64) -> String {
-    let value = count as f64;
-    match count {
-        0..1_000 => format!("{count} B"),
-        1_000..1_000_000 => format!("{:.1} kB", value / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", value / 1e6),
-        _ => format!("{:.2} GB", value / 1e9),
-    }
-}
-
-/// A length of time: `700 us`, `12.3 ms`, `6.01 s`.
-pub fn time(ns: u64) -> String {
-    let value = ns as f64;
-    match ns {
-        0..1_000_000 => format!("{:.0} us", value / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", value / 1e6),
-        _ => format!("{:.2} s", value / 1e9),
-    }
-}
-
-/// A time of day in UTC, to 100 us: `14:03:07.1234`.
-pub fn clock(ns: u64) -> String {
-    let (seconds, rest) = (ns / 1_000_000_000 % 86_400, ns % 1_000_000_000);
-    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-    format!("{hours:02}:{minutes:02}:{:02}.{:04}", seconds % 60, rest / 100_000)
+/// `1 burst`, `2 bursts`.
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn percent(share: f64) -> String {
@@ -81,7 +48,10 @@ pub fn burst(burst: &Burst, began: bool) -> String {
         rate(burst.minute_bps),
         rate(burst.limit_bps),
     );
-    for limit in &burst.limits {
+    // What held packets up stands before what was only near.
+    let (exceeded, reached): (Vec<_>, Vec<_>) =
+        burst.limits.iter().partition(|limit| limit.exceeded);
+    for limit in exceeded.into_iter().chain(reached) {
         if limit.exceeded {
             let _ = write!(
                 text,
@@ -104,7 +74,7 @@ pub fn burst(burst: &Burst, began: bool) -> String {
     let more = burst.flows_counted.saturating_sub(named.count() as u64);
     if more > 0 || burst.flows_error_bytes > 0 {
         let least = if burst.flows_error_bytes > 0 { "at least " } else { "" };
-        let _ = write!(text, "\n  and {least}{more} other flows");
+        let _ = write!(text, "\n  and {least}{}", counted(more, "other flow"));
     }
     for whale in &burst.whales {
         let _ = write!(
@@ -160,7 +130,8 @@ pub fn summary(session: &Session, tally: &Tally, lost: u64) -> String {
         time(watch.settings().bin_ns),
         watch.model(),
     );
-    let _ = write!(text, "\n  {} bursts, {} together", tally.bursts, time(tally.length_ns));
+    let bursts = counted(tally.bursts, "burst");
+    let _ = write!(text, "\n  {bursts}, {} together", time(tally.length_ns));
     for way in Way::BOTH {
         let totals = watch.totals(way);
         let mean = crate::average::rate_bps(totals.bytes, watch.seen_ns());

@@ -375,3 +375,30 @@ fn regression_packets_of_one_bin_have_a_mean_over_that_bin() {
     let text = crate::text::summary(&session, &tally, 0);
     assert!(text.contains("mean 12.0 Mb/s"), "{text}");
 }
+
+#[test]
+fn regression_the_mean_of_a_look_shorter_than_a_bin_is_over_one_bin() {
+    let mut watch = rate_watch(100_000_000);
+    watch.arrive(&arrival(10, Way::Out, flow(1), 1250));
+    watch.finish(Instant::from_nanos(90));
+    assert_eq!(watch.seen_ns(), Settings::default().bin_ns);
+    let session = crate::session::Session::new(watch, None, 0);
+    let text = crate::text::summary(&session, &crate::text::Tally::default(), 0);
+    assert!(text.contains("mean 10.0 Mb/s, largest bin 10.0 Mb/s"), "{text}");
+    assert!(text.starts_with("if: 1.0 ms watched in bins of 1.0 ms, against 100.0 Mb/s"), "{text}");
+    assert!(text.contains("\n  0 bursts, "), "{text}");
+}
+
+#[test]
+fn what_is_exceeded_stands_before_what_is_reached() {
+    // The flow's ceiling drops what would have exceeded the bandwidth.
+    let model = Model::of_rate(100_000_000, None).with_flow_rate(50_000_000);
+    let mut watch = Watch::new("if", Settings::default(), &model, Instant::ZERO);
+    send(&mut watch, 0, 300_000_000, GBPS, 1250, &[flow(1)]);
+    watch.finish(Instant::from_nanos(1_000_000_000));
+    let bursts = ended(&mut watch);
+    let text = crate::text::burst(&bursts[0], false);
+    let (exceeded, reached) =
+        (text.find("\n  exceeded").unwrap(), text.find("\n  reached").unwrap());
+    assert!(exceeded < reached, "{text}");
+}

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use srd_lab::command::find_program;
 use std::ffi::OsString;
 use std::io::Read;
 use std::net::IpAddr;
@@ -54,6 +55,14 @@ impl Words {
         words.join(" ")
     }
 
+    /// The program, if it is nowhere.
+    #[must_use]
+    pub fn missing_program(&self) -> Option<String> {
+        let program = self.0.first()?.to_string_lossy();
+        let is_there = program.contains(SERVER) || find_program(&program).is_some();
+        (!is_there).then(|| program.into_owned())
+    }
+
     /// The command for one address; it is also in its environment as `SRD_SERVER`.
     ///
     /// # Errors
@@ -67,8 +76,7 @@ impl Words {
         let mut words = before.chain(self.0.iter().map(with_address));
         let program = words.next().context("no command to run")?;
         let shown = program.to_string_lossy();
-        let path = srd_lab::command::find_program(&shown)
-            .with_context(|| format!("{shown}: no such program"))?;
+        let path = find_program(&shown).with_context(|| format!("{shown}: no such program"))?;
         let mut command = Command::new(path);
         command.args(words).env("SRD_SERVER", server.to_string());
         piped(&mut command);
@@ -151,7 +159,9 @@ impl Server {
             reader.take().map(|reader| reader.finish().text()).unwrap_or_default()
         };
         let said = printed(&mut self.err) + &printed(&mut self.out);
-        Ok(Some(format!("ended with {status}: {}", last_of(&said))))
+        let said = last_of(&said);
+        let colon = if said.is_empty() { "" } else { ": " };
+        Ok(Some(format!("ended with {status}{colon}{said}")))
     }
 }
 

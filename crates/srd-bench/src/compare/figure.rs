@@ -63,6 +63,12 @@ impl Source {
         };
         found.with_context(|| {
             let shown: String = printed.trim().chars().take(SHOWN_CHARS).collect();
+            if shown.is_empty() {
+                return format!(
+                    "the figure `{}` is not there: the command printed nothing",
+                    self.name
+                );
+            }
             format!("the figure `{}` is not in what the command printed: {shown}", self.name)
         })
     }

@@ -59,7 +59,7 @@ pub fn run(
         seed: 0,
         quick: false,
         took_s: begun.elapsed().as_secs_f64(),
-        cases: vec![CaseResult::new(settings.words.shown(), setting, runs)],
+        cases: vec![CaseResult::new(settings.words.shown(), setting, runs).between_machines()],
         left_out: Vec::new(),
     })
 }
@@ -81,7 +81,9 @@ fn one(
     let (late, cpu) = (pulse.stop(), meter.stop()?);
     let measured: result::Measured = measured(settings, &ended)?;
     let express = before.zip(read()?).map(|(before, after)| since(&before, &after));
-    if express.as_ref().is_some_and(|moved| moved.get(OVER_SRD).is_none_or(|sent| *sent < 1.0)) {
+    let unmoved =
+        |moved: &BTreeMap<String, f64>| moved.get(OVER_SRD).is_none_or(|sent| *sent < 1.0);
+    if express.as_ref().is_some_and(unmoved) && !measured.is_failure() {
         bail!("no packet went over SRD to {address}: is it the address of a peer of `srd up`?");
     }
     // The whole machine's: what else runs here is not told apart.
@@ -136,6 +138,18 @@ mod tests {
             assert_eq!(summary.figures[1].median, expected);
         }
         assert!(said[0].starts_with("plain, 1 of 2: time"), "{said:?}");
+    }
+
+    #[test]
+    fn regression_a_failure_that_is_counted_needs_no_packets_over_srd() {
+        let still = || Ok(BTreeMap::from([(OVER_SRD.to_owned(), 5.0)]));
+        let settings = Settings {
+            keep_going: true,
+            ..settings("exit 3", vec![Variant::Plain, Variant::Express])
+        };
+        let outcome = run(&settings, &addresses(), Some(&still), &mut |_| ()).unwrap();
+        assert!(outcome.cases[0].runs.iter().all(|run| run.measured.is_failure()));
+        assert_eq!(outcome.cases[0].label(Variant::Plain), "plain", "cubic is not known here");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub mod verdict;
 
 use crate::experiment::Variant;
 use crate::experiment::result::{Figure, Measured};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow};
 use command::{Ended, Words};
 use figure::Source;
 use std::sync::Arc;
@@ -58,30 +58,36 @@ const ABOUT: &str = "The command runs once for each transport and repetition, ev
 /// # Errors
 /// It failed, and failures are not to be counted; a number is not where it should be.
 fn measured(settings: &Settings, ended: &Ended) -> Result<Measured> {
-    let failure = ended.failure(settings.time_limit);
-    if let Some(failure) = &failure
-        && !settings.keep_going
-    {
-        bail!("the command {failure}; --keep-going counts failures and goes on");
-    }
+    let outcome = match ended.failure(settings.time_limit) {
+        Some(failure) => Err(anyhow!("the command {failure}")),
+        None => figures(settings, ended),
+    };
     let mut measured = Measured::default();
-    if failure.is_none() {
-        measured.figures.push(Figure::new("time", "s", ended.seconds));
-        for source in &settings.figures {
-            let value = source.find(&ended.out.text())?;
-            measured.figures.push(Figure::new(source.name.clone(), "", value));
+    match outcome {
+        Ok(figures) => measured.figures = figures,
+        Err(failure) if settings.keep_going => measured.notes.push(format!("{failure:#}")),
+        Err(failure) => {
+            return Err(failure.context("a run failed; --keep-going counts failures and goes on"));
         }
     }
     if settings.keep_going {
-        let failed = f64::from(u8::from(failure.is_some()));
-        measured.figures.push(Figure::new("failed", "of 1", failed));
+        measured.figures.push(Measured::failed(measured.figures.is_empty()));
     }
-    measured.notes.extend(failure.map(|failure| format!("the command {failure}")));
     let cut = ended.out.cut_bytes();
     if cut > 0 {
         measured.notes.push(format!("the first {cut} bytes that it printed were not kept"));
     }
     Ok(measured)
+}
+
+/// The time, and what a command printed.
+fn figures(settings: &Settings, ended: &Ended) -> Result<Vec<Figure>> {
+    let printed = ended.out.text();
+    let mut figures = vec![Figure::new("time", "s", ended.seconds)];
+    for source in &settings.figures {
+        figures.push(Figure::new(source.name.clone(), "", source.find(&printed)?));
+    }
+    Ok(figures)
 }
 
 /// The first figures, for a line of progress.
@@ -120,16 +126,24 @@ mod tests {
         let names: Vec<&str> = measured.figures.iter().map(|figure| &*figure.name).collect();
         assert_eq!(names, ["time", "rate, Mb/s"]);
         assert_eq!(measured.figures[1].value, 7.5, "the last one");
-        assert!(of("echo nothing", false).unwrap_err().to_string().contains("rate, Mb/s"));
+        let error = format!("{:#}", of("echo nothing", false).unwrap_err());
+        assert!(error.contains("rate, Mb/s") && error.contains(": nothing:"), "{error}");
+        let error = format!("{:#}", of("true", false).unwrap_err());
+        assert!(
+            error.contains("`rate, Mb/s` is not there: the command printed nothing"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_failure_ends_the_comparison_or_is_counted() {
-        let error = of("echo oh >&2; exit 3", false).unwrap_err().to_string();
+        let error = format!("{:#}", of("echo oh >&2; exit 3", false).unwrap_err());
         assert!(error.contains("exit status: 3") && error.contains("oh"), "{error}");
         let counted = of("exit 3", true).unwrap();
         assert_eq!(counted.figures.len(), 1);
         assert_eq!((&*counted.figures[0].name, counted.figures[0].value), ("failed", 1.0));
         assert_eq!(of("echo rate 1", true).unwrap().figures[2].value, 0.0);
+        let counted = of("true", true).unwrap();
+        assert!(counted.is_failure() && counted.notes[0].contains("printed nothing"));
     }
 }

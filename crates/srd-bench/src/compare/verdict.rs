@@ -12,7 +12,7 @@ pub fn verdict(case: &CaseResult) -> String {
             let Some(base) = first.figures.iter().find(|base| base.name == figure.name) else {
                 continue;
             };
-            let (label, name) = (other.variant.label(), &figure.name);
+            let (label, name) = (case.label(other.variant), &figure.name);
             text += &format!("  {label}: {name} {}\n", beside(base, figure, case));
         }
     }
@@ -24,7 +24,7 @@ fn beside(base: &FigureSummary, figure: &FigureSummary, case: &CaseResult) -> St
         return format!("{} where it was 0", srd_chart::figure(figure.median));
     }
     let ratio = srd_chart::figure(figure.median / base.median);
-    let first = case.summaries[0].variant.label();
+    let first = case.label(case.summaries[0].variant);
     let repetitions = case.runs.iter().map(|run| run.repetition + 1).max().unwrap_or(0);
     let apart = figure.min > base.max || figure.max < base.min;
     let spread = match (apart, repetitions) {

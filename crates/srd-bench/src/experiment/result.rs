@@ -161,6 +161,9 @@ pub struct CaseResult {
     pub summaries: Vec<Summary>,
     /// All runs, in the order they happened.
     pub runs: Vec<Run>,
+    /// Whether they ran in a fabric of ours.
+    #[serde(skip)]
+    is_lab: bool,
 }
 
 /// All repetitions of one variant together.
@@ -215,6 +218,21 @@ pub struct FigureSummary {
     pub ideal: Option<Ideal>,
 }
 
+impl Measured {
+    /// The figure of a run whose command failed, and was counted: 1, else 0.
+    #[must_use]
+    pub fn failed(is_failure: bool) -> Figure {
+        Figure::new("failed", "of 1", f64::from(u8::from(is_failure)))
+    }
+
+    /// Whether the run's command failed, and was counted.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        let failed = Measured::failed(true);
+        self.figures.iter().any(|figure| *figure == failed)
+    }
+}
+
 impl CaseResult {
     /// Sums up the runs of a case.
     #[must_use]
@@ -229,7 +247,19 @@ impl CaseResult {
             Summary { variant, figures, distributions }
         };
         let summaries = variants.into_iter().map(summary).collect();
-        CaseResult { name, setting, summaries, runs }
+        CaseResult { name, setting, summaries, runs, is_lab: true }
+    }
+
+    /// The same between machines whose settings are what they are.
+    #[must_use]
+    pub fn between_machines(self) -> CaseResult {
+        CaseResult { is_lab: false, ..self }
+    }
+
+    /// What a transport is called. Which congestion control TCP has is known in the lab only.
+    #[must_use]
+    pub fn label(&self, variant: Variant) -> &'static str {
+        if self.is_lab { variant.label() } else { variant.label_between_machines() }
     }
 }
 

@@ -73,7 +73,7 @@ pub fn outcome(outcome: &Outcome) -> String {
 
 /// The columns and rows of a case: a variant per column, a figure or a percentile per row.
 pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
-    let labels = case.summaries.iter().map(|summary| summary.variant.label().to_owned());
+    let labels = case.summaries.iter().map(|summary| case.label(summary.variant).to_owned());
     let columns = [String::new()].into_iter().chain(labels).collect();
     let mut rows = Vec::new();
     let first = case.summaries.first();

@@ -73,6 +73,12 @@ impl Variant {
         }
     }
 
+    /// What it is between machines, where TCP's settings are nobody's here.
+    #[must_use]
+    pub fn label_between_machines(self) -> &'static str {
+        if self == Variant::Plain { "plain" } else { self.label() }
+    }
+
     /// Congestion control of the programs' TCP.
     #[must_use]
     pub fn congestion(self) -> Congestion {

@@ -19,7 +19,7 @@ use srd_watch::session::{Report, Session};
 use srd_watch::source::Opened;
 use srd_watch::text::{self, Tally};
 
-use crate::output::{check_writable, say};
+use crate::output::{Attempts, check_writable, say};
 
 /// What results are wanted.
 #[derive(Clone, Debug)]
@@ -148,10 +148,22 @@ impl Outputs {
         &mut self.tallies[at].1
     }
 
+    /// What is written at the end. The page is of what was seen, also if another output failed.
     pub(super) fn end(mut self, sessions: &[(Session, u64)]) -> Result<()> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
+        let mut attempts = Attempts::default();
+        match self.failed.take() {
+            Some(error) => attempts.add(Err(error)),
+            None => attempts.add(self.summarize(sessions)),
         }
+        if let Some((file, gathered)) = &self.html {
+            let page = html::page(sessions.iter().map(|(session, _)| session), gathered);
+            let written = fs::write(file, page).with_context(|| file.display().to_string());
+            attempts.add(written.and_then(|()| self.say(format!("pictures: {}", file.display()))));
+        }
+        attempts.end()
+    }
+
+    fn summarize(&mut self, sessions: &[(Session, u64)]) -> Result<()> {
         if self.summary {
             for (session, lost) in sessions {
                 let tally = self.tally(session.watch.name()).clone();
@@ -160,11 +172,6 @@ impl Outputs {
         }
         if self.unsaved > 0 {
             self.say(format!("{} bursts more were not saved: --save-max", self.unsaved))?;
-        }
-        if let Some((file, gathered)) = &self.html {
-            let page = html::page(sessions.iter().map(|(session, _)| session), gathered);
-            fs::write(file, page).with_context(|| file.display().to_string())?;
-            self.say(format!("pictures: {}", file.display()))?;
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ finally:
     if not _told:
         del _os.environ[_HUGE_PAGES]
 
-from . import faults, sizes, topology, workload
+from . import faults, plot, sizes, topology, workload
 from ._native import Message, Peer
 from .aio import AsyncEndpoint
 from .endpoint import Endpoint
@@ -81,6 +81,7 @@ __all__ = [
     "WorkerDied",
     "__version__",
     "faults",
+    "plot",
     "scenarios",
     "simulate",
     "sizes",

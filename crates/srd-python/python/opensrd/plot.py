@@ -46,6 +46,9 @@ STYLE = {
 }
 #: Lines of one figure at most; a sample of more.
 LINES_MAX = 24
+#: Lines that a legend names at most, and those of which it stands among the lines.
+LEGEND_MAX = 8
+LEGEND_INSIDE_MAX = 2
 
 
 class NoData(ValueError):
@@ -77,6 +80,7 @@ def completion_cdf(source: Source, ax: Any = None, *, by_ideal: bool = False) ->
         if len(ideals) == 1:
             ax.axvline(ideals.pop(), color="black", linestyle=":", label="ideal")
     ax.set_xscale("log")
+    _plain_numbers(ax.xaxis)
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("completion time / ideal" if by_ideal else "flow completion time (µs)")
     ax.set_ylabel("share of flows")
@@ -107,6 +111,7 @@ def slowdown_by_size(
     ax.axhline(1, color="black", linestyle=":", linewidth=0.8)
     ax.set_xscale("log")
     ax.set_yscale("log")
+    _plain_numbers(ax.yaxis)
     ax.set_xlabel("flow size (bytes)")
     ax.set_ylabel(f"p{100 * quantile:g} of time / ideal")
     ax.legend()
@@ -189,9 +194,26 @@ def _over_time(
     ax.set_xlabel("time (µs)")
     ax.set_ylabel(label)
     ax.set_title(table["transport"][0])
-    if len(lines) <= 8:
+    if len(lines) <= LEGEND_INSIDE_MAX:
         ax.legend()
+    elif len(lines) <= LEGEND_MAX:
+        # Beside the lines, which fill the axes.
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
     return ax
+
+
+def _plain_numbers(axis: Any) -> None:
+    """Labels 1, 2 and 5 of each decade of a logarithmic axis: more of them run into each other."""
+
+    def label(value: float, _: Any) -> str:
+        return f"{value:,.10g}"
+
+    def label_some(value: float, _: Any) -> str:
+        return label(value, _) if f"{value:e}"[0] in "25" else ""
+
+    ticker = need("matplotlib.ticker")
+    axis.set_major_formatter(ticker.FuncFormatter(label))
+    axis.set_minor_formatter(ticker.FuncFormatter(label_some))
 
 
 def _groups(

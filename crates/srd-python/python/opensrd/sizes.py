@@ -8,7 +8,7 @@ from typing import Union
 from ._native import Sizes
 
 #: Those that the simulator knows by name.
-NAMES = ("web-search", "data-mining")
+NAMES = ("web-search", "data-mining", "hadoop", "ali-storage")
 
 
 def find(name: Union[str, "os.PathLike[str]"]) -> Sizes:

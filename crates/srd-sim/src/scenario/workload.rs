@@ -122,7 +122,7 @@ pub enum WorkloadSpec {
     Poisson {
         /// The average share of the hosts' links.
         load: f64,
-        /// `web-search`, `data-mining`, or a CSV file.
+        /// `web-search`, `data-mining`, `hadoop`, `ali-storage`, or a CSV file.
         sizes: String,
         /// No flow starts later.
         duration_us: f64,

@@ -1,4 +1,4 @@
-//! Flow-size distributions: two from measurements, or any from a table.
+//! Flow-size distributions: four from measurements, or any from a table.
 
 use std::path::Path;
 
@@ -44,25 +44,67 @@ const DATA_MINING: [(f64, f64); 9] = [
     (666_667.0 * 1460.0, 1.0),
 ];
 
+/// Hadoop: from Roy et al., "Inside the Social Network's (Datacenter) Network", SIGCOMM 2015, as
+/// tabulated for Li et al., "HPCC", SIGCOMM 2019.
+const HADOOP: [(f64, f64); 20] = [
+    (1.0, 0.0),
+    (100.0, 0.01),
+    (200.0, 0.02),
+    (300.0, 0.05),
+    (350.0, 0.15),
+    (400.0, 0.20),
+    (500.0, 0.30),
+    (600.0, 0.40),
+    (700.0, 0.50),
+    (1e3, 0.60),
+    (2e3, 0.67),
+    (7e3, 0.70),
+    (30e3, 0.72),
+    (50e3, 0.82),
+    (80e3, 0.87),
+    (120e3, 0.90),
+    (300e3, 0.95),
+    (1e6, 0.975),
+    (2e6, 0.99),
+    (10e6, 1.0),
+];
+
+/// Storage: of Alibaba's block storage in 2019, as tabulated for Li et al., "HPCC", SIGCOMM 2019.
+const ALI_STORAGE: [(f64, f64); 9] = [
+    (1.0, 0.0),
+    (4e3, 0.2293),
+    (8e3, 0.6921),
+    (16e3, 0.8061),
+    (32e3, 0.9047),
+    (64e3, 0.9353),
+    (128e3, 0.9677),
+    (256e3, 0.9753),
+    (2e6, 1.0),
+];
+
+/// Those that have a name.
+const NAMED: [(&str, &[(f64, f64)]); 4] = [
+    ("web-search", &WEB_SEARCH),
+    ("data-mining", &DATA_MINING),
+    ("hadoop", &HADOOP),
+    ("ali-storage", &ALI_STORAGE),
+];
+
 impl Sizes {
-    /// Finds a distribution: `web-search`, `data-mining`, or the path of a CSV file with
-    /// lines of size in bytes and cumulative probability.
+    /// Finds a distribution: `web-search`, `data-mining`, `hadoop`, `ali-storage`, or the path of
+    /// a CSV file with lines of size in bytes and cumulative probability.
     ///
     /// # Errors
     /// A file that cannot be read or is no distribution.
     pub fn find(name: &str, directory: &Path) -> Result<Self, WorkloadError> {
-        match name {
-            "web-search" => Ok(Self { points: WEB_SEARCH.to_vec() }),
-            "data-mining" => Ok(Self { points: DATA_MINING.to_vec() }),
-            path => {
-                let text = crate::files::text(&directory.join(path)).map_err(|error| {
-                    WorkloadError(format!(
-                        "`{path}`: {error}; sizes are `web-search`, `data-mining` or a CSV file"
-                    ))
-                })?;
-                Self::parse(&text).map_err(|e| WorkloadError(format!("`{path}`, {e}")))
-            }
+        if let Some((_, points)) = NAMED.iter().find(|(known, _)| *known == name) {
+            return Ok(Self { points: points.to_vec() });
         }
+        let text = crate::files::text(&directory.join(name)).map_err(|error| {
+            let known = NAMED.map(|(known, _)| format!("`{known}`")).join(", ");
+            WorkloadError(format!("`{name}`: {error}; sizes are {known} or a CSV file"))
+        })?;
+        Self::parse(&text).map_err(|e| WorkloadError(format!("`{name}`, {e}")))
     }
 
     /// Reads lines of `bytes,cumulative probability`. A first line that is no number is a
@@ -144,7 +186,12 @@ mod tests {
 
     #[test]
     fn draws_follow_the_distribution() {
-        for (name, mean_bytes) in [("web-search", 1.66e6), ("data-mining", 7.3e6)] {
+        for (name, mean_bytes) in [
+            ("web-search", 1.66e6),
+            ("data-mining", 7.3e6),
+            ("hadoop", 1.2e5),
+            ("ali-storage", 4.1e4),
+        ] {
             let sizes = Sizes::find(name, Path::new(".")).unwrap();
             let mean = sizes.mean_bytes();
             assert!((mean / mean_bytes - 1.0).abs() < 0.1, "{name}: {mean}");
