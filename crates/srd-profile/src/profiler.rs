@@ -155,6 +155,11 @@ impl Profiler {
             return;
         };
         let time = self.clock.packet(arrival.time);
+        if self.clock.is_far(time) {
+            // It came at no time that is known: no rate has it.
+            self.sides[usize::from(arrival.way == Way::Out)].packets += u64::from(arrival.packets);
+            return;
+        }
         self.advance(time);
         arrival.time = Instant::from_nanos(self.now_ns);
         self.count(&arrival);

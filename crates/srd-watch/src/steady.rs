@@ -60,6 +60,11 @@ impl Steady {
         Instant::from_nanos(at)
     }
 
+    /// Whether a steady time is far behind the latest: what came then did not come now.
+    pub fn is_far(&self, time: Instant) -> bool {
+        time.as_nanos().saturating_add(FAR_NS) < self.last_ns
+    }
+
     /// The latest steady time.
     pub fn last(&self) -> Instant {
         Instant::from_nanos(self.last_ns)

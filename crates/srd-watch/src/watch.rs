@@ -170,6 +170,13 @@ impl Watch {
         if arrival.time.as_nanos() / self.settings.bin_ns < self.bin {
             self.late += 1;
         }
+        if self.clock.is_far(time) {
+            // It belongs to no bin that is under way, and is no part of a burst.
+            let totals = &mut self.sides[index(arrival.way)].totals;
+            totals.bytes += u64::from(arrival.bytes);
+            totals.packets += u64::from(arrival.packets);
+            return;
+        }
         self.settle(arrival.time);
         self.over = self.over.max(self.bin + 1);
         let fate = self.meter.offer(arrival);

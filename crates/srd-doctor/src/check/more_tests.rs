@@ -217,7 +217,7 @@ fn regression_settings_of_others_in_the_same_file_stay() {
     let mut tree = Tree::instance();
     tree.options.persist = true;
     let file = "etc/sysctl.d/90-srd.conf";
-    tree.file(file, "# by hand\n-net/core/somaxconn=7\nnet.ipv4.tcp_autocorking = 2\n");
+    tree.file(file, "# by hand\n-net/core/somaxconn=7\nnet.ipv4.tcp_autocorking = 2");
     tree.file("proc/sys/net/ipv4/tcp_autocorking", "1");
     tree.run(true);
     let text = tree.text(file);

@@ -286,10 +286,11 @@ pub(super) fn unpersist(system: &System) -> Result<Vec<String>> {
 fn later(system: &System, list: &List, written: &Written) -> Result<Option<String>> {
     let now = system.text(SYSCTL_FILE)?.unwrap_or_default();
     let before = written.before.as_deref().unwrap_or_default();
-    let added = of_others(&now, list).filter(|line| !before.lines().any(|known| known == *line));
+    let is_new = |line: &&str| !line.is_empty() && before.lines().all(|known| known != *line);
+    let added = of_others(&now, list).filter(is_new);
     let added: String = added.map(|line| format!("{line}\n")).collect();
     let begin = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
-    Ok((!added.trim().is_empty()).then(|| format!("{begin}{added}")))
+    Ok((!added.is_empty()).then(|| format!("{begin}{added}")))
 }
 
 /// Gives kernel settings that are as they were left their former values.
