@@ -82,29 +82,10 @@ pub(crate) fn of_interface(error: &std::io::Error, [noun, verb]: [&str; 2]) -> E
     }
 }
 
-/// Refuses an interface that is named twice: its figures would stand under one name.
-pub(crate) fn named_once(interfaces: &[String]) -> anyhow::Result<()> {
-    for (at, name) in interfaces.iter().enumerate() {
-        if interfaces[..at].contains(name) {
-            return usage(format!("{name}: named twice"));
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use anyhow::{Context, anyhow};
-
-    #[test]
-    fn an_interface_is_named_once() {
-        let names =
-            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        assert!(named_once(&names(&["eth0", "eth1"])).is_ok());
-        let error = named_once(&names(&["eth0", "eth1", "eth0"])).expect_err("twice");
-        assert!(exit_code(&error) == USAGE && error.to_string().contains("eth0"), "{error}");
-    }
 
     #[test]
     fn kinds_are_found_below_and_above_context() {

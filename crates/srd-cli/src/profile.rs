@@ -16,10 +16,10 @@ use srd_card::profile::{InstanceType, Profile};
 use srd_chart::Table;
 use srd_profile::{Filter, Report, capture, html, live, report, text};
 
-use crate::failure::{named_once, of_interface, usage};
+use crate::failure::{of_interface, usage};
 use crate::output::{Attempts, JsonOutput, check_writable};
 use crate::units::{bytes, parse_time};
-use crate::watch::{parse_prefix, parse_ring};
+use crate::watch::{each_once, parse_prefix, parse_ring};
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -159,7 +159,7 @@ impl ProfileArgs {
     /// Refuses what cannot be, before the work is done and lost.
     fn check(&self) -> Result<()> {
         self.json.check()?;
-        named_once(&self.interfaces)?;
+        each_once(&self.interfaces)?;
         if let Some(file) = &self.html {
             check_writable(file)?;
         }

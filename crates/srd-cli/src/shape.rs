@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::process::{Command, Output};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,8 @@ const BURST_NS: u64 = 1_000_000;
 const BURST_BYTES_MIN: u64 = 65_536;
 /// How long a packet waits at most in a queue without fairness.
 const QUEUE_NS: u64 = 10_000_000;
+/// The least rate: the kernel counts bytes.
+const RATE_BPS_MIN: u64 = 8;
 
 /// What to do with which interface.
 #[derive(Args, Clone, Debug)]
@@ -95,6 +97,8 @@ struct Shown {
     interface: String,
     /// Whether this command has set it.
     shaped: bool,
+    /// Whether it was ended before it was done.
+    begun: bool,
     /// The discipline at the root.
     root: String,
     /// Bits a second of all; null if it is not ours.
@@ -114,12 +118,7 @@ pub(crate) fn run(args: &ShapeArgs) -> Result<u8> {
     let interface = args.interface.as_str();
     let there = disciplines(interface)?;
     match (args.rate, args.off) {
-        (None, false) => {
-            let shown = shown(interface, &there)?;
-            args.json.say(words(&shown))?;
-            args.json.write(&shown)?;
-            return Ok(0);
-        }
+        (None, false) => return show(args, &there),
         (None, true) => off(args, &there)?,
         (Some(rate), _) => set(args, &there, rate)?,
     }
@@ -142,81 +141,83 @@ fn set(args: &ShapeArgs, there: &[Discipline], rate: u64) -> Result<()> {
     if args.flow.is_some_and(|flow| flow > rate) {
         return usage("--flow is more than --rate: no flow can be faster than all");
     }
-    if args.dry_run {
-        return would_run(interface, rate, &leaves(args.flow, rate), there)
-            .iter()
-            .try_for_each(say);
+    if [Some(rate), args.flow].into_iter().flatten().any(|rate| rate < RATE_BPS_MIN) {
+        return usage(format!("a rate is at least {RATE_BPS_MIN} bits a second"));
     }
-    let mut refusal = None;
-    for leaf in leaves(args.flow, rate) {
-        match attempt(interface, rate, &leaf, there) {
-            Ok(()) => {
-                return args.json.say(format!(
-                    "{interface} sends at most {}{}, {}; `srd shape {interface} --off` undoes it",
-                    units::rate(rate as f64),
-                    args.flow.map_or_else(String::new, |flow| {
-                        format!(", one flow at most {}", units::rate(flow as f64))
-                    }),
-                    leaf.words
-                ));
-            }
-            Err(error) if is_unknown_kind(&error) => refusal = Some((leaf, error)),
+    let leaves = leaves(args.flow, rate);
+    if args.dry_run {
+        for words in in_order(&commands(interface, rate, &leaves[0]), there) {
+            say(format_args!("tc {}", words.join(" ")))?;
+        }
+        return Ok(());
+    }
+    let leaf = make(interface, rate, &leaves, there)?;
+    let flow = args.flow.map_or_else(String::new, |flow| {
+        format!(", one flow at most {}", units::rate(flow as f64))
+    });
+    args.json.say(format!(
+        "{interface} sends at most {}{flow}, {}; `srd shape {interface} --off` undoes it",
+        units::rate(rate as f64),
+        leaf.words
+    ))
+}
+
+/// Makes it with the first of these leaves that the kernel has, or leaves the interface as it was.
+fn make<'a>(
+    interface: &str,
+    rate: u64,
+    leaves: &'a [Leaf],
+    there: &[Discipline],
+) -> Result<&'a Leaf> {
+    let first = leaves.first().context("no queueing discipline to try")?;
+    let Commands { root, class, .. } = commands(interface, rate, first);
+    let mut is_new = !root_of(there).is_some_and(is_ours);
+    if is_new && let Err(error) = tc(&root) {
+        // Another `srd shape` may have made it meanwhile. It is not ours to take away.
+        if !root_of(&disciplines(interface)?).is_some_and(is_ours) {
+            return Err(error);
+        }
+        is_new = false;
+    }
+    let is_whole = !is_new && class_rate(interface)?.is_some();
+    let undone = |error: Error| {
+        // What was made so far is nothing without the rest.
+        if is_new {
+            let _ = tc(&remove(interface));
+        }
+        error
+    };
+    if !is_whole {
+        tc(&class).map_err(undone)?;
+    }
+    let leaf = attempt(interface, rate, leaves).map_err(undone)?;
+    if is_whole {
+        // What this kernel may lack came first: until here nothing was changed.
+        tc(&class)?;
+    }
+    Ok(leaf)
+}
+
+/// Puts the first of these leaves below the class that the kernel has.
+fn attempt<'a>(interface: &str, rate: u64, leaves: &'a [Leaf]) -> Result<&'a Leaf> {
+    let mut lacks = "";
+    for leaf in leaves {
+        match tc(&commands(interface, rate, leaf).leaf) {
+            Ok(_) => return Ok(leaf),
+            Err(error) if is_unknown_kind(&error) => lacks = leaf.kind,
             Err(error) => return Err(error),
         }
     }
-    let (leaf, _) = refusal.context("no queueing discipline was tried")?;
+    let only_fq = if leaves.len() == 1 {
+        ", which alone holds each flow to a rate (module sch_fq; on most distributions part of the \
+         kernel's package). Without --flow the rate of all is shaped"
+    } else {
+        ""
+    };
     Err(Missing(format!(
-        "this kernel lacks the queueing discipline `{}`{}: {interface} is as it was",
-        leaf.kind,
-        if args.flow.is_some() {
-            ", which alone holds each flow to a rate (module sch_fq; on most distributions part of \
-             the kernel's package). Without --flow the rate of all is shaped"
-        } else {
-            ""
-        }
+        "this kernel lacks the queueing discipline `{lacks}`{only_fq}: {interface} is as it was"
     ))
     .into())
-}
-
-/// The commands as a shell takes them: a leaf that the kernel lacks gives way to the next.
-fn would_run(interface: &str, rate: u64, leaves: &[Leaf], there: &[Discipline]) -> Vec<String> {
-    let line = |words: &Vec<String>| format!("tc {}", words.join(" "));
-    let all = leaves.iter().map(|leaf| commands_now(interface, rate, leaf, there));
-    let all: Vec<Vec<Vec<String>>> = all.collect();
-    let Some(first) = all.first() else { return Vec::new() };
-    let alternatives = |step: usize| {
-        let mut lines: Vec<String> = all.iter().map(|commands| line(&commands[step])).collect();
-        lines.dedup();
-        lines.join(" || ")
-    };
-    (0..first.len()).map(alternatives).collect()
-}
-
-/// The commands at what stands there: what is ours already gets other rates.
-fn commands_now(interface: &str, rate: u64, leaf: &Leaf, there: &[Discipline]) -> Vec<Vec<String>> {
-    let mut commands = commands(interface, rate, leaf);
-    if root_of(there).is_some_and(is_ours) {
-        // The root cannot be replaced by its like. What this kernel may lack comes first.
-        commands.remove(0);
-        commands.reverse();
-    }
-    commands
-}
-
-/// Makes it, or leaves the interface as it was.
-fn attempt(interface: &str, rate: u64, leaf: &Leaf, there: &[Discipline]) -> Result<()> {
-    let commands = commands_now(interface, rate, leaf, there);
-    if root_of(there).is_some_and(is_ours) {
-        return commands.iter().try_for_each(|words| tc(words).map(|_| ()));
-    }
-    for words in commands {
-        if let Err(error) = tc(&words) {
-            // What was made so far is nothing without the rest.
-            let _ = tc(&remove(interface));
-            return Err(error);
-        }
-    }
-    Ok(())
 }
 
 fn off(args: &ShapeArgs, there: &[Discipline]) -> Result<()> {
@@ -233,18 +234,26 @@ fn off(args: &ShapeArgs, there: &[Discipline]) -> Result<()> {
     args.json.say(format!("{interface} is not shaped any more: {kind} stands there again"))
 }
 
+fn show(args: &ShapeArgs, there: &[Discipline]) -> Result<u8> {
+    let shown = shown(&args.interface, there)?;
+    args.json.say(words(&shown))?;
+    args.json.write(&shown)?;
+    Ok(0)
+}
+
 fn shown(interface: &str, there: &[Discipline]) -> Result<Shown> {
     let root = root_of(there).context("tc lists no queueing discipline of this interface")?;
-    let shaped = is_ours(root);
+    let is_ours = is_ours(root);
     let leaf = there.iter().find(|one| one.parent.as_deref() == Some(CLASS));
-    let rate_bps = if shaped { Some(class_rate(interface)?) } else { None };
+    let rate_bps = if is_ours { class_rate(interface)? } else { None };
     let flow_bps = leaf.filter(|leaf| leaf.kind == "fq").and_then(|leaf| {
         // tc prints bytes a second.
         leaf.options["maxrate"].as_u64().map(|bytes| bytes * 8)
     });
     Ok(Shown {
         interface: interface.to_owned(),
-        shaped,
+        shaped: rate_bps.is_some(),
+        begun: is_ours && rate_bps.is_none(),
         root: format!("{} {}", root.kind, root.handle),
         rate_bps,
         flow_bps,
@@ -266,7 +275,11 @@ fn words(shown: &Shown) -> String {
             flow.map_or_else(String::new, |flow| {
                 format!(", one flow at most {}", units::rate(flow as f64))
             }),
-            leaf.as_deref().unwrap_or("nothing")
+            leaf.as_deref().unwrap_or("the kernel's default queue")
+        ),
+        (None, ..) if shown.begun => format!(
+            "{interface} is not shaped: a command was ended before it was done, and left {root}; \
+             --rate does it again, --off takes it away; {counts}"
         ),
         (None, ..) => format!("{interface} is not shaped: {root} stands there; {counts}"),
     }
@@ -288,7 +301,7 @@ fn leaves(flow: Option<u64>, rate: u64) -> Vec<Leaf> {
         let options = ["maxrate".to_owned(), format!("{flow}bit")];
         return vec![leaf("fq", &options, shared)];
     }
-    let limit = bytes_in(rate, QUEUE_NS).max(BURST_BYTES_MIN);
+    let limit = bytes_in(rate, QUEUE_NS).clamp(BURST_BYTES_MIN, u32::MAX.into());
     let short = ["limit".to_owned(), limit.to_string()];
     vec![
         leaf("fq", &[], shared),
@@ -297,22 +310,48 @@ fn leaves(flow: Option<u64>, rate: u64) -> Vec<Leaf> {
     ]
 }
 
-fn commands(interface: &str, rate: u64, leaf: &Leaf) -> Vec<Vec<String>> {
+/// What `tc` is told.
+struct Commands {
+    root: Vec<String>,
+    class: Vec<String>,
+    leaf: Vec<String>,
+}
+
+fn commands(interface: &str, rate: u64, leaf: &Leaf) -> Commands {
     let burst = bytes_in(rate, BURST_NS).max(BURST_BYTES_MIN);
-    let root = format!("qdisc replace dev {interface} root handle {ROOT} htb default 10");
+    let root = format!("qdisc replace dev IF root handle {ROOT} htb default 10");
     // A quantum decides between classes, of which there is one.
     let class = format!(
-        "class replace dev {interface} parent {ROOT} classid {CLASS} htb rate {rate}bit ceil \
-         {rate}bit burst {burst} cburst {burst} quantum 60000"
+        "class replace dev IF parent {ROOT} classid {CLASS} htb rate {rate}bit ceil {rate}bit \
+         burst {burst} cburst {burst} quantum 60000"
     );
     // The kernel gives it a handle, so that another sort can take its place.
-    let below = format!("qdisc replace dev {interface} parent {CLASS} {}", leaf.kind);
-    let split = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    vec![split(&root), split(&class), [split(&below), leaf.options.clone()].concat()]
+    let below = format!("qdisc replace dev IF parent {CLASS} {}", leaf.kind);
+    Commands {
+        root: split(&root, interface),
+        class: split(&class, interface),
+        leaf: [split(&below, interface), leaf.options.clone()].concat(),
+    }
+}
+
+/// The words of a command, of which `IF` is the interface, whatever characters that has.
+fn split(text: &str, interface: &str) -> Vec<String> {
+    let word = |word: &str| if word == "IF" { interface.to_owned() } else { word.to_owned() };
+    text.split(' ').map(word).collect()
+}
+
+/// In the order in which they run: what is ours already only gets other rates.
+fn in_order(commands: &Commands, there: &[Discipline]) -> Vec<Vec<String>> {
+    let Commands { root, class, leaf } = commands;
+    if root_of(there).is_some_and(is_ours) {
+        vec![leaf.clone(), class.clone()]
+    } else {
+        vec![root.clone(), class.clone(), leaf.clone()]
+    }
 }
 
 fn remove(interface: &str) -> Vec<String> {
-    ["qdisc", "del", "dev", interface, "root"].map(str::to_owned).to_vec()
+    split("qdisc del dev IF root", interface)
 }
 
 fn bytes_in(rate_bps: u64, ns: u64) -> u64 {
@@ -344,17 +383,16 @@ fn disciplines(interface: &str) -> Result<Vec<Discipline>> {
     serde_json::from_str(&text).context("what tc prints")
 }
 
-/// The rate of our class, which tc prints for people only.
-fn class_rate(interface: &str) -> Result<u64> {
+/// The rate of our class, which tc prints for people only; `None` if there is no class.
+fn class_rate(interface: &str) -> Result<Option<u64>> {
     let text = tc(&["class", "show", "dev", interface].map(str::to_owned))?;
-    let rate = text.lines().filter(|line| line.contains(CLASS)).find_map(|line| {
-        let mut words = line.split_whitespace().skip_while(|word| *word != "rate");
-        bits(words.nth(1)?)
-    });
-    rate.context("tc lists no class of ours")
+    let ours = text.lines().find(|line| line.split_whitespace().any(|word| word == CLASS));
+    let Some(line) = ours else { return Ok(None) };
+    let mut words = line.split_whitespace().skip_while(|word| *word != "rate");
+    words.nth(1).and_then(bits).map(Some).with_context(|| format!("what tc prints: {line}"))
 }
 
-/// `100Mbit`, `12500Kbit`, `999bit`, `1Tbit`.
+/// `100Mbit`, `12500Kbit`, `999bit`.
 fn bits(text: &str) -> Option<u64> {
     let digits = text.strip_suffix("bit")?;
     let (digits, scale) = match digits.as_bytes().last()? {
@@ -398,13 +436,29 @@ fn is_unknown_kind(error: &anyhow::Error) -> bool {
 mod tests {
     use super::*;
 
+    fn discipline(kind: &str, handle: &str) -> Discipline {
+        Discipline {
+            kind: kind.into(),
+            handle: handle.into(),
+            root: true,
+            parent: None,
+            options: serde_json::Value::Null,
+            drops: 0,
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
     #[test]
     fn the_talks_recipe_in_its_valid_form() {
         let leaf = &leaves(Some(1_000_000_000), 10_000_000_000)[0];
-        let lines: Vec<String> =
-            commands("eth0", 10_000_000_000, leaf).iter().map(|words| words.join(" ")).collect();
+        let commands = commands("eth0", 10_000_000_000, leaf);
+        let lines = |there: &[Discipline]| -> Vec<String> {
+            in_order(&commands, there).iter().map(|words| words.join(" ")).collect()
+        };
+        let all = lines(&[discipline("noqueue", "0:")]);
         assert_eq!(
-            lines,
+            all,
             [
                 "qdisc replace dev eth0 root handle 5d: htb default 10",
                 "class replace dev eth0 parent 5d: classid 5d:10 htb rate 10000000000bit ceil \
@@ -412,32 +466,40 @@ mod tests {
                 "qdisc replace dev eth0 parent 5d:10 fq maxrate 1000000000bit",
             ]
         );
+        // Of what stands there the root cannot be replaced by its like.
+        assert_eq!(lines(&[discipline("htb", "5d:")]), [&*all[2], &*all[1]]);
     }
 
     #[test]
-    fn what_would_run_names_the_leaves_that_may_take_its_place() {
-        let lines = would_run("eth0", 100_000_000, &leaves(None, 100_000_000), &[]);
-        assert_eq!(lines.len(), 3);
-        assert!(!lines[0].contains("||") && !lines[1].contains("||"), "{lines:?}");
-        let below = "tc qdisc replace dev eth0 parent 5d:10";
-        assert_eq!(
-            lines[2],
-            format!("{below} fq || {below} fq_codel || {below} bfifo limit 125000")
-        );
+    fn regression_an_interface_is_one_word_whatever_its_name() {
+        // Spaces of Unicode are none to the kernel, which takes them in names.
+        for name in ["eth0\u{2003}x", "IF", "$(id)", "-x"] {
+            let leaf = &leaves(None, 1_000_000)[0];
+            let Commands { root, class, leaf } = commands(name, 1_000_000, leaf);
+            for words in [root, class, leaf, remove(name)] {
+                assert_eq!((&*words[2], &*words[3]), ("dev", name));
+            }
+        }
+    }
+
+    #[test]
+    fn regression_limits_are_what_tc_takes() {
+        let fastest = leaves(None, 10_000_000_000_000);
+        let limit: u64 = fastest[2].options[1].parse().unwrap();
+        assert_eq!(limit, u64::from(u32::MAX));
+        assert_eq!(leaves(None, 8)[2].options[1], "65536");
     }
 
     #[test]
     fn rates_are_read_as_tc_prints_them() {
-        let read =
-            ["100Mbit", "12500Kbit", "999bit", "10Gbit", "1Tbit", "Mbit", "100", "99999999999Gbit"];
+        let read = ["100Mbit", "12500Kbit", "999bit", "10Tbit", "Mbit", "100", "99999999999Gbit"];
         assert_eq!(
             read.map(bits),
             [
                 Some(100_000_000),
                 Some(12_500_000),
                 Some(999),
-                Some(10_000_000_000),
-                Some(1_000_000_000_000),
+                Some(10_000_000_000_000),
                 None,
                 None,
                 None
@@ -447,16 +509,7 @@ mod tests {
 
     #[test]
     fn only_the_kernels_default_gives_way() {
-        let root = |kind: &str, handle: &str| Discipline {
-            kind: kind.into(),
-            handle: handle.into(),
-            root: true,
-            parent: None,
-            options: serde_json::Value::Null,
-            drops: 0,
-            packets: 0,
-            bytes: 0,
-        };
+        let root = discipline;
         assert!(is_default(&root("pfifo_fast", "0:")) && is_default(&root("noqueue", "0:")));
         assert!(is_ours(&root("htb", "5d:")));
         for other in [root("htb", "1:"), root("fq", "8001:"), root("tbf", "5d:")] {

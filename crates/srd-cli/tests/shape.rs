@@ -108,45 +108,63 @@ fn wrong_words_are_usage() {
 }
 
 #[test]
-fn regression_a_rate_that_is_set_or_undone_is_said_to_programs_too() {
+fn regression_several_at_a_time_leave_one_of_their_rates() {
     let Some(place) = Place::new("e") else { return };
-    let json = |words: &str| -> serde_json::Value {
-        let output = place.run(env!("CARGO_BIN_EXE_srd"), words);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(output.status.code(), Some(0), "{words}: {said}");
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{words}: {error}: {said}"))
-    };
-    let shown = json("shape sh0 --rate 100M --json -");
-    assert_eq!(shown["shaped"], true);
-    assert_eq!(shown["rate_bps"], 100_000_000);
-    // tc prints it as 1Tbit.
-    let shown = json("shape sh0 --rate 1000G --json -");
-    assert_eq!(shown["rate_bps"], 1_000_000_000_000_u64);
-    assert_eq!(json("shape sh0 --off --json -")["shaped"], false);
-    assert_eq!(json("shape sh0 --off --json -")["shaped"], false, "nothing to undo");
+    let before = place.roots();
+    let all: Vec<(i32, String)> = std::thread::scope(|scope| {
+        let place = &place;
+        let one = |n: u32| scope.spawn(move || place.srd(&format!("shape sh0 --rate {n}M")));
+        let running: Vec<_> = (11..19).map(one).collect();
+        running.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert!(all.iter().all(|(code, _)| *code == 0), "{all:?}");
+    let (_, said) = place.srd("shape sh0");
+    assert!((11..19).any(|n| said.contains(&format!("sends at most {n}.0 Mb/s"))), "{said}");
+    assert_eq!(place.srd("shape sh0 --off").0, 0);
+    assert_eq!(place.roots(), before);
 }
 
 #[test]
-fn regression_the_commands_of_a_dry_run_are_those_that_would_run() {
+fn regression_what_a_killed_command_left_is_said_finished_and_undone() {
     let Some(place) = Place::new("f") else { return };
-    let shell = |lines: &str| {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &place.0, "sh", "-ec", lines]);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{lines}: {}", String::from_utf8_lossy(&output.stderr));
-    };
-    let rate = || {
-        let output = place.run(env!("CARGO_BIN_EXE_srd"), "shape sh0 --json -");
-        let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        shown["rate_bps"].as_u64()
-    };
     let before = place.roots();
-    for (rate_m, expected) in [(100, 100_000_000), (200, 200_000_000)] {
-        let (code, lines) = place.srd(&format!("shape sh0 --rate {rate_m}M --dry-run"));
-        assert_eq!(code, 0, "{lines}");
-        shell(&lines);
-        assert_eq!(rate(), Some(expected), "{lines}");
+    for class in [false, true] {
+        for end in ["--rate 10M", "--off"] {
+            assert!(
+                place
+                    .run("tc", "qdisc add dev sh0 root handle 5d: htb default 10")
+                    .status
+                    .success()
+            );
+            if class {
+                let words = "class add dev sh0 parent 5d: classid 5d:10 htb rate 1mbit";
+                assert!(place.run("tc", words).status.success());
+            }
+            let (code, said) = place.srd("shape sh0");
+            let expected = if class { "at most 1.0 Mb/s" } else { "ended before it was done" };
+            assert!(code == 0 && said.contains(expected), "{said}");
+            let (code, said) = place.srd(&format!("shape sh0 {end}"));
+            assert_eq!(code, 0, "{said}");
+            if end == "--rate 10M" {
+                let (_, said) = place.srd("shape sh0");
+                assert!(said.contains("at most 10.0 Mb/s, shared out by"), "{said}");
+                assert_eq!(place.srd("shape sh0 --off").0, 0);
+            }
+            assert_eq!(place.roots(), before);
+        }
     }
-    shell(&place.srd("shape sh0 --off --dry-run").1);
-    assert_eq!(place.roots(), before);
+}
+
+#[test]
+fn regression_changes_have_json_and_rates_have_bounds() {
+    let Some(place) = Place::new("g") else { return };
+    for (words, shaped) in [("--rate 10M", true), ("--rate 10000G", true), ("--off", false)] {
+        let output = place.run(env!("CARGO_BIN_EXE_srd"), &format!("shape sh0 {words} --json -"));
+        let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(shown["shaped"], shaped, "{words}: {shown}");
+    }
+    for words in ["--rate 7", "--rate 10M --flow 7", "--rate 10M --dry-run --json -"] {
+        let (code, said) = place.srd(&format!("shape sh0 {words}"));
+        assert_eq!(code, 2, "{words}: {said}");
+    }
 }

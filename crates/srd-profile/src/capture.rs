@@ -6,7 +6,6 @@ use std::path::Path;
 
 use srd_card::limits::FlowKind;
 use srd_card::profile::Profile;
-use srd_proto::time::Instant;
 use srd_watch::Prefix;
 use srd_watch::file::{self, FileError, Read};
 
@@ -63,17 +62,14 @@ pub fn run(
     let guessed = if options.local.is_empty() { guess(path, stop)? } else { None };
     let mut local = options.local.clone();
     local.extend(guessed.and_then(|(address, _)| whole(address)));
-    let mut all: BTreeMap<usize, (Profiler, Instant)> = BTreeMap::new();
+    let mut all: BTreeMap<usize, Profiler> = BTreeMap::new();
     let (mut packets, mut left_out) = (0_u64, 0);
     let error = file::packets(path, &local, options.mtu_bytes, stop, &mut |read: &Read<'_>| {
         packets += 1;
         let has_place = all.len() < PROFILED_MAX || all.contains_key(&read.interface);
         if has_place {
-            let (profiler, last) = all.entry(read.interface).or_insert_with(|| {
-                (Profiler::new(read.name, options.headroom, read.raw.time), read.raw.time)
-            });
-            profiler.see(&read.raw);
-            *last = (*last).max(read.raw.time);
+            let fresh = || Profiler::new(read.name, options.headroom, read.raw.time);
+            all.entry(read.interface).or_insert_with(fresh).see(&read.raw);
         } else {
             left_out += 1;
         }
@@ -81,7 +77,7 @@ pub fn run(
             progress(read.position);
         }
     })?;
-    let seen = all.into_values().map(|(profiler, last)| profiler.finish(last)).collect();
+    let seen = all.into_values().map(Profiler::end).collect();
     Ok(Outcome { seen, left_out, guessed, local, error })
 }
 

@@ -73,6 +73,8 @@ pub struct Seen {
     pub others: u64,
     /// Packets that were not seen.
     pub lost: u64,
+    /// How often the clock was set back.
+    pub clock_set_back: u64,
     /// The largest single packet, from the IP header on.
     pub largest_bytes: u32,
     /// Bits a second, received.

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Packets come about in the order of their times; one that is older than the last counts at the
-//! time of that one. Memory grows with nothing: each part names its bound.
+//! time of that one. A clock that was set back is made steady ([`Steady`]). Memory grows with
+//! nothing: each part names its bound.
 
 use srd_card::Direction;
 use srd_card::limits::Bucket;
@@ -16,6 +17,7 @@ use srd_card::track::key::Key;
 use srd_card::track::state::Seen as TrackSeen;
 use srd_proto::time::{Duration, Instant};
 use srd_watch::read::Raw;
+use srd_watch::steady::Steady;
 use srd_watch::timeline::Timeline;
 use srd_watch::{Arrival, Way};
 
@@ -24,12 +26,14 @@ use crate::flows::Flows;
 use crate::ladder::{Backlog, Ladder};
 use crate::needs::{Directed, FlowShare, Needs, Seen};
 use crate::place;
-use crate::rates::Meter;
+use crate::rates::{Meter, PERIODS_NS};
 use crate::tunnels::Tunnels;
 
 /// Length of a bin of the ladders, and of one of the timelines.
 const BIN_NS: u64 = 100_000;
 const LINE_NS: u64 = 1_000_000;
+/// The time that was seen at least, over which a mean is taken: the shortest period.
+const SEEN_NS_MIN: u64 = PERIODS_NS[0];
 /// Length of a bin of what credits pay for.
 const SLOW_NS: u64 = 100_000_000;
 /// The slowest and the fastest rate of ladders: bits and packets a second.
@@ -74,6 +78,7 @@ impl Side {
 pub struct Profiler {
     name: String,
     headroom: f64,
+    clock: Steady,
     began_ns: u64,
     now_ns: u64,
     bin: u64,
@@ -108,6 +113,7 @@ impl Profiler {
         Self {
             name: name.to_owned(),
             headroom,
+            clock: Steady::new(now),
             began_ns: now_ns,
             now_ns,
             bin: now_ns / BIN_NS,
@@ -148,7 +154,8 @@ impl Profiler {
             self.others += 1;
             return;
         };
-        self.advance(arrival.time);
+        let time = self.clock.packet(arrival.time);
+        self.advance(time);
         arrival.time = Instant::from_nanos(self.now_ns);
         self.count(&arrival);
         self.flows.add(&arrival);
@@ -194,8 +201,8 @@ impl Profiler {
         }
     }
 
-    /// All that arrived before `now` was shown.
-    pub fn advance(&mut self, now: Instant) {
+    /// All that arrived before this steady time was shown.
+    fn advance(&mut self, now: Instant) {
         self.now_ns = self.now_ns.max(now.as_nanos());
         let bin = self.now_ns / BIN_NS;
         if bin > self.bin {
@@ -234,9 +241,15 @@ impl Profiler {
 
     /// What was seen until `now`, and what it needs.
     pub fn finish(mut self, now: Instant) -> Seen {
+        let now = self.clock.now(now);
         self.advance(now);
+        self.end()
+    }
+
+    /// What was seen until the latest packet, and what it needs.
+    pub fn end(mut self) -> Seen {
         // The bins under way end later.
-        let (end_ns, seen_ns) = (self.now_ns, (self.now_ns - self.began_ns).max(1));
+        let (end_ns, seen_ns) = (self.now_ns, (self.now_ns - self.began_ns).max(SEEN_NS_MIN));
         self.advance(Instant::from_nanos(end_ns + SLOW_NS));
         let connections = self.connections.seen(end_ns);
         let mean = |side: &Side| side.bytes.total() as f64 * 8e9 / seen_ns as f64;
@@ -274,6 +287,7 @@ impl Profiler {
             bytes: directed(&|side| side.bytes.total() as f64),
             others: self.others,
             lost: self.lost,
+            clock_set_back: self.clock.set_back(),
             largest_bytes: self.largest_bytes,
             rates_in: rates(0),
             rates_out: rates(1),

@@ -84,3 +84,31 @@ fn an_idle_interface_recommends_nothing() {
     let text = crate::text::report(&report);
     assert!(text.contains("no packets were seen") && !text.contains("sufficient"), "{text}");
 }
+
+#[test]
+fn regression_a_clock_that_was_set_back_makes_no_burst() {
+    // 1 Mb/s all the time, of which the clock shows ten seconds twice.
+    let made: Vec<Made> = [100, 90]
+        .into_iter()
+        .flat_map(|s| (0..1_250).map(move |n| s * 1000 * MS + n * 8 * MS))
+        .map(|at| udp(at, Way::Out, (1000, 80), 1000))
+        .collect();
+    let mut profiler = Profiler::new("test", 0.2, Instant::from_nanos(100_000 * MS));
+    made.iter().for_each(|made| profiler.see(&made.raw()));
+    let seen = profiler.end();
+    assert_eq!((seen.clock_set_back, seen.seen_ns / (100 * MS)), (1, 198));
+    assert_eq!(seen.packets, 2_500);
+    // What is late, and what told that it was, came at once: no more.
+    assert!(seen.rates_out[0].max <= 20.0 * 8e6, "{:?}", seen.rates_out);
+    assert!(seen.needs.fastest.is_some_and(|(_, bps)| bps < 1_200_000), "{:?}", seen.needs);
+    let text = crate::text::heading(&seen);
+    assert!(text.contains("the clock was set back"), "{text}");
+}
+
+#[test]
+fn regression_packets_of_one_moment_have_a_mean_over_a_millisecond() {
+    let mut profiler = Profiler::new("test", 0.2, Instant::from_nanos(MS));
+    profiler.see(&udp(MS, Way::Out, (1000, 80), 1000).raw());
+    let seen = profiler.end();
+    assert_eq!((seen.rates_out[0].max, seen.needs.mean_bps.out), (8e6, 8e6));
+}

@@ -12,6 +12,7 @@ use srd_proto::time::Instant;
 use srd_watch::Way;
 use srd_watch::meters::Meters;
 use srd_watch::read::Raw;
+use srd_watch::steady::Steady;
 
 use crate::place;
 
@@ -26,7 +27,7 @@ pub struct Replay {
     ceiling: Ceiling,
     refused: u64,
     packets: u64,
-    began: Option<Instant>,
+    clock: Steady,
 }
 
 impl std::fmt::Debug for Replay {
@@ -50,7 +51,7 @@ impl Replay {
             ceiling: profile.ceiling(kind),
             refused: 0,
             packets: 0,
-            began: None,
+            clock: Steady::new(now),
         }
     }
 
@@ -58,9 +59,8 @@ impl Replay {
     pub fn see(&mut self, raw: &Raw<'_>) {
         let (Some(arrival), Some((bytes, _))) = (raw.arrival(), raw.ip()) else { return };
         let Some(packet) = Packet::read(bytes) else { return };
-        let now = *self.began.get_or_insert(arrival.time);
-        let now = now.max(arrival.time);
-        self.began = Some(now);
+        let time = self.clock.packet(arrival.time);
+        let now = self.clock.last().max(time);
         let local = arrival.way == Way::Out;
         let direction = if local { Direction::Egress } else { Direction::Ingress };
         let packets = u64::from(arrival.packets);

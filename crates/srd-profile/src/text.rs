@@ -72,6 +72,12 @@ pub(crate) fn heading(seen: &Seen) -> String {
         bytes(seen.bytes.r#in as u64),
         bytes(seen.bytes.out as u64)
     );
+    if seen.clock_set_back > 0 {
+        text += &format!(
+            "  the clock was set back {} times: what came later counts as later\n",
+            seen.clock_set_back
+        );
+    }
     if seen.lost > 0 {
         text += &format!("  {} packets were not seen: --ring makes more room\n", seen.lost);
     }

@@ -2,8 +2,12 @@
 
 use std::path::Path;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use srd_sim::workload::sizes;
+
+/// Sizes of one call, at most.
+const SAMPLE_MAX: usize = 100_000_000;
 
 /// A distribution of flow sizes.
 #[pyclass(frozen, module = "opensrd._native")]
@@ -35,7 +39,11 @@ impl Sizes {
 
     /// Sizes in bytes, the same for the same seed.
     #[pyo3(signature = (count, seed=1))]
-    fn sample(&self, py: Python<'_>, count: usize, seed: u64) -> Vec<u64> {
-        py.detach(|| self.inner.sample(count, seed))
+    fn sample(&self, py: Python<'_>, count: usize, seed: u64) -> PyResult<Vec<u64>> {
+        if count > SAMPLE_MAX {
+            let text = format!("count is {count}: give at most {SAMPLE_MAX}, and several seeds");
+            return Err(PyValueError::new_err(text));
+        }
+        Ok(py.detach(|| self.inner.sample(count, seed)))
     }
 }

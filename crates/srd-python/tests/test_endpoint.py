@@ -1,7 +1,10 @@
 """`opensrd.Endpoint`: messages, keys, errors, queues and the end, with calls that wait."""
 
+import concurrent.futures
 import os
 import re
+import subprocess
+import sys
 import threading
 import time
 
@@ -124,6 +127,30 @@ def test_keys_decide_who_is_heard(tmp_path):
             peer = client.connect(again.address, again.public_key)
             client.send(peer, b"anyone", acknowledged=True, timeout=5)
         assert again.recv(timeout=0).data == b"anyone"
+
+
+def test_regression_a_key_file_is_whole_or_not_there(tmp_path):
+    file = tmp_path / "private.key"
+    program = (
+        "import opensrd, resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
+        "try: opensrd.Endpoint(('127.0.0.1', 0), private_key_file=sys.argv[1])\n"
+        "except OSError as error: print(error)\n"
+    )
+    run = [sys.executable, "-c", program, str(file)]
+    said = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert "cannot write" in said and "too large" in said, said
+    assert list(tmp_path.iterdir()) == []
+    # Several that begin at once have one key.
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: opened(job_key=None, private_key_file=file), range(4)))
+    assert len({endpoint.public_key for endpoint in made}) == 1
+    for endpoint in made:
+        endpoint.close()
+    assert [(one.name, one.stat().st_mode & 0o777) for one in tmp_path.iterdir()] == [
+        ("private.key", 0o600)
+    ]
 
 
 def test_a_plain_endpoint_must_be_asked_for_and_hears_no_other():

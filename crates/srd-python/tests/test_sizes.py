@@ -13,6 +13,12 @@ def test_samples_follow_the_distribution(name):
     assert sample == sizes.sample(100_000, seed=3) != sizes.sample(100_000, seed=4)
 
 
+@pytest.mark.parametrize("count", [100_000_001, 10**12, 2**62])
+def test_regression_more_sizes_than_there_is_memory_for_are_refused(count):
+    with pytest.raises(ValueError, match="give at most 100000000"):
+        opensrd.sizes.find("web-search").sample(count)
+
+
 def test_a_distribution_of_a_file(tmp_path):
     file = tmp_path / "sizes.csv"
     file.write_text("bytes,cdf\n1000,0.5\n2000,1.0\n")

@@ -26,6 +26,7 @@ pub mod event;
 pub mod express;
 pub mod fault;
 pub mod figures;
+mod files;
 pub mod hash;
 pub mod ideal;
 pub mod nic;

@@ -6,10 +6,13 @@
 //! the next. So memory does not grow with flow size, and the endpoint's own fairness between
 //! queue pairs always has something to choose from.
 //!
+//! A host has at most [`FLOWS_MAX`] queue pairs that send, and to one peer as many as the endpoint's
+//! configuration allows. Flows beyond that wait until one of them is done, in their order.
+//!
 //! A payload is a slice of one static pattern, at a place that follows from its flow and
 //! index: nothing is copied, yet a receiver can tell whether it got what was sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use srd_proto::{
@@ -24,6 +27,9 @@ use crate::pattern::{PATTERN, PATTERN_BYTES};
 
 /// The queue pair that receives everything.
 const RECEIVE_QPN: Qpn = Qpn(0);
+
+/// Queue pairs of a host that send at a time: their numbers have sixteen bits, and one receives.
+const FLOWS_MAX: usize = u16::MAX as usize;
 
 /// Datagrams of a flow that wait in the endpoint beside those in flight.
 const AHEAD: u64 = 32;
@@ -72,6 +78,8 @@ struct Sending {
 struct Known {
     id: PeerId,
     flows: Vec<u16>,
+    /// Flows that wait for a queue pair.
+    waiting: VecDeque<FlowSpec>,
 }
 
 /// The node.
@@ -84,6 +92,8 @@ pub struct SrdNode {
     flows: Vec<Sending>,
     free: Vec<u16>,
     known: BTreeMap<HostId, Known>,
+    // Flows that wait for a queue pair, to any peer.
+    waiting: usize,
     payload_bytes: usize,
     // Datagrams of one flow that may be in flight.
     window_datagrams: u64,
@@ -122,6 +132,7 @@ impl SrdNode {
             flows: Vec::new(),
             free: Vec::new(),
             known: BTreeMap::new(),
+            waiting: 0,
             payload_bytes: endpoint.payload_bytes_max(),
             window_datagrams: window.clamp(8, knobs.window_packets_max.into()),
             past: Totals::default(),
@@ -149,8 +160,60 @@ impl SrdNode {
             let peer = PeerConfig::at(to);
             self.endpoint.add_peer(now, peer).expect("fewer hosts than peers_max")
         });
-        self.known.insert(host, Known { id, flows: Vec::new() });
+        self.known.insert(host, Known { id, flows: Vec::new(), waiting: VecDeque::new() });
         id
+    }
+
+    /// Whether there is a queue pair for a flow more to a peer.
+    fn has_room(&self, dst: HostId) -> bool {
+        let live = self.flows.len() - self.free.len();
+        let most = self.config.endpoint.flows_max as usize;
+        live < FLOWS_MAX && self.known.get(&dst).is_none_or(|known| known.flows.len() < most)
+    }
+
+    /// Begins a flow for which there is a queue pair.
+    fn begin(&mut self, now: Instant, flow: &FlowSpec) {
+        let peer = self.peer(now, flow.dst);
+        let datagrams = match flow.bytes {
+            ENDLESS => u64::MAX,
+            bytes => bytes.div_ceil(self.payload_bytes as u64),
+        };
+        let sending = Sending { spec: *flow, peer, datagrams, handed: 0, settled: 0, live: true };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.flows[usize::from(slot)] = sending;
+                slot
+            }
+            None => {
+                self.flows.push(sending);
+                u16::try_from(self.flows.len() - 1).expect("there is room")
+            }
+        };
+        if let Some(known) = self.known.get_mut(&flow.dst) {
+            known.flows.push(slot);
+        }
+        self.refill(now, slot);
+    }
+
+    /// Begins flows that waited for a queue pair, now that one to this peer is free.
+    fn go_on(&mut self, now: Instant, dst: HostId) {
+        if self.waiting == 0 {
+            return;
+        }
+        let mut hosts = vec![dst];
+        if self.flows.len() - self.free.len() + 1 >= FLOWS_MAX {
+            // Others may have waited for a place among those of all peers.
+            let all = self.known.iter().filter(|(_, known)| !known.waiting.is_empty());
+            hosts.extend(all.map(|(host, _)| *host));
+        }
+        for host in hosts {
+            while self.has_room(host) {
+                let known = self.known.get_mut(&host);
+                let Some(flow) = known.and_then(|known| known.waiting.pop_front()) else { break };
+                self.waiting -= 1;
+                self.begin(now, &flow);
+            }
+        }
     }
 
     /// Hands datagrams of a flow to the endpoint, up to its share.
@@ -212,9 +275,11 @@ impl SrdNode {
         out.completed.push(flow.spec.id);
         flow.live = false;
         self.free.push(slot);
-        if let Some(known) = self.known.get_mut(&flow.spec.dst) {
+        let dst = flow.spec.dst;
+        if let Some(known) = self.known.get_mut(&dst) {
             known.flows.retain(|&s| s != slot);
         }
+        self.go_on(now, dst);
     }
 }
 
@@ -242,26 +307,14 @@ fn send(
 
 impl Node for SrdNode {
     fn start_flow(&mut self, now: Instant, flow: &FlowSpec, _out: &mut Outcomes) {
-        let peer = self.peer(now, flow.dst);
-        let datagrams = match flow.bytes {
-            ENDLESS => u64::MAX,
-            bytes => bytes.div_ceil(self.payload_bytes as u64),
-        };
-        let sending = Sending { spec: *flow, peer, datagrams, handed: 0, settled: 0, live: true };
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.flows[usize::from(slot)] = sending;
-                slot
-            }
-            None => {
-                self.flows.push(sending);
-                u16::try_from(self.flows.len() - 1).expect("at most 65,535 flows at once a host")
-            }
-        };
-        if let Some(known) = self.known.get_mut(&flow.dst) {
-            known.flows.push(slot);
+        self.peer(now, flow.dst);
+        if self.has_room(flow.dst) {
+            return self.begin(now, flow);
         }
-        self.refill(now, slot);
+        if let Some(known) = self.known.get_mut(&flow.dst) {
+            known.waiting.push_back(*flow);
+            self.waiting += 1;
+        }
     }
 
     fn on_packet(&mut self, now: Instant, packet: &mut Packet, out: &mut Outcomes) {
@@ -322,10 +375,12 @@ impl Node for SrdNode {
         self.past = self.totals();
         self.epoch += 1;
         self.endpoint = endpoint(&self.config, self.host, self.epoch, now);
-        self.known.clear();
+        let known = std::mem::take(&mut self.known);
+        self.waiting = 0;
         self.free.clear();
-        for flow in self.flows.drain(..).filter(|f| f.live) {
-            let (flow, index) = (flow.spec.id, flow.settled);
+        let sending = self.flows.drain(..).filter(|f| f.live).map(|f| (f.spec.id, f.settled));
+        let waiting = known.into_values().flat_map(|known| known.waiting).map(|flow| (flow.id, 0));
+        for (flow, index) in sending.chain(waiting) {
             out.failed.push(Failed { flow, index, status: Status::Flushed as u8 });
             out.completed.push(flow);
         }

@@ -186,3 +186,42 @@ fn the_same_seed_gives_the_same_bytes_with_any_number_of_threads() {
         assert_eq!(all(1), all(2), "{name}");
     }
 }
+
+#[test]
+fn regression_a_scenario_that_names_a_device_without_end_is_refused() {
+    let network = "[topology]\nkind = \"leaf-spine\"\nleaves = 2\nspines = 2\nleaf_hosts = 4\n";
+    let refused = |text: &str| {
+        let scenario = Scenario::read("it", text, Path::new("."), &[]).unwrap();
+        let jobs = srd_sim::run::jobs(&scenario, &[Transport::Srd], 1..2);
+        let ended = srd_sim::run::run_all_while(&jobs, 1, &|| true, &|_, _| ());
+        let error = ended.into_iter().flatten().find_map(Result::err).expect(text).0;
+        assert!(error.contains("no regular file"), "{text}: {error}");
+    };
+    for work in [
+        "kind = \"goal\"\npath = \"/dev/zero\"",
+        "kind = \"matrix\"\npath = \"/dev/zero\"",
+        "kind = \"chakra\"\npath = \"none\"\ngroups = \"/dev/zero\"",
+        "kind = \"poisson\"\nload = 0.5\nsizes = \"/dev/zero\"\nduration_us = 1.0",
+    ] {
+        refused(&format!("{network}[[workload]]\n{work}\n"));
+    }
+    let pairs = "[[workload]]\nkind = \"permutation\"\nbytes = 1\n";
+    refused(&format!("[topology]\nkind = \"file\"\npath = \"/dev/zero\"\n{pairs}"));
+}
+
+#[test]
+fn regression_more_flows_than_queue_pairs_wait_for_one() {
+    // To one peer more than it may have, and to several more than a host has.
+    for (peers, flows) in [(1, 5_000), (17, 4_000)] {
+        let pairs: Vec<String> = (1..=peers).map(|peer| format!("[0, {peer}]")).collect();
+        let text = format!(
+            "[topology]\nkind = \"leaf-spine\"\nleaves = 2\nspines = 2\nleaf_hosts = 9\n\
+             [[workload]]\nkind = \"pairs\"\npairs = [{}]\nbytes = 1\nflows_per_pair = {flows}\n",
+            pairs.join(", ")
+        );
+        let scenario = Scenario::read("it", &text, Path::new("."), &[]).unwrap();
+        let result = run(&Job { scenario, transport: Transport::Srd, seed: 1 }).unwrap();
+        assert_eq!(result.complaints(), [""; 0]);
+        assert_eq!(result.flow_records.len(), peers * flows);
+    }
+}

@@ -46,6 +46,7 @@ pub struct Allowances {
     /// Which of the driver's statistics they are, and which of [`COUNTERS`].
     places: Vec<(usize, usize)>,
     last: Option<(u64, Vec<u64>)>,
+    samples: u64,
     growths: VecDeque<Growth>,
     total: Vec<u64>,
     strays: Vec<u64>,
@@ -62,6 +63,7 @@ impl Allowances {
         (!places.is_empty()).then(|| Self {
             places,
             last: None,
+            samples: 0,
             growths: VecDeque::new(),
             total: zeros.clone(),
             strays: zeros,
@@ -81,6 +83,7 @@ impl Allowances {
                 self.growths.push_back(Growth { from_ns, to_ns: now_ns, by, belongs: false });
             }
         }
+        self.samples += 1;
         self.last = Some((now_ns, values));
         while self.growths.front().is_some_and(|growth| growth.to_ns + KEPT_NS < now_ns)
             || self.growths.len() > GROWTHS_MAX
@@ -92,6 +95,11 @@ impl Allowances {
     /// When the last sample was taken.
     pub fn sampled_ns(&self) -> Option<u64> {
         self.last.as_ref().map(|(at, _)| *at)
+    }
+
+    /// How many samples were taken.
+    pub fn samples(&self) -> u64 {
+        self.samples
     }
 
     /// Writes into a burst what belongs to it. Call it after a sample that follows its end.

@@ -26,6 +26,8 @@ use crate::watch::{Settings, Watch};
 pub const INTERFACES_MAX: usize = 256;
 /// Bytes of a block, at most.
 pub const BLOCK_BYTES_MAX: usize = 16 << 20;
+/// Characters of a name that a file gives to an interface, at most.
+pub const NAME_CHARS_MAX: usize = 64;
 const BUFFER_BYTES: usize = 1 << 20;
 /// The option of a packet that says its direction, and the directions in it.
 const OPTION_FLAGS: u16 = 2;
@@ -124,26 +126,25 @@ pub fn run(
     stop: &dyn Fn() -> bool,
     report: &mut dyn FnMut(Report),
 ) -> Result<Outcome, FileError> {
-    let mut watched: Vec<Option<(Session, Instant)>> = Vec::new();
+    let mut watched: Vec<Option<Session>> = Vec::new();
     let (local, mtu_bytes) = (&options.local[..], options.mtu_bytes);
     let error = packets(file, local, mtu_bytes, stop, &mut |read| {
         if watched.len() <= read.interface {
             watched.resize_with(read.interface + 1, || None);
         }
-        let (session, last) = watched[read.interface].get_or_insert_with(|| {
+        let session = watched[read.interface].get_or_insert_with(|| {
             let Options { model, settings, kept_bytes, .. } = options;
             let watch = Watch::new(read.name, *settings, model, read.raw.time);
-            (Session::new(watch, None, *kept_bytes), Instant::ZERO)
+            Session::new(watch, None, *kept_bytes)
         });
         session.see(&read.raw);
-        *last = (*last).max(read.raw.time);
         while let Some(found) = session.next_report(false) {
             report(found);
         }
     })?;
     let mut sessions = Vec::new();
-    for (mut session, last) in watched.into_iter().flatten() {
-        session.finish(last);
+    for mut session in watched.into_iter().flatten() {
+        session.end();
         while let Some(found) = session.next_report(true) {
             report(found);
         }
@@ -169,7 +170,7 @@ pub fn packets(
         PcapError::ReadError => FileError::Io(io::Error::other("it cannot be read")),
         _ => FileError::Unknown,
     })?;
-    let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+    let name = plain(&file.file_name().unwrap_or(file.as_os_str()).to_string_lossy());
     let mut reading = Reading {
         name,
         local,
@@ -309,8 +310,9 @@ impl Reading<'_> {
         if self.interfaces.len() >= INTERFACES_MAX {
             return Err(FileError::Interfaces);
         }
-        let name = name.map(|name| name.replace(char::is_control, "\u{fffd}"));
-        let name = name.map_or(self.name.clone(), |name| format!("{}:{name}", self.name));
+        let cut = |name: String| name.chars().take(NAME_CHARS_MAX).collect::<String>();
+        let name = name.map(|name| format!("{}:{}", self.name, plain(&cut(name))));
+        let name = name.unwrap_or_else(|| self.name.clone());
         self.interfaces.push(Interface { name, link, resolution, offset_s });
         Ok(())
     }
@@ -365,6 +367,11 @@ impl Reading<'_> {
             position: self.position,
         });
     }
+}
+
+/// A name as a terminal may get it.
+fn plain(name: &str) -> String {
+    name.replace(char::is_control, "\u{fffd}")
 }
 
 /// Units of time in a second: a power of ten, or of two.

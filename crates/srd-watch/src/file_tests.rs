@@ -126,6 +126,37 @@ fn interfaces_are_bounded() {
     assert!(matches!(outcome.unwrap().error, Some(FileError::Interfaces)));
 }
 
+#[test]
+fn regression_names_of_files_and_interfaces_are_short_and_plain() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a\u{1b}[31mb.pcapng");
+    let mut writer = Writer::begin("test");
+    let interface = writer.interface(&format!("\u{1b}[2J{}", "n".repeat(60_000)), 60);
+    let (direction, bytes) = (Direction::In, &packet(1)[..]);
+    writer.packet(&Packet { interface, direction, time_ns: 5, length: 60, bytes, comment: "" });
+    std::fs::write(&file, writer.take()).unwrap();
+    let outcome = run(&file, &options(), &|| false, &mut |_| ()).unwrap();
+    let name = outcome.sessions[0].watch.name();
+    let expected = format!("a\u{fffd}[31mb.pcapng:\u{fffd}[2J{}", "n".repeat(NAME_CHARS_MAX - 4));
+    assert_eq!(name, expected);
+}
+
+#[test]
+fn regression_a_packet_of_the_far_future_does_not_gather_all_that_follow_it() {
+    let mut writer = Writer::begin("test");
+    let interface = writer.interface("eth7", 60);
+    let mut put = |time_ns: u64| {
+        let (direction, length, bytes) = (Direction::Out, 1000, &packet(1)[..]);
+        writer.packet(&Packet { interface, direction, time_ns, length, bytes, comment: "" });
+    };
+    put(4_000_000_000_000_000_000);
+    (0..1_000).for_each(|n| put(1_000_000_000_000_000_000 + n * 10 * MS));
+    let (bursts, outcome) = read(&writer.take(), &options());
+    let watch = &outcome.unwrap().sessions[0].watch;
+    assert_eq!((bursts.len(), watch.set_back()), (0, 1));
+    assert_eq!(watch.seen_ns() / (100 * MS), 98);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -4,8 +4,8 @@
 //! that find no room are counted. So a long burst is saved from its beginning on.
 
 use std::collections::VecDeque;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use srd_pcapng::{Direction, Packet, Writer};
@@ -80,9 +80,25 @@ impl Keeper {
         Kept { packets, missing: std::mem::take(&mut self.missing) }
     }
 
+    /// Forgets all packets.
+    pub(crate) fn clear(&mut self) {
+        (self.bytes, self.missing) = (0, 0);
+        self.entries.clear();
+    }
+
     fn pop(&mut self) {
         let entry = self.entries.pop_front();
         self.bytes -= entry.map_or(0, |entry| entry.bytes.len() + OVERHEAD_BYTES);
+    }
+}
+
+/// A file to be written anew. Others may write to the directory, and know the names of files
+/// beforehand: what is written goes to no place where a link of theirs leads, and into no file or
+/// queue of theirs.
+fn open(file: &Path) -> io::Result<File> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => File::create_new(file),
     }
 }
 
@@ -113,8 +129,14 @@ impl Kept {
         }
         let received = self.packets.len() as u64 + self.missing;
         writer.statistics(interface, burst.end_ns(), received, self.missing);
-        fs::write(&file, writer.take())?;
+        let mut made = open(&file)?;
+        made.write_all(&writer.take())?;
         Ok(file)
+    }
+
+    /// Bytes of memory that its packets take, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.packets.iter().map(|entry| entry.bytes.len() + OVERHEAD_BYTES).sum()
     }
 
     /// Packets that are there, and those that are missing.

@@ -74,10 +74,31 @@ fn a_file_has_the_packets_and_its_name_leads_nowhere_else() {
     let directory = tempfile::tempdir().unwrap();
     let file = kept.save(&burst, directory.path()).unwrap();
     assert_eq!(file, directory.path().join("___eth0-out-0.007000000.pcapng"));
-    let written = fs::read(&file).unwrap();
+    let written = std::fs::read(&file).unwrap();
     let times = written.windows(4).filter(|word| *word == [6, 0, 0, 0]).count();
     assert!(times >= 10 && written.len() > 10 * 60, "{times}");
     assert_eq!(kept.count(), (10, 0));
     assert!(kept.save(&burst, Path::new("/nonexistent/there")).is_err());
     assert!(u32::try_from(60).unwrap() < HEADERS_BYTES);
+}
+
+#[test]
+fn regression_nothing_is_written_where_a_link_of_others_leads() {
+    let directory = tempfile::tempdir().unwrap();
+    let theirs = directory.path().join("theirs");
+    std::fs::write(&theirs, "important").unwrap();
+    let kept = Keeper::new(1 << 20).of(&burst(7 * MS, MS));
+    let place = directory.path().join("___eth0-out-0.007000000.pcapng");
+    for target in [&theirs, &directory.path().join("not there yet")] {
+        std::os::unix::fs::symlink(target, &place).unwrap();
+        assert_eq!(kept.save(&burst(7 * MS, MS), directory.path()).unwrap(), place);
+        assert!(std::fs::symlink_metadata(&place).unwrap().is_file());
+        std::fs::remove_file(&place).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "important");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    // As a file of the same burst, which was there, is replaced.
+    for _ in 0..2 {
+        kept.save(&burst(7 * MS, MS), directory.path()).unwrap();
+    }
 }

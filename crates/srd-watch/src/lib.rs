@@ -12,6 +12,7 @@
 //! | [`live`], [`mod@file`] | packets of interfaces, of capture files |
 //! | [`source`] | an interface's packets: eBPF at tc, or a packet socket |
 //! | [`read`], `tunnel`, [`arrival`] | from bytes to what the analysis knows of a packet |
+//! | [`steady`] | a clock that may be set back |
 //! | [`watch`] | the analysis: `bins`, `find` bursts in them, `average` rates, [`timeline`] |
 //! | [`model`], `meters` | the limits, with the buckets and queues of `srd-card` |
 //! | [`sketch`] | the flows that carry most, in bounded memory |
@@ -37,6 +38,7 @@ pub mod read;
 pub mod session;
 pub mod sketch;
 pub mod source;
+pub mod steady;
 pub mod text;
 pub mod timeline;
 mod tunnel;

@@ -13,7 +13,10 @@ use crate::read::Raw;
 use crate::watch::{Event, Watch};
 
 /// Bursts that wait for a sample of the driver's counters, at most: the first goes without beyond.
+/// The same holds when their packets take more memory than those that may be saved.
 const WAITING_MAX: usize = 64;
+/// Samples after which a burst waits no longer, whatever their times: the clock was set.
+const SAMPLES_MAX: u64 = 2;
 
 /// What a session reports.
 #[derive(Debug)]
@@ -32,15 +35,37 @@ pub struct Session {
     /// The driver's counters, where it has them.
     pub allowances: Option<Allowances>,
     keeper: Option<Keeper>,
-    waiting: VecDeque<(Box<Burst>, Option<Kept>)>,
+    kept_bytes: usize,
+    begun: VecDeque<Box<Burst>>,
+    waiting: VecDeque<Waiting>,
+    waiting_bytes: usize,
     others: u64,
+}
+
+/// A burst that is over, with its packets.
+#[derive(Debug)]
+struct Waiting {
+    burst: Box<Burst>,
+    kept: Option<Kept>,
+    bytes: usize,
+    /// Samples of the driver's counters before.
+    samples: u64,
 }
 
 impl Session {
     /// A session. `kept_bytes`: memory for packets that may be saved; zero keeps none.
     pub fn new(watch: Watch, allowances: Option<Allowances>, kept_bytes: usize) -> Self {
         let keeper = (kept_bytes > 0).then(|| Keeper::new(kept_bytes));
-        Self { watch, allowances, keeper, waiting: VecDeque::new(), others: 0 }
+        Self {
+            watch,
+            allowances,
+            keeper,
+            kept_bytes,
+            begun: VecDeque::new(),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            others: 0,
+        }
     }
 
     /// A packet.
@@ -49,7 +74,13 @@ impl Session {
             self.others += 1;
             return;
         };
+        let set_back = self.watch.set_back();
         self.watch.arrive(&arrival);
+        if self.watch.set_back() > set_back {
+            // The times of packets before are those of other bursts from now on.
+            self.gather();
+            self.keeper.iter_mut().for_each(Keeper::clear);
+        }
         if let Some(keeper) = &mut self.keeper {
             let open = Way::BOTH.into_iter().filter_map(|way| self.watch.since(way)).min();
             keeper.push(raw, open);
@@ -66,6 +97,11 @@ impl Session {
         self.watch.finish(now);
     }
 
+    /// Nothing comes after the latest packet.
+    pub fn end(&mut self) {
+        self.watch.end();
+    }
+
     /// Frames that were no IP packets.
     pub fn others(&self) -> u64 {
         self.others
@@ -73,27 +109,47 @@ impl Session {
 
     /// What there is to report. `last`: no further sample of the driver's counters comes.
     pub fn next_report(&mut self, last: bool) -> Option<Report> {
-        while let Some(event) = self.watch.next_event() {
-            match event {
-                Event::Began(burst) => return Some(Report::Began(burst)),
-                Event::Ended(burst) => {
-                    let kept = self.keeper.as_mut().map(|keeper| keeper.of(&burst));
-                    self.waiting.push_back((burst, kept));
-                }
-            }
+        self.gather();
+        if let Some(burst) = self.begun.pop_front() {
+            return Some(Report::Began(burst));
         }
-        let (burst, _) = self.waiting.front()?;
-        let sampled = match &self.allowances {
-            Some(allowances) => allowances.sampled_ns().is_some_and(|at| at >= burst.end_ns()),
-            None => true,
-        };
-        if !sampled && !last && self.waiting.len() <= WAITING_MAX {
+        let is_full =
+            self.waiting.len() > WAITING_MAX || self.waiting_bytes > self.kept_bytes.max(1);
+        if !last && !is_full && !self.is_sampled(self.waiting.front()?) {
             return None;
         }
-        let (mut burst, kept) = self.waiting.pop_front()?;
+        let Waiting { mut burst, kept, bytes, .. } = self.waiting.pop_front()?;
+        self.waiting_bytes -= bytes;
         if let Some(allowances) = &mut self.allowances {
             allowances.attribute(&mut burst);
         }
         Some(Report::Ended(burst, kept))
     }
+
+    /// Takes what happened from the analysis, with the packets of bursts that are over.
+    fn gather(&mut self) {
+        while let Some(event) = self.watch.next_event() {
+            match event {
+                Event::Began(burst) => self.begun.push_back(burst),
+                Event::Ended(burst) => {
+                    let kept = self.keeper.as_mut().map(|keeper| keeper.of(&burst));
+                    let bytes = kept.as_ref().map_or(0, Kept::bytes);
+                    let samples = self.allowances.as_ref().map_or(0, Allowances::samples);
+                    self.waiting_bytes += bytes;
+                    self.waiting.push_back(Waiting { burst, kept, bytes, samples });
+                }
+            }
+        }
+    }
+
+    /// Whether the driver's counters were sampled after a burst.
+    fn is_sampled(&self, waiting: &Waiting) -> bool {
+        let Some(allowances) = &self.allowances else { return true };
+        let after = allowances.sampled_ns().is_some_and(|at| at >= waiting.burst.end_ns());
+        after || allowances.samples() >= waiting.samples + SAMPLES_MAX
+    }
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

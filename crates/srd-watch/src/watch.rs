@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Arrivals come about in the order of their times. One that is older than the bin under way (two
-//! CPUs, a clock that was set back) counts in that bin, and is counted as late.
+//! CPUs) counts in that bin, and is counted as late. When the clock was set back ([`Steady`]),
+//! bursts end, and time goes on from where it was; what is reported has the clock's own times.
 //!
 //! Memory: none of it grows with time, packets or flows. Events wait until they are taken; one
 //! bin makes two at most.
@@ -23,6 +24,7 @@ use crate::bins::Sum;
 use crate::burst::{Burst, Reached, Share, Whale, name_of};
 use crate::find::{Closed, Finder, Found, Load, Means, RUN_NS_MAX, Run, Sizes, WINDOW_BINS_MAX};
 use crate::model::{Meter, Model};
+use crate::steady::Steady;
 use crate::timeline::Timeline;
 
 const MS: u64 = 1_000_000;
@@ -115,11 +117,10 @@ pub struct Watch {
     settings: Settings,
     model: Model,
     meter: Meter,
+    clock: Steady,
     /// The bin under way.
     bin: u64,
     first: u64,
-    /// The first bin that was not seen.
-    over: u64,
     sides: [Side; 2],
     events: VecDeque<Event>,
     late: u64,
@@ -147,10 +148,10 @@ impl Watch {
             name: name.to_owned(),
             settings,
             meter: Meter::new(model, now),
+            clock: Steady::new(now),
             model: model.clone(),
             bin: first,
             first,
-            over: first,
             sides: [side(), side()],
             events: VecDeque::new(),
             late: 0,
@@ -160,12 +161,13 @@ impl Watch {
 
     /// A packet.
     pub fn arrive(&mut self, arrival: &Arrival) {
-        self.advance(arrival.time);
+        let time = self.steady(|clock| clock.packet(arrival.time));
+        let arrival = &Arrival { time, ..*arrival };
+        self.pass(time);
         if arrival.time.as_nanos() / self.settings.bin_ns < self.bin {
             self.late += 1;
         }
         self.settle(arrival.time);
-        self.over = self.over.max(self.bin + 1);
         let fate = self.meter.offer(arrival);
         self.sides[index(arrival.way)].bin.add(arrival, fate);
     }
@@ -178,6 +180,25 @@ impl Watch {
 
     /// All that arrived before `now` is here.
     pub fn advance(&mut self, now: Instant) {
+        let now = self.steady(|clock| clock.now(now));
+        self.pass(now);
+    }
+
+    /// A time by the clock, made steady. If that was set back, bursts that are under way end: they
+    /// have their times by the clock as it was.
+    fn steady(&mut self, ask: impl FnOnce(&mut Steady) -> Instant) -> Instant {
+        let mut clock = self.clock.clone();
+        let time = ask(&mut clock);
+        if clock.set_back() > self.clock.set_back() {
+            self.close();
+            self.end_runs();
+        }
+        self.clock = clock;
+        time
+    }
+
+    /// All that arrived before this steady time is here.
+    fn pass(&mut self, now: Instant) {
         let bin = now.as_nanos() / self.settings.bin_ns;
         if bin <= self.bin {
             return;
@@ -185,7 +206,6 @@ impl Watch {
         self.settle(Instant::from_nanos((self.bin + 1) * self.settings.bin_ns));
         self.close();
         self.bin = bin;
-        self.over = bin;
         self.settle(Instant::from_nanos(bin * self.settings.bin_ns));
         for way in Way::BOTH {
             let found = self.sides[index(way)].finder.idle(bin);
@@ -196,14 +216,23 @@ impl Watch {
     /// It ends now: bursts that are under way end, too.
     pub fn finish(&mut self, now: Instant) {
         self.advance(now);
-        self.over = self.over.max(now.as_nanos().div_ceil(self.settings.bin_ns));
+        self.end();
+    }
+
+    /// It ends with the latest packet.
+    pub fn end(&mut self) {
         self.close();
+        self.end_runs();
+        // What ended before the last bin is whole, idle or not.
+        let last_ns = self.bin * self.settings.bin_ns;
+        for periods in self.sides.iter_mut().flat_map(|side| &mut side.periods) {
+            periods.add(last_ns, 0);
+        }
+    }
+
+    fn end_runs(&mut self) {
         for way in Way::BOTH {
-            let side = &mut self.sides[index(way)];
-            let found = side.finder.end();
-            // What ended before the last bin is whole, idle or not.
-            let last_ns = self.bin * self.settings.bin_ns;
-            side.periods.iter_mut().for_each(|periods| periods.add(last_ns, 0));
+            let found = self.sides[index(way)].finder.end();
             self.found(way, found);
         }
     }
@@ -231,7 +260,12 @@ impl Watch {
     /// When the burst began that is under way in a direction, if one may be.
     pub fn since(&self, way: Way) -> Option<Instant> {
         let bin = self.sides[index(way)].finder.since()?;
-        Some(Instant::from_nanos(bin * self.settings.bin_ns))
+        Some(Instant::from_nanos(self.clock.shown_ns(bin * self.settings.bin_ns)))
+    }
+
+    /// How often the clock was set back.
+    pub fn set_back(&self) -> u64 {
+        self.clock.set_back()
     }
 
     /// Figures of a direction.
@@ -251,16 +285,20 @@ impl Watch {
         &self.sides[index(way)].timeline
     }
 
-    /// How long it has watched, in nanoseconds: whole bins, of which the last one with a packet
-    /// is one.
+    /// How long it has watched, in nanoseconds: a bin at least.
     pub fn seen_ns(&self) -> u64 {
-        (self.over - self.first) * self.settings.bin_ns
+        (self.bin - self.first).max(1) * self.settings.bin_ns
     }
 
-    /// Packets that came after packets of a later bin, packets that were missed, and meters of
-    /// flows that went to make room.
-    pub fn blemishes(&self) -> [(&'static str, u64); 3] {
-        [("late", self.late), ("missed", self.missed), ("flows forgotten", self.meter.forgotten())]
+    /// Packets that came after packets of a later bin, packets that were missed, meters of flows
+    /// that went to make room, and how often the clock was set back.
+    pub fn blemishes(&self) -> [(&'static str, u64); 4] {
+        [
+            ("late", self.late),
+            ("missed", self.missed),
+            ("flows forgotten", self.meter.forgotten()),
+            ("clock set back", self.clock.set_back()),
+        ]
     }
 
     /// Lets packets on that waited in the model up to `now`.
@@ -355,7 +393,7 @@ impl Watch {
         Burst {
             interface: self.name.clone(),
             way,
-            start_ns: run.first * bin_ns,
+            start_ns: self.clock.shown_ns(run.first * bin_ns),
             length_ns,
             continues: run.continues,
             bytes: run.sum.bytes,

@@ -323,16 +323,57 @@ fn regression_a_packet_behind_a_burst_is_no_burst() {
 }
 
 #[test]
-fn regression_the_mean_of_a_look_shorter_than_a_bin_is_over_one_bin() {
-    let mut watch = rate_watch(100_000_000);
-    watch.arrive(&arrival(10, Way::Out, flow(1), 1250));
-    watch.finish(Instant::from_nanos(90));
-    assert_eq!(watch.seen_ns(), Settings::default().bin_ns);
+fn regression_a_clock_that_was_set_back_makes_no_burst() {
+    let mut watch = rate_watch(10_000_000);
+    // 1 Mb/s all the time, of which the clock shows 60 s twice.
+    for from in [1_000, 940] {
+        for n in 0..7_500 {
+            let at = from * SECOND_NS + n * 8 * MS;
+            watch.arrive(&arrival(at, Way::Out, flow(1), 1000));
+        }
+    }
+    watch.end();
+    assert_eq!(watch.next_event(), None);
+    assert_eq!(watch.blemishes()[3], ("clock set back", 1));
+    assert!(watch.blemishes()[0].1 < 20, "late: {:?}", watch.blemishes());
+    let (seen_s, totals) = (watch.seen_ns() / SECOND_NS, watch.totals(Way::Out));
+    assert_eq!((seen_s, totals.packets), (1_119, 15_000), "1,000 s before the first");
+    assert!(totals.peak_bps < 150_000_000, "{}", totals.peak_bps);
+}
+
+#[test]
+fn regression_bursts_have_the_times_of_the_clock_as_it_was_set_then() {
+    let mut watch = rate_watch(GBPS);
+    // The clock is set back by 10 s in the middle of a burst, in whose silence it ends.
+    send(&mut watch, 20 * SECOND_NS, 20 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(1)]);
+    send(&mut watch, 10 * SECOND_NS, 10 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(2)]);
+    // Bins begin where they did: a burst begins less than one before its first packet.
+    assert_eq!((watch.since(Way::Out).unwrap().as_nanos() + MS) / SECOND_NS, 10);
+    watch.advance(Instant::from_nanos(11 * SECOND_NS));
+    send(&mut watch, 12 * SECOND_NS, 12 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(3)]);
+    watch.finish(Instant::from_nanos(13 * SECOND_NS));
+    let bursts = ended(&mut watch);
+    let starts: Vec<u64> = bursts.iter().map(|b| (b.start_ns + MS) / (10 * MS)).collect();
+    assert_eq!(starts, [2000, 1000, 1200]);
+    assert!(bursts.iter().all(|burst| burst.length_ns <= 12 * MS), "{bursts:?}");
+    // Without packets the clock itself tells: what is under way does not wait for an hour.
+    send(&mut watch, 20 * SECOND_NS, 20 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(1)]);
+    watch.advance(Instant::from_nanos(5 * SECOND_NS));
+    assert_eq!(ended(&mut watch).len(), 1);
+}
+
+#[test]
+fn regression_packets_of_one_bin_have_a_mean_over_that_bin() {
+    let mut watch = rate_watch(GBPS);
+    watch.arrive(&arrival(5, Way::Out, flow(1), 1500));
+    let mut tally = crate::text::Tally::default();
+    watch.end();
+    while let Some(Event::Ended(burst)) = watch.next_event() {
+        tally.add(&burst);
+    }
     let session = crate::session::Session::new(watch, None, 0);
-    let text = crate::text::summary(&session, &crate::text::Tally::default(), 0);
-    assert!(text.contains("mean 10.0 Mb/s, largest bin 10.0 Mb/s"), "{text}");
-    assert!(text.starts_with("if: 1.0 ms watched in bins of 1.0 ms, against 100.0 Mb/s"), "{text}");
-    assert!(text.contains("\n  0 bursts, "), "{text}");
+    let text = crate::text::summary(&session, &tally, 0);
+    assert!(text.contains("mean 12.0 Mb/s"), "{text}");
 }
 
 #[test]

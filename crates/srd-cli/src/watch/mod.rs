@@ -18,7 +18,7 @@ use srd_watch::source::Choice;
 use srd_watch::{Model, Settings, file, live};
 
 use self::outputs::{Outputs, Wanted};
-use crate::failure::{Missing, named_once, of_interface, usage};
+use crate::failure::{Missing, of_interface, usage};
 use crate::units::{parse_bytes, parse_rate, parse_time};
 
 const EXAMPLES: &str = "\
@@ -197,10 +197,19 @@ pub(crate) fn parse_ring(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "write a size from 1M to 1G".to_owned())
 }
 
+/// Refuses an interface that is named twice: what it has would count twice.
+pub(crate) fn each_once(interfaces: &[String]) -> Result<()> {
+    let twice = |(n, name): &(usize, &String)| interfaces[..*n].contains(name);
+    match interfaces.iter().enumerate().find(twice) {
+        Some((_, name)) => usage(format!("{name} is named twice: once is enough")),
+        None => Ok(()),
+    }
+}
+
 /// Runs `srd watch`. Returns the exit code.
 pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
     let model = args.model()?;
-    named_once(&args.interfaces)?;
+    each_once(&args.interfaces)?;
     let mut outputs = Outputs::open(args.wanted())?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -366,5 +375,13 @@ mod tests {
         assert!(parse_prefix("ten").is_err());
         assert_eq!(parse_ring("4M"), Ok(4 << 20));
         assert!(parse_ring("4G").is_err() && parse_ring("1K").is_err());
+    }
+
+    #[test]
+    fn regression_an_interface_that_is_named_twice_is_refused() {
+        let names = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert!(each_once(&names(&["eth0", "eth1"])).is_ok());
+        let error = each_once(&names(&["eth0", "eth1", "eth0"])).unwrap_err();
+        assert!(error.to_string().contains("eth0 is named twice"), "{error}");
     }
 }

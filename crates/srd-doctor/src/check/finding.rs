@@ -60,6 +60,11 @@ impl Subject {
         format!("sys/class/net/{}/{name}", self.interface)
     }
 
+    /// The same as a person types it for a shell.
+    pub(crate) fn typed_file(&self, name: &str) -> String {
+        format!("/sys/class/net/{}/{name}", typed(&self.interface))
+    }
+
     /// The class of a check that the card needs and the daemon only likes.
     pub(crate) fn required_by_card(&self) -> Class {
         match self.purpose {
@@ -91,6 +96,24 @@ pub(crate) enum Status {
     Error,
     /// It says nothing here; the reason is given.
     NotApplicable,
+}
+
+/// A word as a person types it for a shell: names of interfaces may have any characters but white
+/// space and slashes.
+pub(crate) fn typed(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.+@%:,/=".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    if !word.contains(char::is_control) {
+        return format!("'{}'", word.replace('\'', "'\\''"));
+    }
+    let escaped = |c: char| match c {
+        '\'' | '\\' => format!("\\{c}"),
+        c if c.is_control() => format!("\\x{:02x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    format!("$'{}'", word.chars().map(escaped).collect::<String>())
 }
 
 /// One step of a fix.
@@ -150,7 +173,7 @@ impl Fix {
     /// A program with its arguments.
     pub(crate) fn run(argv: &[&str], lasting: String) -> Self {
         Self {
-            command: format!("sudo {}", argv.join(" ")),
+            command: argv.iter().fold("sudo".to_owned(), |all, word| all + " " + &typed(word)),
             steps: vec![Step::Run(argv.iter().map(ToString::to_string).collect())],
             by_hand: None,
             lasting: Some(lasting),
@@ -250,4 +273,30 @@ impl Finding {
 /// How many findings came out so.
 pub(crate) fn count(findings: &[Finding], status: Status) -> usize {
     findings.iter().filter(|finding| finding.status() == status).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_names_of_interfaces_are_no_commands() {
+        let all = [
+            ("eth0.7@if3", "eth0.7@if3"),
+            ("a;reboot", "'a;reboot'"),
+            ("$(id)", "'$(id)'"),
+            ("it's", "'it'\\''s'"),
+            ("a\u{1b}[31m'b", "$'a\\x1b[31m\\'b'"),
+            ("", "''"),
+        ];
+        for (name, expected) in all {
+            assert_eq!(typed(name), expected);
+        }
+        let fix = Fix::run(&["ethtool", "-L", "a;reboot", "combined", "8"], String::new());
+        assert_eq!(fix.command, "sudo ethtool -L 'a;reboot' combined 8");
+        assert_eq!(
+            fix.steps,
+            [Step::Run(["ethtool", "-L", "a;reboot", "combined", "8"].map(str::to_owned).to_vec())]
+        );
+    }
 }

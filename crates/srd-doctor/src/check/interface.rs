@@ -1,6 +1,6 @@
 //! Rules about the interface: its MTU, its rings and queues, its offloads, its driver.
 
-use super::finding::{Class, Fix, Outcome, Purpose, Step, Subject};
+use super::finding::{Class, Fix, Outcome, Purpose, Step, Subject, typed};
 use super::system::System;
 
 /// The largest MTU that ENA Express wraps, and the least that is worth having.
@@ -29,7 +29,8 @@ pub(super) fn mtu(system: &System, subject: &Subject) -> Outcome {
     let Some(mtu) = system.number(&subject.file("mtu")) else {
         return Outcome::not_applicable("its MTU cannot be read");
     };
-    let command = |bytes| format!("sudo ip link set dev {} mtu {bytes}", subject.interface);
+    let interface = typed(&subject.interface);
+    let command = |bytes| format!("sudo ip link set dev {interface} mtu {bytes}");
     let lasting =
         |bytes| Some(format!("MTUBytes={bytes} of systemd-networkd, or `mtu {bytes}` of ifupdown"));
     let raise = |bytes| {
@@ -91,10 +92,10 @@ pub(super) fn byte_queue_limits(system: &System, subject: &Subject) -> Outcome {
         return Outcome::ok(class, "limit_min raised", wanted);
     }
     let found = format!("on for {} of {} queues", on.len(), files.len());
-    let all = subject.file("queues/tx-*/byte_queue_limits/limit_min");
+    let all = subject.typed_file("queues/tx-*/byte_queue_limits/limit_min");
     let write = |file| Step::Write { file, value: "max".to_owned() };
     let fix = Fix {
-        command: format!("echo max | sudo tee /{all}"),
+        command: format!("echo max | sudo tee {all}"),
         steps: on.into_iter().map(write).collect(),
         by_hand: None,
         lasting: Some(

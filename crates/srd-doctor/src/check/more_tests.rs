@@ -213,6 +213,80 @@ fn what_is_persisted_holds_is_told_and_is_taken_back() {
 }
 
 #[test]
+fn regression_settings_of_others_in_the_same_file_stay() {
+    let mut tree = Tree::instance();
+    tree.options.persist = true;
+    let file = "etc/sysctl.d/90-srd.conf";
+    tree.file(file, "# by hand\n-net/core/somaxconn=7\nnet.ipv4.tcp_autocorking = 2\n");
+    tree.file("proc/sys/net/ipv4/tcp_autocorking", "1");
+    tree.run(true);
+    let text = tree.text(file);
+    assert!(text.starts_with("# by hand\n-net/core/somaxconn=7\n"), "{text}");
+    assert!(text.ends_with("net.ipv4.tcp_autocorking = 0"), "{text}");
+    assert!(!text.contains("tcp_autocorking = 2"), "{text}");
+    // What was added later stays, too: when more is written down, and when all is taken back.
+    tree.file(file, &format!("{text}\nvm.swappiness = 1\n"));
+    tree.file("proc/sys/net/ipv4/tcp_limit_output_bytes", "1");
+    tree.run(true);
+    let text = tree.text(file);
+    assert!(text.contains("vm.swappiness = 1\n") && text.contains("output_bytes = 4194304"));
+    let lines = persist::unpersist(&tree.system()).unwrap().join("\n");
+    assert!(lines.contains("keeps lines that others have added"), "{lines}");
+    let expected =
+        "# by hand\n-net/core/somaxconn=7\nnet.ipv4.tcp_autocorking = 2\nvm.swappiness = 1";
+    assert_eq!(tree.text(file), expected);
+}
+
+#[test]
+fn regression_what_a_killed_run_left_half_made_is_made() {
+    let link = "etc/systemd/system/multi-user.target.wants/srd-check.service";
+    let unit = "etc/systemd/system/srd-check.service";
+    for gone in [&[link][..], &[link, unit], &[link, unit, "etc/srd/check.env"]] {
+        let mut tree = Tree::instance();
+        tree.options.persist = true;
+        let before = etc(&tree);
+        let parameter = "sys/module/tcp_cubic/parameters/hystart_detect";
+        tree.file(parameter, "3");
+        tree.run(true);
+        let whole = etc(&tree);
+        gone.iter().for_each(|file| fs::remove_file(tree.path(file)).unwrap());
+        // The next start comes without the unit; the list says that it has been there.
+        tree.file(parameter, "3");
+        let (_, json) = tree.run(true);
+        assert!(json["persisted"].to_string().contains("starts at boot"), "{json}");
+        assert_eq!(etc(&tree), whole);
+        persist::unpersist(&tree.system()).unwrap();
+        assert_eq!(etc(&tree), before);
+    }
+}
+
+#[test]
+fn regression_another_interface_takes_the_unit_and_is_told_so() {
+    let mut tree = Tree::instance();
+    tree.options.persist = true;
+    let parameter = "sys/module/tcp_cubic/parameters/hystart_detect";
+    tree.file(parameter, "3");
+    tree.run(true);
+    tree.file("sys/class/net/eth1/mtu", "9001");
+    tree.options.interface = Some("eth1".to_owned());
+    tree.options.only = vec!["10".to_owned()];
+    tree.file(parameter, "3");
+    let (_, json) = tree.run(true);
+    let lines = json["persisted"].to_string();
+    assert!(lines.contains("sets eth1 from now on, and eth0 no longer"), "{lines}");
+    assert!(tree.text("etc/srd/check.env").contains("--interface eth1 --only 10"));
+    // What systemd would take for several words, or for none, is no name.
+    for name in ["a\"b", "a#b", "$(id)", "a\u{2003}b"] {
+        tree.file(&format!("sys/class/net/{name}/mtu"), "9001");
+        tree.options.interface = Some(name.to_owned());
+        tree.file(parameter, "3");
+        let options = Options { fix: true, ..tree.options.clone() };
+        let error = examine_in(&options, &tree.system()).err().unwrap();
+        assert!(format!("{error:#}").contains("a plain name"), "{error:#}");
+    }
+}
+
+#[test]
 fn a_program_that_others_may_replace_is_not_run_at_boot() {
     let mut tree = Tree::instance();
     tree.options.persist = true;

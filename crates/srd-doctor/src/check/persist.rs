@@ -3,7 +3,7 @@
 //! Kernel settings go to a file of their own in `/etc/sysctl.d`. Everything else (rings, idle
 //! states, interrupts) is set again at boot by the unit `srd-check`, which runs `srd check --fix`
 //! for these checks. A list of what was written, with what was there before, is beside it: taking
-//! back goes by that list alone. All texts are on the disk before the first file gets its own, and
+//! back goes by that list alone. Lines of the file in `/etc/sysctl.d` that are not ours stay. All texts are on the disk before the first file gets its own, and
 //! the list is the first: a disk that fills up leaves nothing half written, and whatever ends the
 //! program in between can be taken back.
 
@@ -65,6 +65,8 @@ struct Plan {
     /// Where a link that starts the unit leads.
     link: Option<&'static str>,
     starts: bool,
+    /// What else there is to say.
+    notes: Vec<String>,
 }
 
 /// Writes down what was done. Returns what was written, a line for each.
@@ -90,7 +92,7 @@ pub(super) fn persist(
     }
     let wrote = plan.texts.iter().map(|(file, _)| format!("wrote {}", system.shown(file)));
     let starts = plan.starts.then(|| format!("{UNIT} starts at boot"));
-    Ok(wrote.chain(starts).collect())
+    Ok(wrote.chain(starts).chain(plan.notes).collect())
 }
 
 fn plan(
@@ -109,7 +111,7 @@ fn plan(
         has_settings = true;
     }
     let checks: Vec<u8> = done.filter(|fix| fix.by_unit).map(|fix| fix.number).collect();
-    let is_new = checks.iter().any(|number| !plan.list.checks.contains(number));
+    let by_unit = !checks.is_empty();
     plan.list.checks.extend(checks);
     plan.list.checks.sort_unstable();
     plan.list.checks.dedup();
@@ -117,10 +119,21 @@ fn plan(
         let settings = plan.list.settings.iter();
         let text: String =
             settings.map(|(key, changed)| format!("{key} = {}\n", changed.after)).collect();
-        plan.write(system, SYSCTL_FILE, format!("{HEADER}{text}"))?;
+        let there = system.text(SYSCTL_FILE)?.unwrap_or_default();
+        let others = of_others(&there, &plan.list).map(|line| format!("{line}\n"));
+        let whole = others.collect::<String>() + HEADER + &text;
+        plan.write(system, SYSCTL_FILE, whole)?;
     }
-    if is_new || (system.is_image() && system.program().is_some()) {
-        let arguments = arguments(system, options, subject, &plan.list.checks);
+    // Also if the unit does some of it already: one that was ended may have left it half made.
+    if by_unit || (system.is_image() && system.program().is_some()) {
+        let arguments = arguments(system, options, subject, &plan.list.checks)?;
+        let before = system.text(ARGS_FILE)?.unwrap_or_default();
+        let other = interface_of(&before).filter(|name| *name != subject.interface);
+        if let Some(other) = other.filter(|_| !system.is_image()) {
+            let note =
+                format!("{UNIT} sets {} from now on, and {other} no longer", subject.interface);
+            plan.notes.push(note);
+        }
         plan.write(system, ARGS_FILE, format!("{HEADER}ARGS={arguments}\n"))?;
         if !PACKAGED.iter().any(|file| system.exists(file)) {
             let text = UNIT_TEXT.replace("/usr/bin/srd", &program(system)?);
@@ -148,7 +161,9 @@ impl Plan {
         if !system.is_link(UNIT_LINK) {
             let target = PACKAGED.into_iter().find(|file| system.exists(file));
             self.link = Some(target.unwrap_or(UNIT_FILE));
-            self.list.files.push(Written { file: UNIT_LINK.to_owned(), before: None });
+            if !self.list.files.iter().any(|written| written.file == UNIT_LINK) {
+                self.list.files.push(Written { file: UNIT_LINK.to_owned(), before: None });
+            }
         }
     }
 }
@@ -160,7 +175,6 @@ fn program(system: &System) -> Result<String> {
     }
     let path = system.own_program()?;
     let shown = path.display().to_string();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-_.+".contains(c);
     if !shown.chars().all(is_plain) || !path.ancestors().all(is_roots_alone) {
         bail!(
             "the unit would run {shown} as root at each boot, and others than root may replace \
@@ -170,13 +184,38 @@ fn program(system: &System) -> Result<String> {
     Ok(shown)
 }
 
+/// Whether systemd takes a character of a word for nothing else.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "/-_.+@".contains(c)
+}
+
+/// The interface that arguments of the unit name.
+fn interface_of(arguments: &str) -> Option<&str> {
+    arguments.split_whitespace().skip_while(|word| *word != "--interface").nth(1)
+}
+
+/// Lines of the file of settings that are not ours.
+fn of_others<'a>(text: &'a str, list: &'a List) -> impl Iterator<Item = &'a str> {
+    let is_ours = |line: &&str| {
+        let name = line.split_once('=').map(|(name, _)| name.trim().trim_start_matches('-'));
+        let key = name.map(|name| name.replace('/', "."));
+        *line == HEADER.trim_end() || key.is_some_and(|key| list.settings.contains_key(&key))
+    };
+    text.lines().filter(move |line| !is_ours(line))
+}
+
 /// Whether nobody but root may put another file in the place of this one.
 fn is_roots_alone(path: &Path) -> bool {
     let others_may_write = 0o022;
     fs::metadata(path).is_ok_and(|file| file.uid() == 0 && file.mode() & others_may_write == 0)
 }
 
-fn arguments(system: &System, options: &Options, subject: &Subject, checks: &[u8]) -> String {
+fn arguments(
+    system: &System,
+    options: &Options,
+    subject: &Subject,
+    checks: &[u8],
+) -> Result<String> {
     let mut words = vec!["--for".to_owned(), subject.purpose.word().to_owned()];
     for (is_on, word) in [
         (options.low_rtt, "--low-rtt"),
@@ -186,12 +225,16 @@ fn arguments(system: &System, options: &Options, subject: &Subject, checks: &[u8
         words.extend(is_on.then(|| word.to_owned()));
     }
     if !system.is_image() {
+        let name = &subject.interface;
+        if !name.chars().all(is_plain) {
+            bail!("systemd would not take `{name}` for one word: give the interface a plain name");
+        }
         let numbers: Vec<String> = checks.iter().map(ToString::to_string).collect();
         let only = ["--interface".to_owned(), subject.interface.clone(), "--only".to_owned()];
         words.extend(only);
         words.push(numbers.join(","));
     }
-    words.join(" ")
+    Ok(words.join(" "))
 }
 
 fn known(system: &System) -> Result<Option<List>> {
@@ -216,12 +259,17 @@ pub(super) fn unpersist(system: &System) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for written in list.files.iter().rev() {
         let shown = system.shown(&written.file);
-        match &written.before {
-            Some(text) => {
+        let later = if written.file == SYSCTL_FILE { later(system, &list, written)? } else { None };
+        match (&written.before, later) {
+            (before, Some(later)) => {
+                system.put(SYSCTL_FILE, &format!("{}{later}", before.as_deref().unwrap_or("")))?;
+                lines.push(format!("{shown} keeps lines that others have added"));
+            }
+            (Some(text), None) => {
                 system.put(&written.file, text)?;
                 lines.push(format!("{shown} is as it was"));
             }
-            None => {
+            (None, None) => {
                 system.remove(&written.file)?;
                 lines.push(format!("removed {shown}"));
             }
@@ -232,6 +280,16 @@ pub(super) fn unpersist(system: &System) -> Result<Vec<String>> {
     }
     system.remove(LIST_FILE)?;
     Ok(lines)
+}
+
+/// What others have added to the file of settings since it was written the first time.
+fn later(system: &System, list: &List, written: &Written) -> Result<Option<String>> {
+    let now = system.text(SYSCTL_FILE)?.unwrap_or_default();
+    let before = written.before.as_deref().unwrap_or_default();
+    let added = of_others(&now, list).filter(|line| !before.lines().any(|known| known == *line));
+    let added: String = added.map(|line| format!("{line}\n")).collect();
+    let begin = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
+    Ok((!added.trim().is_empty()).then(|| format!("{begin}{added}")))
 }
 
 /// Gives kernel settings that are as they were left their former values.

@@ -51,7 +51,8 @@ pub(super) fn people(report: &Report, paint: Paint) -> String {
 fn heading(subject: &Subject, facts: &[Fact]) -> String {
     let near = if subject.low_rtt { ", near peers only" } else { "" };
     let near = if subject.latency { format!("{near}, for low delay") } else { near.to_owned() };
-    let mut text = format!("{}, checked for {}{near}\n", subject.interface, subject.purpose);
+    let name = subject.interface.replace(char::is_control, "\u{fffd}");
+    let mut text = format!("{name}, checked for {}{near}\n", subject.purpose);
     let width = facts.iter().map(|fact| fact.name.len()).max().unwrap_or(0);
     for fact in facts {
         text += &format!("  {:<width$}  {}\n", fact.name, fact.value);

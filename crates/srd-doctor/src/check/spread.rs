@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 
 /// Queues that are worth having; cards for more have them by themselves.
 const QUEUES: usize = 8;
+/// The CPUs that the packets of the first queue are steered to.
+const RPS_CPUS: &str = "queues/rx-0/rps_cpus";
 
 pub(super) fn queue_spread(system: &System, subject: &Subject) -> Outcome {
     let cpus = cpus(system).len();
@@ -41,7 +43,7 @@ fn steering(system: &System, subject: &Subject, cpus: usize) -> Outcome {
         let found = format!("1 queue of {most}, {cpus} CPUs");
         return Outcome::failed(class, found, wanted, Fix::run(&argv, lasting));
     }
-    let file = subject.file("queues/rx-0/rps_cpus");
+    let file = subject.file(RPS_CPUS);
     let Some(mask) = system.read(&file) else {
         return Outcome::not_applicable("one queue, and no packet steering in this kernel");
     };
@@ -56,7 +58,7 @@ fn steering(system: &System, subject: &Subject, cpus: usize) -> Outcome {
     }
     let value = mask_of(cpus);
     let fix = Fix {
-        command: format!("echo {value} | sudo tee /{file}"),
+        command: format!("echo {value} | sudo tee {}", subject.typed_file(RPS_CPUS)),
         steps: vec![Step::Write { file, value }],
         by_hand: None,
         lasting: Some("a unit that writes it at boot, as --persist sets up".to_owned()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -52,20 +53,43 @@ def point_text(point: Mapping[str, Any]) -> str:
 def _key(text: str, directory: str, point: Mapping[str, Any]) -> str:
     """A name for the results: of scenario, overrides, files and version."""
     scenario = json.loads(text)
-    named = [scenario["topology"].get("path")]
-    for work in scenario["workload"]:
-        named.append(work.get("path"))
-        if work.get("sizes") not in NAMES:
-            named.append(work.get("sizes"))
-    files: dict[str, Optional[str]] = {}
-    for name in filter(None, named):
-        try:
-            with open(os.path.join(directory, name), "rb") as file:
-                files[name] = hashlib.sha256(file.read()).hexdigest()
-        except OSError:
-            files[name] = None  # the run will say so
+    files = {name: _digest(os.path.join(directory, name)) for name in _named(scenario, directory)}
     whole = [_native.__version__, scenario, to_plain(point), files]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _named(scenario: Mapping[str, Any], directory: str) -> list[str]:
+    """The files that a scenario names."""
+    named = [scenario["topology"].get("path")]
+    for work in scenario["workload"]:
+        if work["kind"] == "chakra":
+            named += _traces(work["path"], directory)
+        else:
+            named.append(work.get("path"))
+        named.append(work.get("groups"))
+        if work.get("sizes") not in NAMES:
+            named.append(work.get("sizes"))
+    return list(filter(None, named))
+
+
+def _traces(prefix: str, directory: str) -> list[str]:
+    """The files of a Chakra trace."""
+    names = (f"{prefix}.{rank}.et" for rank in itertools.count())
+    return list(itertools.takewhile(lambda n: os.path.isfile(os.path.join(directory, n)), names))
+
+
+def _digest(path: str) -> Optional[str]:
+    """What a file contains; `None` if it cannot be read: the run will say so."""
+    whole = hashlib.sha256()
+    try:
+        if not os.path.isfile(path):
+            return None
+        with open(path, "rb") as file:
+            while part := file.read(1 << 20):
+                whole.update(part)
+    except OSError:
+        return None
+    return whole.hexdigest()
 
 
 __all__ = ["TABLES", "Columns", "Task", "point_text", "run_task", "task_of"]

@@ -2,18 +2,20 @@
 
 Not a pool of `multiprocessing`: a fork copies locks of threads that it does not copy, and a fresh
 start imports the user's program once more. These processes import this package and nothing else.
+
+Answers come through a pipe of their own, so that what other code prints when an interpreter starts
+is not taken for one. A process ends when the one that started it is gone, in the middle of a run, too.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +23,8 @@ from typing import IO, Any
 from . import _native
 from .task import Columns, Task, run_task
 
+#: How often a process looks whether the one that started it is still there.
+_LOOK_S = 0.5
 _ERRORS = {"scenario": _native.ScenarioError, "simulator": _native.SimulatorError}
 
 
@@ -34,12 +38,13 @@ def on_processes(tasks: list[Task], count: int) -> Iterator[tuple[int, Columns]]
     for number in range(len(tasks)):
         todo.put(number)
     done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-    processes = [_start() for _ in range(count)]
-    feeders = [
-        threading.Thread(target=_feed, args=(process, tasks, todo, done), daemon=True)
-        for process in processes
-    ]
+    workers: list[_Worker] = []
+    feeders: list[threading.Thread] = []
     try:
+        for _ in range(count):
+            workers.append(_Worker())
+            feed = (workers[-1], tasks, todo, done)
+            feeders.append(threading.Thread(target=_feed, args=feed, daemon=True))
         for feeder in feeders:
             feeder.start()
         for _ in tasks:
@@ -48,15 +53,14 @@ def on_processes(tasks: list[Task], count: int) -> Iterator[tuple[int, Columns]]
                 raise answer
             yield number, answer
     finally:
-        for process in processes:
-            process.kill()
-        for process, feeder in zip(processes, feeders):
-            process.wait()
+        for worker in workers:
+            worker.process.kill()
+        for worker, feeder in zip(workers, feeders):
+            worker.process.wait()
             if feeder.ident is not None:
                 feeder.join()
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None, "both were asked for"
-                _close(pipe)
+            _close(worker.tasks)
+            _close(worker.answers)
 
 
 def _close(pipe: IO[bytes]) -> None:
@@ -66,24 +70,43 @@ def _close(pipe: IO[bytes]) -> None:
         pass  # an unsent task of a process that was ended
 
 
-def _start() -> subprocess.Popen[bytes]:
-    environment = dict(os.environ)
-    # This very package, also where it was found by a path that a fresh interpreter does not have.
-    here = str(Path(__file__).resolve().parent.parent)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-c", "from opensrd.workers import main; main()"]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment)
+class _Worker:
+    """A process with the pipe of its tasks and that of its answers."""
+
+    def __init__(self) -> None:
+        environment = dict(os.environ)
+        # This very package, also where it was found by a path that a fresh interpreter does not have.
+        here = str(Path(__file__).resolve().parent.parent)
+        paths = [here, os.environ.get("PYTHONPATH")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        ours, theirs = os.pipe()
+        self.answers: IO[bytes] = os.fdopen(ours, "rb")
+        program = "from opensrd.workers import main; main()"
+        command = [sys.executable, "-c", program, str(theirs), str(os.getpid())]
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs,),
+                env=environment,
+            )
+        except BaseException:
+            self.answers.close()
+            raise
+        finally:
+            os.close(theirs)
+        assert self.process.stdin is not None, "it was asked for"
+        self.tasks: IO[bytes] = self.process.stdin
 
 
 def _feed(
-    process: subprocess.Popen[bytes],
+    worker: _Worker,
     tasks: list[Task],
     todo: queue.SimpleQueue[int],
     done: queue.SimpleQueue[tuple[int, Any]],
 ) -> None:
     """Gives a process one task after the other."""
-    assert process.stdin is not None and process.stdout is not None, "both were asked for"
     while True:
         try:
             number = todo.get_nowait()
@@ -91,13 +114,13 @@ def _feed(
             return
         task = tasks[number]
         try:
-            process.stdin.write(json.dumps(task).encode() + b"\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
+            worker.tasks.write(json.dumps(task).encode() + b"\n")
+            worker.tasks.flush()
+            line = worker.answers.readline()
         except (OSError, ValueError):
             line = b""
         if not line.endswith(b"\n"):
-            code = process.wait()
+            code = worker.process.wait()
             done.put((number, WorkerDied(f"{task['origin']}: its process ended with {code}")))
             return
         answer = json.loads(line)
@@ -124,24 +147,21 @@ def _answer(task: Task) -> dict[str, Any]:
         return {"error": "other", "text": f"{type(error).__name__}: {error}"}
 
 
-#: `prctl`: the signal that a process gets when the one that started it has ended.
-_PR_SET_PDEATHSIG = 1
-
-
-def _end_with_parent() -> None:
-    """A run may take minutes, and nobody reads its result when the parent was killed."""
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(130)  # it ended meanwhile
+def _end_with(parent: int) -> None:
+    """Ends this process once the one that started it is gone: nobody wants the answer."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    os._exit(130)
 
 
 def main() -> None:
-    """A worker: from standard input to standard output, until there is no more."""
-    _end_with_parent()
+    """A worker: from standard input to the pipe of answers, until there is no more."""
+    pipe, parent = int(sys.argv[1]), int(sys.argv[2])
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
-        for line in sys.stdin.buffer:
-            sys.stdout.buffer.write(json.dumps(_answer(json.loads(line))).encode() + b"\n")
-            sys.stdout.buffer.flush()
+        with os.fdopen(pipe, "wb") as answers:
+            for line in sys.stdin.buffer:
+                answers.write(json.dumps(_answer(json.loads(line))).encode() + b"\n")
+                answers.flush()
     except (KeyboardInterrupt, BrokenPipeError):
         os._exit(130)  # the process that started this one knows already

@@ -1,7 +1,8 @@
 //! What an endpoint is opened with: checked, with remedies.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::io::{self, ErrorKind, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -79,12 +80,40 @@ fn lasting_key(path: &Path) -> PyResult<[u8; 32]> {
         return key_of_file(path, name);
     }
     let key = srd_net::clock::seed()?;
-    let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    made.and_then(|mut file| writeln!(file, "{digits}")).map_err(|error| {
-        PyOSError::new_err(format!("{name}: cannot write {}: {error}", path.display()))
-    })?;
-    Ok(key)
+    match write_key(path, &key) {
+        Ok(()) => Ok(key),
+        // Another process was first.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.exists() => {
+            key_of_file(path, name)
+        }
+        Err(error) => {
+            let text = format!("{name}: cannot write {}: {error}", path.display());
+            Err(PyOSError::new_err(text))
+        }
+    }
+}
+
+/// Makes the file of a key, whole or not at all; there is none yet.
+fn write_key(path: &Path, key: &[u8; 32]) -> io::Result<()> {
+    let hexadecimal =
+        |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let (random, digits) = (srd_net::clock::seed()?, hexadecimal(key));
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}", hexadecimal(&random[..8])));
+    let fresh = path.with_file_name(name);
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
+    let written = made.and_then(|mut file| {
+        writeln!(file, "{digits}")?;
+        file.sync_all()
+    });
+    // A link takes the place of nothing that is there.
+    let linked = written.and_then(|()| std::fs::hard_link(&fresh, path));
+    let removed = std::fs::remove_file(&fresh);
+    linked.and(removed.or_else(|error| match error.kind() {
+        ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    }))
 }
 
 /// A time in seconds.

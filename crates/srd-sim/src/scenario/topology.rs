@@ -186,8 +186,8 @@ impl TopologySpec {
             Self::File { path } => {
                 let path = directory.join(path);
                 let name = path.display();
-                let text = std::fs::read_to_string(&path)
-                    .map_err(|e| ScenarioError(format!("{name}: {e}")))?;
+                let text =
+                    crate::files::text(&path).map_err(|e| ScenarioError(format!("{name}: {e}")))?;
                 let spec =
                     topo_file::parse(&text).map_err(|e| ScenarioError(format!("{name}: {e}")))?;
                 spec.build().map_err(|e| ScenarioError(format!("{name}: {e}")))

@@ -7,6 +7,7 @@ use srd_proto::rng::Rng;
 
 use super::{Bytes, ScenarioError, us_to_ps};
 use crate::fault::Fault;
+use crate::files;
 use crate::hash;
 use crate::node::{HostId, PROTOCOL_UDP};
 use crate::topology::Topology;
@@ -341,7 +342,7 @@ fn port_through(topology: &Topology, src: u32, dst: u32, name: &str) -> Result<u
 fn goal_file(place: &Place<'_>, path: &Path, hosts: &[u32]) -> Result<Workload, ScenarioError> {
     let path = place.directory.join(path);
     let fail = |what: &dyn std::fmt::Display| ScenarioError(format!("{}: {what}", path.display()));
-    let parsed = std::fs::read(&path)
+    let parsed = files::bytes(&path)
         .map_err(|e| fail(&e))
         .and_then(|bytes| goal::read(&bytes, hosts).map_err(|e| fail(&e)));
     parsed.map_err(|error| match chakra::prefix_of(&path) {
@@ -367,7 +368,7 @@ fn chakra_files(
     let groups = match groups.map(|groups| place.directory.join(groups)) {
         None => chakra::Groups::new(),
         Some(file) => {
-            let text = std::fs::read_to_string(&file).map_err(|e| fail(&file, &e))?;
+            let text = files::text(&file).map_err(|e| fail(&file, &e))?;
             chakra::groups(&text).map_err(|e| fail(&file, &e))?
         }
     };
@@ -386,7 +387,7 @@ fn matrix(
 ) -> Result<(Workload, Vec<Fault>), ScenarioError> {
     let path = place.directory.join(path);
     let fail = |what: &dyn std::fmt::Display| ScenarioError(format!("{}: {what}", path.display()));
-    let text = std::fs::read_to_string(&path).map_err(|e| fail(&e))?;
+    let text = files::text(&path).map_err(|e| fail(&e))?;
     let unit = match unit {
         TimeUnitSpec::Ps => cm::TimeUnit::Picoseconds,
         TimeUnitSpec::Us => cm::TimeUnit::Microseconds,

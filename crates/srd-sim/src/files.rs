@@ -1,0 +1,68 @@
+//! Files that a scenario names, which may be somebody else's.
+//!
+//! Bound: [`FILE_BYTES_MAX`]; and regular files only, so that no run waits for a queue that nobody
+//! writes to, or reads a device that has no end.
+
+use std::fs::File;
+use std::io::{self, Error, ErrorKind, Read};
+use std::path::Path;
+
+/// The most bytes of a file: what the largest schedule of ranks takes.
+pub(crate) const FILE_BYTES_MAX: u64 = 4 << 30;
+
+/// A whole file.
+///
+/// # Errors
+/// It is no regular file, is too large, or cannot be read.
+pub(crate) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    bytes_within(path, FILE_BYTES_MAX)
+}
+
+/// A whole file of text.
+///
+/// # Errors
+/// As of [`bytes`]; and if it is no UTF-8.
+pub(crate) fn text(path: &Path) -> io::Result<String> {
+    let bytes = bytes(path)?;
+    String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "no text (UTF-8)"))
+}
+
+fn bytes_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    // Opening waits already, if it is a queue.
+    let facts = std::fs::metadata(path)?;
+    if !facts.is_file() {
+        return Err(Error::new(ErrorKind::InvalidInput, "no regular file"));
+    }
+    let too_large = || {
+        let text = format!("more than {most} bytes, the most of a file: take a smaller one");
+        Error::new(ErrorKind::InvalidData, text)
+    };
+    if facts.len() > most {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    // It may grow meanwhile.
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { Err(too_large()) } else { Ok(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_a_file_without_end_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, [b'a'; 9]).unwrap();
+        assert_eq!(bytes_within(&file, 9).unwrap().len(), 9);
+        assert!(bytes_within(&file, 8).unwrap_err().to_string().contains("more than 8 bytes"));
+        assert_eq!(text(&file).unwrap(), "aaaaaaaaa");
+        std::fs::write(&file, [0xff]).unwrap();
+        assert!(text(&file).unwrap_err().to_string().contains("UTF-8"));
+        for other in [Path::new("/dev/zero"), directory.path()] {
+            assert!(bytes(other).unwrap_err().to_string().contains("no regular file"), "{other:?}");
+        }
+        assert_eq!(bytes(&directory.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,146 @@
+//! Times that never go back far, from a clock that people and NTP set.
+//!
+//! ```text
+//!  time   1 2 3 4 | 1 1 2 3      many in a row that are far behind: the clock was set back
+//!  steady 1 2 3 4 | 4 4 5 6      from then on as much is added to each
+//! ```
+//!
+//! A packet that is a little behind the latest one took another CPU; a few that are far behind have
+//! a stale time. Both keep theirs, and count as late. Without this, all that comes until the
+//! clock is where it was would count as having come at once.
+
+use srd_proto::time::Instant;
+
+/// Packets that are so much behind the latest one are far behind.
+const FAR_NS: u64 = 50_000_000;
+/// So many of them in a row tell that the clock was set back.
+const ROW: u32 = 16;
+/// The clock itself, without a packet, is read behind its packets: by so much less than this.
+const CLOCK_FAR_NS: u64 = 2_000_000_000;
+/// The last time there is: what is beyond, a file has made up.
+const LAST_NS: u64 = u64::MAX / 2;
+
+/// A clock that was made steady.
+#[derive(Clone, Debug)]
+pub struct Steady {
+    last_ns: u64,
+    shift_ns: u64,
+    row: u32,
+    set_back: u64,
+}
+
+impl Steady {
+    /// One that begins now.
+    pub fn new(now: Instant) -> Self {
+        Self { last_ns: now.as_nanos().min(LAST_NS), shift_ns: 0, row: 0, set_back: 0 }
+    }
+
+    /// The steady time of a packet. [`Steady::set_back`] grows with the packet that tells that the
+    /// clock was set back.
+    pub fn packet(&mut self, time: Instant) -> Instant {
+        let at = self.at(time);
+        if at.saturating_add(FAR_NS) >= self.last_ns {
+            self.row = 0;
+        } else {
+            self.row += 1;
+            if self.row < ROW {
+                return Instant::from_nanos(at);
+            }
+        }
+        self.reach(at)
+    }
+
+    /// The steady time of the clock itself, as it is now or was shortly before the latest packet.
+    pub fn now(&mut self, now: Instant) -> Instant {
+        let at = self.at(now);
+        if at.saturating_add(CLOCK_FAR_NS) < self.last_ns {
+            return self.reach(at);
+        }
+        self.last_ns = self.last_ns.max(at);
+        Instant::from_nanos(at)
+    }
+
+    /// The latest steady time.
+    pub fn last(&self) -> Instant {
+        Instant::from_nanos(self.last_ns)
+    }
+
+    /// What the clock showed at a steady time of now.
+    pub fn shown_ns(&self, steady_ns: u64) -> u64 {
+        steady_ns.saturating_sub(self.shift_ns)
+    }
+
+    /// How often the clock was set back.
+    pub fn set_back(&self) -> u64 {
+        self.set_back
+    }
+
+    fn at(&self, time: Instant) -> u64 {
+        time.as_nanos().saturating_add(self.shift_ns).min(LAST_NS)
+    }
+
+    /// Goes on to this time, or from the latest on if it is far behind.
+    fn reach(&mut self, at: u64) -> Instant {
+        let behind = self.last_ns.saturating_sub(at);
+        if behind > FAR_NS {
+            self.shift_ns = self.shift_ns.saturating_add(behind);
+            self.set_back += 1;
+            self.row = 0;
+            return self.last();
+        }
+        self.last_ns = self.last_ns.max(at);
+        Instant::from_nanos(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn ms(ms: u64) -> Instant {
+        Instant::from_nanos(ms * MS)
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_goes_on_and_one_that_jumps_ahead_is_believed() {
+        let mut clock = Steady::new(ms(0));
+        assert_eq!((clock.packet(ms(1000)), clock.packet(ms(999))), (ms(1000), ms(999)));
+        for n in 1..u64::from(ROW) {
+            assert_eq!(clock.packet(ms(n)), ms(n), "late, for all that is known");
+        }
+        assert_eq!((clock.packet(ms(20)), clock.set_back()), (ms(1000), 1));
+        assert_eq!(clock.packet(ms(25)), ms(1005));
+        assert_eq!(clock.shown_ns(1005 * MS), 25 * MS);
+        assert_eq!(clock.packet(ms(60_000)), ms(60_980));
+        assert_eq!(clock.set_back(), 1);
+        // Without packets the clock itself tells.
+        assert_eq!(clock.now(ms(59_000)), ms(59_980), "it is read late");
+        assert_eq!((clock.now(ms(100)), clock.set_back()), (ms(60_980), 2));
+        assert_eq!(clock.now(ms(101)), ms(60_981));
+    }
+
+    #[test]
+    fn stale_packets_between_others_set_nothing_back() {
+        let mut clock = Steady::new(ms(0));
+        for n in 1..10_000 {
+            assert_eq!(clock.packet(ms(1000 + n)), ms(1000 + n));
+            assert_eq!(clock.packet(ms(n)), ms(n));
+        }
+        assert_eq!(clock.set_back(), 0);
+    }
+
+    #[test]
+    fn times_that_a_file_made_up_overflow_nothing() {
+        let mut clock = Steady::new(ms(0));
+        for _ in 0..20 {
+            clock.packet(Instant::from_nanos(u64::MAX));
+            for _ in 0..ROW {
+                clock.packet(ms(5));
+            }
+        }
+        assert_eq!(clock.last().as_nanos(), LAST_NS);
+        assert!(clock.shown_ns(0) == 0 && clock.set_back() > 0);
+    }
+}
