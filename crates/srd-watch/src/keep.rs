@@ -97,7 +97,7 @@ impl Keeper {
 /// queue of theirs.
 fn open(file: &Path) -> io::Result<File> {
     match std::fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => File::create_new(file),
     }
 }

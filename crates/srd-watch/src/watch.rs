@@ -121,8 +121,6 @@ pub struct Watch {
     /// The bin under way.
     bin: u64,
     first: u64,
-    /// The first bin that was not seen.
-    over: u64,
     sides: [Side; 2],
     events: VecDeque<Event>,
     late: u64,
@@ -154,7 +152,6 @@ impl Watch {
             model: model.clone(),
             bin: first,
             first,
-            over: first,
             sides: [side(), side()],
             events: VecDeque::new(),
             late: 0,
@@ -178,7 +175,6 @@ impl Watch {
             return;
         }
         self.settle(arrival.time);
-        self.over = self.over.max(self.bin + 1);
         let fate = self.meter.offer(arrival);
         self.sides[index(arrival.way)].bin.add(arrival, fate);
     }
@@ -217,7 +213,6 @@ impl Watch {
         self.settle(Instant::from_nanos((self.bin + 1) * self.settings.bin_ns));
         self.close();
         self.bin = bin;
-        self.over = bin;
         self.settle(Instant::from_nanos(bin * self.settings.bin_ns));
         for way in Way::BOTH {
             let found = self.sides[index(way)].finder.idle(bin);
@@ -228,8 +223,6 @@ impl Watch {
     /// It ends now: bursts that are under way end, too.
     pub fn finish(&mut self, now: Instant) {
         self.advance(now);
-        let last_ns = self.clock.last().as_nanos();
-        self.over = self.over.max(last_ns.div_ceil(self.settings.bin_ns));
         self.end();
     }
 
@@ -299,10 +292,9 @@ impl Watch {
         &self.sides[index(way)].timeline
     }
 
-    /// How long it has watched, in nanoseconds: whole bins, of which the last one with a packet
-    /// is one.
+    /// How long it has watched, in nanoseconds: a bin at least.
     pub fn seen_ns(&self) -> u64 {
-        (self.over - self.first) * self.settings.bin_ns
+        (self.bin - self.first).max(1) * self.settings.bin_ns
     }
 
     /// Packets that came after packets of a later bin, packets that were missed, meters of flows

@@ -228,8 +228,7 @@ impl Measured {
     /// Whether the run's command failed, and was counted.
     #[must_use]
     pub fn is_failure(&self) -> bool {
-        let failed = Measured::failed(true);
-        self.figures.iter().any(|figure| *figure == failed)
+        self.figures.contains(&Measured::failed(true))
     }
 }
 

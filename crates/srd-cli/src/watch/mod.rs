@@ -210,7 +210,8 @@ pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
         Some(file) => read(args, file, model, outputs, &stop),
         None => {
             let names = args.interfaces.join(", ");
-            outputs.say(format!("watching {names} against {model}; Ctrl-C ends it"))?;
+            let said = format!("watching {names} against {model}; Ctrl-C ends it");
+            outputs.unless_failed(|it| it.say(said));
             let failed = Arc::clone(&outputs.failing);
             let stopped = || stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
             let outcomes = live::run(&args.live(model), &stopped, &mut outputs);

@@ -98,7 +98,7 @@ impl Outputs {
     }
 
     /// After an error, what is still reported while the watch ends goes nowhere.
-    fn unless_failed(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) {
+    pub(super) fn unless_failed(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) {
         if self.failed.is_none() {
             self.failed = work(self).err();
             self.failing.store(self.failed.is_some(), Ordering::Relaxed);
