@@ -6,8 +6,9 @@
 //! the next. So memory does not grow with flow size, and the endpoint's own fairness between
 //! queue pairs always has something to choose from.
 //!
-//! A host has at most [`FLOWS_MAX`] queue pairs that send, and to one peer as many as the endpoint's
-//! configuration allows. Flows beyond that wait until one of them is done, in their order.
+//! A host has at most [`FLOWS_MAX`] queue pairs that send, and to one peer as many as the
+//! endpoint's configuration allows. Flows beyond that wait until one of them is done, in their
+//! order.
 //!
 //! A payload is a slice of one static pattern, at a place that follows from its flow and
 //! index: nothing is copied, yet a receiver can tell whether it got what was sent.

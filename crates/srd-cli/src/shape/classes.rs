@@ -18,7 +18,7 @@ use anyhow::{Context, Error, Result, bail};
 use super::{BURST_BYTES_MIN, BURST_NS, CLASS, QUEUE_NS, ROOT, bits, bytes_in, remove, tc};
 use crate::failure::usage;
 
-/// Classes of flows: enough that flows seldom meet, and few enough that `tc` makes them in a second.
+/// Classes of flows: enough that flows seldom meet, few enough that `tc` makes them in a second.
 pub(super) const CLASSES: u32 = 1 << CLASSES_BITS;
 const CLASSES_BITS: u32 = 12;
 /// The first of them.

@@ -3,9 +3,10 @@
 //! Kernel settings go to a file of their own in `/etc/sysctl.d`. Everything else (rings, idle
 //! states, interrupts) is set again at boot by the unit `srd-check`, which runs `srd check --fix`
 //! for these checks. A list of what was written, with what was there before, is beside it: taking
-//! back goes by that list alone. Lines of the file in `/etc/sysctl.d` that are not ours stay. All texts are on the disk before the first file gets its own, and
-//! the list is the first: a disk that fills up leaves nothing half written, and whatever ends the
-//! program in between can be taken back.
+//! back goes by that list alone. Lines of the file in `/etc/sysctl.d` that are not ours stay. All
+//! texts are on the disk before the first file gets its own, and the list is the first: a disk that
+//! fills up leaves nothing half written, and whatever ends the program in between can be taken
+//! back.
 
 use super::Options;
 use super::apply::{Applied, SYSCTL_FILE};

@@ -29,11 +29,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             store under one leaf and those that compute under the other, so that every byte \
             crosses the spines (`one leaf`: all under one, and none does): TestDFSIO writes four \
             files with one copy and with two, and reads them. Its throughput is that of the tasks, \
-            without the starts of JVMs. With two copies each of two nodes that store receives every \
-            byte, so their own links are the limit, whatever the spines do; `two copies` has four \
-            of them. `terasort` has four workers that do both: TeraGen, \
-            TeraSort and TeraValidate, and the run counts only if the output is in order. The CPU \
-            share tells whether the network was the limit: above 70 % it was not.",
+            without the starts of JVMs. With two copies each of two nodes that store receives \
+            every byte, so their own links are the limit, whatever the spines do; `two copies` has \
+            four of them. `terasort` has four workers that do both: TeraGen, TeraSort and \
+            TeraValidate, and the run counts only if the output is in order. The CPU share tells \
+            whether the network was the limit: above 70 % it was not.",
     repetitions: 3,
     variants: super::variant::USUAL,
     programs: |_| vec![JAVA, UNSHARE],
