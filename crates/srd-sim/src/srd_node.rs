@@ -6,7 +6,7 @@
 //! the next. So memory does not grow with flow size, and the endpoint's own fairness between
 //! queue pairs always has something to choose from.
 //!
-//! A host has at most [`FLOWS_MAX`] queue pairs that send, and to one peer as many as the
+//! A host has at most 65,535 queue pairs that send, and to one peer as many as the
 //! endpoint's configuration allows. Flows beyond that wait until one of them is done, in their
 //! order.
 //!
