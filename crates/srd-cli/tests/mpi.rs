@@ -51,7 +51,12 @@ fn ranks_in_two_hosts_answer_each_other_and_a_transport_that_is_missing_is_left_
     if !ready() {
         return;
     }
-    let more = ["--variants", "plain,srd", "--provider", "/no/such/libsrd-fi.so"];
+    // One that is named and is nowhere is refused; this one is there and offers nothing.
+    let directory = tempfile::tempdir().unwrap();
+    let provider = directory.path().join("libsrd-fi.so");
+    std::fs::write(&provider, "no library").unwrap();
+    let provider = provider.display().to_string();
+    let more = ["--variants", "plain,srd", "--provider", &provider];
     let found = experiment("mpi", "mpe", &more);
     let runs = found["cases"][0]["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 1, "TCP, and nothing else");
@@ -63,7 +68,8 @@ fn ranks_in_two_hosts_answer_each_other_and_a_transport_that_is_missing_is_left_
     let left_out = found["left_out"].as_array().unwrap();
     assert_eq!(left_out.len(), 1);
     let why = left_out[0].as_str().unwrap();
-    assert!(why.contains("srd, 1 of 1: left out: there is no /no/such/libsrd-fi.so"), "{why}");
+    let expected = format!("srd, 1 of 1: left out: {provider} offers nothing to ");
+    assert!(why.contains(&expected), "{why}");
 }
 
 /// A fabric of one host under each leaf, for as long as this lives.
