@@ -416,12 +416,18 @@ fn disciplines(interface: &str) -> Result<Vec<Discipline>> {
     serde_json::from_str(&text).context("what tc prints")
 }
 
-/// The rate of our class, which tc prints for people only; `None` if there is no class.
+/// The rate of our class; `None` if there is no class.
 fn class_rate(interface: &str) -> Result<Option<u64>> {
+    class_value(interface, CLASS, "rate")
+}
+
+/// What stands behind a word in the line of a class, which tc prints for people only; `None` if
+/// there is no such class.
+fn class_value(interface: &str, class: &str, word: &str) -> Result<Option<u64>> {
     let text = tc(&["class", "show", "dev", interface].map(str::to_owned))?;
-    let ours = text.lines().find(|line| line.split_whitespace().nth(2) == Some(CLASS));
-    let Some(line) = ours else { return Ok(None) };
-    let mut words = line.split_whitespace().skip_while(|word| *word != "rate");
+    let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(class));
+    let Some(line) = line else { return Ok(None) };
+    let mut words = line.split_whitespace().skip_while(|other| *other != word);
     words.nth(1).and_then(bits).map(Some).with_context(|| format!("what tc prints: {line}"))
 }
 

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Error, Result, bail};
 
-use super::{BURST_BYTES_MIN, BURST_NS, CLASS, QUEUE_NS, ROOT, bits, bytes_in, remove, tc};
+use super::{BURST_BYTES_MIN, BURST_NS, CLASS, QUEUE_NS, ROOT, bytes_in, class_value, remove, tc};
 use crate::failure::usage;
 
 /// Classes of flows: enough that flows seldom meet, few enough that `tc` makes them in a second.
@@ -65,23 +65,17 @@ fn run(lines: &str) -> Result<()> {
 
 /// What one flow may have, if classes stand at an interface and the filter does.
 pub(super) fn flow_rate(interface: &str) -> Result<Option<u64>> {
-    let words = |what: &str| [what, "show", "dev", interface].map(str::to_owned);
-    let class = format!("{ROOT}{FIRST:x}");
-    let text = tc(&words("class"))?;
-    let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(&class));
-    let Some(line) = line else { return Ok(None) };
-    if !tc(&words("filter"))?.contains("bytecode") {
-        return Ok(None);
-    }
-    let mut words = line.split_whitespace().skip_while(|word| *word != "ceil");
-    Ok(words.nth(1).and_then(bits))
+    let rate = class_value(interface, &format!("{ROOT}{FIRST:x}"), "ceil")?;
+    let has_filter = || -> Result<bool> {
+        let filters = tc(&["filter", "show", "dev", interface].map(str::to_owned))?;
+        Ok(filters.contains("bytecode"))
+    };
+    Ok(if rate.is_some() && has_filter()? { rate } else { None })
 }
 
 /// Whether classes stand at an interface: what has them takes no other queue below the root.
 pub(super) fn stand_at(interface: &str) -> Result<bool> {
-    let text = tc(&["class", "show", "dev", interface].map(str::to_owned))?;
-    let class = format!("{ROOT}{OTHERS:x}");
-    Ok(text.lines().any(|line| line.split_whitespace().nth(2) == Some(&class)))
+    Ok(class_value(interface, &format!("{ROOT}{OTHERS:x}"), "rate")?.is_some())
 }
 
 /// The input of `tc -batch` that sets all of it.

@@ -12,7 +12,6 @@ use cluster::{Cluster, JAVA, Roles};
 use jobs::{DfsIo, Sort};
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
-use std::path::Path;
 
 const MASTER: HostId = HostId { leaf: 0, host: 0 };
 /// Spines; each of their links is half a host's, so two hosts under a leaf have all they need, and
@@ -93,9 +92,8 @@ fn dfsio(options: &Options, rate_mbps: u32, placement: Placement) -> Case {
     let work = if options.quick { DfsIo { files: 1, file_mb: 16 } } else { DfsIo::default() };
     let DfsIo { files, file_mb } = work;
     let setting = format!("{files} files of {file_mb} MB");
-    let cache = options.cache.clone();
-    case(name, setting, fabric, &roles.clone(), move |stage| {
-        measure_dfsio(stage, &roles, work, &cache)
+    case(options, name, setting, fabric, roles, move |stage, cluster, roles| {
+        measure_dfsio(stage, cluster, roles, work)
     })
 }
 
@@ -112,13 +110,10 @@ fn two_copies(options: &Options) -> Case {
     };
     let work = DfsIo::default();
     let setting = format!("{} files of {} MB", work.files, work.file_mb);
-    let cache = options.cache.clone();
     let name = format!("dfsio {RATE_MBPS} Mb/s two copies");
-    case(name, setting, fabric, &roles.clone(), move |stage| {
-        cluster::check(stage.variant)?;
-        let cluster = Cluster::up(stage, &roles, &cache)?;
+    case(options, name, setting, fabric, roles, move |stage, cluster, roles| {
         let mut measured = Measured::default();
-        measured.figures.extend(write(stage, &roles, work, &cluster, 2)?);
+        measured.figures.extend(write(stage, roles, work, cluster, 2)?);
         Ok(measured)
     })
 }
@@ -130,40 +125,45 @@ fn terasort(options: &Options, rate_mbps: u32, outage: Option<jobs::Outage>) -> 
     let sort = Sort { outage, ..Sort::default() };
     let dies = if outage.is_some() { " dead spine" } else { "" };
     let setting = format!("{} MB of records", sort.rows / 10_000);
-    let cache = options.cache.clone();
     let name = format!("terasort {rate_mbps} Mb/s{dies}");
-    case(name, setting, fabric, &roles.clone(), move |stage| {
-        cluster::check(stage.variant)?;
-        let cluster = Cluster::up(stage, &roles, &cache)?;
-        sort.run(stage, &cluster)
-    })
+    case(options, name, setting, fabric, roles, move |stage, cluster, _| sort.run(stage, cluster))
 }
 
+/// A case that measures on a cluster of these roles, which is up by then.
 fn case(
+    options: &Options,
     name: String,
     setting: String,
     fabric: FabricConfig,
-    roles: &Roles,
-    measure: impl Fn(&mut Stage<'_>) -> Result<Measured> + 'static,
+    roles: Roles,
+    measure: impl Fn(&Stage<'_>, &Cluster<'_>, &Roles) -> Result<Measured> + 'static,
 ) -> Case {
+    let cache = options.cache.clone();
     Case {
         name,
         setting: format!("{setting}; {}", describe(&fabric)),
         hosts: roles.hosts(),
         fabric,
         only: None,
-        measure: Box::new(measure),
+        measure: Box::new(move |stage| {
+            cluster::check(stage.variant)?;
+            let cluster = Cluster::up(stage, &roles, &cache)?;
+            measure(stage, &cluster, &roles)
+        }),
     }
 }
 
-fn measure_dfsio(stage: &Stage<'_>, roles: &Roles, work: DfsIo, cache: &Path) -> Result<Measured> {
-    cluster::check(stage.variant)?;
-    let cluster = Cluster::up(stage, roles, cache)?;
+fn measure_dfsio(
+    stage: &Stage<'_>,
+    cluster: &Cluster<'_>,
+    roles: &Roles,
+    work: DfsIo,
+) -> Result<Measured> {
     let mut measured = Measured::default();
     for copies in 1..=roles.data.len().min(WRITES.len()) {
-        measured.figures.extend(write(stage, roles, work, &cluster, copies)?);
+        measured.figures.extend(write(stage, roles, work, cluster, copies)?);
     }
-    let seen = work.read(&cluster).context("read")?;
+    let seen = work.read(cluster).context("read")?;
     let throughput = Figure::new("read", "MB/s a file", seen.throughput);
     let ideal = ideal(stage, roles.compute.len(), work);
     measured.figures.insert(0, throughput.beside(ideal, "line rate of the readers"));
