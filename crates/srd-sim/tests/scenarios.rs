@@ -140,6 +140,16 @@ fn a_persistent_incast_is_fair() {
     assert!(result.jain > 0.98, "{}", result.jain);
 }
 
+/// Queues that hold eleven packets, where the transport would have sixteen and more wait.
+#[test]
+fn regression_short_queues_do_not_lose_what_is_sent_into_them() {
+    let result = result("short-queues", &["horizon_us=1000000.0"], Transport::Srd);
+    assert_eq!(result.failed, 0);
+    assert!(result.retransmitted_share < 0.02, "{}", result.retransmitted_share);
+    assert!(result.goodput_bps > 0.9 * result.ideal_goodput_bps, "{}", result.goodput_bps);
+    assert!(result.jain > 0.95, "{}", result.jain);
+}
+
 #[test]
 fn a_dead_uplink_fails_nothing_and_is_used_again() {
     let result = result("uplink-death", &["horizon_us=6000.0"], Transport::Srd);

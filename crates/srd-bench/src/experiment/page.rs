@@ -101,7 +101,7 @@ fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
             let bars = case.summaries.iter().map(|summary| {
                 let found = summary.figures.iter().find(|other| other.name == figure.name);
                 Bar {
-                    label: summary.variant.label().to_owned(),
+                    label: case.label(summary.variant).to_owned(),
                     colour: colour(summary.variant),
                     value: found.map(|found| found.median),
                     // Where more is better, the greatest is not the worst.
@@ -136,7 +136,7 @@ fn tail(case: &CaseResult, kind: &Distribution) -> Option<(String, LineChart)> {
         .filter_map(|summary| {
             let found = summary.distributions.iter().find(|other| other.name == kind.name)?;
             (found.count() >= SAMPLES_MIN).then(|| Line {
-                label: summary.variant.label().to_owned(),
+                label: case.label(summary.variant).to_owned(),
                 colour: colour(summary.variant),
                 dashes: dashes(summary.variant),
                 faint: false,
@@ -201,13 +201,13 @@ fn timelines(case: &CaseResult) -> Vec<(String, LineChart)> {
     };
     all.iter()
         .map(|(variant, line)| {
-            let caption = format!("{} over time, {}", line.name, variant.label());
-            (caption, timeline(*variant, line, top(line.name)))
+            let caption = format!("{} over time, {}", line.name, case.label(*variant));
+            (caption, timeline(case, *variant, line, top(line.name)))
         })
         .collect()
 }
 
-fn timeline(variant: Variant, line: &Timeline, top: f64) -> LineChart {
+fn timeline(case: &CaseResult, variant: Variant, line: &Timeline, top: f64) -> LineChart {
     let seconds = |ms: u64| ms as f64 / 1e3;
     let step = line.values.len().div_ceil(POINTS_MAX).max(1);
     let points = (0u64..).zip(line.values.chunks(step)).map(|(number, chunk)| {
@@ -215,12 +215,12 @@ fn timeline(variant: Variant, line: &Timeline, top: f64) -> LineChart {
         (seconds(number * step as u64 * line.step_ms), mean)
     });
     LineChart {
-        title: format!("{} of {} over time", line.name, variant.label()),
+        title: format!("{} of {} over time", line.name, case.label(variant)),
         height: 90.0,
         x: Axis::linear("seconds", 0.0, seconds(line.values.len() as u64 * line.step_ms)),
         y: Axis::linear(line.unit, 0.0, top * 1.05),
         lines: vec![Line {
-            label: variant.label().to_owned(),
+            label: case.label(variant).to_owned(),
             colour: colour(variant),
             dashes: Dashes::Solid,
             faint: false,
@@ -248,13 +248,18 @@ fn spreads(case: &CaseResult) -> Vec<(String, LineChart)> {
     let known = all.iter().filter(|(_, spread)| range(spread.name).1 > 0.0);
     known
         .map(|(variant, spread)| {
-            let caption = format!("{} over time, {}", spread.name, variant.label());
-            (caption, spread_chart(*variant, spread, range(spread.name)))
+            let caption = format!("{} over time, {}", spread.name, case.label(*variant));
+            (caption, spread_chart(case, *variant, spread, range(spread.name)))
         })
         .collect()
 }
 
-fn spread_chart(variant: Variant, spread: &Spread, (low, high): (f64, f64)) -> LineChart {
+fn spread_chart(
+    case: &CaseResult,
+    variant: Variant,
+    spread: &Spread,
+    (low, high): (f64, f64),
+) -> LineChart {
     let seconds = |ms: u64| ms as f64 / 1e3;
     let steps = spread.lines.iter().map(|line| line.values.len()).max().unwrap_or(0);
     let line = |(number, line): (usize, &SpreadLine)| Line {
@@ -269,7 +274,7 @@ fn spread_chart(variant: Variant, spread: &Spread, (low, high): (f64, f64)) -> L
             .collect(),
     };
     LineChart {
-        title: format!("{} of {} over time", spread.name, variant.label()),
+        title: format!("{} of {} over time", spread.name, case.label(variant)),
         height: 150.0,
         x: Axis::linear("seconds", 0.0, seconds(steps as u64 * spread.step_ms)),
         y: Axis::log(&name(spread.name, spread.unit), low * 0.9, high * 1.1),

@@ -32,6 +32,13 @@ const DECREASE_FLOOR: f64 = 0.5;
 /// The target queueing delay is at least the time of so many packets of full size at the known
 /// rate: on slow links a packet that waits for a few others has met no congestion.
 const TARGET_PACKETS: u64 = 16;
+/// Of the target's packets so many are allowed to wait however soon packets are lost: a loss at a
+/// shorter delay than theirs says nothing about the length of a queue.
+const HELD_PACKETS: u64 = 2;
+/// The target as a share of the delay at which a queue turned out to be full.
+const HELD_SHARE: f64 = 0.6;
+/// By how much the delay at which queues are taken to be full rises in a period without a loss.
+const HELD_GROWTH: f64 = 1.02;
 /// The largest window is at least so many packets of full size: room for the target's, and for
 /// those that are being sent on each of eight slow paths.
 const MAX_PACKETS: f64 = 48.0;
@@ -74,6 +81,9 @@ pub(crate) struct Window {
     rtt: Duration,
     /// The least target queueing delay, for the host's jitter and for slow links.
     target_least: Duration,
+    /// The queueing delay, in nanoseconds, at which packets were lost on a slow link: its queue
+    /// holds fewer than the target's packets. Infinite before that.
+    full_at_ns: f64,
     /// The window to take up again after a timeout; zero: none.
     restore: f64,
 }
@@ -98,6 +108,7 @@ impl Window {
             rate: Rate::new(now),
             rtt: config.rtt_initial,
             target_least: config.delay_target_min,
+            full_at_ns: f64::INFINITY,
             restore: 0.0,
         };
         window.update_bdp(config.rtt_initial);
@@ -137,8 +148,12 @@ impl Window {
     /// The target queueing delay.
     pub(crate) fn target(&self) -> Duration {
         // C5
-        let share = self.rtt.times(self.target_percent.into()).over(100);
-        share.max(self.target_least)
+        self.target_share().max(self.target_least)
+    }
+
+    /// The target where links are fast: a share of the round trip.
+    fn target_share(&self) -> Duration {
+        self.rtt.times(self.target_percent.into()).over(100)
     }
 
     /// The queueing delay that is no congestion yet: more while a credit limit applies, since then
@@ -178,7 +193,7 @@ impl Window {
         self.period_acked += s.acked_bytes;
         self.period_lost += s.lost_bytes;
         let delay = s.median.as_nanos() as f64;
-        let target = self.allowed(s.credit_limited).as_nanos() as f64;
+        let target = self.held(s, self.allowed(s.credit_limited).as_nanos() as f64);
         // A mark shows that a queue is long; most paths being late shows that it is ours, and
         // suffices (C14).
         let congested = delay >= target || s.marked && delay * 2.0 >= target;
@@ -214,6 +229,23 @@ impl Window {
         self.clamp();
     }
 
+    /// The target that the queues hold: packets that are lost while many wait were dropped by a full
+    /// queue, and a window that grows until then loses some in each round trip.
+    fn held(&mut self, s: &AckSignal, target: f64) -> f64 {
+        // C16. Where the target is a share of the round trip, fabrics hold it.
+        let share = self.target_share();
+        if self.target_least <= share {
+            return target;
+        }
+        let packets = self.target_least.times(HELD_PACKETS).over(TARGET_PACKETS);
+        let least = packets.max(share).as_nanos() as f64;
+        let delay = s.median.as_nanos() as f64;
+        if s.lost_bytes > 0 && delay > least {
+            self.full_at_ns = self.full_at_ns.min(delay);
+        }
+        target.min((self.full_at_ns * HELD_SHARE).max(least))
+    }
+
     /// Once per round trip plus target: the delivery rate, and quick adaptation.
     fn end_period(&mut self, s: &AckSignal, delay: f64, target: f64) {
         let elapsed = s.now.since(self.period_start);
@@ -229,6 +261,9 @@ impl Window {
         let swamped = self.period_lost > self.period_acked || delay > 4.0 * target;
         if swamped && !s.credit_limited && (self.period_acked as f64) < self.bdp / 4.0 {
             self.bytes = self.bytes.min(self.period_acked as f64);
+        }
+        if self.period_lost == 0 {
+            self.full_at_ns *= HELD_GROWTH;
         }
         self.period_start = s.now;
         self.period_acked = 0;
@@ -371,6 +406,51 @@ mod tests {
         assert_eq!(window(400_000_000_000).target(), R);
         let packet = Duration::from_nanos(8900 * 8);
         assert_eq!(window(1_000_000_000).target(), packet.times(TARGET_PACKETS));
+    }
+
+    /// A queue of eleven packets before a slow link, where sixteen might wait, and four times as many
+    /// under a credit limit.
+    #[test]
+    fn regression_a_target_that_no_queue_holds_comes_down_to_what_it_holds() {
+        for credit_limited in [false, true] {
+            let mut w = window(250_000_000);
+            let packet = Duration::from_nanos(8900 * 8 * 4);
+            let mut now = Instant::ZERO;
+            let mut after_a_loss = |w: &mut Window, lost_bytes, packets: u64| {
+                now += R + packet.times(16);
+                let median = packet.times(packets);
+                let before = w.bytes();
+                w.on_ack(&AckSignal { lost_bytes, credit_limited, ..ack(w, now, median) });
+                w.bytes().cmp(&before)
+            };
+            assert!(after_a_loss(&mut w, 0, 10).is_gt(), "ten of sixteen packets wait");
+            assert!(after_a_loss(&mut w, 8900, 11).is_lt(), "and the queue is full at eleven");
+            assert!(after_a_loss(&mut w, 0, 8).is_lt());
+            assert!(after_a_loss(&mut w, 0, 5).is_gt(), "half a queue is to be used");
+            for _ in 0..40 {
+                after_a_loss(&mut w, 0, 5);
+            }
+            assert!(after_a_loss(&mut w, 0, 10).is_gt(), "it may have become longer");
+        }
+    }
+
+    #[test]
+    fn a_loss_before_short_queues_says_nothing_about_their_length() {
+        let [mut lossy, mut clean] = [(); 2].map(|()| window(250_000_000));
+        let packet = Duration::from_nanos(8900 * 8 * 4);
+        for i in 0..1000 {
+            let at = after(packet.times(i));
+            clean.on_ack(&ack(&clean, at, packet));
+            let lost_bytes = if i % 10 == 0 { 8900 } else { 0 };
+            lossy.on_ack(&AckSignal { lost_bytes, ..ack(&lossy, at, packet) });
+        }
+        assert_eq!(lossy.bytes(), clean.bytes());
+        // Where the target is a round trip's, fabrics hold it.
+        let mut w = window(400_000_000_000);
+        let late = R.times(3).over(4);
+        let before = w.bytes();
+        w.on_ack(&AckSignal { lost_bytes: 8900, ..ack(&w, after(R.times(10)), late) });
+        assert!(w.bytes() > before);
     }
 
     #[test]
