@@ -37,6 +37,7 @@ const SCENARIOS: &[Bundled] = scenarios![
     "random-loss-1-percent",
     "ranks-all-reduce",
     "ranks-all-to-all",
+    "short-queues",
     "uplink-death",
 ];
 
