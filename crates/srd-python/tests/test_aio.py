@@ -92,8 +92,14 @@ def test_a_full_queue_makes_senders_wait_in_their_order():
                 done.append(number)
 
             tasks = [asyncio.create_task(send(number)) for number in range(60)]
-            await asyncio.sleep(0.3)
-            assert 8 <= len(done) <= 12 and peer.outstanding == 8
+            # Four messages are in the far queue, and nobody takes any. Senders that wait are woken when
+            # more than a quarter of this queue is free.
+            deadline = time.monotonic() + 10
+            while peer.outstanding < 6 or len(done) - peer.outstanding != 4:
+                assert time.monotonic() < deadline, (len(done), peer.outstanding)
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            assert 10 <= len(done) == peer.outstanding + 4 <= 12
             # These give up, and nothing of them is sent.
             for number in (30, 59):
                 tasks[number].cancel()
