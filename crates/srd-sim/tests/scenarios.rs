@@ -140,19 +140,23 @@ fn a_persistent_incast_is_fair() {
     assert!(result.jain > 0.98, "{}", result.jain);
 }
 
-/// Queues that hold eleven packets, where the transport would have sixteen and more wait.
+/// Queues that hold eleven packets, where the transport would have sixteen and more wait. Guests' TCP
+/// sends when it is acknowledged, so that most of the time no credit limit applies.
 #[test]
 fn regression_short_queues_do_not_lose_what_is_sent_into_them() {
-    // Guests' TCP sends when it is acknowledged, so that most of the time no credit limit applies.
-    for (transport, most_again) in [(Transport::Srd, 0.002), (Transport::Express, 0.015)] {
-        let result = result("short-queues", &[], transport);
-        assert_eq!(result.failed, 0, "{transport:?}");
-        let (again, bps) = (result.retransmitted_share, result.goodput_bps);
-        assert!(again < most_again, "{transport:?}: {again}");
-        // Guests' TCP has headers of its own.
-        assert!(bps > 0.95 * result.ideal_goodput_bps, "{transport:?}: {bps}");
-        assert!(result.jain > 0.99, "{transport:?}: {}", result.jain);
-    }
+    let scenario = open("short-queues", &[]);
+    let results = run_all(&jobs(&scenario, &[Transport::Express], 1..11), 2, &|_, _| {});
+    let results: Vec<RunResult> = results.into_iter().map(Result::unwrap).collect();
+    let mean = |of: fn(&RunResult) -> f64| results.iter().map(of).sum::<f64>() / 10.0;
+    assert_eq!(results.iter().map(|result| result.failed).sum::<u64>(), 0);
+    let again = mean(|result| result.retransmitted_share);
+    // 0.0149, and 0.0181 with a target that the queue does not hold.
+    assert!(again < 0.0165, "{again}");
+    // Guests' TCP has headers of its own.
+    let goodput = mean(|result| result.goodput_bps / result.ideal_goodput_bps);
+    assert!(goodput > 0.95, "{goodput}");
+    let jain = mean(|result| result.jain);
+    assert!(jain > 0.99, "{jain}");
 }
 
 #[test]
