@@ -140,8 +140,8 @@ fn a_persistent_incast_is_fair() {
     assert!(result.jain > 0.98, "{}", result.jain);
 }
 
-/// Queues that hold eleven packets, where the transport would have sixteen and more wait. Guests' TCP
-/// sends when it is acknowledged, so that most of the time no credit limit applies.
+/// Queues that hold eleven packets, where the transport would have sixteen and more wait. Guests'
+/// TCP sends when it is acknowledged, so that most of the time no credit limit applies.
 #[test]
 fn regression_short_queues_do_not_lose_what_is_sent_into_them() {
     let scenario = open("short-queues", &[]);

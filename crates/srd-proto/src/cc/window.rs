@@ -240,9 +240,9 @@ impl Window {
         self.clamp();
     }
 
-    /// The target that the queues hold: packets that are lost while many wait were dropped by a full
-    /// queue, and a window that grows until then loses some in each round trip. One loss alone says
-    /// nothing: links lose packets at random.
+    /// The target that the queues hold: packets that are lost while many wait were dropped by a
+    /// full queue, and a window that grows until then loses some in each round trip. One loss alone
+    /// says nothing: links lose packets at random.
     fn held(&mut self, s: &AckSignal, target: f64) -> f64 {
         // C16. Where the sixteen packets do not set the target, fabrics hold it.
         let share = self.target_share().max(self.target_min);
@@ -421,8 +421,8 @@ mod tests {
         assert_eq!(window(1_000_000_000).target(), packet.times(TARGET_PACKETS));
     }
 
-    /// A queue of eleven packets before a slow link, where sixteen might wait, and four times as many
-    /// under a credit limit.
+    /// A queue of eleven packets before a slow link, where sixteen might wait, and four times as
+    /// many under a credit limit.
     #[test]
     fn regression_a_target_that_no_queue_holds_comes_down_to_what_it_holds() {
         for credit_limited in [false, true] {
