@@ -480,7 +480,12 @@ mod tests {
         let mut w = window(400_000_000_000);
         let late = R.times(3).over(4);
         let before = w.bytes();
-        w.on_ack(&AckSignal { lost_bytes: 17_800, ..ack(&w, after(R.times(10)), late) });
+        let signal = AckSignal {
+            acked_bytes: before / 2,
+            lost_bytes: 17_800,
+            ..ack(&w, after(R.times(10)), late)
+        };
+        w.on_ack(&signal);
         assert!(w.bytes() > before);
     }
 
