@@ -26,7 +26,7 @@ use crate::time::{Duration, Instant};
 use crate::wire::{self, RTT_UNKNOWN};
 
 /// Packets per grant.
-const QUANTUM_PACKETS: u64 = 4;
+pub(crate) const QUANTUM_PACKETS: u64 = 4;
 /// Least outstanding credit: enough for a few packets on each of a few slow paths.
 const BUDGET_PACKETS_MIN: u64 = 8;
 /// Round trips after which a grant that its sender has not used counts for nothing.

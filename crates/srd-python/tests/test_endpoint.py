@@ -305,9 +305,8 @@ def test_many_small_messages_do_not_grow_memory(pair, count):
     exchange(near, far, peer, 20_000)
     before = resident_kib()
     exchange(near, far, peer, count)
-    # Sixteen bytes, and what Python keeps of each, would be 6 MB and 100 MB; what is under way on a
-    # busy machine comes on top of the million.
-    assert resident_kib() - before < (2048 if count < 100_000 else 20_480)
+    # Sixteen bytes, and what Python keeps of each, would be 6 MB and 100 MB.
+    assert resident_kib() - before < 2048
 
 
 def test_waits_that_end_by_time_do_not_grow_memory(pair):

@@ -8,7 +8,7 @@
 //! * loss of most of what was sent: the bytes that did arrive (quick adaptation).
 //!
 //! While a receiver's credit limit applies, the delay is mostly the receiver's own queue, so the
-//! target is wider and the window stays above a quarter of B, and above a grant: one that cannot be
+//! target is wider and no decrease goes below a quarter of B, or below a grant: one that cannot be
 //! used is taken from someone else.
 
 // Windows are far below 2^53 bytes; conversions are clamped.
@@ -16,6 +16,7 @@
 
 use super::rate::Rate;
 use crate::config::Config;
+use crate::credit::QUANTUM_PACKETS;
 use crate::time::{Duration, Instant};
 
 /// The first window, in bandwidth-delay products: a sprayed packet that takes the longest
@@ -42,8 +43,6 @@ const HELD_GROWTH: f64 = 1.1;
 /// The largest window is at least so many packets of full size: room for the target's, and for
 /// those that are being sent on each of eight slow paths.
 const MAX_PACKETS: f64 = 48.0;
-/// No decrease goes below so many packets while a credit limit applies: as many as a grant has.
-const CREDIT_PACKETS: f64 = 4.0;
 /// How much wider the target is while a credit limit applies.
 const CREDIT_TARGET: u64 = 4;
 
@@ -232,8 +231,9 @@ impl Window {
             let over = if delay >= target { target } else { target / 2.0 };
             let factor = 1.0 - DECREASE * (delay - over) / delay;
             // C13
-            let grant = (self.bdp / 4.0).max(CREDIT_PACKETS * self.bytes_min);
-            let floor = if s.credit_limited { self.bytes.min(grant) } else { 0.0 };
+            let grant = QUANTUM_PACKETS as f64 * self.bytes_min;
+            let floor =
+                if s.credit_limited { self.bytes.min(grant.max(self.bdp / 4.0)) } else { 0.0 };
             self.bytes = (self.bytes * factor.max(DECREASE_FLOOR)).max(floor);
         }
         self.end_period(s, delay, target);
