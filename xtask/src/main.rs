@@ -7,6 +7,7 @@ mod heap;
 mod hostile;
 mod instructions;
 mod soak;
+mod suite;
 mod tidy;
 
 use std::process::ExitCode;
@@ -62,6 +63,9 @@ enum Chore {
         #[arg(short, long)]
         verbose: bool,
     },
+    /// Build all tests and run each in a process of its own, several at a time; as root each
+    /// integration test has a network, `/run` and processes of its own.
+    Test(suite::Options),
     /// Count the instructions of the hot paths for a packet, and compare them with the baseline.
     Instructions {
         /// Write the baseline instead.
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         Chore::SoakExpress { hours, seed, verbose } => {
             express::run(express::Settings { seed, hours, hour_s: HOUR_S, verbose })
         }
+        Chore::Test(options) => suite::run(&tidy::root(), &options),
         Chore::Instructions { write } => instructions::run(write),
         Chore::Hostile { packets, seed } => hostile::run(packets, seed),
     };

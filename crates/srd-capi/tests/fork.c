@@ -49,7 +49,7 @@ static void await(srd_endpoint *endpoint)
     srd_event event;
     int got;
     do
-        got = srd_poll(endpoint, &event, 1, 10000);
+        got = srd_poll(endpoint, &event, 1, 60000);
     while (got == SRD_EINTERRUPTED);
     CHECK(got == 1 && event.status == SRD_OK);
 }
@@ -110,7 +110,7 @@ int main(void)
         pid_t pid = fork();
         if (pid == 0) {
             /* One that hangs is a failure. */
-            alarm(60);
+            alarm(120);
             child();
         }
         CHECK(waitpid(pid, &status, 0) == pid);

@@ -328,15 +328,22 @@ pub(crate) mod tests {
         a.send_to(b"no envelope", own).unwrap();
         send(&a, 6);
         let mut received = Received::default();
-        // No more than was asked for, and the rest at the next time.
-        assert_eq!(underlay.receive(Instant::ZERO, 2, &mut received), 2);
-        assert_eq!(underlay.receive(Instant::ZERO, 100, &mut received), 5);
+        // No more than was asked for, and the rest at the next time. A kernel may be late with a
+        // packet to another socket.
+        let mut receive = |wanted: usize, most: usize| {
+            let (began, mut read) = (std::time::Instant::now(), 0);
+            while read < wanted && began.elapsed().as_secs() < 60 {
+                read += underlay.receive(Instant::ZERO, most - read, &mut received);
+            }
+            read
+        };
+        assert_eq!((receive(2, 2), receive(5, 100)), (2, 5));
         assert_eq!(underlay.receive(Instant::ZERO, 100, &mut received), 0);
         let frames: Vec<_> = received.frames.iter().map(|(_, frame)| frame.clone()).collect();
         assert_eq!(frames, [1, 2, 3, 5, 6].map(frame));
         assert!(received.frames.iter().all(|(said, _)| *said == envelope));
-        let hosts: Vec<_> = received.hosts.iter().map(|(name, n)| (&**name, *n)).collect();
-        assert_eq!(hosts, [("a", 2), ("b", 2), ("a", 1)]);
+        let hosts = received.hosts.iter().flat_map(|(name, n)| std::iter::repeat_n(&**name, *n));
+        assert!(hosts.eq(["a", "a", "b", "b", "a"]), "{:?}", received.hosts);
         assert_eq!((received.strangers, received.no_envelopes), (1, 1));
         let counts = underlay.report(Instant::ZERO).into_iter();
         let counts: Vec<_> = counts.map(|of| (of.received_packets, of.received_bytes)).collect();

@@ -58,11 +58,12 @@ impl Fabric {
                 owner.pid
             );
         }
-        remove_parts(&name, previous.as_ref())?;
+        remove_parts(&name, previous.as_ref(), &store)?;
         let mut state = State::new(config.clone(), owner);
         store.write(&state, &lock)?;
         if let Err(error) = construct(&config) {
-            let removed = remove_parts(&name, Some(&state)).and_then(|_| store.remove(&name, lock));
+            let removed = remove_parts(&name, Some(&state), &store);
+            let removed = removed.and_then(|_| store.remove(&name, lock));
             if let Err(removal) = removed {
                 tracing::warn!("fabric `{name}` is left half-built: {removal:#}");
             }
@@ -227,14 +228,14 @@ fn remove_all(
     store: &Store,
     lock: StateLock,
 ) -> Result<DownReport> {
-    let report = remove_parts(name, state)?;
+    let report = remove_parts(name, state, store)?;
     store.remove(name, lock)?;
     Ok(report)
 }
 
 /// Everything but the state file. Works from what exists, so it may be called at any moment of a
 /// fabric's life and any number of times.
-fn remove_parts(name: &str, state: Option<&State>) -> Result<DownReport> {
+fn remove_parts(name: &str, state: Option<&State>, store: &Store) -> Result<DownReport> {
     let namespaces = namespace::existing(name)?;
     let processes_ended = namespace::terminate(&namespaces);
     let deleted = command::ip_batch_force(&plan::delete_batch(&namespaces));
@@ -243,7 +244,7 @@ fn remove_parts(name: &str, state: Option<&State>) -> Result<DownReport> {
         deleted.with_context(|| format!("still there: {}", left.join(" ")))?;
     }
     if let Some(state) = state {
-        tune::disallow_congestion(&state.congestion_allowed)?;
+        tune::disallow_congestion(&state.congestion_allowed, store)?;
     }
     Ok(DownReport { namespaces, processes_ended })
 }

@@ -169,6 +169,9 @@ pub struct CpuUse {
     pub busy_s: f64,
     /// Of these, in network and other soft interrupts. What runs in a system call is not in here.
     pub softirq_s: f64,
+    /// Of these, in programs of a lower priority than usual (`nice`), which wait for all others.
+    #[serde(default)]
+    pub nice_s: f64,
     /// CPU seconds the hypervisor gave to somebody else.
     pub steal_s: f64,
     /// CPU seconds there were: wall time times cores.
@@ -232,6 +235,7 @@ fn cpu_use(start: [u64; 8], end: [u64; 8], ticks_per_s: u64) -> CpuUse {
     CpuUse {
         busy_s: seconds(available - not_busy),
         softirq_s: seconds(spent[6]),
+        nice_s: seconds(spent[1]),
         steal_s: seconds(spent[7]),
         available_s: seconds(available),
     }
@@ -244,10 +248,11 @@ mod tests {
     #[test]
     fn idle_waiting_and_stolen_time_are_not_busy() {
         let start = parse_ticks("cpu  100 0 50 1000 10 0 5 0 0 0\ncpu0 1 2 3").unwrap();
-        let end = parse_ticks("cpu  150 0 70 1100 20 0 15 10 0 0\n").unwrap();
+        let end = parse_ticks("cpu  120 30 70 1100 20 0 15 10 0 0\n").unwrap();
         let used = cpu_use(start, end, 100);
         assert!((used.busy_s - 0.8).abs() < 1e-9, "{used:?}");
         assert!((used.softirq_s - 0.1).abs() < 1e-9);
+        assert!((used.nice_s - 0.3).abs() < 1e-9);
         assert!((used.available_s - 2.0).abs() < 1e-9);
         assert!((used.busy_share() - 0.4).abs() < 1e-9);
     }

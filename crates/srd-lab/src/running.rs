@@ -101,6 +101,9 @@ mod tests {
     use super::*;
     use std::process::Command;
 
+    /// How long a program may take that does what it is asked to.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     fn shell(text: &str) -> Child {
         Command::new("sh").args(["-c", text]).spawn().expect("sh")
     }
@@ -109,28 +112,40 @@ mod tests {
     fn a_program_ends_with_its_guard() {
         let child = shell("exec sleep 60");
         let pid = child.id();
-        drop(Running::new(child, Duration::from_secs(5)));
+        drop(Running::new(child, PATIENCE));
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
 
     #[test]
     fn one_that_does_not_listen_is_killed_and_reported() {
-        let mut running =
-            Running::new(shell("trap '' TERM; exec sleep 60"), Duration::from_millis(200));
-        thread::sleep(Duration::from_millis(200));
+        let child = shell("trap '' TERM; exec sleep 60");
+        let (pid, began) = (child.id(), Instant::now());
+        let mut running = Running::new(child, Duration::from_millis(200));
+        while !ignores_termination(pid) {
+            assert!(began.elapsed() < PATIENCE, "the shell sets its trap");
+            thread::sleep(LOOK_EVERY);
+        }
         assert!(running.ended().unwrap().is_none());
         let error = running.leave().expect_err("does not listen").to_string();
         assert!(error.contains("SIGTERM"), "{error}");
+    }
+
+    /// Whether a process ignores SIGTERM, as its bits of ignored signals say.
+    fn ignores_termination(pid: u32) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+        let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+        (ignored >> (Signal::TERM.as_raw() - 1)) & 1 == 1
     }
 
     #[test]
     fn waiting_has_a_limit() {
         assert!(
             Running::new(shell("exit 3"), Duration::ZERO)
-                .wait(Duration::from_secs(5))
+                .wait(PATIENCE)
                 .is_ok_and(|status| status.code() == Some(3))
         );
-        let slow = Running::new(shell("exec sleep 60"), Duration::from_secs(5));
+        let slow = Running::new(shell("exec sleep 60"), PATIENCE);
         assert!(slow.wait(Duration::from_millis(50)).is_err());
     }
 }

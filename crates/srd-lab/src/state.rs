@@ -21,6 +21,8 @@ pub const STATE_VERSION: u32 = 1;
 const RUN_DIR: &str = "/run/opensrd";
 /// Name of the lock file of measurements; no fabric can be called so, for a state has a suffix.
 const MEASUREMENT: &str = "measurement";
+/// Its lock is the right to change, or to rely on, the machine's list of congestion controls.
+const CONGESTION: &str = "congestion";
 
 /// The process that a fabric must not outlive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,6 +172,23 @@ impl Store {
     pub(crate) fn unlock_measurement(&self, lock: StateLock) {
         let _ = fs::remove_file(self.dir.join(MEASUREMENT));
         drop(lock);
+    }
+
+    /// Does something while no other fabric changes the machine's list of congestion controls.
+    ///
+    /// # Errors
+    /// Those of `work`; or the lock cannot be had.
+    pub(crate) fn with_congestion<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let path = self.dir.join(CONGESTION);
+        let lock = loop {
+            if let Some(lock) = try_lock(&path, FlockOperation::LockExclusive)? {
+                break lock;
+            }
+        };
+        let result = work();
+        let _ = fs::remove_file(&path); // a fabric that waits for it notices and makes another
+        drop(lock);
+        result
     }
 
     /// The state of a fabric; `None` if there is no such fabric.

@@ -97,7 +97,7 @@ fn ask(address: &str, what: &str, sizes: &str, count: Option<&str>) {
         "hang" | "pour" => {
             let _pair = Pair::open(&mut control);
             println!("connected");
-            std::thread::sleep(std::time::Duration::from_secs(60));
+            std::thread::sleep(std::time::Duration::from_secs(600));
         }
         _ => {
             let mut pair = Pair::open(&mut control);

@@ -155,11 +155,12 @@ mod tests {
     #[test]
     fn a_stamp_of_now_maps_to_about_now() {
         let mut clock = Clock::new();
+        let before = clock.now();
         let stamp = os::realtime_ns();
         let now = clock.now();
         let mapped = clock.arrival(stamp, now);
         assert!(mapped <= now);
-        assert!(now.since(mapped) < Duration::from_millis(100));
+        assert!(mapped + Duration::from_millis(100) > before);
     }
 
     #[test]
@@ -236,7 +237,7 @@ mod tests {
         let (told, hears) = std::sync::mpsc::channel();
         let of_pipe = file.clone();
         std::thread::spawn(move || told.send(lasting_epoch(&of_pipe)));
-        let drawn = hears.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits");
+        let drawn = hears.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits");
         assert!(drawn.is_ok());
         std::fs::remove_file(&file).unwrap();
         std::os::unix::fs::symlink("/dev/zero", &file).unwrap();

@@ -30,10 +30,10 @@ fn no_call_is_lost_between_two_threads() {
     let start = std::time::Instant::now();
     while calls.load(Ordering::SeqCst) < CALLS {
         if waker.prepare_sleep() {
-            waker.sleep(std::time::Duration::from_secs(20));
+            waker.sleep(std::time::Duration::from_secs(120));
             waker.finish_sleep(false);
         }
     }
-    assert!(start.elapsed() < std::time::Duration::from_secs(10), "a wake-up was lost");
+    assert!(start.elapsed() < std::time::Duration::from_secs(60), "a wake-up was lost");
     caller.join().unwrap();
 }

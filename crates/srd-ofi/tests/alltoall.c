@@ -1,10 +1,11 @@
 /*
- * Endpoints in one process that all send to all: alltoall ENDPOINTS DEPTH BYTES TX_SIZE
+ * Endpoints in one process that all send to all: alltoall ENDPOINTS DEPTH BYTES TX_SIZE [REST]
  *
  * Every endpoint sends DEPTH messages of BYTES bytes to every other one, as far ahead as its queue
  * of TX_SIZE operations takes them (zero: the provider's), and receives as many. Each message names
  * its sender and number, and every word of it is checked. Prints a line of figures after the last
- * message, and one after some seconds of rest; stops with an error after 40 minutes.
+ * message, and one after a rest; stops with an error after 40 minutes. A rest lasts at least twice
+ * as long as REST says in seconds (1.5), and until it gives back no more memory; zero: none.
  *
  * Memory is what the allocator has given out (heap_kb) and what is resident (resident_kb); a pair
  * is one endpoint's end of a pair that talks, so it is in use in both directions.
@@ -242,8 +243,14 @@ static void exchange(void)
 
 static void rest(double seconds)
 {
-	for (double begin = now(); now() - begin < seconds; usleep(100000))
-		take();
+	unsigned long before;
+	int turns = 0;
+
+	do {
+		before = heap_kb();
+		for (double begin = now(); now() - begin < seconds; usleep(100000))
+			take();
+	} while (seconds > 0 && (++turns < 2 || heap_kb() < before));
 }
 
 int main(int argc, char **argv)
@@ -257,7 +264,7 @@ int main(int argc, char **argv)
 	unsigned long heap, resident;
 	double begin;
 
-	if (argc != 5)
+	if (argc < 5 || argc > 6)
 		return 2;
 	nodes_count = strtoul(argv[1], NULL, 10);
 	depth = strtoul(argv[2], NULL, 10);
@@ -289,7 +296,7 @@ int main(int argc, char **argv)
 	exchange();
 	report("exchanged", now() - begin, heap, resident);
 	begin = now();
-	rest(3);
+	rest(argc > 5 ? strtod(argv[5], NULL) : 1.5);
 	report("rested", now() - begin, heap, resident);
 	begin = now();
 	for (unsigned long at = 0; at < nodes_count; at++)

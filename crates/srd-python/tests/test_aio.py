@@ -5,6 +5,7 @@ import time
 
 import opensrd
 import pytest
+from conftest import PATIENCE
 
 KEY = "5a" * 32
 
@@ -43,15 +44,14 @@ def test_messages_go_both_ways_while_other_tasks_run():
             await near.send(peer, data)
         # Neither loop lets the others wait for all of it.
         assert turns >= len(sent) // 100
-        arrived = [(await near.recv(timeout=10)).data for _ in sent]
+        arrived = [(await near.recv(timeout=PATIENCE)).data for _ in sent]
         assert sorted(arrived) == sorted(sent)
         tasks[1].cancel()
         await far.close()
-        await asyncio.wait_for(tasks[0], 5)
-        kinds, patience = [], 500
-        while kinds != ["peer-up", "peer-down"] and patience > 0:
+        await asyncio.wait_for(tasks[0], PATIENCE)
+        kinds, deadline = [], time.monotonic() + PATIENCE
+        while kinds != ["peer-up", "peer-down"] and time.monotonic() < deadline:
             kinds += [event.kind for event in near.events()]
-            patience -= 1
             await asyncio.sleep(0.01)
         assert kinds == ["peer-up", "peer-down"]
 
@@ -65,7 +65,7 @@ def test_acknowledged_sends_and_flushes_end_with_what_became_of_them():
         )
         assert far.statistics().received_messages == 300
         await near.send(peer, b"y")
-        await near.flush(peer, timeout=5)
+        await near.flush(peer, timeout=PATIENCE)
         assert peer.outstanding == 0 and near.statistics().peers[0].rtt_smoothed_us > 0
         with pytest.raises(opensrd.TooBig):
             await near.send(peer, bytes(near.payload_bytes_max + 1))
@@ -94,7 +94,7 @@ def test_a_full_queue_makes_senders_wait_in_their_order():
             tasks = [asyncio.create_task(send(number)) for number in range(60)]
             # Four messages are in the far queue, and nobody takes any. Senders that wait are woken when
             # more than a quarter of this queue is free.
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + PATIENCE
             while peer.outstanding < 6 or len(done) - peer.outstanding != 4:
                 assert time.monotonic() < deadline, (len(done), peer.outstanding)
                 await asyncio.sleep(0.01)
@@ -105,11 +105,11 @@ def test_a_full_queue_makes_senders_wait_in_their_order():
                 tasks[number].cancel()
             with pytest.raises(opensrd.TimedOut):
                 await near.send(peer, b"\xff", timeout=0.05)
-            arrived = [(await far.recv(timeout=10)).data[0] for _ in range(58)]
+            arrived = [(await far.recv(timeout=PATIENCE)).data[0] for _ in range(58)]
             assert sorted(arrived) == [n for n in range(60) if n not in (30, 59)]
             await asyncio.gather(*tasks, return_exceptions=True)
             assert done == sorted(done) and len(done) == 58
-            await near.flush(peer, timeout=5)
+            await near.flush(peer, timeout=PATIENCE)
             with pytest.raises(opensrd.TimedOut):
                 await far.recv(timeout=0.05)
             assert not near._senders and not near._operations and not far._receivers
@@ -131,7 +131,7 @@ def test_a_receiver_that_is_cancelled_with_a_message_in_hand_loses_none():
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
-        assert (await asyncio.wait_for(second, 5)).data == b"for whom?"
+        assert (await asyncio.wait_for(second, PATIENCE)).data == b"for whom?"
         waiting = asyncio.create_task(far.recv())
         await asyncio.sleep(0)
         waiting.cancel()
@@ -139,7 +139,7 @@ def test_a_receiver_that_is_cancelled_with_a_message_in_hand_loses_none():
             await waiting
         assert not far._receivers
         await near.send(peer, b"next")
-        assert (await far.recv(timeout=5)).data == b"next"
+        assert (await far.recv(timeout=PATIENCE)).data == b"next"
 
     run(scenario)
 
@@ -160,7 +160,8 @@ def test_a_close_ends_every_task_that_waits():
         await asyncio.sleep(0.1)
         with pytest.raises(opensrd.TimedOut):
             await near.close(timeout=0.1)
-        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+        gathered = asyncio.gather(*tasks, return_exceptions=True)
+        results = await asyncio.wait_for(gathered, PATIENCE)
         assert results[0] == []
         for result in results[1:]:
             assert isinstance(result, (opensrd.EndpointClosed, opensrd.PeerGone)), result

@@ -1,6 +1,7 @@
 """`opensrd.Endpoint`: messages, keys, errors, queues and the end, with calls that wait."""
 
 import concurrent.futures
+import contextlib
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import time
 
 import opensrd
 import pytest
+from conftest import PATIENCE, eventually
 
 KEY = "5a" * 32
 HERE = ("127.0.0.1", 0)
@@ -34,18 +36,18 @@ def test_messages_go_both_ways_and_all_arrive_once(pair):
     sent = [str(number).encode() for number in range(2000)]
     for data in sent:
         near.send(peer, data)
-    near.flush(peer, timeout=10)
-    arrived = [far.recv(timeout=0) for _ in sent]
+    near.flush(peer, timeout=PATIENCE)
+    arrived = [far.recv(timeout=PATIENCE) for _ in sent]
     # In any order: that is what the transport promises, and no more.
     assert sorted(message.data for message in arrived) == sorted(sent)
     back = arrived[0].peer
     assert back.address == near.address and {message.peer for message in arrived} == {back}
     for form in (b"bytes", bytearray(b"array"), memoryview(b"a view of it")[2:]):
         far.send(back, form)
-        answer = near.recv(timeout=5)
+        answer = near.recv(timeout=PATIENCE)
         assert answer.data == bytes(form) and answer.peer == peer
     far.send(back, b"")
-    assert near.recv(timeout=5).data == b""
+    assert near.recv(timeout=PATIENCE).data == b""
     for wrong in ("text", 7, None, [1, 2]):
         with pytest.raises(TypeError):
             near.send(peer, wrong)
@@ -55,8 +57,8 @@ def test_sizes_and_times_have_limits(pair):
     near, far = pair
     peer = near.connect("{}:{}".format(*far.address))
     most = near.payload_bytes_max
-    near.send(peer, bytes(most), acknowledged=True, timeout=5)
-    assert len(far.recv(timeout=5).data) == most
+    near.send(peer, bytes(most), acknowledged=True, timeout=PATIENCE)
+    assert len(far.recv(timeout=PATIENCE).data) == most
     with pytest.raises(opensrd.TooBig, match=f"at most {most} bytes") as error:
         near.send(peer, bytes(most + 1))
     assert error.value.max_bytes == most and isinstance(error.value, ValueError)
@@ -75,7 +77,7 @@ def test_statistics_and_events_tell_of_peers(pair):
     near, far = pair
     peer = near.connect(far.address)
     for _ in range(20):
-        near.send(peer, b"12345", acknowledged=True, timeout=5)
+        near.send(peer, b"12345", acknowledged=True, timeout=PATIENCE)
     state = near.statistics()
     assert state.sent_messages == 20 and state.sent_bytes == 100
     assert state.sent_packets >= 20 <= state.received_packets + 20
@@ -83,24 +85,29 @@ def test_statistics_and_events_tell_of_peers(pair):
     assert one.address == far.address and one.paths == 32 and one.paths_bad == 0
     assert one.rtt_base_us > 0 and one.rtt_smoothed_us > 0 and one.outstanding_messages == 0
     assert far.statistics().received_messages == 20
-    assert [(event.kind, event.address) for event in near.events()] == [("peer-up", far.address)]
+    events = eventually(near.events)
+    assert [(event.kind, event.address) for event in events] == [("peer-up", far.address)]
     assert near.events() == []
 
 
 def test_a_full_queue_holds_the_sender_and_loses_nothing():
     with opened(send_queue=16) as near, opened(receive_queue=8) as far:
         peer = near.connect(far.address)
-        sent = 0
-        with pytest.raises(opensrd.TimedOut, match="the queue is full"):
-            for sent in range(1000):
+        sent, deadline = 0, time.monotonic() + PATIENCE
+        # What the sender holds, and what the receiver does. Both may be slow to take it.
+        while sent < 16 + 8 or peer.outstanding < 16:
+            assert time.monotonic() < deadline, (sent, peer.outstanding)
+            with contextlib.suppress(opensrd.TimedOut):
                 near.send(peer, sent.to_bytes(4, "big"), timeout=0.3)
-        # What the sender holds, and what the receiver does.
-        assert 16 <= sent <= 16 + 8 and peer.outstanding == 16
+                sent += 1
+        with pytest.raises(opensrd.TimedOut, match="the queue is full"):
+            near.send(peer, b"more", timeout=0.3)
+        assert sent == 16 + 8 and peer.outstanding == 16
         with pytest.raises(opensrd.TimedOut, match="16 datagrams are not acknowledged"):
             near.flush(peer, timeout=0.05)
-        arrived = sorted(int.from_bytes(far.recv(timeout=5).data, "big") for _ in range(sent))
-        assert arrived == list(range(sent))
-        near.flush(peer, timeout=5)
+        arrived = [far.recv(timeout=PATIENCE).data for _ in range(sent)]
+        assert sorted(int.from_bytes(data, "big") for data in arrived) == list(range(sent))
+        near.flush(peer, timeout=PATIENCE)
         assert far.statistics().refused_for_room > 0
 
 
@@ -119,14 +126,14 @@ def test_keys_decide_who_is_heard(tmp_path):
             with pytest.raises(opensrd.TimedOut):
                 client.send(peer, b"let me in", acknowledged=True, timeout=0.3)
             server.connect(client.address, client.public_key)
-            assert server.recv(timeout=10).data == b"let me in"
+            assert server.recv(timeout=PATIENCE).data == b"let me in"
         public = server.public_key
     with opened(job_key=None, private_key_file=file, accept_anyone=True) as again:
         assert again.public_key == public
         with opened(job_key=None) as client:
             peer = client.connect(again.address, again.public_key)
-            client.send(peer, b"anyone", acknowledged=True, timeout=5)
-        assert again.recv(timeout=0).data == b"anyone"
+            client.send(peer, b"anyone", acknowledged=True, timeout=PATIENCE)
+        assert again.recv(timeout=PATIENCE).data == b"anyone"
 
 
 def test_regression_a_key_file_is_whole_or_not_there(tmp_path):
@@ -155,12 +162,12 @@ def test_regression_a_key_file_is_whole_or_not_there(tmp_path):
 
 def test_a_plain_endpoint_must_be_asked_for_and_hears_no_other():
     with opened(job_key=None, encrypt=False) as plain, opened(job_key=None, encrypt=False) as other:
-        other.send(other.connect(plain.address), b"plain", acknowledged=True, timeout=5)
-        assert plain.recv(timeout=0).data == b"plain" and plain.public_key is None
+        other.send(other.connect(plain.address), b"plain", acknowledged=True, timeout=PATIENCE)
+        assert plain.recv(timeout=PATIENCE).data == b"plain" and plain.public_key is None
         with opened(answer_timeout=0.3) as protected:
             peer = protected.connect(plain.address)
             with pytest.raises(opensrd.PeerUnreachable, match="do the keys of both ends fit"):
-                protected.send(peer, b"secret", acknowledged=True, timeout=10)
+                protected.send(peer, b"secret", acknowledged=True, timeout=PATIENCE)
         with pytest.raises(opensrd.TimedOut):
             plain.recv(timeout=0)
 
@@ -202,11 +209,12 @@ def test_names_and_the_other_family_are_addresses_too():
     with opensrd.Endpoint(("::1", 0), job_key=KEY) as near:
         with opensrd.Endpoint("[::1]:0", job_key=KEY) as far:
             peer = near.connect("[::1]:{}".format(far.address[1]))
-            near.send(peer, b"six", acknowledged=True, timeout=5)
-            assert far.recv(timeout=0).data == b"six"
+            near.send(peer, b"six", acknowledged=True, timeout=PATIENCE)
+            assert far.recv(timeout=PATIENCE).data == b"six"
     with opened() as near, opened() as far:
-        near.send(near.connect(("localhost", far.address[1])), b"name", acknowledged=True, timeout=5)
-        assert far.recv(timeout=0).data == b"name"
+        peer = near.connect(("localhost", far.address[1]))
+        near.send(peer, b"name", acknowledged=True, timeout=PATIENCE)
+        assert far.recv(timeout=PATIENCE).data == b"name"
 
 
 def test_a_close_ends_what_other_threads_wait_for():
@@ -236,7 +244,7 @@ def test_a_close_ends_what_other_threads_wait_for():
     with pytest.raises(opensrd.TimedOut, match="before everything sent was acknowledged"):
         near.close(timeout=0.2)
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=PATIENCE)
     assert sorted(seen) == ["closed", "end", "refused"] and near.closed
     near.close()
     for call in (lambda: near.connect(far.address), near.statistics):
@@ -251,7 +259,7 @@ def test_a_close_ends_what_other_threads_wait_for():
 
 def test_what_arrived_before_the_close_can_still_be_taken(pair):
     near, far = pair
-    near.send(near.connect(far.address), b"last", acknowledged=True, timeout=5)
+    near.send(near.connect(far.address), b"last", acknowledged=True, timeout=PATIENCE)
     far.close()
     assert [message.data for message in far] == [b"last"]
 
@@ -275,10 +283,10 @@ def test_many_threads_use_one_endpoint(pair):
         thread.start()
     for thread in givers:
         thread.join()
-    near.flush(peer, timeout=10)
+    near.flush(peer, timeout=PATIENCE)
     far.close()
     for thread in takers:
-        thread.join(timeout=10)
+        thread.join(timeout=PATIENCE)
     assert len(taken) == len(set(taken)) == 1500
 
 
@@ -287,13 +295,25 @@ def resident_kib():
         return int(re.search(r"VmRSS:\s+(\d+) kB", status.read()).group(1))
 
 
+def grown_kib(work, enough):
+    """How much memory grows with some work: what is kept for good, it does each time. The first
+    time that it grows by less than `enough` counts, of three."""
+    for _ in range(3):
+        before = resident_kib()
+        work()
+        grown = resident_kib() - before
+        if grown < enough:
+            break
+    return grown
+
+
 def exchange(near, far, peer, count):
     """So many messages, of which a window is under way at a time."""
     for first in range(0, count, 1000):
         for _ in range(min(1000, count - first)):
             near.send(peer, b"0123456789abcdef")
         for _ in range(min(1000, count - first)):
-            far.recv(timeout=10)
+            far.recv(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -303,25 +323,25 @@ def test_many_small_messages_do_not_grow_memory(pair, count):
     near, far = pair
     peer = near.connect(far.address)
     exchange(near, far, peer, 20_000)
-    before = resident_kib()
-    exchange(near, far, peer, count)
     # Sixteen bytes, and what Python keeps of each, would be 6 MB and 100 MB.
-    assert resident_kib() - before < 2048
+    assert grown_kib(lambda: exchange(near, far, peer, count), 2048) < 2048
 
 
 def test_waits_that_end_by_time_do_not_grow_memory(pair):
     near, _ = pair
-    before = resident_kib()
-    for _ in range(20_000):
-        with pytest.raises(opensrd.TimedOut):
-            near.recv(timeout=0)
-    assert resident_kib() - before < 4096
+
+    def waits():
+        for _ in range(20_000):
+            with pytest.raises(opensrd.TimedOut):
+                near.recv(timeout=0)
+
+    assert grown_kib(waits, 4096) < 4096
 
 
 def test_the_child_of_a_fork_has_no_endpoint_and_does_not_disturb(pair):
     near, far = pair
     peer = near.connect(far.address)
-    near.send(peer, b"before", acknowledged=True, timeout=5)
+    near.send(peer, b"before", acknowledged=True, timeout=PATIENCE)
     child = os.fork()
     if child == 0:
         code = 1
@@ -344,5 +364,5 @@ def test_the_child_of_a_fork_has_no_endpoint_and_does_not_disturb(pair):
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
-    near.send(peer, b"after", acknowledged=True, timeout=5)
-    assert sorted(far.recv(timeout=5).data for _ in range(2)) == [b"after", b"before"]
+    near.send(peer, b"after", acknowledged=True, timeout=PATIENCE)
+    assert sorted(far.recv(timeout=PATIENCE).data for _ in range(2)) == [b"after", b"before"]

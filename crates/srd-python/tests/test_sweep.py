@@ -11,6 +11,7 @@ import time
 
 import opensrd
 import pytest
+from conftest import PATIENCE, busy_child_of, children_of, eventually
 
 GRID = {"workload__0__bytes": ["8KiB", "64KiB"], "seed": range(3), "transport": ["srd"]}
 TABLES = ("summary", "flows")
@@ -170,12 +171,12 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path, number):
     here = os.path.dirname(__file__)
     run = [sys.executable, "-c", PROGRAM, str(tmp_path / "results")]
     first = subprocess.Popen(run, cwd=here, stderr=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 2 * PATIENCE
     while len(list(tmp_path.glob("results/*.jsonl"))) < 5:
         assert time.monotonic() < deadline and first.poll() is None
         time.sleep(0.01)
     first.send_signal(number)
-    first.wait(20)
+    first.wait(PATIENCE)
     assert first.returncode != 0
     there = {f: f.stat().st_mtime_ns for f in tmp_path.glob("results/*.jsonl")}
     assert 5 <= len(there) < 300
@@ -202,15 +203,9 @@ def test_a_process_that_dies_is_an_error_that_names_the_point(long_scenario):
         "except opensrd.WorkerDied as e: print(e)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    children = f"/proc/{parent.pid}/task/{parent.pid}/children"
-    deadline = time.monotonic() + 20
-    worker = None
-    while worker is None and time.monotonic() < deadline:
-        with open(children) as file:
-            worker = next(iter(file.read().split()), None)
-        time.sleep(0.05)
-    os.kill(int(worker), signal.SIGKILL)
-    said = parent.communicate(timeout=20)[0]
+    workers = eventually(lambda: children_of(parent.pid))
+    os.kill(workers[0], signal.SIGKILL)
+    said = parent.communicate(timeout=PATIENCE)[0]
     assert said == "seed=7: its process ended with -9\n"
 
 
@@ -246,25 +241,16 @@ def test_without_a_bar_lines_tell_how_far_it_is(small, monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
-def children_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(child) for child in file.read().split()]
-
-
 def test_regression_processes_end_with_a_sweep_that_was_killed(long_scenario):
     program = f"import opensrd; opensrd.sweep({long_scenario!r}, {{'seed': [7]}}, workers=1)"
     parent = subprocess.Popen([sys.executable, "-c", program])
-    deadline = time.monotonic() + 20
-    workers = []
-    while not workers and time.monotonic() < deadline:
-        workers = children_of(parent.pid)
-        time.sleep(0.05)
-    worker = os.pidfd_open(workers[0])
-    time.sleep(1)  # it works on its point by now
+    busy = busy_child_of(parent.pid)
+    assert busy is not None, "a worker is in the middle of its point"
+    worker = os.pidfd_open(busy)
     parent.kill()
-    parent.wait(20)
-    ended, _, _ = select.select([worker], [], [], 5)
+    parent.wait(PATIENCE)
+    ended, _, _ = select.select([worker], [], [], PATIENCE)
     os.close(worker)
     if not ended:
-        os.kill(workers[0], signal.SIGKILL)
+        os.kill(busy, signal.SIGKILL)
     assert ended, "nobody reads what it works on"

@@ -4,10 +4,10 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import opensrd
 import pytest
+from conftest import PATIENCE, busy_child_of, eventually
 
 FORMATS = ["jsonl", "parquet"]
 GRID = {"seed": [1, 2], "transport": ["srd"]}
@@ -166,32 +166,15 @@ def test_regression_what_others_print_is_no_answer(small, tmp_path):
     paths = [str(tmp_path), os.environ.get("PYTHONPATH")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     options = {"cwd": here, "capture_output": True, "text": True, "env": environment}
-    run = subprocess.run([sys.executable, "-c", program], timeout=60, **options)
+    run = subprocess.run([sys.executable, "-c", program], timeout=2 * PATIENCE, **options)
     assert run.stdout == "hello\n2\n", run.stderr
 
 
 def test_regression_workers_end_with_the_process_that_started_them(long_scenario):
     program = f"import opensrd; opensrd.sweep({long_scenario!r}, {{'seed': [7]}}, progress=False)"
     parent = subprocess.Popen([sys.executable, "-c", program])
-    deadline = time.monotonic() + 30
-    busy = None
-    while busy is None and time.monotonic() < deadline:
-        with open(f"/proc/{parent.pid}/task/{parent.pid}/children") as file:
-            busy = next((int(child) for child in file.read().split() if is_busy(child)), None)
-        time.sleep(0.05)
+    busy = busy_child_of(parent.pid)
     assert busy is not None, "a worker is in the middle of a run"
     parent.kill()
     parent.wait()
-    while os.path.exists(f"/proc/{busy}/cwd") and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not os.path.exists(f"/proc/{busy}/cwd"), "nobody wants its answer"
-
-
-def is_busy(child):
-    """Whether a process has used its CPU for longer than an interpreter takes to start."""
-    try:
-        with open(f"/proc/{child}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return False
-    return int(fields[11]) > 1.5 * os.sysconf("SC_CLK_TCK")
+    assert eventually(lambda: not os.path.exists(f"/proc/{busy}/cwd")), "nobody wants its answer"

@@ -112,7 +112,7 @@ mod tests {
             figures: vec!["last=\\.([0-9]+)$".parse().unwrap()],
             variants,
             repetitions: 2,
-            time_limit: Duration::from_secs(5),
+            time_limit: Duration::from_secs(60),
             keep_going: false,
             stop: Arc::default(),
         }

@@ -108,7 +108,7 @@ mod tests {
             figures: vec!["rate, Mb/s=rate ([0-9.]+)".parse().unwrap()],
             variants: vec![Variant::Plain],
             repetitions: 1,
-            time_limit: Duration::from_secs(5),
+            time_limit: Duration::from_secs(60),
             keep_going,
             stop: Arc::default(),
         }

@@ -89,10 +89,14 @@ mod tests {
 
     #[test]
     fn a_pulse_beats_until_it_is_stopped() {
-        let pulse = Pulse::start().unwrap();
-        thread::sleep(PERIOD * 20);
-        let late = pulse.stop();
-        assert!(late.p100_ms > 0.0 && late.p99_ms <= late.p100_ms, "{late:?}");
+        // On a busy machine the thread may not have begun when it is stopped.
+        let beats = |periods| {
+            let pulse = Pulse::start().unwrap();
+            thread::sleep(PERIOD * periods);
+            Some(pulse.stop()).filter(|late| late.p100_ms > 0.0)
+        };
+        let late = [20, 200, 2000, 20_000].into_iter().find_map(beats).expect("it beats");
+        assert!(late.p99_ms <= late.p100_ms, "{late:?}");
     }
 
     #[test]

@@ -11,6 +11,9 @@ use tempfile::TempDir;
 /// What every program must compile with.
 const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"];
 
+/// Seconds after which a program that hangs is ended.
+pub(crate) const LIMIT_S: &str = "300";
+
 pub(crate) fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -21,7 +24,8 @@ pub(crate) fn is_here(program: &str) -> bool {
     let ci = std::env::var("CI").is_ok_and(|value| value == "true");
     assert!(found || !ci, "CI lacks {program}");
     if !found {
-        println!("skipped: this machine lacks {program}");
+        let package = if program == "c++" { "g++" } else { "gcc" };
+        println!("skipped: no {program} (apt-get install {package})");
     }
     found
 }
@@ -55,7 +59,7 @@ impl Place {
 
     pub(crate) fn run(&self, program: &Path) -> Output {
         Command::new("timeout")
-            .arg("100")
+            .arg(LIMIT_S)
             .arg(program)
             .env("LD_LIBRARY_PATH", self.0.path())
             .output()

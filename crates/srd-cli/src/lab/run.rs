@@ -20,6 +20,7 @@ EXAMPLES
   sudo srd lab run incast --quick          does it work here? a smoke test
   sudo srd lab run incast failover --report /tmp/report.html --json /tmp/report.json
   sudo srd lab run --all --quick --report /tmp/all.html
+  sudo srd lab run --all --except hadoop,spark,ray --quick
   sudo srd lab run redis --variants plain,express,bbr --reps 5 --seconds 30
   sudo srd lab run redis --case changes --report /tmp/changes.html
   sudo srd lab run redis --case incast --rate 20000 --threads 2 --seconds 28800
@@ -54,6 +55,9 @@ pub(crate) struct RunArgs {
     /// All experiments whose programs are installed; of the others, what to install.
     #[arg(long, conflicts_with_all = ["experiments", "cases", "list"])]
     all: bool,
+    /// With --all: not these.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "all")]
+    except: Vec<String>,
     /// Describe all experiments instead of running one.
     #[arg(long)]
     list: bool,
@@ -220,16 +224,18 @@ fn measure(
 
 impl RunArgs {
     fn chosen(&self) -> Result<Vec<&'static Experiment>> {
-        if self.all {
-            return Ok(experiment::ALL.to_vec());
-        }
+        let named = if self.all { &self.except } else { &self.experiments };
         let mut chosen = Vec::new();
-        for name in &self.experiments {
+        for name in named {
             let Some(experiment) = experiment::find(name) else {
                 let names: Vec<_> = experiment::ALL.iter().map(|e| e.name).collect();
                 return usage(format!("there is no experiment `{name}`: {}", names.join(", ")));
             };
             chosen.push(experiment);
+        }
+        if self.all {
+            let is_wanted = |e: &&Experiment| !self.except.iter().any(|name| name == e.name);
+            return Ok(experiment::ALL.into_iter().filter(is_wanted).collect());
         }
         Ok(chosen)
     }

@@ -15,7 +15,7 @@ pub(crate) fn has_testpmd() -> bool {
     let has = found.unwrap().status.success();
     assert!(has || std::env::var_os("CI").is_none(), "dpdk-testpmd belongs to CI");
     if !has {
-        println!("skipped: dpdk-testpmd is missing: apt-get install dpdk-dev");
+        println!("skipped: no dpdk-testpmd (apt-get install dpdk-dev)");
     }
     has
 }

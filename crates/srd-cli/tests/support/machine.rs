@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,13 +14,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
-use super::pair::{ip, must, ready};
+pub(crate) use super::pair::PATIENCE;
+use super::pair::{ip, must, own_suffix, ready};
 
 pub(crate) const SRD: &str = env!("CARGO_BIN_EXE_srd");
-/// How long anything here may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// After so long without an answer there is none.
+/// What is not to come has not come after so long. What is to come has [`PATIENCE`].
 pub(crate) const SILENCE: Duration = Duration::from_millis(700);
+/// Seconds for which a program sleeps that is to outlive what a test does meanwhile.
+pub(crate) const LONG_S: &str = "600";
 
 pub(crate) const WEB: [u8; 4] = [10, 0, 1, 10];
 pub(crate) const WEB_PUBLIC: [u8; 4] = [198, 51, 100, 10];
@@ -39,7 +41,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(tag: &str) -> Self {
-        let namespace = format!("srdcard{tag}{}", std::process::id());
+        let namespace = format!("srdcard{tag}{}", own_suffix());
         must(&format!("netns add {namespace}"));
         must(&format!("-n {namespace} link set lo up"));
         let mut machine = Self::at(tag, &namespace);
@@ -49,7 +51,7 @@ impl Machine {
 
     /// A card on a machine that there is already.
     pub(crate) fn at(tag: &str, namespace: &str) -> Self {
-        let prefix = format!("t{tag}{}-", std::process::id());
+        let prefix = format!("t{tag}{}-", own_suffix());
         let directory = tempfile::tempdir().unwrap();
         Self { namespace: namespace.to_owned(), directory, prefix, owned: false }
     }
@@ -113,23 +115,53 @@ impl Machine {
 
     /// Starts a card, and waits until it serves.
     pub(crate) fn up(&self, words: &[&str]) -> Running {
+        self.up_by(self.command(&[&["card", "up"], words].concat()))
+    }
+
+    /// The same by a command that becomes a card. What it says is in `up.log`.
+    pub(crate) fn up_by(&self, mut command: Command) -> Running {
         let log = File::create(self.path("up.log")).unwrap();
-        let mut command = self.command(&[&["card", "up"], words].concat());
-        let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        let running = Running(child.spawn().unwrap());
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let mut running = Running(command.spawn().unwrap());
         let began = Instant::now();
         while !self.srd(&["card", "status"]).status.success() {
+            let has_ended = running.0.try_wait().unwrap().is_some();
             let log = fs::read_to_string(self.path("up.log")).unwrap();
-            assert!(began.elapsed() < PATIENCE, "{log}");
+            assert!(!has_ended && began.elapsed() < PATIENCE, "{log}");
             thread::sleep(Duration::from_millis(50));
         }
         running
+    }
+
+    /// Starts a card that takes over, and waits until it serves and the one that ran has ended.
+    pub(crate) fn take_over(&self, old: &mut Running, words: &[&str]) -> Running {
+        let path = self.path("next.log");
+        // One that was taken over itself writes to the file that it has.
+        let _ = fs::remove_file(&path);
+        let log = File::create(&path).unwrap();
+        let mut command = self.command(&[&["card", "up", "--take-over"], words].concat());
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let next = Running(command.spawn().unwrap());
+        let said = || fs::read_to_string(&path).unwrap();
+        let began = Instant::now();
+        while old.0.try_wait().unwrap().is_none() || !said().contains("took the card over") {
+            assert!(began.elapsed() < PATIENCE, "{}", said());
+            thread::sleep(Duration::from_millis(10));
+        }
+        next
     }
 
     /// The counters of an instance.
     pub(crate) fn counter(&self, instance: &str, name: &str) -> u64 {
         let name_of = format!("{}{instance}", self.prefix);
         self.json(&["card", "stats", &name_of])[name].as_u64().unwrap()
+    }
+
+    /// Packets at the first interface of an instance with this whole name that the card has dropped
+    /// for this cause.
+    pub(crate) fn drops(&self, name: &str, cause: &str) -> u64 {
+        let status = self.json(&["card", "status", name]);
+        status["instances"][0]["interfaces"][0]["drops"][cause].as_u64().unwrap_or(0)
     }
 
     /// Everything that a card changes on a machine.
@@ -152,7 +184,7 @@ impl Machine {
 
     pub(crate) fn instances_left(&self) -> Vec<String> {
         let all = must("netns list");
-        let ours = all.lines().filter(|line| line.contains(&self.prefix));
+        let ours = all.lines().filter(|line| line.starts_with(&self.instance("")));
         ours.map(str::to_owned).collect()
     }
 }
@@ -161,6 +193,12 @@ impl Drop for Machine {
     fn drop(&mut self) {
         for line in self.instances_left() {
             let name = line.split(' ').next().unwrap_or_default();
+            // A program that has outlived its card has no other end.
+            let inside = ip(&format!("netns pids {name}")).stdout;
+            let inside = String::from_utf8_lossy(&inside);
+            for pid in inside.lines().filter_map(|pid| Pid::from_raw(pid.trim().parse().ok()?)) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
             ip(&format!("netns del {name}"));
         }
         if self.owned {
@@ -204,17 +242,80 @@ pub(crate) fn listen(namespace: &str, port: u16) -> TcpListener {
     within(namespace, || TcpListener::bind(("0.0.0.0", port)).unwrap())
 }
 
+/// Connects, however long it takes.
 pub(crate) fn connect(namespace: &str, address: [u8; 4], port: u16) -> std::io::Result<TcpStream> {
+    connect_in(PATIENCE, namespace, address, port)
+}
+
+/// Tries to connect where nothing answers.
+pub(crate) fn connect_in_vain(
+    namespace: &str,
+    address: [u8; 4],
+    port: u16,
+) -> std::io::Result<TcpStream> {
+    connect_in(SILENCE, namespace, address, port)
+}
+
+fn connect_in(
+    time: Duration,
+    namespace: &str,
+    address: [u8; 4],
+    port: u16,
+) -> std::io::Result<TcpStream> {
     let to = SocketAddr::from((address, port));
-    within(namespace, || TcpStream::connect_timeout(&to, SILENCE))
+    within(namespace, || TcpStream::connect_timeout(&to, time))
 }
 
 /// Sends a line, and waits for it at the other end.
 pub(crate) fn passes(from: &mut TcpStream, to: &mut TcpStream) -> bool {
-    to.set_read_timeout(Some(SILENCE)).unwrap();
+    arrives_in(PATIENCE, from, to)
+}
+
+/// Sends a line, and sees nothing of it at the other end.
+pub(crate) fn is_held_up(from: &mut TcpStream, to: &mut TcpStream) -> bool {
+    !arrives_in(SILENCE, from, to)
+}
+
+fn arrives_in(time: Duration, from: &mut TcpStream, to: &mut TcpStream) -> bool {
+    to.set_read_timeout(Some(time)).unwrap();
     from.write_all(b"line").unwrap();
     let mut line = [0; 4];
     to.read_exact(&mut line).is_ok()
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}: it does not come");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Reads figures that nothing moves on purpose any more, until they have stood still for a while.
+#[track_caller]
+pub(crate) fn settled<T: PartialEq>(read: impl Fn() -> T) -> T {
+    let began = Instant::now();
+    let mut before = read();
+    loop {
+        thread::sleep(SILENCE);
+        let now = read();
+        if now == before {
+            return now;
+        }
+        assert!(began.elapsed() < PATIENCE, "the figures do not stand still");
+        before = now;
+    }
+}
+
+/// Says that it is over when it is dropped, so that a test that fails ends its threads, too.
+pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 pub(crate) fn ready_with_nsenter() -> bool {
@@ -225,7 +326,7 @@ pub(crate) fn ready_with_nsenter() -> bool {
     let all = ["nsenter", "nft"].into_iter().all(has);
     assert!(all || std::env::var_os("CI").is_none(), "nsenter and nft belong to CI");
     if !all {
-        println!("skipped: nsenter and nft are missing: apt-get install util-linux nftables");
+        println!("skipped: no nsenter or no nft (apt-get install util-linux nftables)");
     }
     all && ready()
 }

@@ -41,10 +41,10 @@ pub(crate) fn kernel() -> Option<Kernel> {
 fn find() -> Result<Kernel, String> {
     let qemu = Command::new("sh").args(["-c", "command -v qemu-system-x86_64"]).output();
     if !qemu.is_ok_and(|output| output.status.success()) {
-        return Err("QEMU is missing: apt-get install qemu-system-x86".into());
+        return Err("no qemu-system-x86_64 (apt-get install qemu-system-x86)".into());
     }
     if !fs::read(BUSYBOX).is_ok_and(|bytes| is_static(&bytes)) {
-        return Err("a static BusyBox is missing: apt-get install busybox-static".into());
+        return Err("no static BusyBox (apt-get install busybox-static)".into());
     }
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../kernel");
     let only = |place: PathBuf, of: &str| {
@@ -55,8 +55,8 @@ fn find() -> Result<Kernel, String> {
     let modules = only(root.join("lib/modules"), "");
     let (Some(image), Some(modules)) = (image, modules) else {
         return Err(format!(
-            "a kernel is missing: apt-get download a linux-image-...-cloud-amd64, and dpkg -x it \
-             to {}",
+            "no kernel for a guest (apt-get download a linux-image-...-cloud-amd64, and dpkg -x it \
+             to {})",
             root.display()
         ));
     };

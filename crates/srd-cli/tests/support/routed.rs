@@ -1,20 +1,18 @@
 //! Two machines in different networks and a router between them, which sees all that travels.
 
-use super::pair::{ip, must};
+use super::pair::{PATIENCE, ip, must, own_suffix};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
-/// How long anything here may take.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// The port of the echo.
 const ECHO: u16 = 7007;
 
@@ -33,7 +31,7 @@ pub(crate) struct Routed {
 
 impl Routed {
     pub(crate) fn new(tag: &str) -> Self {
-        let name = |end: &str| format!("srdrt{tag}{end}{}", std::process::id());
+        let name = |end: &str| format!("srdrt{tag}{end}{}", own_suffix());
         let (a, b, router) = (name("a"), name("b"), name("r"));
         for space in [&a, &b, &router] {
             must(&format!("netns add {space}"));
@@ -69,7 +67,18 @@ impl Routed {
             String::from_utf8(output).unwrap().trim().to_owned()
         });
         let daemons = [None, None];
-        Self { a, b, router, directory, public, daemons, echo: None }
+        let mut net = Self { a, b, router, directory, public, daemons, echo: None };
+        net.wait_until_up("v0");
+        net
+    }
+
+    /// Waits until the kernel has taken an interface of a's for up, which it does some time after
+    /// the command: only then its state and its link-local address stay as they are.
+    pub(crate) fn wait_until_up(&mut self, link: &str) {
+        self.wait(&format!("{link} is up"), |net| {
+            let text = must(&format!("-n {} -br addr show dev {link}", net.a));
+            text.split_whitespace().nth(1) == Some("UP") && text.contains(" fe80::")
+        });
     }
 
     pub(crate) fn path(&self, file: &str) -> PathBuf {
@@ -296,6 +305,35 @@ pub(crate) fn must_run(space: &str, words: &[&str]) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words:?}: {error}");
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Tests that are run at the same time, in namespaces of their own: they wait mostly.
+const AT_ONCE: usize = 2;
+
+/// Runs a test for each of `all`, which it gets with its number. Ends with the first that fails.
+pub(crate) fn in_parallel<T: Sync>(all: &[T], test: impl Fn(usize, &T) + Sync) {
+    struct EndAll<'a>(&'a AtomicUsize);
+    impl Drop for EndAll<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                // No number behind it is one of the list.
+                self.0.store(usize::MAX / 2, Relaxed);
+            }
+        }
+    }
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                let _end_all = EndAll(&next);
+                loop {
+                    let number = next.fetch_add(1, Relaxed);
+                    let Some(one) = all.get(number) else { return };
+                    test(number, one);
+                }
+            });
+        }
+    });
 }
 
 /// Sends a signal to one process.

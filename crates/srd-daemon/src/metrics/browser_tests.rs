@@ -49,7 +49,7 @@ fn a_browser_shows_peers_paths_and_flows_without_complaint() {
     let Some(page) = browse(&url, &["--dump-dom", TIME]) else {
         let ci = std::env::var("CI").is_ok_and(|value| value == "true");
         assert!(!ci, "in CI this test must run: chromium is missing");
-        println!("skipped: there is no chromium on this machine");
+        println!("skipped: no chromium (apt-get install chromium)");
         return;
     };
     for text in ["srd0", "9.88 Gb/s", "waiting for the peer", "10.77.0.2:80", "malformed"] {

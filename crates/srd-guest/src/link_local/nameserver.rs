@@ -189,7 +189,7 @@ mod tests {
     const NOW: Instant = Instant::ZERO;
 
     fn heard(server: &UdpSocket) -> Vec<u8> {
-        server.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+        server.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
         let mut bytes = [0; 64];
         let (length, _) = server.recv_from(&mut bytes).unwrap();
         bytes[..length].to_vec()

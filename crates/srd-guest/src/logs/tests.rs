@@ -14,6 +14,8 @@ use std::sync::mpsc::RecvTimeoutError;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ENI: EniId = EniId(7);
+/// How long anything here may take.
+const LONG: std::time::Duration = std::time::Duration::from_secs(60);
 
 fn log(directory: &Path, format: LogFormat, fields: &[LogField]) -> FlowLog {
     FlowLog {
@@ -69,7 +71,7 @@ fn window(flows: u16) -> LoggedWindow {
 
 fn end(mut logs: Logs) {
     logs.queue = None;
-    assert_eq!(logs.ended.recv_timeout(END_WAIT_MAX), Err(RecvTimeoutError::Disconnected));
+    assert_eq!(logs.ended.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
 }
 
 /// Writes these windows, and returns what became of the records.
@@ -338,7 +340,7 @@ fn a_disk_that_hangs_holds_up_no_other_log() {
         logs.offer(window(3));
         let began = std::time::Instant::now();
         while written.written.load(Ordering::Relaxed) < number * 3 {
-            assert!(began.elapsed() < END_WAIT_MAX, "the other log waits");
+            assert!(began.elapsed() < LONG, "the other log waits");
             std::thread::yield_now();
         }
     }

@@ -1,7 +1,7 @@
 //! A peer with the job's key: half honest, so that much comes under way, and half a liar.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use srd_efa::layer::{Iov, Message, Peer, Receive, Rma, RmaIov, Selector, Shared, Until, World};
@@ -13,9 +13,9 @@ use srd_proto::config::Protection;
 use srd_proto::rng::Rng;
 use srd_proto::{Class, Datagram, Delivery, Duration, Event, Instant, Qpn, Status};
 
-use crate::hostile::forge::Forger;
-use crate::hostile::man::{Man, Rates};
-use crate::hostile::script::Input;
+use super::hostile::forge::Forger;
+use super::hostile::man::{Man, Rates};
+use super::hostile::script::Input;
 
 const RAM_BYTES: usize = 1 << 20;
 
@@ -88,10 +88,9 @@ impl Liar {
         self.local.local_address()
     }
 
-    /// Lies until it is told to stop. How many lies the victim's transport took.
-    pub(crate) fn run(mut self, stop: &AtomicBool) -> u64 {
+    /// Lies until it is told to stop. Counts the lies that the victim's transport took.
+    pub(crate) fn run(mut self, stop: &AtomicBool, lies: &AtomicU64) {
         let mut rng = Rng::new(11);
-        let mut lies = 0;
         for round in 0u64.. {
             if stop.load(Ordering::Relaxed) {
                 break;
@@ -105,11 +104,10 @@ impl Liar {
             }
             self.be_honest(&mut rng);
             if rng.below(2) == 0 {
-                lies += u64::from(self.lie(&mut rng));
+                lies.fetch_add(u64::from(self.lie(&mut rng)), Ordering::Relaxed);
             }
             self.work();
         }
-        lies
     }
 
     fn work(&mut self) {

@@ -5,6 +5,7 @@ use crate::address::{self, EXTRA_ADDRESSES_MAX};
 use crate::config::check;
 use crate::id::HostId;
 use crate::plan::HOST_DEVICE;
+use crate::state::{State, Store};
 use crate::{command, namespace, plan};
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -45,7 +46,8 @@ impl Fabric {
                 available.join(", ")
             );
         }
-        self.update(|state| {
+        // A fabric that goes down meanwhile would take off the list what it had put there.
+        let set = |state: &mut State| {
             let mut allowed = words(ALLOWED)?;
             if !allowed.iter().any(|other| other == name) {
                 allowed.push(name.to_owned());
@@ -64,7 +66,8 @@ impl Fabric {
             }
             state.congestion = Some(name.to_owned());
             Ok(())
-        })
+        };
+        self.update(|state| self.store.with_congestion(|| set(state)))
     }
 
     /// Gives every host this many extra IPv4 addresses and MPTCP subflows from them, on top of a
@@ -127,16 +130,18 @@ fn mptcp_batch(host: HostId, old: u16, new: u16) -> String {
 }
 
 /// Takes congestion controls off the machine's list again.
-pub(super) fn disallow_congestion(names: &[String]) -> Result<()> {
+pub(super) fn disallow_congestion(names: &[String], store: &Store) -> Result<()> {
     if names.is_empty() {
         return Ok(());
     }
-    let mut allowed = words(ALLOWED)?;
-    allowed.retain(|name| !names.contains(name));
-    match fs::write(ALLOWED, allowed.join(" ")) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).context(ALLOWED),
-        _ => Ok(()),
-    }
+    store.with_congestion(|| {
+        let mut allowed = words(ALLOWED)?;
+        allowed.retain(|name| !names.contains(name));
+        match fs::write(ALLOWED, allowed.join(" ")) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).context(ALLOWED),
+            _ => Ok(()),
+        }
+    })
 }
 
 fn words(path: &str) -> Result<Vec<String>> {

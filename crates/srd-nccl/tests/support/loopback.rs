@@ -15,13 +15,14 @@ pub(crate) fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| u8::try_from(byte(at)).unwrap()).collect()
 }
 
-/// A communicator on loopback. Peers that fall silent are given up soon.
+/// A communicator on loopback. Peers that never answer are given up soon, and later than a thread
+/// of a busy machine stands still.
 pub(crate) fn plugin() -> Plugin {
     // SAFETY: every test sets the same, and nothing but the plugin reads it.
     unsafe {
         std::env::set_var("SRD_NCCL_IFACE", "lo");
-        std::env::set_var("SRD_NCCL_PEER_TIMEOUT_MS", "1000");
-        std::env::set_var("SRD_NCCL_ANSWER_TIMEOUT_MS", "1000");
+        std::env::set_var("SRD_NCCL_PEER_TIMEOUT_MS", "20000");
+        std::env::set_var("SRD_NCCL_ANSWER_TIMEOUT_MS", "4000");
     }
     Plugin::load().unwrap()
 }

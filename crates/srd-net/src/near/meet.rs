@@ -130,21 +130,26 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
-    fn address(port: u16) -> SocketAddr {
-        ([127, 0, 0, 1], port).into()
+    /// An address whose name nobody else has, as long as its port is held.
+    fn place() -> (std::net::UdpSocket, SocketAddr) {
+        let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = port.local_addr().unwrap();
+        (port, address)
     }
 
     #[test]
     fn descriptors_and_addresses_arrive() {
-        let listener = listener(address(1)).unwrap();
+        let (_port, at) = place();
+        let listener = listener(at).unwrap();
         assert!(super::accept(listener.as_fd()).unwrap().is_none());
-        let here = call(address(1)).unwrap();
+        let here = call(at).unwrap();
         let there = accept(listener.as_fd()).unwrap().unwrap();
         assert!(receive(there.as_fd()).unwrap().is_none());
         let (read, write) = std::io::pipe().unwrap();
-        say(here.as_fd(), address(2), &[read.as_fd(), write.as_fd()]).unwrap();
+        let from = "127.0.0.1:2".parse().unwrap();
+        say(here.as_fd(), from, &[read.as_fd(), write.as_fd()]).unwrap();
         let message = receive(there.as_fd()).unwrap().unwrap();
-        assert_eq!(message.from, address(2));
+        assert_eq!(message.from, from);
         let mut descriptors = message.descriptors.into_iter();
         let (theirs, mut pipe) = (descriptors.next().unwrap(), descriptors.next().unwrap());
         drop((read, write));
@@ -156,8 +161,9 @@ mod tests {
 
     #[test]
     fn other_texts_ends_and_too_many_descriptors_are_errors_or_dropped() {
-        let listener = listener(address(3)).unwrap();
-        let here = call(address(3)).unwrap();
+        let (_port, at) = place();
+        let listener = listener(at).unwrap();
+        let here = call(at).unwrap();
         let there = accept(listener.as_fd()).unwrap().unwrap();
         for text in ["", "srd-near-1", "srd-near-1 1 127.0.0.1:1", "srd-near-0 x", &"9".repeat(500)]
         {
@@ -170,8 +176,9 @@ mod tests {
 
     #[test]
     fn nobody_at_a_name_is_an_error_and_a_name_has_one_owner() {
-        assert!(call(address(4)).is_err());
-        let _owner = listener(address(4)).unwrap();
-        assert!(listener(address(4)).is_err());
+        let (_port, at) = place();
+        assert!(call(at).is_err());
+        let _owner = listener(at).unwrap();
+        assert!(listener(at).is_err());
     }
 }

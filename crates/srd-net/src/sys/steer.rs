@@ -82,7 +82,7 @@ mod tests {
         let to_std = |s: &Socket| UdpSocket::from(s.as_fd().try_clone_to_owned().unwrap());
         let sockets: Vec<UdpSocket> = sockets.iter().map(to_std).collect();
         for socket in &sockets {
-            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         }
         (sockets, address)
     }

@@ -13,8 +13,8 @@ use srd_net::{Endpoint, PacketIo, Wait};
 use srd_proto::ids::Entropy;
 use srd_proto::transmit::{Ecn, PacketMeta, Transmit};
 
-/// Longest that anything may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest that anything may take. A machine whose processors are busy takes its time.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A batch with segments of these sizes.
 pub(crate) fn batch(to: SocketAddr, path: u16, sizes: &[usize]) -> (Transmit, Vec<Vec<u8>>) {

@@ -1,11 +1,16 @@
 //! Two network namespaces with a veth between them, which go when this does.
 
 use std::fs::File;
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// Longest that a packet or a device may take to come or go.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The interface at either end.
 pub(crate) const INTERFACE: &str = "v0";
@@ -23,9 +28,7 @@ impl Pair {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = |end| format!("xdp-{}-{count}{end}", std::process::id());
         let pair = Self { names: [name('a'), name('b')] };
-        if !run("ip", &["netns", "add", &pair.names[0]]) {
-            assert!(std::env::var_os("CI").is_none(), "no right to make a namespace in CI");
-            println!("skipped: no right to make a network namespace");
+        if !can_add(&pair.names[0]) {
             return None;
         }
         must("ip", &["netns", "add", &pair.names[1]]);
@@ -60,14 +63,24 @@ impl Pair {
         })
     }
 
-    /// Has both kernels resolve each other's IPv4 address.
+    /// Has both kernels resolve each other's IPv4 address: afterwards a packet of each has arrived
+    /// at the other.
     pub(crate) fn acquaint(&self) {
-        for (end, to) in [(0, "10.77.0.2:9"), (1, "10.77.0.1:9")] {
-            self.within(end, || {
-                let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
-                socket.send_to(&[1], to).unwrap();
-            });
-            std::thread::sleep(std::time::Duration::from_millis(50));
+        let sockets = [(0, "10.77.0.1:0"), (1, "10.77.0.2:0")].map(|(end, at)| {
+            let socket = self.within(end, || UdpSocket::bind(at).unwrap());
+            socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            socket
+        });
+        let until = Instant::now() + PATIENCE;
+        for (from, to) in [(0, 1), (1, 0)] {
+            let address = sockets[to].local_addr().unwrap();
+            loop {
+                sockets[from].send_to(&[1], address).unwrap();
+                if sockets[to].recv(&mut [0]).is_ok() {
+                    break;
+                }
+                assert!(Instant::now() < until, "nothing arrives at {address}");
+            }
         }
     }
 
@@ -97,6 +110,16 @@ impl Pair {
         assert!(shown.status.success());
         String::from_utf8_lossy(&shown.stdout).contains("prog/xdp")
     }
+
+    /// Waits until no XDP program is attached at one end. It stays as long as anything has its
+    /// descriptor, and a process that another test starts has a copy for a moment.
+    pub(crate) fn await_no_program(&self, end: usize) {
+        let until = Instant::now() + PATIENCE;
+        while self.has_program(end) {
+            assert!(Instant::now() < until, "the program is still attached");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 impl Drop for Pair {
@@ -105,6 +128,20 @@ impl Drop for Pair {
             run("ip", &["netns", "del", name]);
         }
     }
+}
+
+/// Makes a network namespace. False without the right to, or without `ip`, which is said, and is
+/// an error in CI.
+pub(crate) fn can_add(namespace: &str) -> bool {
+    let lacks = match Command::new("ip").args(["netns", "add", namespace]).output() {
+        Ok(output) if output.status.success() => return true,
+        Ok(_) if !rustix::process::geteuid().is_root() => "it needs root",
+        Ok(_) => "no right to make a network namespace",
+        Err(_) => "no ip (apt-get install iproute2)",
+    };
+    assert!(std::env::var_os("CI").is_none(), "in CI: {lacks}");
+    println!("skipped: {lacks}");
+    false
 }
 
 fn run(program: &str, arguments: &[&str]) -> bool {

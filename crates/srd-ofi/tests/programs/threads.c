@@ -43,7 +43,7 @@ static void progress(struct node *n)
 
 static void await(struct op *op)
 {
-	double end = seconds() + 120;
+	double end = seconds() + PATIENCE_S;
 	while (!op->done) {
 		progress(&a);
 		progress(&b);
@@ -169,7 +169,8 @@ int main(void)
 	EXPECT(pthread_create(&threads[THREADS + 2], NULL, memory, NULL), 0);
 	for (size_t i = 0; i < THREADS + 3; i++)
 		EXPECT(pthread_join(threads[i], NULL), 0);
-	EXPECT(fi_cntr_wait(sent, THREADS * MESSAGES, 1000), 0);
+	EXPECT(fi_cntr_wait(sent, THREADS * MESSAGES, 1000 * PATIENCE_S), 0);
+	EXPECT(fi_cntr_wait(received, THREADS * MESSAGES, 1000 * PATIENCE_S), 0);
 	EXPECT(fi_cntr_read(sent), THREADS * MESSAGES);
 	EXPECT(fi_cntr_read(received), THREADS * MESSAGES);
 	EXPECT(fi_cntr_readerr(sent), 0);

@@ -92,7 +92,8 @@ static void leave(int way)
 	double begin = seconds();
 	node_close(&api, &a);
 	node_close(&api, &b);
-	if (seconds() - begin > 5)
+	/* A second for each, and what a busy machine adds; peers have 10 seconds to answer. */
+	if (seconds() - begin > 9)
 		fail(__LINE__, "closing took %f s", seconds() - begin);
 	exit(0);
 }
@@ -104,7 +105,7 @@ int main(void)
 		pid_t child = fork();
 		if (child == 0)
 			leave(way);
-		reap(child, 30, "endpoints left at work");
+		reap(child, "endpoints left at work");
 	}
 	rounds();
 	return 0;

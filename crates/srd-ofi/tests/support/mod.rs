@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
@@ -42,13 +42,22 @@ impl Provider {
 pub(crate) fn is_here(program: &str, package: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
-        lacks(&format!("{program} (Debian: {package})"));
+        lacks(&format!("no {program} (apt-get install {package})"));
     }
     found
 }
 
-/// A test that cannot run says so, and fails in CI.
+/// Whether libfabric's headers are here. If not, says so; in CI, fails.
+pub(crate) fn has_headers() -> bool {
+    let found = Path::new("/usr/include/rdma/providers/fi_prov.h").exists();
+    if !found {
+        lacks("no libfabric headers (apt-get install libfabric-dev)");
+    }
+    found
+}
+
+/// A test that cannot run says why, and fails in CI.
 pub(crate) fn lacks(what: &str) {
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "CI lacks {what}");
-    println!("skipped: this machine lacks {what}");
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "in CI: {what}");
+    println!("skipped: {what}");
 }

@@ -9,7 +9,11 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::{Provider, is_here, lacks};
+use crate::support::{Provider, has_headers, is_here};
+
+/// Longest that anything may take: longer than a peer has to answer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE_MS: u64 = 60_000;
 
 /// A program, its provider, and the directory that both are in.
 pub(crate) struct Program {
@@ -22,11 +26,7 @@ impl Program {
     /// Compiles a program of this directory; `None` if the machine lacks what it takes, which is
     /// said.
     pub(crate) fn compile(name: &str) -> Option<Self> {
-        if !is_here("cc", "gcc") {
-            return None;
-        }
-        if !Path::new("/usr/include/rdma/fabric.h").exists() {
-            lacks("libfabric's headers (Debian: libfabric-dev)");
+        if !is_here("cc", "gcc") || !has_headers() {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -39,13 +39,13 @@ impl Program {
         Some(Self { _directory: directory, binary, provider: Provider::new() })
     }
 
-    /// The program with libfabric's and the provider's settings: one path, and timeouts of a
-    /// second and a half.
+    /// The program with libfabric's and the provider's settings. Peers have longer to answer than
+    /// a process of a busy machine stands still.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.binary);
         command.env("FI_PROVIDER_PATH", self.provider.library().parent().unwrap());
-        command.env("FI_PROVIDER", "srd").env("FI_SRD_ANSWER_TIMEOUT_MS", "1500");
-        command.env("FI_SRD_PEER_TIMEOUT_MS", "1500");
+        command.env("FI_PROVIDER", "srd").env("FI_SRD_ANSWER_TIMEOUT_MS", "30000");
+        command.env("FI_SRD_PEER_TIMEOUT_MS", "30000");
         command
     }
 
@@ -178,8 +178,14 @@ impl Node {
 
     /// The end of exactly one operation.
     pub(crate) fn end(&mut self) -> End {
-        let mut ends = self.ends(1, 20_000);
-        ends.pop().expect("an operation ends within 20 seconds")
+        self.ends(1, PATIENCE_MS).pop().expect("an operation ends in time")
+    }
+
+    /// The ends of so many operations, behind which there are no more.
+    pub(crate) fn all_ends(&mut self, count: usize) -> Vec<End> {
+        let ends = self.ends(count, PATIENCE_MS);
+        assert_eq!((ends.len(), self.ends(1, 100)), (count, Vec::new()));
+        ends
     }
 
     /// Kilobytes that the process has resident.
@@ -192,7 +198,7 @@ impl Node {
         let answer = self.ask("close", "closed 0 ");
         let start = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
-            assert!(start.elapsed() < Duration::from_secs(20), "it does not end");
+            assert!(start.elapsed() < PATIENCE, "it does not end");
             std::thread::sleep(Duration::from_millis(2));
         }
         Duration::from_millis(answer.parse().unwrap())
@@ -203,7 +209,7 @@ impl Node {
         self.signal("STOP");
         let start = Instant::now();
         while !self.stands_still() {
-            assert!(start.elapsed() < Duration::from_secs(20), "it does not stop");
+            assert!(start.elapsed() < PATIENCE, "it does not stop");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

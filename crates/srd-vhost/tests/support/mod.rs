@@ -91,7 +91,7 @@ impl FrontEnd {
             let (available, seen) = (0, 0);
             Ring { base, available, seen, kick: event(), call: event(), error: event() }
         };
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
         let rings = [0x1_0000, 0x2_0000, 0x3_0000, 0x4_0000].map(ring);
         Self { stream, regions: [region(), region()], rings }
     }

@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn regression_modules_of_the_caller_s_directory_are_not_run() {
         let Some(python) = find_program("python3") else {
-            println!("skipped: this test needs python3");
+            println!("skipped: no python3 (apt-get install python3)");
             return;
         };
         let place = cache("modules");

@@ -63,7 +63,7 @@ fn load(server: SocketAddr, rate: u32, threads: u32) -> (Load, Clients) {
 fn may_be_real_time() -> bool {
     let may = priority::fifo(PRIORITY).is_ok();
     if !may {
-        println!("skipped: SCHED_FIFO needs root (CAP_SYS_NICE)");
+        println!("skipped: it needs root");
     }
     may
 }

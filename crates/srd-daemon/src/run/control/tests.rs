@@ -1,13 +1,25 @@
-//! What the control thread makes of pages and reports. The workers here stand behind a network
-//! without anybody else; what they would write, the tests write.
+//! What the control thread makes of pages and reports. The workers here have ended; what they would
+//! write, the tests write.
 
 use super::*;
 use crate::pages::peer::{Link, PeerFigures};
-use crate::run::tests::{configuration, control, net, outer};
+use crate::run::tests::{Host, configuration, control, net, outer};
 use crate::snapshot::PeerState;
 
 fn row(link: Link, downs: u64) -> PeerFigures {
     PeerFigures { link, downs, ..PeerFigures::default() }
+}
+
+/// Ends the workers, which write rows of their own once a second.
+fn end_workers(host: &Host) {
+    let began = std::time::Instant::now();
+    for orders in &host.orders {
+        orders.stop();
+        while !orders.flags.has_ended() {
+            assert!(began.elapsed().as_secs() < 60);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
 }
 
 fn states(control: &Control) -> Vec<PeerState> {
@@ -18,6 +30,7 @@ fn states(control: &Control) -> Vec<PeerState> {
 fn reports_that_were_lost_are_made_good_by_the_pages() {
     let peers = [("a", outer(2, 0), "10.77.0.2/32"), ("b", outer(3, 0), "10.77.0.3/32")];
     let (mut control, _commands, host) = control(&net(), 1, 2, configuration(1, &peers));
+    end_workers(&host);
     control.peers[0].page.rows[1].publish(&row(Link::Up, 0));
     control.peers[1].page.rows[0].publish(&row(Link::Down, 1));
     control.take_reports(now());
@@ -30,7 +43,8 @@ fn reports_that_were_lost_are_made_good_by_the_pages() {
 #[test]
 fn a_peer_is_routed_while_any_worker_reaches_it() {
     let peers = [("a", outer(2, 0), "10.77.0.2/32")];
-    let (mut control, _commands, _host) = control(&net(), 1, 2, configuration(1, &peers));
+    let (mut control, _commands, host) = control(&net(), 1, 2, configuration(1, &peers));
+    end_workers(&host);
     control.config.interface.mode = Mode::Transparent;
     let number = control.peers[0].number;
     let mut after = |worker: usize, link, downs| {

@@ -327,22 +327,26 @@ fn regression_parts_without_a_header_of_one_peer_leave_room_for_those_of_others(
 fn regression_a_new_session_does_not_look_at_what_is_kept_of_other_peers() {
     let mut stranger = Stranger::new();
     let index = stranger.net.nodes[1].rdm.conn_of(stranger.peer).unwrap();
-    // As many as messages of all peers may be kept.
+    // As many as messages of all peers may be kept. The least time counts, for the machine may be
+    // busy with something else.
     let mut sessions = |others: u32| {
         let rdm = &mut stranger.net.nodes[1].rdm;
         for id in 0..others {
             rdm.partials.insert((index + 1, id), receive::inbound::Partial::nothing());
         }
-        let start = std::time::Instant::now();
-        for number in 0..300 {
-            let hello = peers::connection::Hello {
-                version: wire::field::VERSION,
-                session: number,
-                incarnation: 9,
-            };
-            rdm.open_incoming(index, &hello, 1 << 20);
-        }
-        start.elapsed()
+        let mut once = || {
+            let start = std::time::Instant::now();
+            for number in 0..300 {
+                let hello = peers::connection::Hello {
+                    version: wire::field::VERSION,
+                    session: number,
+                    incarnation: 9,
+                };
+                rdm.open_incoming(index, &hello, 1 << 20);
+            }
+            start.elapsed()
+        };
+        (0..10).map(|_| once()).min().unwrap()
     };
     let (alone, among) = (sessions(0), sessions(1 << 18));
     let most = 100 * alone.max(std::time::Duration::from_micros(100));

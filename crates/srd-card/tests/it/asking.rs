@@ -1,0 +1,270 @@
+//! Packets that wait until it is known where an interface is, and the bounds of that (V15).
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+use crate::lane;
+use std::sync::Arc;
+
+use crate::lane::{HOST, TCP, open, packet, ports, v4};
+use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::profile::{InstanceType, Profile};
+use srd_card::track::Timeouts;
+use srd_card::vpc::asking::{PACKETS_MAX, QUESTIONS_MAX, WAIT};
+use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId};
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::compile::{Asker, Directory, Edit, KNOWN_MAX, NotLearned, Question, SHARE_MAX};
+use srd_vpc::id::*;
+use srd_vpc::judge::Service;
+use srd_vpc::object::World;
+
+/// What leaves the card: frames for guests, and the hosts of frames for others.
+#[derive(Default)]
+struct Out {
+    guests: usize,
+    hosts: Vec<Arc<str>>,
+}
+
+impl Around for Out {
+    fn to_guest(&mut self, _: PortId, _: Vec<u8>) {
+        self.guests += 1;
+    }
+    fn to_host(&mut self, host: &Arc<str>, _: VpcId, _: Envelope, _: Vec<u8>, _: bool) {
+        self.hosts.push(host.clone());
+    }
+    fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
+}
+
+/// A host with one interface, and others elsewhere: their last bytes are 100 and above.
+struct Lab {
+    directory: Directory,
+    card: Card,
+    port: PortId,
+    out: Out,
+    now: Instant,
+}
+
+const ELSEWHERE: u8 = 100;
+
+fn world() -> World {
+    let mut world = lane::world(&[], [open(), open(), open()]);
+    let (one, instance) = (world.enis[&EniId(0)].clone(), world.instances[&InstanceId(0)].clone());
+    for n in ELSEWHERE..=255 {
+        let id = u64::from(n);
+        let mut eni = one.clone();
+        (eni.ipv4, eni.ipv6) = (vec![v4(n)], vec![]);
+        eni.attachment.as_mut().unwrap().instance = InstanceId(id);
+        world.enis.insert(EniId(id), eni);
+        let mut instance = instance.clone();
+        instance.host = Some("there".into());
+        world.instances.insert(InstanceId(id), instance);
+    }
+    world
+}
+
+impl Lab {
+    fn new() -> Self {
+        let mut directory = Directory::new(world());
+        let mut card = Card::new(HOST, Arc::new(directory.tables(HOST)), 1);
+        let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
+        let guest = Guest { eni: EniId(0), timeouts: Timeouts::DEFAULT };
+        let port = card.add_instance(Instant::ZERO, &profile, &[guest])[0];
+        Self { directory, card, port, out: Out::default(), now: Instant::ZERO }
+    }
+
+    fn send(&mut self, to: u8) {
+        let frame = framed(&packet((0, to - 10), TCP, 0, &ports(5000, 80)));
+        self.card.from_guest(self.now, self.port, frame, &mut self.out);
+    }
+
+    fn receive(&mut self, host: &str, from: u8) {
+        let frame = framed(&packet((from - 10, 0), TCP, 0, &ports(80, 5000)));
+        let envelope = Envelope::Between { from: EniId(from.into()), to: EniId(0) };
+        self.card.from_host(self.now, &Arc::from(host), envelope, frame, &mut self.out);
+    }
+
+    fn questions(&mut self) -> Vec<Question> {
+        std::iter::from_fn(|| self.card.poll_question()).collect()
+    }
+
+    fn answer(&mut self, question: Question) -> Result<(), NotLearned> {
+        let answer = self.directory.answer(HOST, question).unwrap();
+        self.card.learn(self.now, answer, &mut self.out)
+    }
+
+    fn drops(&self, cause: Cause) -> u64 {
+        self.card.drops(self.port).of(cause)
+    }
+}
+
+fn framed(packet: &[u8]) -> Vec<u8> {
+    [&[0; OFFLOAD_BYTES][..], packet].concat()
+}
+
+#[test]
+fn a_packet_waits_for_one_answer_and_goes() {
+    let mut lab = Lab::new();
+    lab.send(ELSEWHERE);
+    lab.send(ELSEWHERE);
+    assert!(lab.out.hosts.is_empty());
+    let questions = lab.questions();
+    assert_eq!(questions, [Question::Address(VpcId(1), v4(ELSEWHERE).into())]);
+    assert_eq!(lab.answer(questions[0]), Ok(()));
+    assert_eq!(lab.out.hosts, [Arc::from("there"), Arc::from("there")]);
+    lab.send(ELSEWHERE);
+    assert_eq!((lab.questions(), lab.out.hosts.len()), (vec![], 3));
+    assert_eq!(lab.answer(questions[0]), Err(NotLearned::NotAsked));
+}
+
+#[test]
+fn a_sender_is_asked_for_and_believed_of_its_own_host_only() {
+    let mut lab = Lab::new();
+    lab.receive("there", ELSEWHERE);
+    lab.receive("elsewhere", ELSEWHERE);
+    assert_eq!(lab.out.guests, 0);
+    let questions = lab.questions();
+    assert_eq!(questions, [Question::Interface(EniId(ELSEWHERE.into()))]);
+    lab.answer(questions[0]).unwrap();
+    assert_eq!((lab.out.guests, lab.drops(Cause::NotItsHost)), (1, 1));
+}
+
+#[test]
+fn an_address_that_nobody_has_is_asked_for_once() {
+    let mut lab = Lab::new();
+    lab.send(99);
+    let questions = lab.questions();
+    lab.answer(questions[0]).unwrap();
+    lab.send(99);
+    assert_eq!(lab.questions(), []);
+    assert_eq!(lab.drops(Cause::Rule(srd_vpc::judge::Reason::NoInterface)), 2);
+    // Until somebody has it.
+    let mut eni = lab.directory.world().enis[&EniId(ELSEWHERE.into())].clone();
+    eni.ipv4.push(v4(99));
+    let edit = Edit::Interface(EniId(ELSEWHERE.into()), Some(eni));
+    let mut deltas = lab.directory.apply(&[edit]);
+    lab.card.follow_delta(deltas.remove(HOST).unwrap());
+    lab.send(99);
+    assert_eq!(lab.questions(), questions);
+}
+
+#[test]
+fn packets_that_wait_are_bounded_in_number_and_in_time() {
+    let mut lab = Lab::new();
+    for _ in 0..PACKETS_MAX + 3 {
+        lab.send(ELSEWHERE);
+    }
+    assert_eq!(lab.drops(Cause::Unanswered), 3);
+    assert_eq!(lab.card.poll_timeout(), Some(lab.now + WAIT));
+    lab.now += WAIT;
+    lab.card.poll(lab.now, &mut lab.out);
+    assert_eq!(lab.drops(Cause::Unanswered), 3 + PACKETS_MAX as u64);
+    assert_eq!(lab.questions().len(), 1);
+    // The next packet asks again.
+    lab.send(ELSEWHERE);
+    let questions = lab.questions();
+    lab.answer(questions[0]).unwrap();
+    assert_eq!(lab.out.hosts.len(), 1);
+    // What has become of the first question ends nothing any more.
+    lab.now += WAIT;
+    lab.card.poll(lab.now, &mut lab.out);
+    assert_eq!(lab.drops(Cause::Unanswered), 3 + PACKETS_MAX as u64);
+}
+
+#[test]
+fn a_guest_that_asks_for_everything_and_a_host_that_does_hinder_nobody_else() {
+    let mut lab = Lab::new();
+    let most = u8::try_from(QUESTIONS_MAX).unwrap();
+    for n in 0..=most {
+        lab.send(ELSEWHERE + n);
+        lab.receive("there", ELSEWHERE + n);
+    }
+    assert_eq!(lab.drops(Cause::Unanswered), 2);
+    assert_eq!(lab.questions().len(), 2 * QUESTIONS_MAX as usize);
+    lab.receive("elsewhere", ELSEWHERE + most + 1);
+    assert_eq!(lab.questions().len(), 1, "another host has questions of its own");
+}
+
+/// Packets held memory for as long as they would have waited for an answer that was refused.
+#[test]
+fn regression_packets_do_not_wait_for_an_answer_that_was_refused() {
+    let mut lab = Lab::new();
+    lab.send(ELSEWHERE);
+    lab.send(ELSEWHERE);
+    let questions = lab.questions();
+    lab.card.refuse(questions[0]);
+    assert_eq!((lab.card.unanswered(), lab.drops(Cause::Unanswered)), (0, 2));
+    lab.card.refuse(questions[0]);
+    // The next packet asks again.
+    lab.send(ELSEWHERE);
+    assert_eq!(lab.questions(), questions);
+    lab.answer(questions[0]).unwrap();
+    assert_eq!(lab.out.hosts.len(), 1);
+}
+
+/// Some that asked for everything took all answers, and no other reached anybody new. // V16
+#[test]
+fn regression_a_full_table_makes_room_for_one_that_has_less() {
+    let mut lab = Lab::new();
+    let mut rules = lab.directory.tables(HOST);
+    let address = |n: u32| std::net::IpAddr::from(std::net::Ipv4Addr::from(0x0a01_0000 + n));
+    let shares = u32::try_from(KNOWN_MAX).unwrap() / SHARE_MAX;
+    for n in 0..SHARE_MAX * shares {
+        let answer = lab.directory.answer(HOST, Question::Address(VpcId(1), address(n)));
+        let asker = Asker::Interface(EniId((1000 + n / SHARE_MAX).into()));
+        rules.learn(asker, answer.unwrap()).unwrap();
+    }
+    lab.card.set_rules(Arc::new(rules));
+    lab.send(ELSEWHERE);
+    let question = lab.questions()[0];
+    assert_eq!(lab.answer(question), Ok(()));
+    assert_eq!(lab.out.hosts.len(), 1);
+    let forgotten = lab.card.take_forgotten();
+    assert!(forgotten.len() == 1 && !lab.card.knows(forgotten[0]), "the directory hears it");
+}
+
+#[test]
+fn an_instance_that_was_removed_gets_no_packet_that_waited() {
+    let mut lab = Lab::new();
+    lab.receive("there", ELSEWHERE);
+    lab.send(ELSEWHERE);
+    let questions = lab.questions();
+    lab.card.remove_instance(lab.now, lab.port);
+    for question in questions {
+        lab.answer(question).unwrap();
+    }
+    assert_eq!((lab.out.guests, lab.out.hosts.len()), (0, 0));
+}
+
+#[test]
+fn idle_answers_are_forgotten_and_the_control_plane_hears_it() {
+    let mut lab = Lab::new();
+    let mut all = Vec::new();
+    // Other addresses of the cloud: nobody has them.
+    for n in 0..5_000u32 {
+        let to = std::net::Ipv4Addr::from(0x0a01_0000 + n);
+        let mut bytes = packet((0, 1), TCP, 0, &ports(5000, 80));
+        bytes[16..20].copy_from_slice(&to.octets());
+        lab.now += Duration::from_micros(1);
+        lab.card.from_guest(lab.now, lab.port, framed(&bytes), &mut lab.out);
+        for question in lab.questions() {
+            lab.answer(question).unwrap();
+            all.push(question);
+        }
+    }
+    assert_eq!(all.len(), 5_000);
+    lab.send(ELSEWHERE);
+    let used = lab.questions()[0];
+    lab.answer(used).unwrap();
+    for _ in 0..2 {
+        lab.now = lab.card.poll_timeout().unwrap().max(lab.now);
+        lab.card.poll(lab.now, &mut lab.out);
+        lab.send(ELSEWHERE);
+    }
+    let forgotten = lab.card.take_forgotten();
+    assert_eq!(forgotten.len(), 5_000);
+    assert!(!forgotten.contains(&used) && lab.questions().is_empty());
+    lab.directory.forgotten(HOST, &forgotten);
+    let instance = InstanceId(ELSEWHERE.into());
+    let mut moved = lab.directory.world().instances[&instance].clone();
+    moved.host = Some("elsewhere".into());
+    let deltas = lab.directory.apply(&[Edit::Instance(instance, Some(moved))]);
+    assert_eq!(deltas[HOST].withdrawn(), [used]);
+}

@@ -1,0 +1,151 @@
+//! A change of rules has the flows that it may concern judged again, and no others.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+use crate::lane;
+use std::sync::Arc;
+
+use crate::lane::{HOST, Lab, TCP, open, packet, ports, rule};
+use srd_vpc::compile::Rules;
+use srd_vpc::id::*;
+use srd_vpc::object::*;
+
+/// The web port is for everybody, so that nobody tracks its connections; the rest is for members of
+/// the third instance's group.
+fn server() -> Vec<GroupRule> {
+    let mut of_members = rule(1, false, Traffic::Tcp(22, 22), "0.0.0.0/0");
+    of_members.peer = RulePeer::Group(GroupId(2));
+    vec![
+        rule(0, false, Traffic::Tcp(80, 80), "0.0.0.0/0"),
+        of_members,
+        rule(2, true, Traffic::All, "0.0.0.0/0"),
+    ]
+}
+
+struct Run {
+    lab: Lab,
+    world: World,
+}
+
+impl Run {
+    /// A fourth interface, elsewhere, is in the third group.
+    fn new() -> Self {
+        let mut world = lane::world(&[], [open(), server(), open()]);
+        let mut away = world.enis[&EniId(2)].clone();
+        away.ipv4 = vec![lane::v4(13)];
+        away.ipv6.clear();
+        away.attachment.as_mut().unwrap().instance = InstanceId(3);
+        world.enis.insert(EniId(3), away);
+        let mut instance = world.instances[&InstanceId(2)].clone();
+        instance.host = Some("elsewhere".into());
+        world.instances.insert(InstanceId(3), instance);
+        Self { lab: Lab::new(&world), world }
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut World)) {
+        change(&mut self.world);
+        self.lab.card.set_rules(Arc::new(Rules::compile(&self.world, HOST)));
+    }
+
+    /// A packet between two instances: how often rules were asked at the first, and at the second.
+    fn judged(&mut self, ends: (u8, u8), to: u16) -> (u64, u64) {
+        let counts = |lab: &Lab| -> Vec<u64> {
+            lab.ports.iter().map(|port| lab.card.counts(*port).judged).collect()
+        };
+        let before = counts(&self.lab);
+        self.lab.send(ends.0.into(), &packet(ends, TCP, 0, &ports(5000, to)));
+        let after = counts(&self.lab);
+        let of = |at: u8| after[usize::from(at)] - before[usize::from(at)];
+        (of(ends.0), if ends.1 < 3 { of(ends.1) } else { 0 })
+    }
+
+    /// A flow that is not tracked, and one that is at its receiver.
+    fn known(&mut self) -> [(u64, u64); 2] {
+        [self.judged((0, 1), 80), self.judged((2, 1), 22)]
+    }
+}
+
+const NOTHING: [(u64, u64); 2] = [(0, 0); 2];
+
+fn group(world: &mut World, id: u64) -> &mut Vec<GroupRule> {
+    &mut world.groups.get_mut(&GroupId(id)).unwrap().rules
+}
+
+#[test]
+fn a_change_that_concerns_another_interface_has_no_flow_judged_again() {
+    let mut run = Run::new();
+    assert_eq!(run.known(), [(1, 1); 2]);
+    assert_eq!(run.known(), NOTHING);
+    // A group that none of the flows' interfaces has, and that none of their rules names.
+    run.change(|world| {
+        let spare = Group { rules: open(), ..world.groups[&GroupId(0)].clone() };
+        world.groups.insert(GroupId(9), spare);
+    });
+    assert_eq!(run.known(), NOTHING);
+    // Rules of the first: not tracked there, so its groups are asked again, and no others.
+    run.change(|world| group(world, 0).push(rule(7, false, Traffic::Udp(1, 1), "192.0.2.0/24")));
+    assert_eq!(run.known(), [(1, 0), (0, 0)]);
+    // Rules of the third, whose flow is not tracked there either.
+    run.change(|world| group(world, 2).push(rule(7, false, Traffic::Udp(1, 1), "192.0.2.0/24")));
+    assert_eq!(run.known(), [(0, 0), (1, 0)]);
+    // Another interface has another address, elsewhere.
+    run.judged((2, 3), 80);
+    run.change(|world| world.enis.get_mut(&EniId(3)).unwrap().groups.clear());
+    run.change(|world| world.enis.get_mut(&EniId(3)).unwrap().ipv4 = vec![lane::v4(14)]);
+    let [web, shell] = run.known();
+    assert_eq!((web.0, shell), (0, (0, 0)), "no way leads there");
+}
+
+#[test]
+fn a_change_of_a_group_that_rules_name_has_flows_judged_again_that_groups_are_asked_about() {
+    let mut run = Run::new();
+    run.known();
+    // A member less: the receiver's rules name the group, and its web flow is not tracked.
+    run.change(|world| world.enis.get_mut(&EniId(3)).unwrap().groups.clear());
+    assert_eq!(run.known(), [(0, 1), (0, 0)]);
+    // Its own rules.
+    run.change(|world| group(world, 1).push(rule(8, false, Traffic::Udp(1, 1), "192.0.2.0/24")));
+    assert_eq!(run.known(), [(0, 1), (0, 0)]);
+    // The connection that is tracked outlives its rule, the other ends at once.
+    run.change(|world| group(world, 1).retain(|rule| rule.egress));
+    assert_eq!(run.lab.send(2, &packet((2, 1), TCP, 0, &ports(5000, 22))), Some(1));
+    assert_eq!(run.lab.send(0, &packet((0, 1), TCP, 0, &ports(5000, 80))), None);
+}
+
+#[test]
+fn a_list_or_a_place_that_changes_concerns_tracked_flows_too() {
+    let mut run = Run::new();
+    run.known();
+    let acl = |world: &mut World| world.acls.get_mut(&AclId(1)).unwrap().clone();
+    run.change(|world| {
+        let mut other = acl(world);
+        let block = "192.0.2.0/24".parse().unwrap();
+        other.entries.push(AclEntry { number: 5, allow: false, block, ..other.entries[0] });
+        world.acls.insert(AclId(1), other);
+    });
+    assert_eq!(run.known(), [(1, 1); 2]);
+    assert_eq!(run.known(), NOTHING);
+    // The receiver's address goes to an interface of another host.
+    run.change(|world| {
+        let taken = world.enis[&EniId(1)].ipv4.clone();
+        world.enis.get_mut(&EniId(1)).unwrap().ipv4 = vec![lane::v4(40)];
+        world.enis.get_mut(&EniId(3)).unwrap().ipv4 = taken;
+    });
+    assert_eq!(run.lab.send(2, &packet((2, 1), TCP, 0, &ports(5000, 22))), None);
+    let before = run.lab.card.counts(run.lab.ports[0]).tx_packets;
+    assert_eq!(run.lab.send(0, &packet((0, 1), TCP, 0, &ports(5000, 80))), None);
+    assert_eq!(run.lab.card.counts(run.lab.ports[0]).tx_packets, before + 1, "to the other host");
+}
+
+/// Only what its host's time has kept waiting counts, and where it counts.
+#[test]
+fn packets_that_waited_for_their_share_count_in_packets_a_second_alone() {
+    let mut run = Run::new();
+    let [quiet, floods, _] = run.lab.ports[..] else { panic!("three") };
+    assert_ne!(run.lab.card.tenant_of(quiet), run.lab.card.tenant_of(floods));
+    run.lab.card.count_over_share(floods, 32);
+    run.lab.card.count_over_share(srd_card::vpc::PortId(99), 32);
+    let (allowances, _) = run.lab.card.allowances(floods);
+    let moved: Vec<_> = allowances.ethtool(0).into_iter().filter(|(_, n)| *n > 0).collect();
+    assert_eq!(moved, [("pps_allowance_exceeded", 32)]);
+    assert_eq!(run.lab.card.allowances(quiet).0, Default::default());
+}

@@ -1,0 +1,143 @@
+//! No inner packet leads into another cloud: whatever bytes a guest sends, they stay in its cloud,
+//! also if another cloud on the same host has the same addresses.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+use crate::generate;
+use crate::reference::vpc as reference;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::generate::Dice;
+use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::profile::{InstanceType, Profile};
+use srd_card::track::Timeouts;
+use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::compile::{Directory, Rules};
+use srd_vpc::id::*;
+use srd_vpc::judge::{Exit, Origin, Service};
+use srd_vpc::object::{RulePeer, Traffic, World};
+
+const HOST: &str = "h0";
+
+/// Where frames go.
+#[derive(Default)]
+struct Out {
+    guests: Vec<PortId>,
+    hosts: Vec<(VpcId, Envelope)>,
+}
+
+impl Around for Out {
+    fn to_guest(&mut self, port: PortId, _: Vec<u8>) {
+        self.guests.push(port);
+    }
+    fn to_host(&mut self, _: &Arc<str>, vpc: VpcId, envelope: Envelope, _: Vec<u8>, _: bool) {
+        self.hosts.push((vpc, envelope));
+    }
+    fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
+}
+
+/// A world of which no two clouds are peered, and whose groups let much pass.
+fn world(dice: &mut Dice) -> World {
+    let mut world = generate::world(dice);
+    world.peerings.clear();
+    for group in world.groups.values_mut() {
+        for rule in &mut group.rules {
+            rule.traffic = Traffic::All;
+            if dice.one_in(2) {
+                rule.peer = RulePeer::Block("0.0.0.0/0".parse().unwrap());
+            }
+        }
+    }
+    world.acls.values_mut().for_each(|acl| {
+        for entry in &mut acl.entries {
+            entry.allow = true;
+        }
+    });
+    world
+}
+
+fn card(world: &World, rules: Rules) -> (Card, Vec<(PortId, EniId)>) {
+    let mut card = Card::new(HOST, Arc::new(rules), 5);
+    let kind = InstanceType::find("c7i.48xlarge").unwrap();
+    let profile = Profile::of(kind);
+    let exits = world.internet_gateways.keys().map(|id| Exit::InternetGateway(*id));
+    card.set_edges(exits.map(|exit| (exit, Arc::from("edge"))).collect());
+    let mut ports = Vec::new();
+    for (id, eni) in &world.enis {
+        let instance = eni.attachment.as_ref().unwrap().instance;
+        if world.instances[&instance].host.as_deref() == Some(HOST) {
+            let guest = Guest { eni: *id, timeouts: Timeouts::DEFAULT };
+            ports.push((card.add_instance(Instant::ZERO, &profile, &[guest])[0], *id));
+        }
+    }
+    (card, ports)
+}
+
+/// A packet of the generator, changed in a few bytes, cut, or joined to another one.
+fn bytes(dice: &mut Dice, world: &World, eni: EniId) -> Vec<u8> {
+    let mut packet = generate::packet(dice, world);
+    if let Origin::Eni(other) = packet.0
+        && dice.one_in(2)
+    {
+        // Its own source, if it would be another's.
+        let own = &world.enis[&eni];
+        let is_v4 = packet.1.source.is_ipv4() && other != eni;
+        packet.1.source = if is_v4 { own.ipv4[0].into() } else { packet.1.source };
+    }
+    let mut frame = reference::frame(&packet.1);
+    if dice.one_in(3) {
+        // What an ICMP error quotes, a tunnel carries, or options say.
+        let (_, quoted) = generate::packet(dice, world);
+        frame.extend_from_slice(&reference::frame(&quoted)[OFFLOAD_BYTES..]);
+    }
+    for _ in 0..dice.below(4) {
+        let at = usize::try_from(dice.below(frame.len() as u64)).unwrap();
+        frame[at] = u8::try_from(dice.below(256)).unwrap();
+    }
+    if dice.one_in(10) {
+        frame.truncate(usize::try_from(dice.below(frame.len() as u64)).unwrap());
+    }
+    frame
+}
+
+#[test]
+fn no_inner_packet_leads_into_another_cloud() {
+    let (mut arrived, mut left) = (0, 0);
+    for seed in 0..60 {
+        let dice = &mut Dice(seed);
+        let world = world(dice);
+        let asks = seed % 2 == 0;
+        let mut directory = Directory::new(world.clone());
+        let rules = if asks { directory.tables(HOST) } else { Rules::compile(&world, HOST) };
+        let (mut card, ports) = card(&world, rules);
+        let vpc_of = |eni: EniId| world.subnets[&world.enis[&eni].subnet].vpc;
+        let mut now = Instant::ZERO;
+        for _ in 0..400 {
+            let (port, eni) = dice.pick(&ports);
+            let own = vpc_of(eni);
+            now += Duration::from_millis(1);
+            let mut out = Out::default();
+            card.from_guest(now, port, bytes(dice, &world, eni), &mut out);
+            while let Some(question) = card.poll_question() {
+                let answer = directory.answer(HOST, question).unwrap();
+                card.learn(now, answer, &mut out).unwrap();
+            }
+            for port in out.guests {
+                let to = ports.iter().find(|(other, _)| *other == port).unwrap().1;
+                assert_eq!(vpc_of(to), own, "seed {seed}: {eni} to {to}");
+                arrived += 1;
+            }
+            for (vpc, envelope) in out.hosts {
+                assert_eq!(vpc, own, "seed {seed}: {eni}, {envelope:?}");
+                if let Envelope::Between { from, to } = envelope {
+                    assert_eq!((from, vpc_of(to)), (eni, own), "seed {seed}");
+                }
+                left += 1;
+            }
+        }
+        let clouds: BTreeSet<VpcId> = ports.iter().map(|(_, eni)| vpc_of(*eni)).collect();
+        assert!(clouds.len() > 1, "one host, several clouds");
+    }
+    assert!(arrived > 100 && left > 500, "{arrived} {left}");
+}

@@ -1,0 +1,24 @@
+//! The card from outside: packets of guests and of peers go in, verdicts, packets and counters come out.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+mod asking;
+mod batches;
+#[path = "../../../../fuzz/bodies/card/mod.rs"]
+mod bodies;
+mod chance;
+mod concern;
+mod corpus;
+mod flow_logs;
+#[path = "../../../srd-vpc/tests/generate/mod.rs"]
+mod generate;
+mod isolation;
+#[path = "../lane/mod.rs"]
+mod lane;
+mod limits;
+mod mirrors;
+mod reference;
+mod shards;
+mod traces;
+mod vpc;
+mod vpc_attacks;

@@ -1,0 +1,112 @@
+//! Figures of `srd card up --metrics`: what Prometheus and a browser get. Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+use crate::support::machine::*;
+use rustix::process::Signal;
+use serde_json::Value;
+
+const AT: &str = "127.0.0.1:9472";
+
+/// The head and the body of what is at a path.
+fn get(machine: &Machine, path: &str, host: &str) -> (String, String) {
+    let mut stream = within(&machine.namespace, || TcpStream::connect(AT).unwrap());
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+/// The page after a hundred seconds of its own time, if there is a browser.
+fn page(machine: &Machine) -> Option<String> {
+    let profile = tempfile::tempdir().unwrap();
+    let output = Command::new("nsenter")
+        .arg(format!("--net=/run/netns/{}", machine.namespace))
+        .args(["chromium", "--headless", "--no-sandbox", "--disable-gpu"])
+        .args(["--disable-dev-shm-usage", "--no-first-run", "--no-proxy-server"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .args(["--enable-logging=stderr", "--dump-dom", "--virtual-time-budget=100000"])
+        .arg(format!("http://{AT}/"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() && complaints.contains("failed to execute") {
+        assert!(std::env::var_os("CI").is_none(), "chromium belongs to CI");
+        println!("skipped: no chromium (apt-get install chromium)");
+        return None;
+    }
+    let is_ours = |line: &&str| line.contains("CONSOLE") && line.contains(AT);
+    let script: Vec<&str> = complaints.lines().filter(is_ours).collect();
+    assert!(script.is_empty() && output.status.success(), "{script:?} {complaints}");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn figures_are_those_of_the_commands_and_the_page_shows_them() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("m");
+    let file = machine.example("vpc.toml", |text| text);
+    let refused = machine.srd(&["card", "up", &file, "--metrics", "0.0.0.0:9472"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:#?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--metrics-remote"));
+
+    let mut card = machine.up(&[&file, "--metrics", AT]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let https = listen(&web, 443);
+    let mut client = connect(&app, WEB, 443).unwrap();
+    let (mut server, _) = https.accept().unwrap();
+    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+    assert!(connect_in_vain(&app, WEB, 80).is_err(), "no rule allows port 80");
+    let name_of_web = format!("{}web", machine.prefix);
+    wait_until("a drop", || machine.drops(&name_of_web, "GroupsIn") > 0);
+
+    // What was asked for before the last packets may be given again for a while.
+    settled(|| ["web", "app"].map(|instance| machine.counter(instance, "rx_packets")));
+    let (head, text) = get(&machine, "/metrics", "localhost");
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("openmetrics-text"), "{head}");
+    let value = |name: &str, instance: &str, more: &str| {
+        let guest = format!("guest=\"{}{instance}\"", machine.prefix);
+        let mut found = text.lines().filter(|line| {
+            line.starts_with(&format!("{name}{{")) && line.contains(&guest) && line.contains(more)
+        });
+        let line = found.next().unwrap_or_else(|| panic!("{name} {guest}: {text}"));
+        assert!(found.next().is_none(), "{text}");
+        line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()
+    };
+    for instance in ["web", "app"] {
+        let received = value("srd_card_interface_rx_packets_total", instance, "ens5");
+        assert_eq!(received, machine.counter(instance, "rx_packets"));
+        assert!(received > 1);
+        let left = value("node_ethtool_conntrack_allowance_available", instance, "ens5");
+        assert_eq!(left, machine.counter(instance, "conntrack_allowance_available"));
+    }
+    assert!(value("srd_card_drops_total", "web", "GroupsIn") > 0);
+
+    let name = format!("{}app", machine.prefix);
+    let (_, body) = get(&machine, &format!("/status.json?instance={name}"), "127.0.0.1:9472");
+    let status: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(status["status"]["instances"].as_array().unwrap().len(), 2);
+    let flows = status["flows"].as_array().unwrap();
+    let is_ours = |flow: &Value| flow["remote"] == "10.0.1.10:443" && flow["protocol"] == "tcp";
+    assert!(flows.iter().any(is_ours), "{flows:#?}");
+    let (_, body) = get(&machine, "/status.json?instance=none", "[::1]");
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["flows"], Value::Array(Vec::new()));
+
+    assert!(get(&machine, "/", "evil.example").0.starts_with("HTTP/1.1 421"));
+    assert!(get(&machine, "/etc/passwd", "localhost").0.starts_with("HTTP/1.1 404"));
+    if let Some(page) = page(&machine) {
+        for text in [&name, "c7i.large", "10.0.1.10:443", "flow_allowance_exceeded", "2 instances"]
+        {
+            assert!(page.contains(text), "`{text}` is not in\n{page}");
+        }
+    }
+    assert_eq!(card.end(Signal::TERM), 0);
+}

@@ -1,0 +1,210 @@
+//! A card that was killed starts again, whatever guests and users of the machine do against it, and
+//! one that cannot make an instance stays as it is. Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::support::machine::*;
+use crate::support::pair::must;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
+
+/// A program that sleeps in a namespace.
+fn sleeper(namespace: &str) -> Running {
+    let mut command = Command::new("ip");
+    let sleeper = command.args(["netns", "exec", namespace, "sleep", LONG_S]).spawn().unwrap();
+    let sleeper = Running(sleeper);
+    let pids = || must(&format!("netns pids {namespace}"));
+    wait_until("a program in the namespace", || !pids().trim().is_empty());
+    sleeper
+}
+
+/// The child of the killed card gives back what it had while the next one sets the same.
+#[test]
+fn regression_what_a_killed_card_had_is_not_taken_from_the_next_one() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("kr");
+    let before = machine.facts();
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file, "--internet"]);
+    let sleeper = sleeper(&machine.instance("web"));
+    let wanted = machine.facts();
+    assert!(wanted[4].contains("6081") && wanted[5].starts_with('1'), "{wanted:#?}");
+    for _ in 0..3 {
+        card.end(Signal::KILL);
+        card = machine.up(&[&file, "--internet"]);
+        thread::sleep(Duration::from_millis(300));
+        let now = machine.facts();
+        assert_eq!(now[4..], wanted[4..]);
+        let resolver = format!("/etc/netns/{}/resolv.conf", machine.instance("web"));
+        assert!(std::fs::read_to_string(resolver).unwrap().contains("nameserver 10.0.0.2"));
+    }
+    drop(sleeper);
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.facts(), before);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
+/// Everybody may open the file of a namespace, and so lock it.
+#[test]
+fn regression_a_user_without_rights_keeps_no_namespace_from_a_card() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("ku");
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file]);
+    let web = format!("/run/netns/{}", machine.instance("web"));
+    let mut waits = Command::new("flock");
+    waits.args(["--no-fork", &web, "sleep", LONG_S]).uid(65_534).gid(65_534).current_dir("/");
+    let waits = Running(waits.stdin(Stdio::null()).spawn().unwrap());
+    wait_until("a lock of the user's", || {
+        // A lock that is had goes with the file.
+        flock(File::open(&web).unwrap(), FlockOperation::NonBlockingLockShared).is_err()
+    });
+    card.end(Signal::KILL);
+    let mut again = machine.up(&[&file]);
+    assert_eq!(again.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+    drop(waits);
+    let mut locks = Command::new("cat");
+    locks.arg("/run/srd/locks/x").uid(65_534).gid(65_534).current_dir("/");
+    let said = String::from_utf8(locks.output().unwrap().stderr).unwrap();
+    assert!(said.contains("Permission denied"), "{said}");
+}
+
+/// Root in an instance may do with its devices what it likes.
+#[test]
+fn regression_a_guest_keeps_no_card_from_starting() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("kg");
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let in_web = sleeper(&web);
+    let in_app = sleeper(&app);
+    // A device that can be removed, and one that cannot.
+    must(&format!("-n {app} link set ens5 down"));
+    must(&format!("-n {app} link set ens5 name mine"));
+    must(&format!("-n {app} tuntap add ens5 mode tap"));
+    must(&format!("-n {web} link set ens5 down"));
+    must(&format!("-n {web} link set ens5 name mine"));
+    must(&format!("-n {web} link set lo down"));
+    must(&format!("-n {web} link set lo name ens5"));
+    card.end(Signal::KILL);
+    let mut again = machine.up(&[&file]);
+    let names = || {
+        let status = machine.json(&["card", "status"]);
+        let all = status["instances"].as_array().unwrap().clone();
+        all.into_iter().map(|of| of["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let name = |of: &str| format!("{}{of}", machine.prefix);
+    assert_eq!(names(), [name("app")]);
+    let log = std::fs::read_to_string(machine.path("up.log")).unwrap();
+    assert!(log.contains("left out") && log.contains(&format!("ip netns pids {web}")), "{log}");
+    assert!(must(&format!("-n {app} addr show ens5")).contains("10.0.2.10"));
+    // A change of the rules is not held up by it, either.
+    assert!(machine.srd(&["card", "apply", &file]).status.success());
+    assert_eq!(names(), [name("app")]);
+    drop(in_web);
+    let pids = || must(&format!("netns pids {web}"));
+    wait_until("an empty namespace", || pids().trim().is_empty());
+    assert!(machine.srd(&["card", "apply", &file]).status.success());
+    assert_eq!(names(), [name("app"), name("web")]);
+    drop(in_app);
+    assert_eq!(again.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
+/// Names and devices of the instances, as `srd card status` has them.
+fn devices(machine: &Machine) -> Vec<String> {
+    let status = machine.json(&["card", "status"]);
+    let mut all = Vec::new();
+    for instance in status["instances"].as_array().unwrap() {
+        for interface in instance["interfaces"].as_array().unwrap() {
+            all.push(format!("{} {}", instance["name"], interface["device"]));
+        }
+    }
+    all
+}
+
+/// Of several instances, or interfaces of one, one cannot be made: nothing of the others is left.
+#[test]
+fn what_was_made_is_given_back_when_the_rest_cannot_be() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("km");
+    let more = |from: u8, to: u8, of: &dyn Fn(u8) -> String| (from..to).map(of).collect::<String>();
+    let second = |n: u8| {
+        let instance = format!("{}web", machine.prefix);
+        format!(
+            "[interface.second{n}]\nsubnet = \"web\"\naddress = [\"10.0.1.{n}\"]\n\
+             groups = [\"web\"]\ninstance = \"{instance}\"\ndevice_index = {n}\n"
+        )
+    };
+    let others = |n: u8| {
+        let instance = format!("{}n{n}", machine.prefix);
+        format!(
+            "[interface.n{n}]\nsubnet = \"web\"\naddress = [\"10.0.1.{n}\"]\n\
+             instance = \"{instance}\"\n[instance.{instance}]\ntype = \"c7i.large\"\n"
+        )
+    };
+    let file = machine.example("vpc.toml", |text| text);
+    let two = machine.example("two.toml", |text| text + &more(20, 21, &second));
+    let many = machine.example("many.toml", |text| text + &more(30, 38, &others));
+    let socket = machine.path("web.sock").to_str().unwrap().to_owned();
+    let web = format!("{}web={socket}", machine.prefix);
+    let mut card = machine.up(&[&file, "--vhost-user", &web]);
+    let pid = card.0.id();
+    let open = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let (before, left) = (devices(&machine), machine.instances_left());
+    // A connection is closed a moment after its client has ended.
+    let opened = settled(open);
+
+    let blocked = machine.path("web.sock.ens6");
+    std::fs::write(&blocked, "not a socket").unwrap();
+    let output = machine.srd(&["card", "apply", &two]);
+    assert!(!output.status.success(), "{output:#?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("web.sock.ens6"), "{output:#?}");
+    assert_eq!((devices(&machine), machine.instances_left()), (before.clone(), left.clone()));
+    assert!(std::path::Path::new(&socket).exists());
+
+    let name = machine.instance("n35");
+    must(&format!("netns add {name}"));
+    let sleeper = sleeper(&name);
+    let output = machine.srd(&["card", "apply", &many]);
+    assert!(!output.status.success(), "{output:#?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&name), "{output:#?}");
+    assert_eq!(devices(&machine), before);
+    drop(sleeper);
+    must(&format!("netns del {name}"));
+    wait_until("what was made is given back", || machine.instances_left() == left);
+    wait_until("as many descriptors as before", || open() <= opened);
+
+    // What was in the way is gone. An interface that goes later takes its device with it.
+    std::fs::remove_file(&blocked).unwrap();
+    for file in [&two, &many, &file] {
+        let output = machine.srd(&["card", "apply", file]);
+        assert!(output.status.success(), "{output:#?}");
+        let count = match file {
+            file if *file == two => before.len() + 1,
+            file if *file == many => before.len() + 8,
+            _ => before.len(),
+        };
+        assert_eq!(devices(&machine).len(), count, "{file}");
+    }
+    // Regression: an interface that is gone kept its device.
+    wait_until("a device goes with its interface", || !blocked.exists());
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}

@@ -1,0 +1,138 @@
+//! DPDK's virtio driver as guest of a card: traffic both ways, several pairs of rings, and a
+//! restart of either end. Needs root and testpmd.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::dpdk::{clean, echo, has_testpmd};
+use crate::support::machine::*;
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Flows that are asked for an echo.
+const FLOWS: u16 = 24;
+/// How often each is asked at most.
+const TRIES: usize = 80;
+
+/// The example, whose web server also echoes.
+fn cloud(machine: &Machine) -> String {
+    machine.example("vpc.toml", |text| {
+        text.replace("\"icmp from 10.0.0.0/16\"", "\"udp 7 from 10.0.0.0/16\"")
+    })
+}
+
+/// What the card says of the guest's interface.
+fn interface(machine: &Machine) -> Value {
+    let name = format!("{}web", machine.prefix);
+    let status = machine.json(&["card", "status", &name]);
+    status["instances"][0]["interfaces"][0].clone()
+}
+
+fn mac(machine: &Machine) -> String {
+    interface(machine)["mac"].as_str().unwrap().to_owned()
+}
+
+/// Waits until the driver takes frames by so many pairs of rings.
+fn wait_for_pairs(machine: &Machine, log: &str, pairs: u64) {
+    let began = Instant::now();
+    loop {
+        let at = interface(machine)["vhost_user"].clone();
+        if at["running"] == (pairs > 0) && at["pairs"] == pairs {
+            return;
+        }
+        let said = || fs::read_to_string(machine.path(log)).unwrap_or_default();
+        assert!(began.elapsed() < PATIENCE, "{at} {}", said());
+        thread::sleep(Duration::from_millis(30));
+    }
+}
+
+/// How many of some flows of the instance `app` are echoed.
+fn echoed(machine: &Machine) -> u16 {
+    within(&machine.instance("app"), || {
+        let to = SocketAddr::from((WEB, 7));
+        let sockets: Vec<UdpSocket> = (0..FLOWS)
+            .map(|_| {
+                let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+                socket.connect(to).unwrap();
+                socket.set_read_timeout(Some(SILENCE)).unwrap();
+                socket
+            })
+            .collect();
+        let mut count = 0;
+        for (n, socket) in (0..).zip(&sockets) {
+            let sent = vec![n; usize::from(n) * 40 + 1];
+            // What arrives before testpmd has begun, it throws away.
+            let answers = (0..TRIES).any(|_| {
+                socket.send(&sent).unwrap();
+                let mut said = [0; 2048];
+                socket.recv(&mut said).is_ok_and(|bytes| said[..bytes] == sent)
+            });
+            count += u16::from(answers);
+        }
+        count
+    })
+}
+
+#[test]
+fn frames_pass_both_ways_and_either_end_may_start_anew() {
+    if !ready_with_nsenter() || !has_testpmd() {
+        return;
+    }
+    let machine = Machine::new("dpa");
+    let (file, path) = (cloud(&machine), machine.path("web.sock"));
+    let place = format!("{}web={}", machine.prefix, path.display());
+    let words = [file.as_str(), "--vhost-user", &place];
+    let mut card = machine.up(&words);
+    let mac = mac(&machine);
+
+    let mut guest = echo(&machine, "a", &path, &format!("queues=1,mac={mac}"));
+    wait_for_pairs(&machine, "a.log", 1);
+    assert_eq!(echoed(&machine), FLOWS);
+
+    // The guest is killed; another comes, with more pairs of rings.
+    guest.0.kill().unwrap();
+    guest.0.wait().unwrap();
+    clean(&machine, "a");
+    wait_for_pairs(&machine, "a.log", 0);
+    let mut guest = echo(&machine, "b", &path, &format!("queues=4,mac={mac}"));
+    wait_for_pairs(&machine, "b.log", 4);
+    assert_eq!(echoed(&machine), FLOWS);
+
+    // The card ends, and starts anew; so does the guest, which does not look for it again.
+    assert_eq!(card.end(Signal::TERM), 0);
+    guest.0.kill().unwrap();
+    guest.0.wait().unwrap();
+    clean(&machine, "b");
+    let _card = machine.up(&words);
+    let mut guest = echo(&machine, "c", &path, &format!("queues=2,mac={mac}"));
+    wait_for_pairs(&machine, "c.log", 2);
+    assert_eq!(echoed(&machine), FLOWS);
+    let drops = interface(&machine)["drops"].clone();
+    assert_eq!(drops, serde_json::json!({}), "nothing was dropped");
+    guest.end(Signal::KILL);
+    clean(&machine, "c");
+}
+
+/// The guest listens, and the card connects.
+#[test]
+fn a_card_that_connects_finds_its_guest() {
+    if !ready_with_nsenter() || !has_testpmd() {
+        return;
+    }
+    let machine = Machine::new("dpb");
+    let (file, path) = (cloud(&machine), machine.path("web.sock"));
+    let place = format!("{}web={}", machine.prefix, path.display());
+    let words = [file.as_str(), "--vhost-user-client", &place];
+    let _card = machine.up(&words);
+    let mac = mac(&machine);
+    let mut guest = echo(&machine, "s", &path, &format!("queues=2,server=1,mac={mac}"));
+    wait_for_pairs(&machine, "s.log", 2);
+    assert_eq!(echoed(&machine), FLOWS);
+
+    guest.end(Signal::KILL);
+    clean(&machine, "s");
+}

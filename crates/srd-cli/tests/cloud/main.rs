@@ -1,0 +1,20 @@
+//! Instances behind the card, on one machine and between two.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+mod card_config;
+mod card_device;
+mod card_lab;
+mod card_metrics;
+mod card_restart;
+mod cards;
+mod clouds;
+mod dpdk;
+mod flow_logs;
+mod instances;
+mod services;
+#[path = "../support/mod.rs"]
+mod support;
+mod take_over;
+mod traces;
+mod virtual_machine;

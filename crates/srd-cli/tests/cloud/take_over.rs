@@ -1,0 +1,327 @@
+//! `srd card up --take-over`: another process goes on with a card, and the connections of its
+//! guests live. Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::UdpSocket;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::machine::*;
+use crate::support::pair::must;
+use rustix::process::Signal;
+
+#[test]
+fn connections_counters_and_the_duty_to_give_back_go_to_the_next_process() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("hha");
+    let before = machine.facts();
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file, "--internet"]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let outside = machine.namespace.clone();
+
+    // Tracked, not tracked, and through a NAT gateway.
+    let https = listen(&web, 443);
+    let mut inner = connect(&app, WEB, 443).unwrap();
+    let (mut inner_end, _) = https.accept().unwrap();
+    let mut client = connect(&outside, WEB_PUBLIC, 443).unwrap();
+    let (mut client_end, _) = https.accept().unwrap();
+    let far = listen(&outside, 9999);
+    let mut out = connect(&app, OUTSIDE, 9999).unwrap();
+    let (mut out_end, _) = far.accept().unwrap();
+    for (a, b) in
+        [(&mut inner, &mut inner_end), (&mut client, &mut client_end), (&mut out, &mut out_end)]
+    {
+        assert!(passes(a, b) && passes(b, a));
+    }
+    let counters = ["tx_packets", "rx_packets", "tx_bytes", "rx_bytes"];
+    let sent = counters.map(|name| machine.counter("app", name));
+    let uptime = machine.json(&["card", "status"])["uptime_s"].as_f64().unwrap();
+
+    let mut next = machine.take_over(&mut card, &[&file, "--internet"]);
+    for (a, b) in
+        [(&mut inner, &mut inner_end), (&mut client, &mut client_end), (&mut out, &mut out_end)]
+    {
+        assert!(passes(a, b) && passes(b, a));
+    }
+    let now = counters.map(|name| machine.counter("app", name));
+    assert!(now.iter().zip(sent).all(|(now, before)| *now > before), "{now:?} {sent:?}");
+    assert!(machine.json(&["card", "status"])["uptime_s"].as_f64().unwrap() > uptime);
+
+    // Once more, and the last one ends: all is given back, by the list of the first.
+    let mut last = machine.take_over(&mut next, &[&file, "--internet"]);
+    assert!(passes(&mut inner, &mut inner_end));
+    assert_eq!(last.end(Signal::TERM), 0);
+    assert_eq!(machine.facts(), before, "everything is given back");
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
+/// A process that asks and then dies, is silent, or speaks another form: the card goes on.
+#[test]
+fn a_card_whose_successor_fails_goes_on_as_before() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("hhb");
+    let before = machine.facts();
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file, "--internet"]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let https = listen(&web, 443);
+    let mut inner = connect(&app, WEB, 443).unwrap();
+    let (mut inner_end, _) = https.accept().unwrap();
+    assert!(passes(&mut inner, &mut inner_end));
+
+    let ask = |version: u32| {
+        let mut stream = UnixStream::connect(machine.socket()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!("{{\"request\":\"take-over\",\"version\":{version}}}\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        BufReader::new(stream)
+    };
+    let line = |stream: &mut BufReader<UnixStream>| {
+        // Each message with descriptors is an empty line.
+        let lines = stream.lines().map(Result::unwrap);
+        { lines }.find(|line| !line.is_empty()).unwrap()
+    };
+    let said = line(&mut ask(999));
+    assert!(said.contains("form 999: end the card that runs first"), "{said}");
+    // It gets the state, and dies.
+    let mut dies = ask(3);
+    let said = line(&mut dies);
+    assert!(said.contains("\"answer\":\"state\""), "{said}");
+    drop(dies);
+    assert!(passes(&mut inner, &mut inner_end));
+    // It gets the state, and says nothing.
+    let mut silent = ask(3);
+    assert!(line(&mut silent).contains("\"answer\":\"state\""));
+    inner.write_all(b"late").unwrap();
+    let mut late = [0; 4];
+    inner_end.set_read_timeout(Some(PATIENCE)).unwrap();
+    inner_end.read_exact(&mut late).unwrap();
+    assert!(line(&mut silent).contains("the other card says nothing"));
+
+    // What cannot be changed while a card runs is refused, and nothing has happened.
+    let refused = |words: &[&str]| {
+        let output = machine.srd(&[&["card", "up", "--take-over"], words].concat());
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = refused(&[&file]);
+    assert!(said.contains("the card that runs has --internet"), "{said}");
+    let said = refused(&[&file, "--internet", "--host", "other"]);
+    assert!(said.contains("of host `here`, and this one of `other`"), "{said}");
+    let socket = format!("{}web={}", machine.prefix, machine.path("web.sock").display());
+    let said = refused(&[&file, "--internet", "--vhost-user", &socket]);
+    assert!(said.contains("is a namespace in the card that runs"), "{said}");
+    assert!(passes(&mut inner, &mut inner_end) && passes(&mut inner_end, &mut inner));
+    let name = format!("{}run", machine.prefix);
+    let peer = format!("{}web", machine.prefix);
+    let run = ["run", "--name", &name, "--peer-of", &peer, "--", "sleep", LONG_S];
+    let held = Running(machine.command(&run).stderr(Stdio::null()).spawn().unwrap());
+    wait_until("the instance", || machine.srd(&["card", "status", &name]).status.success());
+    let said = refused(&[&file, "--internet"]);
+    assert!(said.contains("`srd run` holds the instance"), "{said}");
+    drop(held);
+    assert!(passes(&mut inner, &mut inner_end));
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.facts(), before);
+    let said = refused(&[&file]);
+    assert!(said.contains("no card runs at"), "{said}");
+}
+
+/// The next process has another file: a guest that is gone, one that is new, and one that stays. It
+/// is killed, and the list that the first process began gives everything back.
+#[test]
+fn the_next_process_brings_its_own_file_and_takes_on_the_duty_to_give_back() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("hhc");
+    let before = machine.facts();
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file, "--internet", "--metrics", "127.0.0.1:9472"]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let far = listen(&machine.namespace, 9999);
+    let mut out = connect(&app, OUTSIDE, 9999).unwrap();
+    let (mut out_end, _) = far.accept().unwrap();
+    assert!(passes(&mut out, &mut out_end));
+
+    let renamed = format!("{}new", machine.prefix);
+    let next_file = machine.example("next.toml", |text| {
+        text.replace(&format!("[instance.{}web]", machine.prefix), &format!("[instance.{renamed}]"))
+            .replace(
+                &format!("instance = \"{}web\"", machine.prefix),
+                &format!("instance = \"{renamed}\""),
+            )
+    });
+    let words = [next_file.as_str(), "--internet", "--metrics", "127.0.0.1:9472"];
+    let mut next = machine.take_over(&mut card, &words);
+    assert!(passes(&mut out, &mut out_end) && passes(&mut out_end, &mut out));
+    let began = Instant::now();
+    let name = format!("srd-i-{renamed}");
+    let lists = |name: &str| machine.instances_left().iter().any(|line| line.starts_with(name));
+    while lists(&web) || !lists(&name) {
+        assert!(began.elapsed() < PATIENCE, "{:?}", machine.instances_left());
+        thread::sleep(Duration::from_millis(20));
+    }
+    let mut metrics = connect(&machine.namespace, [127, 0, 0, 1], 9472).unwrap();
+    metrics.write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9472\r\n\r\n").unwrap();
+    let mut head = [0; 15];
+    metrics.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200 OK");
+
+    next.0.kill().unwrap();
+    next.0.wait().unwrap();
+    let began = Instant::now();
+    while machine.facts() != before || !machine.instances_left().is_empty() {
+        assert!(began.elapsed() < PATIENCE, "{:?}", machine.instances_left());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A window of a flow log that both processes have counted is one window, and loses nothing.
+#[test]
+fn flow_logs_count_on_in_the_next_process() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("hhe");
+    let directory = machine.path("logs").to_str().unwrap().to_owned();
+    let log = format!("[flow_log.all]\ninterface = \"web\"\ndirectory = {directory:?}\n");
+    let file = machine.example("vpc.toml", |text| format!("{text}{log}"));
+    let mut card = machine.up(&[&file]);
+    let https = listen(&machine.instance("web"), 443);
+    let mut inner = connect(&machine.instance("app"), WEB, 443).unwrap();
+    let (mut inner_end, _) = https.accept().unwrap();
+    assert!(passes(&mut inner, &mut inner_end));
+    let mut next = machine.take_over(&mut card, &[&file]);
+    assert!(!Path::new(&directory).exists(), "the window is not over");
+    assert!(passes(&mut inner, &mut inner_end));
+    drop((inner, inner_end));
+    let counted = settled(|| ["rx_packets", "tx_packets"].map(|name| machine.counter("web", name)));
+    assert_eq!(next.end(Signal::TERM), 0);
+    let mut records = Vec::new();
+    for entry in fs::read_dir(&directory).unwrap() {
+        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+        let lines = text.lines().skip(1);
+        records.extend(lines.map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>()));
+    }
+    let packets = |at: usize| -> u64 {
+        let own = records.iter().filter(|record| record[at] == "10.0.1.10");
+        own.map(|record| record[8].parse::<u64>().unwrap()).sum()
+    };
+    assert_eq!([packets(4), packets(3)], counted, "{records:?}");
+    assert!(records.iter().all(|record| record[13] == "OK"), "{records:?}");
+}
+
+/// Another host of the cloud sees nothing of it: the socket to other hosts stays open.
+#[test]
+fn a_connection_to_an_instance_of_another_host_lives() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let [alpha, beta] = [Machine::new("hhf"), Machine::new("hhg")];
+    let (a, b) = (&alpha.namespace, &beta.namespace);
+    must(&format!("link add hh0 netns {a} type veth peer name hh0 netns {b}"));
+    for (n, namespace) in [(1, a), (2, b)] {
+        must(&format!("-n {namespace} addr add 198.18.7.{n}/24 dev hh0"));
+        must(&format!("-n {namespace} link set hh0 mtu 9200 up"));
+    }
+    let cloud = |machine: &Machine| {
+        let text = machine.example("cloud.toml", |text| text);
+        let mut text = fs::read_to_string(text).unwrap();
+        for (instance, host) in [("web", "alpha"), ("app", "beta")] {
+            let table = format!("[instance.{}{instance}]\n", machine.prefix);
+            text = text.replace(&table, &format!("{table}host = \"{host}\"\n"));
+        }
+        let path = machine.path("cloud.toml");
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (file, of_beta) = (cloud(&alpha), cloud(&beta));
+    let words = |file: &str, n: u8| {
+        let (own, other) = if n == 1 { ("alpha", "beta") } else { ("beta", "alpha") };
+        let peer = format!("{other}=198.18.7.{}", 3 - n);
+        let underlay = format!("198.18.7.{n}");
+        let all = [file, "--host", own, "--underlay", &underlay, "--plain", "--peer", &peer];
+        all.map(str::to_owned)
+    };
+    let (of_a, of_b) = (words(&file, 1), words(&of_beta, 2));
+    let of_a: Vec<&str> = of_a.iter().map(String::as_str).collect();
+    let of_b: Vec<&str> = of_b.iter().map(String::as_str).collect();
+    let mut card = alpha.up(&of_a);
+    let mut other = beta.up(&of_b);
+    let https = listen(&alpha.instance("web"), 443);
+    let mut client = connect(&beta.instance("app"), WEB, 443).unwrap();
+    let (mut server, _) = https.accept().unwrap();
+    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+    let mut next = alpha.take_over(&mut card, &of_a);
+    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+    let mut next_other = beta.take_over(&mut other, &of_b);
+    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+    assert_eq!((next.end(Signal::TERM), next_other.end(Signal::TERM)), (0, 0));
+    assert!(alpha.instances_left().is_empty() && beta.instances_left().is_empty());
+}
+
+/// Packets that one namespace's IP has received.
+fn received(namespace: &str) -> u64 {
+    let text = must(&format!("netns exec {namespace} cat /proc/net/snmp"));
+    let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split(' ').position(|name| name == "InReceives").unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
+}
+
+/// After a hand-over the first process moves no packet any more: one that it moved would be in no
+/// counter, and one that waits for a limit would arrive twice.
+#[test]
+fn regression_each_packet_is_moved_and_counted_by_one_of_both() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("hhj");
+    let change = |text: String| text.replace("icmp from 10.0.0.0/16", "all from 10.0.0.0/16");
+    let file = machine.example("vpc.toml", change);
+    let mut card = machine.up(&[&file]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let facts = || (received(&web), machine.counter("web", "rx_packets"));
+    let _silent = within(&web, || UdpSocket::bind("10.0.1.10:9000").unwrap());
+    let before = facts();
+    let sender = within(&app, || UdpSocket::bind("10.0.2.10:9000").unwrap());
+    let ends = AtomicBool::new(false);
+    let sent = thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut sent = 0_u64;
+            while !ends.load(Ordering::Relaxed) {
+                sent += u64::from(sender.send_to(b"datagram", "10.0.1.10:9000").is_ok());
+                thread::sleep(Duration::from_micros(20));
+            }
+            sent
+        });
+        let ending = Ending(&ends);
+        // Before, between and after three hand-overs.
+        for hand_over in 0..4 {
+            if hand_over > 0 {
+                card = machine.take_over(&mut card, &[&file]);
+            }
+            let had = received(&web);
+            wait_until("packets", || received(&web) > had + 300);
+        }
+        drop(ending);
+        load.join().unwrap()
+    });
+    let after = settled(facts);
+    assert_eq!(after.0 - before.0, after.1 - before.1, "of {sent} sent");
+    assert!(after.0 - before.0 > 1000, "{sent}");
+    assert_eq!(card.end(Signal::TERM), 0);
+}

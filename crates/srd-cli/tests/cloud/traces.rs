@@ -1,0 +1,203 @@
+//! Packets followed through the card: `srd card trace` and `srd card capture`. Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::machine::*;
+use crate::support::pcapng::Capture;
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Traces that a card has at once.
+const TRACES_MAX: usize = 8;
+
+/// Starts a command that follows packets, and waits until it does. What it prints is in a file.
+fn follow(machine: &Machine, said: &str, words: &[&str]) -> Running {
+    let output = fs::File::create(machine.path(said)).unwrap();
+    let mut command = machine.command(words);
+    let command = command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output);
+    let running = Running(command.spawn().unwrap());
+    let began = Instant::now();
+    loop {
+        let said = fs::read_to_string(machine.path(said)).unwrap();
+        if said.contains("following packets") {
+            return running;
+        }
+        assert!(began.elapsed() < PATIENCE, "{said}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Packets of a file with one JSON object for each line.
+fn lines(machine: &Machine, name: &str) -> Vec<Value> {
+    let file = fs::File::open(machine.path(name)).unwrap();
+    let lines = BufReader::new(file).lines();
+    lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
+}
+
+#[test]
+fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("tr");
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let name = format!("{}web", machine.prefix);
+    let jsonl = machine.path("packets");
+    let jsonl = jsonl.to_str().unwrap();
+    let capture = machine.path("web.pcapng");
+    let mut all = follow(&machine, "all", &["card", "trace", "any", "tcp", "--json", jsonl]);
+    let mut written = follow(
+        &machine,
+        "written",
+        &["card", "capture", &name, "tcp and port 80", "-w", capture.to_str().unwrap()],
+    );
+    let text = ["card", "trace", &name, "tcp", "dst", "port", "80", "-n", "1"];
+    let mut text = follow(&machine, "text", &text);
+
+    let https = listen(&web, 443);
+    let mut client = connect(&app, WEB, 443).unwrap();
+    let (mut server, _) = https.accept().unwrap();
+    assert!(passes(&mut client, &mut server));
+    assert!(connect_in_vain(&app, WEB, 80).is_err(), "no rule allows port 80");
+
+    // The first packet was all that was asked for.
+    assert_eq!(text.0.wait().unwrap().code(), Some(0));
+    let said = fs::read_to_string(machine.path("text")).unwrap();
+    for part in [
+        "ens5 gets 10.0.2.10:",
+        "-> 10.0.1.10:80  tcp, 60 bytes, new flow",
+        "!  1  security groups of interface web",
+        "no rule allows it",
+        "DROPPED (GroupsIn): no rule of the receiver's groups allows it",
+        "remedy: add an ingress rule",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains(":443"), "the filter holds: {said}");
+
+    // Both ends by SIGINT, as by Ctrl-C, with what came until then.
+    assert_eq!((all.end(Signal::INT), written.end(Signal::INT)), (0, 0));
+    let packets = lines(&machine, "packets");
+    let first = |instance: &str, port: u64| {
+        let mut found = packets.iter().filter(|packet| packet["ports"][1] == port);
+        let name = format!("{}{instance}", machine.prefix);
+        found.find(|packet| packet["instance"] == name.as_str()).unwrap().clone()
+    };
+    let steps = |packet: &Value| {
+        let steps = packet["judged"]["steps"].as_array().unwrap().clone();
+        let text = |step: &Value, key: &str| step[key].as_str().unwrap().to_owned();
+        steps.iter().map(|s| text(s, "at") + ": " + &text(s, "says")).collect::<Vec<_>>()
+    };
+    // The sender's card asks all tables but the receiver's groups; these are asked there.
+    let sent = first("app", 443);
+    let asked = steps(&sent);
+    let tables = ["interface app", "security groups of interface app", "acl open", "route_table"];
+    for (table, step) in tables.iter().zip(&asked) {
+        assert!(step.starts_with(table), "{asked:#?}");
+    }
+    assert!(asked.iter().all(|step| !step.starts_with("security groups of interface web")));
+    assert_eq!(sent["end"]["gone"]["kind"], "interface");
+    assert_eq!(sent["flow"], Value::Null);
+    let got = first("web", 443);
+    let asked = steps(&got);
+    assert_eq!(asked.len(), 1, "{asked:#?}");
+    assert!(asked[0].contains("allowed by \"tcp 443 from 0.0.0.0/0\""), "{asked:#?}");
+    assert_eq!(got["end"]["gone"]["kind"], "guest");
+    // What a flow keeps is not asked again.
+    let later = packets.iter().filter(|p| p["ports"][1] == 443 && p["judged"]["by_rules"] == false);
+    let later: Vec<_> = later.collect();
+    assert!(!later.is_empty() && later.iter().all(|packet| steps(packet).is_empty()));
+    assert!(later.iter().any(|packet| packet["flow"]["state"] == "established"));
+    assert_eq!(first("web", 80)["end"]["refused"]["cause"], "GroupsIn");
+
+    // Packets that are dropped are in the capture, with the reason.
+    let capture = Capture::read(&capture);
+    assert!(!capture.packets.is_empty());
+    for packet in &capture.packets {
+        assert!(!packet.leaves && packet.bytes[9] == 6 && packet.bytes[22..24] == [0, 80]);
+        assert!(packet.comment.starts_with("DROPPED (GroupsIn)"), "{}", packet.comment);
+    }
+    assert_eq!(capture.dropped, Some(0));
+    assert_eq!(card.end(Signal::TERM), 0);
+}
+
+#[test]
+fn a_limit_that_holds_packets_up_is_named_with_its_counter() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("tl");
+    let file = machine.example("vpc.toml", |text| text);
+    // 12.5 Gb/s becomes 125 kb/s; a stock of credits lasts a second.
+    let _card = machine.up(&[&file, "--scale", "1/100000", "--credits", "1"]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let name = format!("{}app", machine.prefix);
+    let jsonl = machine.path("packets");
+    let words = ["card", "trace", &name, "tcp", "--json", jsonl.to_str().unwrap()];
+    let mut trace = follow(&machine, "trace", &words);
+    let https = listen(&web, 443);
+    let client = connect(&app, WEB, 443).unwrap();
+    client.set_nonblocking(true).unwrap();
+    let began = Instant::now();
+    // A packet is told when it is through.
+    while !fs::read_to_string(&jsonl).unwrap().contains("bw_out_allowance_exceeded") {
+        let _ = std::io::Write::write(&mut (&client), &[0; 65536]);
+        assert!(began.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(machine.counter("app", "bw_out_allowance_exceeded") > 0);
+    assert_eq!(trace.end(Signal::INT), 0);
+    drop(https);
+    for packet in lines(&machine, "packets") {
+        let waited = packet["waited_for"].as_array().unwrap();
+        let was_held = packet["took_ns"] != 0 || packet["end"] == "waits";
+        assert_eq!(waited.is_empty(), !was_held, "{packet:#}");
+        let is_own = |limit: &Value| limit["counter"] != "bw_in_allowance_exceeded";
+        assert!(packet["is_egress"] == false || waited.iter().all(is_own), "{packet:#}");
+    }
+}
+
+#[test]
+fn traces_are_few_and_end_with_those_that_ask() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("tb");
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file]);
+    let name = format!("{}web", machine.prefix);
+    let refused = |words: &[&str], code: i32, text: &str| {
+        let output = machine.srd(&[&["card", "trace"], words].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(text), "{said}");
+    };
+    refused(&["none", "-n", "1"], 2, "there is no instance `none` on this host");
+    refused(&[&name, "or"], 2, "`or` is no condition of a filter");
+    refused(&[&name, "port", "99999"], 2, "99999 is not a port");
+    // With nothing to see, it ends in its time.
+    refused(&[&name, "--seconds", "100ms"], 0, "0 packets followed");
+
+    let mut all: Vec<Running> = (0..TRACES_MAX)
+        .map(|n| follow(&machine, &n.to_string(), &["card", "trace", &name]))
+        .collect();
+    refused(&[&name, "-n", "1"], 2, "8 traces and captures run already: end one of them");
+    // Killed: it cannot say that it ends.
+    let kill = |child: &mut Child| child.kill().and_then(|()| child.wait()).unwrap();
+    all.iter_mut().for_each(|running| {
+        kill(&mut running.0);
+    });
+    let began = Instant::now();
+    while !machine.srd(&["card", "trace", &name, "--seconds", "1ms"]).status.success() {
+        assert!(began.elapsed() < PATIENCE);
+    }
+    assert_eq!(card.end(Signal::TERM), 0);
+}

@@ -1,0 +1,219 @@
+//! `srd lab run --all --quick` from end to end, in three parts: every experiment in its smallest
+//! form, with one page of all of them, and where a run so short on a busy machine can show it, the
+//! right direction.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use crate::quiet::are_all_quiet;
+use crate::ready::{missing_tun, ready};
+use serde_json::Value;
+use srd_bench::experiment;
+use std::collections::BTreeMap;
+use std::process::{Command, Output, Stdio};
+
+/// What a figure of an experiment must be; compared are the runs of the smallest case.
+enum Claim {
+    /// Express and SRD have at most this many times what kernel TCP has.
+    AtMostOfPlain(f64),
+    /// They have at least this many times what kernel TCP has.
+    AtLeastOfPlain(f64),
+    /// All variants have the same.
+    Equal,
+    /// All variants have this.
+    Is(f64),
+    /// All variants have more than this.
+    Above(f64),
+}
+
+use Claim::{Above, AtLeastOfPlain, AtMostOfPlain, Equal, Is};
+
+/// By experiment: a figure and what is claimed of it. How much faster something is says a
+/// measurement on a quiet machine, and not this; nor is anything compared of runs that others held
+/// up ([`crate::quiet`]).
+const CLAIMS: &[(&str, &str, Claim)] = &[
+    ("single-flow", "goodput", AtLeastOfPlain(1.3)),
+    ("nconnect", "goodput", Above(0.0)),
+    ("redis", "wrong answers", Is(0.0)),
+    ("video", "sent", Above(0.0)),
+    ("incast", "unfinished", Is(0.0)),
+    ("incast", "slowest flow, median round", AtMostOfPlain(1.0)),
+    ("failover", "longest silence", AtMostOfPlain(1.0)),
+    ("failover", "connections alive", Above(0.0)),
+    ("fairness", "Jain, mean second", AtLeastOfPlain(1.0)),
+    ("collisions", "all pairs", Above(0.0)),
+    ("loss", "TCP sent again with loss", AtMostOfPlain(1.0)),
+    ("ordering", "A lost", AtMostOfPlain(0.0)),
+    ("flood", "kept during the flood", Above(0.0)),
+    ("shuffle", "unfinished", Is(0.0)),
+    ("nfs", "read", AtLeastOfPlain(1.3)),
+    ("hadoop", "read", AtLeastOfPlain(1.2)),
+    ("spark", "sort", Above(0.0)),
+    ("dask", "sort", Above(0.0)),
+    ("ray", "sort", Above(0.0)),
+    ("mpi", "iterations", Above(0.0)),
+    ("mpi-incast", "iterations", Above(0.0)),
+    ("training", "loss at first", Equal),
+    ("training", "loss in the end", Equal),
+    ("training-mpi", "loss at first", Equal),
+    ("training-mpi", "loss in the end", Equal),
+    ("soak", "long connections that died", Is(0.0)),
+    ("soak", "wrong bytes", Is(0.0)),
+    // A round of trouble: every kind once.
+    ("soak", "daemons killed", Is(1.0)),
+    ("soak", "spines died", Is(1.0)),
+    ("soak", "peers removed", Is(1.0)),
+    ("soak", "Express switched off", Is(1.0)),
+];
+
+/// Clusters of JVMs and of Ray: fetched on demand (`srd lab fetch`), and not in CI.
+const ON_DEMAND: [&str; 3] = ["hadoop", "spark", "ray"];
+
+fn srd(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_srd"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("srd")
+}
+
+/// A figure of each variant that ran.
+fn figures(experiment: &Value, name: &str) -> BTreeMap<String, f64> {
+    let runs = experiment["cases"][0]["runs"].as_array().unwrap();
+    let of = |run: &Value| {
+        let figures = run["measured"]["figures"].as_array().unwrap();
+        let found = figures.iter().find(|figure| figure["name"] == name);
+        let found = found.unwrap_or_else(|| panic!("{name}: {figures:?}"));
+        (run["variant"].as_str().unwrap().to_owned(), found["value"].as_f64().unwrap())
+    };
+    runs.iter().map(of).collect()
+}
+
+impl Claim {
+    /// Whether it compares transports, each of which others may have held up.
+    fn compares(&self) -> bool {
+        matches!(self, AtMostOfPlain(_) | AtLeastOfPlain(_))
+    }
+
+    fn holds(&self, figures: &BTreeMap<String, f64>) -> bool {
+        let plain = figures.get("plain").copied();
+        let mut ours = figures.iter().filter(|(variant, _)| *variant != "plain");
+        match self {
+            AtMostOfPlain(times) => ours.all(|(_, ours)| *ours <= plain.unwrap() * times),
+            AtLeastOfPlain(times) => ours.all(|(_, ours)| *ours >= plain.unwrap() * times),
+            Equal => {
+                let first = figures.values().next().unwrap().to_bits();
+                figures.values().all(|figure| figure.to_bits() == first)
+            }
+            Is(value) => figures.values().all(|figure| figure == value),
+            Above(value) => figures.values().all(|figure| figure > value),
+        }
+    }
+}
+
+/// What is claimed of an experiment and does not hold, with its figures.
+fn broken(name: &str, outcome: &Value) -> Vec<(&'static Claim, String)> {
+    let claims: Vec<_> = CLAIMS.iter().filter(|(of, ..)| *of == name).collect();
+    assert!(!claims.is_empty(), "nothing is claimed of {name}");
+    assert_eq!(outcome["left_out"].as_array().map(Vec::len), Some(0), "{outcome}");
+    let mut broken = Vec::new();
+    for (_, figure, claim) in claims {
+        let figures = figures(outcome, figure);
+        if !claim.holds(&figures) {
+            broken.push((claim, format!("{name}: {figure}: {figures:?}")));
+        }
+    }
+    broken
+}
+
+/// Judges an experiment; one that breaks a claim is run once more.
+fn judge(name: &str, outcome: &Value, again: impl FnOnce() -> Value) {
+    if broken(name, outcome).is_empty() {
+        return;
+    }
+    let outcome = again();
+    let is_quiet = are_all_quiet(&outcome);
+    for (claim, figures) in broken(name, &outcome) {
+        assert!(claim.compares() && !is_quiet, "{figures}");
+        println!("not compared, for the machine was busy with something else: {figures}");
+    }
+}
+
+/// Experiments whose claims compare speeds: nothing else should run beside them.
+const COMPARING: &str = "single-flow,incast,failover,fairness,loss,ordering,nfs,hadoop";
+
+/// Experiments with clusters of others' programs, which take long to start.
+const CLUSTERS: &str = "spark,dask,ray,training,training-mpi";
+
+/// Runs the experiments of one part in their smallest form, and judges each.
+fn run_and_judge(part: impl Fn(&str) -> bool) {
+    if !ready(missing_tun()) {
+        return;
+    }
+    let names = || experiment::ALL.iter().map(|experiment| experiment.name);
+    let except: Vec<_> = names().filter(|name| !part(name)).collect();
+    let except = except.join(",");
+    // The provider that was built with these tests, as all of the workspace is in CI.
+    let provider = std::env::current_exe().unwrap().with_file_name("libsrd_fi.so");
+    let directory = tempfile::tempdir().unwrap();
+    let page = directory.path().join("all.html");
+    // The process id: a second checkout may run its tests at the same time.
+    let fabric = format!("all{}x{}", except.len(), std::process::id());
+    let (page_name, provider_name) = (page.to_str().unwrap(), provider.to_str().unwrap());
+    let run = |which: &[&str]| {
+        let mut arguments = [&["lab", "run"], which].concat();
+        arguments.extend(["--quick", "--name", &fabric, "--json", "-"]);
+        arguments.extend(["--high-priority", "false"]);
+        if provider.exists() {
+            arguments.extend(["--provider", provider_name]);
+        }
+        let output = srd(&arguments);
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{err}");
+        let json: Value = serde_json::from_slice(&output.stdout).expect("nothing but JSON");
+        (json, err)
+    };
+    let (json, err) = run(&["--all", "--except", &except, "--report", page_name]);
+    let found: BTreeMap<&str, &Value> = json["experiments"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|experiment| (experiment["experiment"].as_str().unwrap(), experiment))
+        .collect();
+    let page = std::fs::read_to_string(&page).unwrap();
+    for name in names() {
+        if !part(name) {
+            assert!(!found.contains_key(name), "{name} was not asked for");
+            continue;
+        }
+        let Some(outcome) = found.get(name) else {
+            // It says what to install, or what to fetch, and the others ran all the same.
+            let said = err.lines().find(|line| line.starts_with(&format!("{name}: ")));
+            let how = if ON_DEMAND.contains(&name) { "not fetched" } else { "skipped" };
+            println!("{how}: {}", said.unwrap_or_else(|| panic!("{name}: {err}")));
+            continue;
+        };
+        println!("{name}: {} s", outcome["took_s"]);
+        assert!(page.contains(&format!(">{name}</h2>")), "{name} is not on the page");
+        judge(name, outcome, || run(&[name]).0["experiments"][0].clone());
+    }
+    assert!(!String::from_utf8_lossy(&srd(&["lab", "status"]).stdout).contains(&fabric));
+}
+
+fn is_in(list: &str, name: &str) -> bool {
+    list.split(',').any(|other| other == name)
+}
+
+#[test]
+fn experiments_that_compare_run_in_their_smallest_form_and_point_the_right_way() {
+    run_and_judge(|name| is_in(COMPARING, name));
+}
+
+#[test]
+fn clusters_of_others_run_in_their_smallest_form_and_lose_nothing() {
+    run_and_judge(|name| is_in(CLUSTERS, name));
+}
+
+#[test]
+fn all_other_experiments_run_in_their_smallest_form_and_lose_nothing() {
+    run_and_judge(|name| !is_in(COMPARING, name) && !is_in(CLUSTERS, name));
+}

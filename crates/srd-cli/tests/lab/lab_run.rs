@@ -1,0 +1,313 @@
+//! `srd lab run` from end to end: the cheapest experiment, and what it refuses.
+
+use crate::quiet::are_all_quiet;
+use crate::ready::{missing_tun, ready};
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn srd(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_srd")).args(arguments).output().expect("srd")
+}
+
+/// Times that an experiment is run until nothing is lost by it.
+const TRIES: usize = 3;
+
+/// Runs an experiment until what it lost is as it must be; fails if a run is otherwise that had the
+/// machine for itself. Where others take it, queues run over because nobody reads them.
+fn loses_as_it_must(words: &[&str], mut is_right: impl FnMut(&Value) -> bool) {
+    for _ in 0..TRIES {
+        let output = srd(words);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{err}");
+        let json: Value = serde_json::from_slice(&output.stdout).expect("nothing but JSON");
+        let experiment = &json["experiments"][0];
+        if is_right(experiment) {
+            return;
+        }
+        assert!(!are_all_quiet(experiment), "{experiment}");
+    }
+    println!("none of {TRIES} runs had the machine for itself");
+}
+
+#[test]
+fn cheapest_experiment_yields_table_json_and_report() {
+    if !ready([]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (json, report) = (directory.path().join("out.json"), directory.path().join("out.html"));
+    // The process id: a second checkout may run its tests at the same time.
+    let name = format!("e2e{}", std::process::id());
+    let output = srd(&[
+        "lab",
+        "run",
+        "incast",
+        "--quick",
+        "--variants",
+        "plain,rto5",
+        "--name",
+        &name,
+        "--high-priority",
+        "false",
+        "--json",
+        json.to_str().unwrap(),
+        "--report",
+        report.to_str().unwrap(),
+    ]);
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}");
+    assert!(out.contains("plain (cubic)") && out.contains("slowest flow"), "{out}");
+    assert!(err.contains("incast: [1/1] 64 KB, plain, 1 of 1"), "{err}");
+
+    let json: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let case = &json["experiments"][0]["cases"][0];
+    let runs = case["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        let flows = &run["measured"]["samples"][1];
+        assert_eq!(flows["name"], "flow completion time");
+        assert_eq!(flows["count"], 5 * 48, "every flow of every round");
+        // The slowest flow needs at least the time that the receiver's link does, but for what
+        // its token bucket had saved up.
+        assert!(flows["percentiles"]["p100"].as_f64().unwrap() > 0.9, "{flows}");
+    }
+    assert_eq!(case["summaries"][0]["variant"], "plain");
+    assert!(std::fs::read_to_string(&report).unwrap().contains("<svg"));
+    assert!(!String::from_utf8_lossy(&srd(&["lab", "status"]).stdout).contains(&name));
+}
+
+/// They were lost with the first experiment that failed, and with a report that was not written.
+#[test]
+fn regression_figures_are_kept_when_a_later_experiment_or_the_report_fails() {
+    if !ready([]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("out.json");
+    let name = format!("e2k{}", std::process::id());
+    let words = "lab run incast mpi --quick --variants plain --high-priority false";
+    let mut arguments: Vec<&str> = words.split(' ').collect();
+    // A disk that is full.
+    arguments.extend(["--mpirun", "/no/such/mpirun", "--report", "/dev/full"]);
+    arguments.extend(["--name", &name, "--json", json.to_str().unwrap()]);
+    let output = srd(&arguments);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && err.contains("mpirun"), "{err}");
+    let json: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(json["experiments"][0]["experiment"], "incast");
+    assert_eq!(json["experiments"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn express_carries_the_same_flows_and_all_of_them() {
+    if !ready(missing_tun()) {
+        return;
+    }
+    let name = format!("e2x{}", std::process::id());
+    let output = srd(&[
+        "lab",
+        "run",
+        "incast",
+        "--quick",
+        "--variants",
+        "express",
+        "--name",
+        &name,
+        "--high-priority",
+        "false",
+        "--json",
+        "-",
+    ]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("nothing but JSON");
+    let run = &json["experiments"][0]["cases"][0]["runs"][0];
+    assert_eq!(run["variant"], "express");
+    assert_eq!(run["measured"]["samples"][1]["count"], 5 * 48, "every flow of every round");
+    let figures = run["measured"]["figures"].as_array().unwrap();
+    let unfinished = figures.iter().find(|figure| figure["name"] == "unfinished").unwrap();
+    assert_eq!(unfinished["value"], 0.0);
+    // Five rounds of 48 flows of 64 KB in packets of at most 9000 bytes.
+    let packets = run["express"]["ena_srd_tx_pkts"].as_f64().unwrap();
+    assert!(packets > 5.0 * 48.0 * 65_536.0 / 9000.0, "{packets} packets over SRD");
+}
+
+#[test]
+fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
+    if !ready(missing_tun()) {
+        return;
+    }
+    let name = format!("e2o{}", std::process::id());
+    let mut arguments = vec!["lab", "run", "ordering", "--quick"];
+    arguments.extend(["--variants", "express", "--name", &name, "--high-priority", "false"]);
+    arguments.extend(["--json", "-"]);
+    loses_as_it_must(&arguments, |experiment| {
+        let cases = experiment["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 2, "in order, and in any order");
+        cases.iter().all(|case| {
+            let figure = |name: &str| value(&case["runs"][0], name);
+            assert!(figure("lost by the spines") > 0.0, "{case}");
+            // IP, UDP, header, fields, offload header, IP, UDP, payload, tag: A's packets and no
+            // other, each a single one.
+            let length = f64::from(20 + 8 + 12 + 24 + 10 + 20 + 8 + 4000 + 16);
+            assert!((figure("mean length of these") - length).abs() < 1e-9, "{case}");
+            figure("A lost") + figure("B lost") == 0.0
+        })
+    });
+}
+
+/// What a run of the JSON has as figures.
+fn value(run: &Value, name: &str) -> f64 {
+    let figures = run["measured"]["figures"].as_array().expect("figures");
+    let found = figures.iter().find(|figure| figure["name"] == name);
+    found.unwrap_or_else(|| panic!("{name}: {figures:?}"))["value"].as_f64().expect("a number")
+}
+
+#[test]
+fn requests_over_changing_conditions_are_all_answered_and_counted_over_time() {
+    if !ready([]) {
+        return;
+    }
+    if Command::new("redis-server").arg("--version").output().is_err() {
+        println!("skipped: no redis-server (apt-get install redis-server)");
+        return;
+    }
+    let name = format!("e2r{}", std::process::id());
+    let mut arguments = vec!["lab", "run", "redis", "--quick", "--case", "changes"];
+    arguments.extend(["--variants", "plain", "--rate", "900", "--threads", "2"]);
+    arguments.extend(["--name", &name, "--high-priority", "false", "--json", "-"]);
+    let output = srd(&arguments);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("nothing but JSON");
+    let run = &json["experiments"][0]["cases"][0]["runs"][0];
+    assert_eq!(value(run, "wrong answers"), 0.0);
+    assert!(value(run, "elephants") > 0.0, "the neighbours came: {run}");
+    for (kind, least) in [("GET", 6 * 900 * 7 / 10), ("SET", 6 * 900 / 10)] {
+        let latency = format!("{kind} latency");
+        let of = |list: &str| {
+            let all = run["measured"][list].as_array().expect("a list").iter();
+            all.clone().find(|one| one["name"] == latency.as_str()).expect("both kinds").clone()
+        };
+        assert!(of("samples")["count"].as_u64().unwrap() > least, "{run}");
+        let spread = of("spreads");
+        assert_eq!(spread["lines"][1]["values"].as_array().unwrap().len(), 24, "{spread}");
+        assert_eq!(spread["marks"].as_array().unwrap().len(), 5, "{spread}");
+        assert!(value(run, &format!("{kind} worst, slow links")) > 0.0);
+    }
+}
+
+#[test]
+fn one_plain_flow_may_not_send_4k_and_one_of_express_may() {
+    if !ready(missing_tun()) {
+        return;
+    }
+    let name = format!("e2v{}", std::process::id());
+    let mut arguments = vec!["lab", "run", "video", "--quick", "--case", "HD idle,4K idle"];
+    arguments.extend(["--name", &name, "--high-priority", "false", "--json", "-"]);
+    // Whether a frame is late is the machine's matter too; what the limit drops is not.
+    let lost = |case: &Value, variant: &str| {
+        let runs = case["runs"].as_array().unwrap();
+        let run = runs.iter().find(|run| run["variant"] == variant).expect("both variants");
+        value(run, "datagrams lost")
+    };
+    loses_as_it_must(&arguments, |experiment| {
+        let cases = experiment["cases"].as_array().unwrap();
+        // HD passes plainly as well.
+        lost(&cases[1], "plain") > 5.0
+            && lost(&cases[0], "plain") == 0.0
+            && cases.iter().all(|case| lost(case, "express") == 0.0)
+    });
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_starts() {
+    for (arguments, complaint) in [
+        (&["lab", "run", "nonesuch"][..], "there is no experiment `nonesuch`: single-flow"),
+        (&["lab", "run", "incast", "--variants", "tcp"], "is not a variant: plain, express"),
+        (&["lab", "run", "incast", "--reps", "0"], "reps = 0: must be 1 to 1000"),
+        (&["lab", "run", "redis", "--rate", "0"], "rate = 0: must be 1 to 1000000"),
+        (&["lab", "run", "redis", "--threads", "99"], "threads = 99: must be 1 to 64"),
+        (&["lab", "run", "redis", "--seconds", "99999"], "seconds = 99999: must be 1 to 28800"),
+        (
+            &["lab", "run", "incast", "--case", "1 KB"],
+            "case = 1 KB: must be one of `incast`: 64 KB",
+        ),
+        (&["lab", "run", "incast", "video", "--case", "64 KB"], "must be one of `video`"),
+        (
+            &["lab", "run", "mpi", "--provider", "/nonesuch.so"],
+            "--provider /nonesuch.so: there is no /nonesuch.so",
+        ),
+        (&["lab", "run"], "required"),
+    ] {
+        let output = srd(arguments);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {err}");
+        assert!(err.contains(complaint), "{arguments:?}: {err}");
+    }
+}
+
+/// All had run before it was found out.
+#[test]
+fn regression_a_report_on_a_disk_that_is_read_only_is_refused_before_anything_starts() {
+    if !ready([]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let script =
+        "mount -t tmpfs -o ro none \"$1\" && \"$0\" lab run incast --report \"$1/page.html\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_srd")]).arg(directory.path());
+    let output = command.output().expect("unshare");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("Read-only file system") && err.contains("name another file"), "{err}");
+}
+
+#[test]
+fn list_describes_every_experiment() {
+    let output = srd(&["lab", "run", "--list"]);
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success());
+    for experiment in srd_bench::experiment::ALL {
+        assert!(out.contains(experiment.name) && out.contains(experiment.summary), "{out}");
+    }
+    assert!(out.contains("iperf3 (apt-get install iperf3)"), "{out}");
+    let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("srd lab fetch spark") && words.contains("srd lab fetch jax"), "{out}");
+}
+
+#[test]
+fn regression_a_signal_leaves_no_keys_and_logs_behind() {
+    if !ready([]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let files = || std::fs::read_dir(directory.path()).unwrap().flatten();
+    let name = format!("e2s{}", std::process::id());
+    let mut running = Command::new(env!("CARGO_BIN_EXE_srd"))
+        .args(["lab", "run", "incast", "--quick", "--variants", "plain", "--name", &name])
+        .args(["--high-priority", "false", "--seconds", "60"])
+        .env("TMPDIR", directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    // The mark is the first file in its directory.
+    while !files().any(|directory| directory.path().join("in-use").exists()) {
+        assert!(running.try_wait().unwrap().is_none(), "it ended by itself");
+        assert!(began.elapsed() < Duration::from_secs(60), "no directory");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let pid = Pid::from_raw(i32::try_from(running.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    let status = running.wait().unwrap();
+    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
+    assert_eq!(files().count(), 0);
+}

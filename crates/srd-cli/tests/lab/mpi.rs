@@ -1,0 +1,171 @@
+//! MPI from end to end: the experiments over kernel TCP, and `srd mpi-check` from one host of a
+//! fabric to another. Needs root, an MPI and its compiler; says so and passes without, except in
+//! CI.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use crate::ready;
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+
+const SRD: &str = env!("CARGO_BIN_EXE_srd");
+const UNCHECKED: i32 = 255;
+
+fn srd(arguments: &[&str]) -> Output {
+    Command::new(SRD).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn is_installed(program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    found.unwrap().status.success()
+}
+
+/// Whether to go on; says why not.
+fn ready() -> bool {
+    let needed = [("mpirun", "openmpi-bin"), ("mpicc", "libopenmpi-dev")];
+    let missing = needed.into_iter().filter(|(program, _)| !is_installed(program));
+    ready::ready(missing.map(|(what, package)| format!("no {what} (apt-get install {package})")))
+}
+
+/// What an experiment found, in its smallest form.
+fn experiment(name: &str, tag: &str, more: &[&str]) -> Value {
+    let fabric = format!("{tag}{}", std::process::id());
+    let quick = ["lab", "run", name, "--quick", "--name", &fabric, "--high-priority", "false"];
+    let output = srd(&[&quick[..], &["--json", "-"], more].concat());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    assert!(!String::from_utf8_lossy(&srd(&["lab", "status"]).stdout).contains(&fabric));
+    let json: Value = serde_json::from_slice(&output.stdout).expect("nothing but JSON");
+    json["experiments"][0].clone()
+}
+
+fn figure(run: &Value, name: &str) -> f64 {
+    let figures = run["measured"]["figures"].as_array().unwrap();
+    let found = figures.iter().find(|figure| figure["name"] == name);
+    found.unwrap_or_else(|| panic!("{name}: {figures:?}"))["value"].as_f64().unwrap()
+}
+
+#[test]
+fn ranks_in_two_hosts_answer_each_other_and_a_transport_that_is_missing_is_left_out() {
+    if !ready() {
+        return;
+    }
+    // One that is named and is nowhere is refused; this one is there and offers nothing.
+    let directory = tempfile::tempdir().unwrap();
+    let provider = directory.path().join("libsrd-fi.so");
+    std::fs::write(&provider, "no library").unwrap();
+    let provider = provider.display().to_string();
+    let more = ["--variants", "plain,srd", "--provider", &provider];
+    let found = experiment("mpi", "mpe", &more);
+    let runs = found["cases"][0]["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 1, "TCP, and nothing else");
+    let iterations = figure(&runs[0], "iterations");
+    assert_eq!(runs[0]["measured"]["samples"][0]["count"].as_f64(), Some(iterations));
+    // Three switches lie between the two: no shared memory is that slow, no network that fast.
+    let us = figure(&runs[0], "half a round trip, median");
+    assert!((2.0..100_000.0).contains(&us), "{us} us");
+    let left_out = found["left_out"].as_array().unwrap();
+    assert_eq!(left_out.len(), 1);
+    let why = left_out[0].as_str().unwrap();
+    let expected = format!("srd, 1 of 1: left out: {provider} offers nothing to ");
+    assert!(why.contains(&expected), "{why}");
+}
+
+/// A fabric of one host under each leaf, for as long as this lives.
+struct Fabric(String);
+
+impl Fabric {
+    fn up() -> Self {
+        let name = format!("mpc{}", std::process::id());
+        let words = ["lab", "up", "--name", &name, "--hosts", "1", "--spines", "1"];
+        let output = srd(&words);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Self(name)
+    }
+
+    /// `srd mpi-check` in the first host: its exit code and its findings.
+    fn check(&self, words: &[&str]) -> (i32, Value) {
+        let exec = ["lab", "exec", "--name", &self.0, "h0.0", "--", SRD, "mpi-check"];
+        let more = ["--interface", "eth0", "--provider", "/no/such/libsrd-fi.so", "--json"];
+        let output = srd(&[&exec[..], words, &more].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));
+        (output.status.code().unwrap(), json)
+    }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        srd(&["lab", "down", "--name", &self.0]);
+    }
+}
+
+fn check<'a>(result: &'a Value, name: &str) -> &'a Value {
+    let checks = result["checks"].as_array().unwrap();
+    let found = checks.iter().find(|check| check["name"] == name);
+    found.unwrap_or_else(|| panic!("{name}: {result}"))
+}
+
+#[test]
+fn another_machine_is_resolved_reached_and_exchanged_with() {
+    if !ready() {
+        return;
+    }
+    let fabric = Fabric::up();
+    let agent = format!("{SRD} lab enter --name {}", fabric.0);
+    let peer = "198.18.1.1";
+    let (code, result) = fabric.check(&[peer, "--agent", &agent]);
+    assert_eq!(result["required_failed"], 1, "the provider, and nothing else: {result}");
+    assert_eq!(code, 1);
+    assert_eq!(check(&result, "provider")["status"], "error");
+    for name in ["mpi", "mtu"] {
+        assert_eq!(check(&result, name)["status"], "ok", "{result}");
+    }
+    for (name, found) in [
+        ("address", peer),
+        ("route", "eth0 from 198.18.0.1"),
+        ("login", "it works"),
+        ("tcp", "us for 8 bytes one way"),
+    ] {
+        let check = check(&result, &format!("{peer}: {name}"));
+        assert_eq!(check["status"], "ok", "{check}");
+        assert!(check["found"].as_str().unwrap().contains(found), "{check}");
+    }
+    assert_eq!(check(&result, &format!("{peer}: srd"))["status"], "not_applicable");
+    let words = result["advice"]["command"].as_array().unwrap();
+    assert!(words.iter().any(|word| word == "FI_PROVIDER=srd" || word == "FI_PROVIDER"));
+
+    // Nobody lives there, and nobody may log in.
+    let (_, result) = fabric.check(&["198.18.1.2", "--agent", "false"]);
+    let login = check(&result, "198.18.1.2: login");
+    assert_eq!(login["status"], "warn", "{login}");
+    assert!(login["fix"]["command"].as_str().unwrap().contains("srd mpi-check"), "{login}");
+}
+
+#[test]
+fn what_cannot_be_checked_is_no_count() {
+    for (words, says) in [
+        (&["--nonsense"][..], "--nonsense"),
+        (&["--mpirun", "/bin/sh"], "/bin/sh is not the launcher"),
+        (&["--interface", "nosuch0"], "nosuch0"),
+        (&["--json", "/no/such/dir/x"], "no such directory"),
+    ] {
+        let output = srd(&[&["mpi-check"], words].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(UNCHECKED), "{words:?}: {error}");
+        assert!(error.contains(says), "{words:?}: {error}");
+    }
+    let many = vec!["host"; 65];
+    let output = srd(&[&["mpi-check"], &many[..]].concat());
+    assert_eq!(output.status.code(), Some(UNCHECKED));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("65 hosts: at most 64"), "{error}");
+}
+
+#[test]
+fn a_probe_that_loads_no_libfabric_says_why() {
+    let output = srd(&["mpi-check", "--probe", "/no/such/libfabric.so.1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such/libfabric.so.1"));
+    assert!(output.stdout.is_empty());
+}

@@ -1,0 +1,161 @@
+//! A daemon that ends says so: the other side is back at the host's own way at once; one that is
+//! killed is found out within a second. Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use crate::support::pair::{PATIENCE, Pair, Settings, must, ready};
+use rustix::process::{Pid, Signal, kill_process};
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long after a goodbye the other side may go on steering packets to the peer: less than the
+/// 600 ms that a silent peer has to answer, so that only a goodbye can be the cause.
+const GOODBYE_MAX: Duration = Duration::from_millis(400);
+/// Goodbyes of which one is heard so soon. A busy machine delays some of them.
+const ATTEMPTS: usize = 6;
+/// How long a host that died may go unnoticed: a second, ten times that if the machine is busy,
+/// and not for ever.
+const DEAD_MAX: Duration = Duration::from_secs(10);
+
+/// Two daemons in transparent mode that steer packets to each other.
+fn met(tag: &str) -> Pair {
+    let mut pair = Pair::new(tag);
+    for end in [0, 1] {
+        pair.configure(end, &Settings::TRANSPARENT);
+        pair.start(end);
+    }
+    pair.wait_for_express();
+    pair.wait("steering", is_steered);
+    pair
+}
+
+/// Whether what the first sends to the second goes through the interface.
+fn is_steered(pair: &Pair) -> bool {
+    must(&format!("-n {} route get 198.18.0.2", pair.names[0])).contains("dev srd0")
+}
+
+/// Sends a signal to the second's daemon, and measures how long the first steers packets to it:
+/// none, or one every 10 ms.
+fn steered_for(pair: &mut Pair, signal: Signal, is_busy: bool) -> Duration {
+    let mut daemon = pair.daemons[1].take().unwrap();
+    let pair = &*pair;
+    let over = AtomicBool::new(false);
+    let took = std::thread::scope(|scope| {
+        if is_busy {
+            scope.spawn(|| pair.within(0, || chatter(&over)));
+        }
+        // Nothing but what keeps the session alive, or the traffic above.
+        std::thread::sleep(Duration::from_millis(500));
+        pair.wait("steering", is_steered);
+        let begin = Instant::now();
+        kill_process(Pid::from_child(&daemon), signal).unwrap();
+        while is_steered(pair) && begin.elapsed() < PATIENCE {}
+        let took = begin.elapsed();
+        over.store(true, Ordering::Relaxed);
+        took
+    });
+    daemon.wait().unwrap();
+    took
+}
+
+/// Sends a datagram every 10 ms.
+fn chatter(over: &AtomicBool) {
+    let socket = UdpSocket::bind("198.18.0.1:0").unwrap();
+    let begin = Instant::now();
+    // It ends by itself if the test fails.
+    while !over.load(Ordering::Relaxed) && begin.elapsed() < 3 * PATIENCE {
+        // Nobody listens there; what the kernel says of that is no matter.
+        let _ = socket.send_to(&[0; 100], "198.18.0.2:9");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Says goodbye until one is heard at once, and fails if none of a few is; each returns how long
+/// packets were steered after it.
+fn heard_at_once(what: &str, mut goodbye: impl FnMut() -> Duration) {
+    let mut times = Vec::new();
+    while times.len() < ATTEMPTS {
+        let took = goodbye();
+        println!("{what}: steered for {took:?}");
+        if took <= GOODBYE_MAX {
+            return;
+        }
+        times.push(took);
+    }
+    panic!("{what}: steered for {times:?}, each time longer than {GOODBYE_MAX:?}");
+}
+
+#[test]
+fn a_daemon_that_is_told_to_end_leaves_no_one_waiting() {
+    if !ready() {
+        return;
+    }
+    for signal in [Signal::TERM, Signal::INT] {
+        heard_at_once(&format!("{signal:?}"), || {
+            let mut pair = met("gt");
+            let took = steered_for(&mut pair, signal, true);
+            pair.transfer("198.18.0.2");
+            took
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_is_removed_by_a_reload_knows_it_at_once() {
+    if !ready() {
+        return;
+    }
+    heard_at_once("removed", || {
+        let pair = met("gr");
+        let path = pair.path("1.toml".into());
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, &text[..text.find("[[peer]]").unwrap()]).unwrap();
+        let begin = Instant::now();
+        pair.ask(1, &["reload"]).expect("a report");
+        while is_steered(&pair) && begin.elapsed() < PATIENCE {}
+        begin.elapsed()
+    });
+}
+
+#[test]
+fn a_daemon_that_is_killed_is_found_out_within_a_second() {
+    if !ready() {
+        return;
+    }
+    for is_busy in [true, false] {
+        let mut pair = met("gk");
+        let took = steered_for(&mut pair, Signal::KILL, is_busy);
+        println!("busy: {is_busy}: steered for {took:?}");
+        assert!(took <= DEAD_MAX, "steered for {took:?}");
+        pair.transfer("198.18.0.2");
+    }
+}
+
+#[test]
+fn regression_a_daemon_whose_network_process_was_killed_ends_and_steers_nothing() {
+    if !ready() {
+        return;
+    }
+    let mut pair = met("gn");
+    let mut daemon = pair.daemons[0].take().unwrap();
+    let pid = daemon.id();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let network = children.split_whitespace().next().unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(network).unwrap(), Signal::KILL).unwrap();
+    // It could not take the routes back when the peer falls silent.
+    let begin = Instant::now();
+    let status = loop {
+        if let Some(status) = daemon.try_wait().unwrap() {
+            break status;
+        }
+        if begin.elapsed() > PATIENCE {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+            panic!("the daemon went on");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(status.code(), Some(1));
+    pair.wait("the end of steering", |pair| !is_steered(pair));
+}

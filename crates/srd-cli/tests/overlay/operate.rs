@@ -1,0 +1,431 @@
+//! What somebody who operates `srd up` sees and does: its log, names in place of addresses, peers
+//! that come and go by command. Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use crate::support;
+use crate::support::pair::{Pair, Settings, must, ready};
+use std::fs::File;
+
+/// Starts an end's daemon with its log in a file.
+fn start_logged(pair: &mut Pair, end: usize) {
+    let log = File::create(pair.path(format!("{end}.log"))).unwrap();
+    let config = pair.path(format!("{end}.toml"));
+    let child = pair.command(end).arg("up").arg("-c").arg(config).stderr(log).spawn().unwrap();
+    pair.daemons[end] = Some(child);
+}
+
+fn log(pair: &Pair, end: usize) -> String {
+    std::fs::read_to_string(pair.path(format!("{end}.log"))).unwrap()
+}
+
+#[test]
+fn regression_the_log_says_in_words_and_with_the_time_what_listens_and_which_peers_answer() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("l");
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+        start_logged(&mut pair, end);
+    }
+    pair.wait_for_express();
+    pair.wait("the line", |p| log(p, 0).contains("other (198.18.0.2:7471) answers"));
+    let text = log(&pair, 0);
+    assert!(text.contains("srd0 is up: 10.77.0.1/24, encrypted, MTU 1410, listening on"), "{text}");
+    let begin = text.len();
+    let mut peer = pair.daemons[1].take().unwrap();
+    peer.kill().unwrap();
+    peer.wait().unwrap();
+    let warning = "warning: other (198.18.0.2:7471) does not answer";
+    pair.wait("the warning", |p| log(p, 0)[begin..].contains(warning));
+    let text = log(&pair, 0);
+    for line in text.lines() {
+        assert!(line.starts_with("20") && line.as_bytes()[23] == b'Z', "no time: {line}");
+        assert!(!line.contains("::") && !line.contains('{'), "not for people: {line}");
+    }
+    // A line with a reason that is found later begins with other words.
+    assert_eq!(text[begin..].matches(warning).count(), 1, "{text}");
+}
+
+/// Names for one namespace, which `ip netns exec` puts in the place of /etc/hosts.
+struct Hosts(std::path::PathBuf);
+
+impl Hosts {
+    fn new(namespace: &str) -> Self {
+        let directory = std::path::Path::new("/etc/netns").join(namespace);
+        let make = || {
+            std::fs::create_dir_all(&directory)?;
+            std::fs::write(directory.join("hosts"), "")
+        };
+        // Another test may just be removing /etc/netns, which it has left empty.
+        let made = (0..100).any(|_| make().is_ok());
+        assert!(made, "{}", directory.display());
+        Self(directory)
+    }
+
+    /// Writes the file in place: it is mounted where programs look.
+    fn set(&self, lines: &str) {
+        std::fs::write(self.0.join("hosts"), lines).unwrap();
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir("/etc/netns");
+    }
+}
+
+#[test]
+fn a_peer_with_a_name_is_resolved_when_it_does_not_answer() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("n");
+    let hosts = Hosts::new(&pair.names[0]);
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+    }
+    let rewrite = |end: usize, from: &str, to: &str| {
+        let file = pair.path(format!("{end}.toml"));
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(file, text.replace(from, to)).unwrap();
+    };
+    rewrite(0, "endpoint = \"198.18.0.2:7471\"", "endpoint = \"b.test:7471\"");
+    // The other end waits: without the name nobody finds anybody.
+    rewrite(1, "endpoint = \"198.18.0.1:7471\"", "");
+    let mut check = pair.command(0);
+    let check = check.args(["up", "--check", "-c"]).arg(pair.path("0.toml".into()));
+    let said = check.output().unwrap();
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.status.success() && text.contains("b.test:7471, which does not"), "{text}");
+    for end in [0, 1] {
+        start_logged(&mut pair, end);
+    }
+    pair.wait("a line about the name", |p| log(p, 0).contains("`b.test` does not resolve"));
+    let status = pair.ask(0, &["status"]).unwrap();
+    assert_eq!(status["peers"][0]["endpoint_name"], "b.test:7471");
+    pair.wait("why", |p| p.ask(0, &["status"]).unwrap()["peers"][0]["endpoint_error"].is_string());
+    // One address of two is right.
+    hosts.set("198.18.0.77 b.test\n198.18.0.2 b.test\n");
+    pair.wait_for_express();
+    let status = pair.ask(0, &["status"]).unwrap();
+    assert_eq!(status["peers"][0]["endpoint"], "198.18.0.2:7471");
+    assert!(status["peers"][0]["endpoint_error"].is_null());
+    // The peer moves, and the name with it.
+    let mut daemon = pair.daemons[1].take().unwrap();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    support::pair::must(&format!("-n {} addr add 198.18.0.3/24 dev v0", pair.names[1]));
+    let file = pair.path("1.toml".into());
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(file, text.replace("198.18.0.2:7471", "198.18.0.3:7471")).unwrap();
+    hosts.set("198.18.0.3 b.test\n");
+    start_logged(&mut pair, 1);
+    pair.wait("the peer at its new address", |p| {
+        let peer = p.ask(0, &["status"]).unwrap()["peers"][0].clone();
+        peer["state"] == "up" && peer["endpoint"] == "198.18.0.3:7471"
+    });
+}
+
+#[test]
+fn peers_come_and_go_by_command_and_stay_if_they_are_saved() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("p");
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+    }
+    // The first end knows nobody.
+    let file = pair.path("0.toml".into());
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (alone, _) = text.split_once("[[peer]]").unwrap();
+    let alone = alone.to_owned();
+    std::fs::write(&file, &alone).unwrap();
+    for end in [0, 1] {
+        start_logged(&mut pair, end);
+    }
+    pair.wait("a socket", |p| p.ask(0, &["status"]).is_some());
+    let socket = pair.path("0.sock".into());
+    let key = pair.public[1].clone();
+    let peer = |words: &[&str]| {
+        let mut command = pair.command(0);
+        let output = command.arg("peer").args(words).arg("--socket").arg(&socket).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    let add = ["add", "b", "--public-key", &key, "--endpoint", "198.18.0.2:7471", "--allowed"];
+    let (code, said) = peer(&[&add[..], &["10.77.0.1/32"]].concat());
+    assert!(code == Some(2) && said.contains("our own address"), "{code:?} {said}");
+    let (code, said) = peer(&[&add[..], &["10.77.0.2/32"]].concat());
+    assert!(code == Some(0) && said.contains("peers added: b"), "{code:?} {said}");
+    assert!(said.contains("until the next restart or reload"), "{said}");
+    pair.wait_for_express();
+    pair.transfer("10.77.0.2");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), alone);
+    // A shell offers it.
+    let mut shell = pair.command(0);
+    shell.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", "3").env("_CLAP_IFS", "\n");
+    assert!(shell.args(["--", "srd", "peer", "remove", ""]).output().unwrap().status.success());
+    // A reload goes by the file, and removes it.
+    let report = pair.ask(0, &["reload"]).unwrap();
+    assert_eq!(report["removed"], serde_json::json!(["b"]));
+    let (code, said) = peer(&[&add[..], &["10.77.0.2/32", "--save"]].concat());
+    assert!(code == Some(0) && said.contains("saved to"), "{code:?} {said}");
+    let report = pair.ask(0, &["reload"]).unwrap();
+    assert_eq!(report["removed"], serde_json::json!([]));
+    let (code, said) = peer(&["remove", "nobody"]);
+    assert!(code == Some(2) && said.contains("there are: b"), "{code:?} {said}");
+    let (code, said) = peer(&["remove", "b", "--save"]);
+    assert!(code == Some(0) && said.contains("peers removed: b"), "{code:?} {said}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap().trim_end(), alone.trim_end());
+    assert_eq!(pair.ask(0, &["status"]).unwrap()["peers"], serde_json::json!([]));
+}
+
+#[test]
+fn hooks_run_around_the_interface_and_after_a_daemon_that_was_killed() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("h");
+    let file = pair.path("hooks".into());
+    let hook = |point: &str| {
+        let there = "ip link show %i > /dev/null 2>&1 && echo there || echo gone";
+        format!("{point} = [\"echo {point} $({there}) >> {}\"]", file.display())
+    };
+    let hooks = ["pre_up", "post_up", "pre_down", "post_down"].map(hook).join("\n");
+    pair.configure(0, &Settings { interface: &hooks, ..Settings::OVERLAY });
+    let config = pair.path("0.toml".into());
+    let mode = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&config, mode).unwrap();
+    };
+    mode(0o666);
+    let mut check = pair.command(0);
+    let refused = check.args(["up", "--check", "-c"]).arg(&config).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "others may write the file");
+    mode(0o644);
+    let read = || std::fs::read_to_string(&file).unwrap_or_default();
+    for signal in ["-TERM", "-KILL"] {
+        let _ = std::fs::remove_file(&file);
+        pair.start(0);
+        pair.wait("a socket", |p| p.ask(0, &["status"]).is_some());
+        pair.wait("the second hook", |_| read().contains("post_up"));
+        let mut daemon = pair.daemons[0].take().unwrap();
+        let pid = daemon.id().to_string();
+        let mut kill = std::process::Command::new("kill");
+        assert!(kill.args([signal, &pid]).status().unwrap().success());
+        daemon.wait().unwrap();
+        pair.wait("the last hook", |_| read().contains("post_down"));
+        let text = read();
+        if signal == "-TERM" {
+            let wanted = "pre_up gone\npost_up there\npre_down there\npost_down gone\n";
+            assert_eq!(text, wanted);
+        } else {
+            // The interface of a process that dies goes at some moment.
+            let points: Vec<&str> =
+                text.lines().filter_map(|line| line.split(' ').next()).collect();
+            assert_eq!(points, ["pre_up", "post_up", "pre_down", "post_down"]);
+        }
+    }
+}
+
+/// What a command prints before it ends, or until it has run for a while.
+fn printed(path: &std::path::Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+#[test]
+fn a_first_try_needs_what_each_side_prints_and_leaves_nothing() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("y");
+    // Each machine has its own /run/srd.
+    let directories = [0, 1].map(|end| pair.path(format!("run{end}")));
+    let on = |pair: &Pair, end: usize, words: &str| {
+        std::fs::create_dir_all(&directories[end]).unwrap();
+        let mut command = std::process::Command::new("ip");
+        command.args(["netns", "exec", &pair.names[end], "unshare", "--mount", "sh", "-c"]);
+        let run = directories[end].display();
+        let srd = env!("CARGO_BIN_EXE_srd");
+        let script = format!("mkdir -p /run/srd; mount --bind {run} /run/srd; exec {srd} {words}");
+        command.arg(script);
+        command
+    };
+    let first = on(&pair, 0, "up --try 198.18.0.2").output().unwrap();
+    assert!(first.status.success(), "{first:?}");
+    let first = String::from_utf8(first.stdout).unwrap();
+    let typed = |text: &str| {
+        let line = text.lines().find(|line| line.contains("sudo srd ")).unwrap();
+        line.trim().strip_prefix("sudo srd ").unwrap().to_owned()
+    };
+    let said = [0, 1].map(|end| pair.path(format!("{end}.said")));
+    let start = |pair: &mut Pair, end: usize, words: &str| {
+        let out = File::create(&said[end]).unwrap();
+        let log = File::create(pair.path(format!("{end}.log"))).unwrap();
+        pair.daemons[end] = Some(on(pair, end, words).stdout(out).stderr(log).spawn().unwrap());
+    };
+    start(&mut pair, 1, &typed(&first));
+    pair.wait("what to type", |_| printed(&said[1]).contains("sudo srd"));
+    start(&mut pair, 0, &typed(&printed(&said[1])));
+    pair.wait("the two", |p| log(p, 0).contains("answers") && log(p, 1).contains("answers"));
+    pair.wait("what to try", |_| printed(&said[0]).contains("try `ping "));
+    let words = printed(&said[0]);
+    let there = words.split_once("try `ping ").unwrap().1.split_once('`').unwrap().0;
+    pair.transfer(there);
+    for end in [0, 1] {
+        let mut daemon = pair.daemons[end].take().unwrap();
+        let pid = daemon.id().to_string();
+        let mut kill = std::process::Command::new("kill");
+        assert!(kill.args(["-INT", &pid]).status().unwrap().success());
+        assert!(daemon.wait().unwrap().success());
+        let link = support::pair::ip(&format!("-n {} link show srdtry0", pair.names[end]));
+        assert!(!link.status.success(), "the interface is left");
+    }
+}
+
+#[test]
+fn a_wrong_key_is_told_from_a_dead_host_in_log_status_and_metrics() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("k");
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+    }
+    // The first has another key for the second than it has.
+    let file = pair.path("0.toml".into());
+    let text = std::fs::read_to_string(&file).unwrap();
+    let other = srd_daemon::keys::SecretKey::draw_private().unwrap().public().to_string();
+    std::fs::write(&file, text.replace(&pair.public[1], &other)).unwrap();
+    let problem = |p: &Pair, end: usize| {
+        let status = p.ask(end, &["status"]);
+        status.map_or_else(String::new, |s| s["peers"][0]["problem"].to_string())
+    };
+    start_logged(&mut pair, 0);
+    pair.wait("silence", |p| {
+        ["\"nothing-heard\"", "\"port-closed\""].contains(&problem(p, 0).as_str())
+    });
+    start_logged(&mut pair, 1);
+    pair.wait("the key that calls", |p| problem(p, 0) == "\"unknown-key\"");
+    pair.wait("the key that is called", |p| problem(p, 1) == "\"other-key-for-us\"");
+    pair.wait("a line", |p| log(p, 0).contains(&format!("it uses the key {}", p.public[1])));
+    pair.wait("a line there", |p| log(p, 1).contains("it calls us by another public key"));
+}
+
+#[test]
+fn regression_what_this_machine_cannot_send_is_not_blamed_on_the_peer() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("s");
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+        start_logged(&mut pair, end);
+    }
+    pair.wait_for_express();
+    let a = pair.names[0].clone();
+    let problem = |p: &Pair| {
+        let status = p.ask(0, &["status"]).unwrap();
+        status["peers"][0]["problem_text"].as_str().unwrap_or_default().to_owned()
+    };
+    must(&format!("-n {a} link set v0 down"));
+    pair.wait("a reason", |p| problem(p).starts_with("this machine has no route to it"));
+    pair.wait("a line", |p| log(p, 0).contains("does not answer: this machine has no route to it"));
+    must(&format!("-n {a} link set v0 up"));
+    pair.wait_for_express();
+    pair.wait("no reason any more", |p| problem(p).is_empty());
+    // The machine is renumbered, and `listen` is not.
+    must(&format!("-n {a} addr add 198.18.0.11/24 dev v0"));
+    must(&format!("-n {a} addr del 198.18.0.1/24 dev v0"));
+    pair.wait("the reason", |p| problem(p).contains("the address of `listen`"));
+}
+
+#[test]
+fn regression_status_says_that_another_program_has_set_the_interface_down() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("d");
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+        start_logged(&mut pair, end);
+    }
+    pair.wait_for_express();
+    let is_down = |pair: &Pair| pair.ask(0, &["status"]).unwrap()["interface_down"] == true;
+    assert!(!is_down(&pair));
+    must(&format!("-n {} link set srd0 down", pair.names[0]));
+    assert!(is_down(&pair));
+}
+
+#[test]
+fn regression_the_log_of_a_daemon_that_was_stopped_says_so() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("z");
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+        start_logged(&mut pair, end);
+    }
+    pair.wait_for_express();
+    assert!(!log(&pair, 0).contains("stood still"));
+    let pid = pair.daemons[0].as_ref().unwrap().id().to_string();
+    let signal = |name: &str| {
+        assert!(std::process::Command::new("kill").args([name, &pid]).status().unwrap().success());
+    };
+    signal("-STOP");
+    // Five seconds are worth a line.
+    std::thread::sleep(std::time::Duration::from_millis(5200));
+    signal("-CONT");
+    pair.wait("the line", |p| log(p, 0).contains("this program stood still for"));
+}
+
+/// What a daemon has left can be removed also when its key is gone, or of another user.
+#[test]
+fn regression_removing_what_is_left_needs_no_key() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("k");
+    let interface = "kill_switch = true";
+    pair.configure(0, &Settings { interface, ..Settings::OVERLAY });
+    start_logged(&mut pair, 0);
+    pair.wait("the daemon", |p| p.ask(0, &["status"]).is_some());
+    let mut daemon = pair.daemons[0].take().unwrap();
+    let pid = rustix::process::Pid::from_child(&daemon);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(daemon.wait().unwrap().success());
+    pair.wait("a line", |p| log(p, 0).contains("ends, by SIGTERM"));
+    assert!(log(&pair, 0).contains("stay unreachable until the next start, or `srd down`"));
+    std::fs::remove_file(pair.path("0.key".into())).unwrap();
+    let config = pair.path("0.toml".into());
+    let down = pair.command(0).arg("down").arg("-c").arg(config).output().unwrap();
+    assert!(down.status.success(), "{down:?}");
+    assert!(String::from_utf8_lossy(&down.stdout).contains("removed"), "{down:?}");
+}
+
+#[test]
+fn regression_a_control_socket_that_something_removes_is_made_again() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("cs");
+    pair.configure(0, &Settings::OVERLAY);
+    start_logged(&mut pair, 0);
+    pair.wait("the daemon", |p| p.ask(0, &["status"]).is_some());
+    let socket = pair.path("0.sock".into());
+    std::fs::remove_file(&socket).unwrap();
+    let is_again = |pair: &Pair| log(pair, 0).contains("was removed: it is there again");
+    assert!(pair.ask(0, &["status"]).is_none() || is_again(&pair));
+    pair.wait("the line", is_again);
+    pair.wait("the socket", |p| p.ask(0, &["status"]).is_some());
+    let mut daemon = pair.daemons[0].take().unwrap();
+    let pid = rustix::process::Pid::from_child(&daemon);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(daemon.wait().unwrap().success() && !socket.exists());
+}

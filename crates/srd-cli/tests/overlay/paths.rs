@@ -1,0 +1,102 @@
+//! `srd up` over a network that changes: a path MTU that falls and rises, a firewall that lets one
+//! port through. Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use crate::support::pair::{Pair, Settings, must, ready};
+
+/// UDP payload that fits packets of 1500 and of 9000 bytes.
+const SMALL: u64 = 1472;
+const LARGE: u64 = 8972;
+
+fn start(pair: &mut Pair) {
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+        pair.start(end);
+    }
+    pair.wait_for_express();
+}
+
+fn set_mtu(pair: &Pair, mtu: u32) {
+    let router = pair.router.as_ref().unwrap();
+    for wire in ["w0", "w1"] {
+        must(&format!("-n {router} link set {wire} mtu {mtu}"));
+    }
+}
+
+fn packet_bytes(pair: &Pair) -> u64 {
+    pair.ask(0, &["status"]).unwrap()["peers"][0]["packet_bytes_max"].as_u64().unwrap()
+}
+
+/// Runs the path MTU down and up; `icmp`: the router says so.
+fn falls_and_rises(tag: &str, icmp: bool) {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::routed(tag);
+    if !icmp {
+        // What the router itself sends finds no route.
+        must(&format!("-n {} rule add iif lo pref 1 prohibit", pair.router.as_ref().unwrap()));
+    }
+    start(&mut pair);
+    pair.transfer("10.77.0.2");
+    pair.wait("the size of the interface", |pair| packet_bytes(pair) == LARGE);
+    set_mtu(&pair, 1500);
+    pair.transfer("10.77.0.2");
+    pair.wait("the smaller size", |pair| packet_bytes(pair) == SMALL);
+    set_mtu(&pair, 9000);
+    pair.wait("the larger size", |pair| {
+        pair.transfer("10.77.0.2");
+        packet_bytes(pair) == LARGE
+    });
+}
+
+#[test]
+fn a_path_mtu_that_falls_and_rises_is_found_with_icmp() {
+    falls_and_rises("mi", true);
+}
+
+#[test]
+fn a_path_mtu_that_falls_and_rises_is_found_without_icmp() {
+    falls_and_rises("mn", false);
+}
+
+/// A route that has learned a small MTU, or has one, is no reason not to start: neither for the
+/// others nor for this peer, whose way may carry more by now.
+#[test]
+fn regression_a_small_mtu_of_a_route_does_not_keep_a_daemon_from_starting() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::routed("mr");
+    set_mtu(&pair, 1300);
+    for (name, other) in pair.names.iter().zip(["198.18.0.2", "198.18.0.1"]) {
+        must(&format!("-n {name} route add {other} via 198.18.0.254 mtu lock 1300"));
+    }
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+        pair.start(end);
+    }
+    pair.wait_for_express();
+    assert!(pair.ask(0, &["status"]).unwrap()["mtu"].as_u64().unwrap() >= 1280);
+    pair.transfer("10.77.0.2");
+    pair.wait("the size that passes", |pair| packet_bytes(pair) <= 1272);
+}
+
+#[test]
+fn one_source_port_that_a_firewall_lets_through_is_enough_and_is_told() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::routed("fw");
+    let router = pair.router.clone().unwrap();
+    for blocked in ["7471-7472", "7474-7474"] {
+        must(&format!("-n {router} rule add pref 10 ipproto udp sport {blocked} blackhole"));
+    }
+    start(&mut pair);
+    pair.transfer("10.77.0.2");
+    pair.wait("one path of four", |pair| {
+        let status = pair.ask(0, &["status"]).unwrap();
+        status["peers"][0]["paths"]["passing"] == 1
+    });
+}

@@ -1,0 +1,13 @@
+//! The command without networks of its own: input, files, measurements over loopback, the package.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+mod bad_input;
+mod check;
+mod daemon;
+mod nfs_proxy;
+mod package;
+mod perf;
+mod sim_capture;
+mod sim_goal;
+mod vpc;

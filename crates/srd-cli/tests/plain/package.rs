@@ -1,0 +1,283 @@
+//! The Debian package: what is in it, and that its man pages and completions can be read. Needs
+//! Debian's tools; says so and passes where they are missing, except in CI.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const SRD: &str = env!("CARGO_BIN_EXE_srd");
+
+fn packaging() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging")
+}
+
+fn run(program: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    // Wide pages, so that no long word is broken and no warning about it given.
+    command.args(args).stdin(Stdio::null()).env("LC_ALL", "C.UTF-8").env("MANWIDTH", "100");
+    command.output().unwrap()
+}
+
+#[track_caller]
+fn output(program: &str, args: &[&str]) -> String {
+    let output = run(program, args);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {args:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn is_installed(program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    found.unwrap().status.success()
+}
+
+/// Whether to go on; says why not.
+fn ready() -> bool {
+    let needed = [
+        ("dpkg-deb", "dpkg"),
+        ("gzip", "gzip"),
+        ("strip", "binutils"),
+        ("objdump", "binutils"),
+        ("man", "man-db"),
+    ];
+    let missing = needed.into_iter().filter(|(program, _)| !is_installed(program));
+    let (programs, packages): (Vec<_>, BTreeSet<_>) = missing.unzip();
+    if programs.is_empty() {
+        return true;
+    }
+    let packages: Vec<_> = packages.into_iter().collect();
+    println!("skipped: no {} (apt-get install {})", programs.join(", no "), packages.join(" "));
+    false
+}
+
+/// The names of all commands, as `--help` lists them: `srd`, `srd-perf`, `srd-perf-client`.
+fn commands(words: &[&str], found: &mut Vec<String>) {
+    found.push([&["srd"], words].concat().join("-"));
+    let help = output(SRD, &[words, &["--help"]].concat());
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    for line in listed.take_while(|line| !line.is_empty()) {
+        // A description that is wrapped stands further to the right.
+        let name = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' '));
+        let name = name.and_then(|rest| rest.split_whitespace().next());
+        if let Some(name) = name.filter(|name| *name != "help") {
+            commands(&[words, &[name]].concat(), found);
+        }
+    }
+}
+
+#[test]
+fn the_package_holds_what_the_program_says_about_itself() {
+    if !ready() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().to_str().unwrap();
+    let script = packaging().join("deb.sh");
+    let mut made = vec!["--fast", "--binary", SRD, "--out", here];
+    let libraries = libraries();
+    if let Some(libraries) = &libraries {
+        made.extend(["--libraries", libraries.to_str().unwrap()]);
+    }
+    let packages = output(script.to_str().unwrap(), &made);
+    let packages: Vec<&str> = packages.lines().collect();
+    assert_eq!(packages.len(), 1 + usize::from(libraries.is_some()), "{packages:?}");
+    let package = packages[0];
+    let root = directory.path().join("root");
+    for package in &packages {
+        let list = output("dpkg-deb", &["--contents", package]);
+        for line in list.lines() {
+            assert!(line.contains(" root/root "), "{line}");
+            let others = line.starts_with('l') || !line[4..10].contains("w");
+            assert!(others, "others may write: {line}");
+        }
+        let maintainer = output("dpkg-deb", &["--field", package, "Maintainer"]);
+        assert!(maintainer.contains('@') && !maintainer.contains("@localhost"), "{maintainer}");
+        output("dpkg-deb", &["--extract", package, root.to_str().unwrap()]);
+    }
+    let list = output("dpkg-deb", &["--contents", package]);
+    assert!(!list.contains("libsrd.a") && !list.contains("srd.h"), "for developers: {list}");
+    let mut names = Vec::new();
+    commands(&[], &mut names);
+    assert!(names.len() > 10 && names.contains(&"srd-check".to_owned()), "{names:?}");
+    pages_can_be_read(&root, &names, libraries.is_some());
+    if libraries.is_some() {
+        for plugin in ["libsrd-fi.so", "libnccl-net-srd.so"] {
+            assert!(root.join("usr/lib/srd").join(plugin).is_file(), "{plugin} is missing");
+        }
+        programs_can_be_made(&root);
+    }
+    completions_name_every_command(&root, &names);
+    for file in [
+        "usr/bin/srd",
+        "lib/systemd/system/srd@.service",
+        "lib/systemd/system/srd-card.service",
+        "lib/systemd/system/srd-check.service",
+        "lib/systemd/system/srd-nfs-proxy@.service",
+        "sbin/mount.srd-nfs",
+        "etc/srd/srd0.toml.example",
+        "etc/srd/card.toml.example",
+        "usr/share/doc/srd/copyright",
+        "usr/share/doc/srd/changelog.gz",
+        "usr/share/doc/srd/README.md",
+        "usr/share/doc/srd/docs/check.md",
+        "usr/share/doc/srd/examples/scenarios/paper-a-incast.toml",
+        "usr/share/doc/srd/examples/grafana/srd.json",
+        "usr/share/doc/srd/examples/prometheus/srd.rules.yml",
+    ] {
+        assert!(root.join(file).is_file(), "{file} is missing");
+    }
+    let installed = root.join("usr/bin/srd");
+    let version = output(installed.to_str().unwrap(), &["--version"]);
+    let fields = output("dpkg-deb", &["--show", "--showformat", "srd ${Version}\n", package]);
+    assert_eq!(version, fields);
+    let depends = output("dpkg-deb", &["--field", package, "Depends"]);
+    assert!(depends.contains("libc6 (>= 2."), "{depends}");
+}
+
+/// Where the C library is, which is built with the tests of the whole workspace only.
+fn libraries() -> Option<PathBuf> {
+    let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+    let needed = ["libsrd.so", "libsrd.a", "libsrd_fi.so", "libnccl_net_srd.so"];
+    if needed.iter().all(|file| beside.join(file).exists()) {
+        return Some(beside);
+    }
+    println!("skipped: the part about the C library, which the whole workspace builds");
+    None
+}
+
+/// The example of the C library, as its first lines say, with what is in the package.
+fn programs_can_be_made(root: &Path) {
+    let found = output("find", &[root.to_str().unwrap(), "-name", "srd.pc"]);
+    let configuration = Path::new(found.trim()).parent().unwrap();
+    let library = configuration.parent().unwrap();
+    for name in ["libsrd.a", "libsrd.so", "libsrd.so.0"] {
+        assert!(library.join(name).is_file(), "{name} is missing");
+    }
+    for (program, package) in [("pkg-config", "pkgconf"), ("cc", "gcc")] {
+        if !is_installed(program) {
+            return println!("skipped: no {program} (apt-get install {package})");
+        }
+    }
+    let flags = Command::new("pkg-config")
+        .args(["--cflags", "--libs", "srd"])
+        .env("PKG_CONFIG_PATH", configuration)
+        .env("PKG_CONFIG_SYSROOT_DIR", root)
+        .output()
+        .unwrap();
+    let flags = String::from_utf8(flags.stdout).unwrap();
+    let example = root.join("usr/share/doc/libsrd-dev/examples/pingpong.c");
+    let program = root.join("pingpong");
+    let mut arguments = vec!["-o", program.to_str().unwrap(), example.to_str().unwrap()];
+    arguments.extend(flags.split_whitespace());
+    output("cc", &arguments);
+    let library = library.to_str().unwrap();
+    let mut command = Command::new(program);
+    let run = command.args(["-n", "0"]).env("LD_LIBRARY_PATH", library).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.code() == Some(2) && said.contains("usage: pingpong"), "{said}");
+}
+
+fn pages_can_be_read(root: &Path, names: &[String], library: bool) {
+    let mut expected: BTreeSet<String> = names.iter().map(|name| format!("{name}.1.gz")).collect();
+    expected.insert("srd.toml.5.gz".to_owned());
+    let mut found = BTreeSet::new();
+    let mut sections = vec!["man1", "man5"];
+    if library {
+        expected.insert("srd.3.gz".to_owned());
+        sections.push("man3");
+    }
+    for section in sections {
+        for entry in fs::read_dir(root.join("usr/share/man").join(section)).unwrap() {
+            let file = entry.unwrap().path();
+            let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+            let page = run("man", &["--warnings", "-E", "UTF-8", "-l", file.to_str().unwrap()]);
+            let warnings = String::from_utf8_lossy(&page.stderr);
+            assert!(page.status.success() && warnings.is_empty(), "{name}: {warnings}");
+            let text = String::from_utf8(page.stdout).unwrap();
+            // Lines are filled with spaces.
+            let text = text.split_whitespace().collect::<Vec<&str>>().join(" ");
+            let title = name.split_once(".gz").unwrap().0.rsplit_once('.').unwrap().0;
+            assert!(text.contains(&format!("{title} - ")), "{name}: {text}");
+            assert!(!text.contains("@VERSION@"), "{name} has a placeholder: {text}");
+            found.insert(name);
+        }
+    }
+    assert_eq!(found, expected);
+}
+
+fn completions_name_every_command(root: &Path, names: &[String]) {
+    let files = [
+        ("bash", "usr/share/bash-completion/completions/srd"),
+        ("zsh", "usr/share/zsh/vendor-completions/_srd"),
+        ("fish", "usr/share/fish/vendor_completions.d/srd.fish"),
+    ];
+    for (shell, file) in files {
+        let path = root.join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains("COMPLETE"), "{file} does not ask the program: {text}");
+        if is_installed(shell) {
+            output(shell, &["-n", path.to_str().unwrap()]);
+        }
+    }
+    for name in names {
+        let words: Vec<&str> = name.split('-').collect();
+        let (last, before) = words.split_last().unwrap();
+        // A name of its own may have a dash in it.
+        let is_dashed = ["srd-mpi-check", "srd-nfs-proxy"].contains(&name.as_str());
+        if !before.is_empty() && !is_dashed {
+            let offered = offered(before);
+            assert!(offered.iter().any(|word| word == last), "no {name} among {offered:?}");
+        }
+    }
+    for hidden in ["flood", "enter", "network", "man"] {
+        for before in [&["srd"][..], &["srd", "lab"]] {
+            let offered = offered(before);
+            assert!(!offered.iter().any(|word| word == hidden), "{hidden} among {offered:?}");
+        }
+    }
+}
+
+/// What a shell offers behind these words.
+fn offered(words: &[&str]) -> Vec<String> {
+    let mut command = Command::new(SRD);
+    command.env("COMPLETE", "bash").env("_CLAP_IFS", "\n");
+    command.env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+    let output = command.arg("--").args(words).arg("").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// The example with everything in it that is a comment and could be a line of it.
+fn whole_example() -> String {
+    let text = fs::read_to_string(packaging().join("srd0.toml.example")).unwrap();
+    let whole = |line: &str| {
+        let rest = line.strip_prefix("# ").unwrap_or(line);
+        let key = rest.split_once(" = ").map(|(key, _)| key);
+        let is_key = key.is_some_and(|k| k.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
+        let is_line = is_key || rest.starts_with('[');
+        if is_line { format!("{rest}\n") } else { format!("{line}\n") }
+    };
+    text.lines().map(whole).collect()
+}
+
+#[test]
+fn the_example_and_its_manual_know_the_same_keys() {
+    let example: toml::Table = whole_example().parse().unwrap();
+    let tables = ["interface", "control", "metrics"].map(|name| example[name].as_table().unwrap());
+    let peer = example["peer"][0].as_table().unwrap();
+    let keys: BTreeSet<&str> = tables
+        .into_iter()
+        .chain([peer])
+        .flat_map(|table| table.keys())
+        .map(String::as_str)
+        .collect();
+    assert!(keys.contains("order_wait_ms") && keys.contains("preshared_key_file"), "{keys:?}");
+    let manual = fs::read_to_string(packaging().join("srd.toml.5")).unwrap();
+    let headings = manual.lines().filter_map(|line| line.strip_prefix(".BR "));
+    let explained: BTreeSet<&str> =
+        headings.filter_map(|line| line.split_once(" \" = ")).map(|(key, _)| key).collect();
+    assert_eq!(keys, explained);
+}

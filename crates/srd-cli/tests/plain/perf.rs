@@ -1,0 +1,149 @@
+//! `srd perf` between two processes over loopback: that it works, not how fast.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// How long each measurement lasts; and how long if in that time nothing arrived, because threads
+/// of a busy machine had not begun.
+const TIMES: [&str; 2] = ["300ms", "5s"];
+
+/// A server at an address of its own, ended with the test.
+struct Server {
+    child: Child,
+    address: SocketAddr,
+    public_key: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An address of the loopback network that no other server has: SRD takes a run of UDP ports from
+/// the port of the TCP listener on, and at another address they are free.
+fn own_address() -> Ipv4Addr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(number < 16, "addresses of this process are used up");
+    let [_, a, b, c] = ((std::process::id() << 4) | u32::from(number)).to_be_bytes();
+    Ipv4Addr::new(127, a, b, c)
+}
+
+fn server(extra: &[&str]) -> Server {
+    let own = own_address().to_string();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_srd"))
+        .args(["perf", "server", "--bind", &own, "--port", "0"])
+        .args(extra)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut line = |begin: &str| {
+        let line = lines.next().expect("the server has ended").unwrap();
+        line.strip_prefix(begin).unwrap_or_else(|| panic!("{line}")).to_owned()
+    };
+    let address = line("srd perf server on ").parse().unwrap();
+    let public_key = line("public key ");
+    std::thread::spawn(move || lines.for_each(drop));
+    Server { child, address, public_key }
+}
+
+fn client(server: &Server, extra: &[&str]) -> Output {
+    let (host, port) = (server.address.ip().to_string(), server.address.port().to_string());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_srd"));
+    command.args(["perf", "client", &host, "--port", &port]).args(extra).output().unwrap()
+}
+
+fn measure(server: &Server, extra: &[&str]) -> serde_json::Value {
+    for time in TIMES {
+        let output =
+            client(server, &[&["--time", time, "--paths", "4", "--json", "-"], extra].concat());
+        if output.status.success() {
+            return serde_json::from_slice(&output.stdout).unwrap();
+        }
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains("nothing arrived at"), "{extra:?}: {error}");
+    }
+    panic!("{extra:?}: nothing arrived in {TIMES:?}");
+}
+
+fn bulk_is_complete(result: &serde_json::Value) {
+    assert!(result["gbps"].as_f64().unwrap() > 0.0, "{result}");
+    assert!(result["cpu_s_per_gb"].as_f64().unwrap() > 0.0, "{result}");
+    assert!(result["rtt_us"].is_null());
+    assert!(result["intervals"].is_array());
+}
+
+fn rr_is_complete(result: &serde_json::Value) {
+    let at = |name: &str| result["rtt_us"][name].as_f64().unwrap();
+    assert!(at("p50") > 0.0 && at("p50") <= at("p99") && at("p99") <= at("p999"), "{result}");
+    assert!(at("p999") <= at("p9999") && at("p9999") <= at("max") * 1.001, "{result}");
+}
+
+#[test]
+fn tcp_and_udp_in_both_modes() {
+    let server = server(&[]);
+    for transport in ["tcp", "udp"] {
+        let bulk = measure(&server, &["--transport", transport, "--streams", "2"]);
+        bulk_is_complete(&bulk);
+        assert_eq!(bulk["config"]["transport"], transport);
+        assert_eq!(bulk["retransmitted_share"].is_number(), transport == "tcp");
+        rr_is_complete(&measure(&server, &["--transport", transport, "--mode", "rr"]));
+    }
+}
+
+#[test]
+fn srd_plain_in_both_modes() {
+    let server = server(&[]);
+    let bulk = measure(&server, &["--encrypt", "off", "--streams", "3"]);
+    bulk_is_complete(&bulk);
+    assert!(bulk["retransmitted_share"].is_number());
+    rr_is_complete(&measure(&server, &["--encrypt", "off", "--mode", "rr"]));
+}
+
+#[test]
+fn workers_of_both_ends_need_not_be_as_many() {
+    let server = server(&["--workers", "2"]);
+    for (workers, keyed) in [("1", false), ("3", false), ("3", true)] {
+        let key = server.public_key.clone();
+        let protected = if keyed { ["--peer-key", &key] } else { ["--encrypt", "off"] };
+        let bulk = measure(&server, &[&["--workers", workers], &protected[..]].concat());
+        bulk_is_complete(&bulk);
+        assert_eq!(bulk["config"]["workers"].to_string(), workers);
+        assert_eq!(bulk["server_workers"], 2);
+    }
+    rr_is_complete(&measure(&server, &["--encrypt", "off", "--mode", "rr"]));
+}
+
+#[test]
+fn srd_encrypted_by_public_key() {
+    let server = server(&[]);
+    let bulk = measure(&server, &["--peer-key", &server.public_key.clone()]);
+    bulk_is_complete(&bulk);
+    assert_eq!(bulk["config"]["protection"], "public_key");
+}
+
+#[test]
+fn srd_encrypted_by_job_key() {
+    let key = "0123456789abcdef".repeat(4);
+    let server = server(&["--job-key", &key]);
+    let bulk = measure(&server, &["--job-key", &key]);
+    bulk_is_complete(&bulk);
+    assert_eq!(bulk["config"]["protection"], "job_key");
+}
+
+#[test]
+fn a_server_without_the_job_key_says_so() {
+    let server = server(&[]);
+    let key = "00".repeat(32);
+    let output = client(&server, &["--job-key", &key]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("the server refuses") && error.contains("--job-key-file"), "{error}");
+}

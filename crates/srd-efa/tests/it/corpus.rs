@@ -1,0 +1,56 @@
+//! Replays the fuzzers' corpus of the messaging layer on a stable toolchain, through the same
+//! functions, and scripts of chance beside it.
+
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+use crate::bodies;
+use crate::hostile;
+use std::fs;
+use std::path::Path;
+
+use srd_proto::rng::Rng;
+
+/// Replays the seeds of a target.
+fn replay(target: &str, run: fn(&[u8])) {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let entries = fs::read_dir(corpus).expect("the target has seeds");
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    // What fuzzers added locally is named by a hash and left to them.
+    paths.retain(|path| path.file_name().is_some_and(|name| name.len() != 40));
+    paths.sort();
+    assert!(paths.len() >= 5, "the seeds are there");
+    for path in paths {
+        println!("{}", path.display());
+        run(&fs::read(&path).unwrap());
+    }
+}
+
+/// Scripts of chance, each of so many bytes.
+fn by_chance(seeds: u64, bytes: usize, run: fn(&[u8])) {
+    for seed in 0..seeds {
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        let script: Vec<u8> = (0..bytes).map(|_| u8::try_from(rng.below(256)).unwrap()).collect();
+        run(&script);
+    }
+}
+
+#[test]
+fn messaging_seeds_replay() {
+    replay("rdm", bodies::rdm);
+}
+
+#[test]
+fn scripts_of_chance_cause_no_panic() {
+    by_chance(60, 400, bodies::rdm);
+}
+
+#[test]
+fn seeds_of_a_peer_that_lies_replay() {
+    replay("hostile", hostile::hostile);
+}
+
+#[test]
+fn a_peer_that_lies_by_chance_breaks_nothing() {
+    by_chance(500, 1000, hostile::hostile);
+}

@@ -1,0 +1,9 @@
+//! The Messaging Layer under the seeds of its fuzzers.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+#[path = "../../../../fuzz/bodies/rdm.rs"]
+mod bodies;
+mod corpus;
+#[path = "../../../../fuzz/bodies/hostile/mod.rs"]
+mod hostile;

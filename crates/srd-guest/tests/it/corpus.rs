@@ -1,0 +1,113 @@
+//! Replays the fuzzer's corpus of the cloud's data plane on a stable toolchain, through the same
+//! function, and changes it at random.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::bodies;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use srd_proto::rng::Rng;
+
+fn seeds() -> Vec<Vec<u8>> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/instances");
+    let mut paths: Vec<_> = fs::read_dir(corpus).unwrap().map(|e| e.unwrap().path()).collect();
+    // What fuzzers added locally is named by a hash and left to them.
+    paths.retain(|path| path.file_name().is_some_and(|name| name.len() != 40));
+    paths.sort();
+    assert!(paths.len() >= 6, "the seeds are there");
+    paths.into_iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
+fn below(rng: &mut Rng, n: usize) -> usize {
+    usize::try_from(rng.next_u64() % n.max(1) as u64).unwrap()
+}
+
+/// A seed with bytes changed, parts doubled, cut out, or taken from another.
+fn changed(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = seeds[below(rng, seeds.len())].clone();
+    for _ in 0..=below(rng, 8) {
+        let at = below(rng, bytes.len());
+        let end = at + below(rng, bytes.len() - at + 1);
+        match below(rng, 6) {
+            0 | 1 if !bytes.is_empty() => bytes[at] = rng.next_u64().to_le_bytes()[0],
+            2 if !bytes.is_empty() => bytes[at] ^= 1 << below(rng, 8),
+            3 => drop(bytes.drain(at..end)),
+            4 => bytes.extend_from_within(at..end),
+            _ => bytes.extend_from_slice(&seeds[below(rng, seeds.len())]),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn seeds_and_what_chance_makes_of_them_replay() {
+    let seeds = seeds();
+    for seed in &seeds {
+        // But for NAT, whose packets the body looks at by itself.
+        assert!(bodies::instances(seed) > 1 || seed[0] == 7, "nothing came out");
+    }
+    let mut rng = Rng::new(1);
+    for _ in 0..3000 {
+        bodies::instances(&changed(&mut rng, &seeds));
+    }
+}
+
+/// A seed with hand-overs between its steps, of a whole state and of damaged ones.
+fn handed_over(rng: &mut Rng, seed: &[u8]) -> Vec<u8> {
+    let (mut rest, mut bytes) = (seed, Vec::new());
+    while let Some((head, more)) = rest.split_first_chunk::<3>() {
+        let length = usize::from(u16::from_be_bytes([head[1], head[2]])).min(more.len());
+        bytes.extend_from_slice(head);
+        bytes.extend_from_slice(&more[..length]);
+        rest = &more[length..];
+        match below(rng, 5) {
+            // Milliseconds: some, and those in which connections end.
+            2 => {
+                let milliseconds = 1 << below(rng, 16);
+                let [high, low] = u16::try_from(milliseconds).unwrap().to_be_bytes();
+                bytes.extend_from_slice(&[5, high, low]);
+                bytes.resize(bytes.len() + milliseconds, 0);
+            }
+            0 => bytes.extend_from_slice(&[8, 0, 0]),
+            1 => {
+                let length = u8::try_from(4 + below(rng, 6)).unwrap();
+                bytes.extend_from_slice(&[9, 0, length]);
+                bytes.extend((0..length).map(|_| rng.next_u64().to_le_bytes()[0]));
+            }
+            _ => {}
+        }
+    }
+    bytes
+}
+
+/// A card that takes another's place in the middle does what the other one would have done, and a
+/// damaged state breaks nothing.
+#[test]
+fn a_card_that_was_handed_over_does_what_it_would_have_done() {
+    let seeds = seeds();
+    let mut rng = Rng::new(3);
+    for seed in &seeds {
+        for _ in 0..60 {
+            bodies::instances(&handed_over(&mut rng, seed));
+        }
+    }
+    for _ in 0..200 {
+        let seed = changed(&mut rng, &seeds);
+        bodies::instances(&handed_over(&mut rng, &seed));
+    }
+}
+
+#[test]
+#[ignore = "ten minutes of chance: for a nightly run"]
+fn ten_minutes_of_chance_replay() {
+    let seeds = seeds();
+    let (began, mut runs) = (Instant::now(), 0_u64);
+    let mut rng = Rng::new(2);
+    while began.elapsed() < Duration::from_secs(600) {
+        bodies::instances(&changed(&mut rng, &seeds));
+        runs += 1;
+    }
+    println!("{runs} inputs");
+}

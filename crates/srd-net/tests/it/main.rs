@@ -1,0 +1,19 @@
+//! Back ends and endpoints over loopback, over virtual devices, and over the twin in memory.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+mod endpoint;
+#[macro_use]
+#[path = "../support/inner.rs"]
+mod inner;
+mod pauses;
+mod shards;
+mod small_interface;
+#[path = "../support/mod.rs"]
+mod support;
+mod tap;
+mod tcx;
+mod udp;
+mod waiters;
+mod xdp;
+mod xdp_io;

@@ -1,0 +1,9 @@
+//! Both halves of the NFS proxy, a server behind them, and strangers.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+mod attacks;
+mod halves;
+mod nonsense;
+#[path = "../support/mod.rs"]
+mod support;

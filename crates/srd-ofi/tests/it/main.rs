@@ -1,0 +1,16 @@
+//! Programs in C over the provider, with libfabric as it is on this machine.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+mod alltoall;
+mod faults;
+mod layout;
+mod load;
+mod network;
+#[path = "../support/node.rs"]
+mod node;
+mod objects;
+mod pingpong;
+mod processes;
+#[path = "../support/mod.rs"]
+mod support;

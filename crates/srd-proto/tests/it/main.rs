@@ -1,0 +1,25 @@
+//! Endpoints that talk to each other over a wire in memory: the transport from outside.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+mod addresses;
+mod attacks;
+#[path = "../../../../fuzz/bodies/proto.rs"]
+mod bodies;
+mod corpus;
+mod egress;
+mod hibernation;
+mod interactive;
+mod operations;
+mod pair;
+mod path_mtu;
+mod ports;
+mod protected;
+mod regressions;
+mod shards;
+mod silence;
+#[path = "../support/mod.rs"]
+mod support;
+mod teardown;
+mod trust;
+mod unreliable;

@@ -1,0 +1,289 @@
+//! Any operations in any order on a [`Pair`]: what must hold whatever happens.
+//!
+//! A case is a list of operations that shrinks to the fewest that fail. After each of them both
+//! endpoints look at all their invariants; in the end everything heals, every datagram must have
+//! ended, and a new one must get through. `SRD_OPERATIONS_CASES` sets the number of cases.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::support::{Fault, Pair};
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+use srd_proto::{Config, Duration, Event, Protection, Status};
+
+/// What may happen.
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Send {
+        back: bool,
+        count: u8,
+        bytes: u16,
+    },
+    Advance {
+        us: u32,
+    },
+    /// The wire loses, repeats and reorders from now on.
+    Disturb {
+        loss_permille: u16,
+        duplicate_permille: u16,
+        jitter_us: u16,
+    },
+    /// Packets of so many source ports vanish, in both directions.
+    KillPaths {
+        ports: u8,
+    },
+    Heal,
+    /// A packet that was on the wire lately arrives again, perhaps from somewhere else.
+    Replay {
+        back: bool,
+        which: u8,
+        elsewhere: bool,
+    },
+    RestartA,
+    RestartB,
+    /// What b sends comes from another address.
+    Roam {
+        to: u8,
+    },
+    /// A forgets b and is told of it again.
+    RemoveAndAdd,
+    /// A closes the queue pair that it sends from.
+    CloseQueuePair,
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    use Operation::*;
+    prop_oneof![
+        6 => (any::<bool>(), 1u8..40, 0u16..1300)
+            .prop_map(|(back, count, bytes)| Send { back, count, bytes }),
+        6 => prop_oneof![1u32..50, 50u32..3000, 3000u32..80_000].prop_map(|us| Advance { us }),
+        2 => (prop_oneof![0u16..300, 900u16..=1000], 0u16..300, 0u16..60).prop_map(
+            |(loss_permille, duplicate_permille, jitter_us)| {
+                Disturb { loss_permille, duplicate_permille, jitter_us }
+            }
+        ),
+        1 => (1u8..=16).prop_map(|ports| KillPaths { ports }),
+        2 => Just(Heal),
+        3 => (any::<bool>(), any::<u8>(), any::<bool>())
+            .prop_map(|(back, which, elsewhere)| Replay { back, which, elsewhere }),
+        1 => Just(RestartA),
+        1 => Just(RestartB),
+        1 => (20u8..24).prop_map(|to| Roam { to }),
+        1 => Just(RemoveAndAdd),
+        1 => Just(CloseQueuePair),
+    ]
+}
+
+fn config(mode: u8) -> Config {
+    Config {
+        protection: match mode {
+            0 => Protection::Plain,
+            1 => Protection::JobKey([3; 32]),
+            _ => Protection::Static([4; 32]),
+        },
+        packet_bytes_max: 1472,
+        paths: 16,
+        send_queue_datagrams_max: 64,
+        window_packets_max: 128,
+        rto_max: Duration::from_millis(10),
+        peer_timeout: Duration::from_millis(50),
+        // A plain packet says nothing of its age to an end that has forgotten its sender.
+        idle_reclaim: if mode == 0 { Duration::MAX } else { Duration::from_millis(150) },
+        key_packets_max: 200,
+        ..Config::default()
+    }
+}
+
+/// What one end handed in and was told of.
+#[derive(Default)]
+struct Books {
+    accepted: BTreeSet<u64>,
+    ended: BTreeMap<u64, Status>,
+}
+
+impl Books {
+    /// Takes events that are new; `seen` of them were taken before.
+    fn take(&mut self, events: &[Event], delivered: impl Fn(u64) -> bool) {
+        for event in events {
+            let Event::Completed { user, status, .. } = event else { continue };
+            assert!(self.accepted.contains(user), "datagram {user} was never handed in");
+            let before = self.ended.insert(*user, *status);
+            assert_eq!(before, None, "datagram {user} ends a second time, as {status:?}");
+            assert!(*status != Status::Ok || delivered(*user), "{user} is Ok and never arrived");
+        }
+    }
+
+    fn open(&self) -> usize {
+        self.accepted.len() - self.ended.len()
+    }
+}
+
+struct Run {
+    pair: Pair,
+    a: Books,
+    b: Books,
+    /// Nothing happened that lets a datagram fail while the wire is good.
+    untroubled: bool,
+}
+
+impl Run {
+    fn new(mode: u8, seed: u64) -> Self {
+        let mut pair = Pair::new(config(mode), seed);
+        if mode == 0 {
+            pair.again_after_restart = true;
+            // What the network holds for longer than a peer may be silent, a plain end may take
+            // for new (H9, H13).
+            pair.replays_within = config(mode).peer_timeout;
+        }
+        Self { pair, a: Books::default(), b: Books::default(), untroubled: true }
+    }
+
+    fn step(&mut self, operation: Operation) {
+        let pair = &mut self.pair;
+        // A plain packet is its sender's by its address alone: from elsewhere it is another's.
+        let protected = pair.a.config().protection.is_on();
+        match operation {
+            Operation::Send { back, count, bytes } => {
+                let books = if back { &mut self.b } else { &mut self.a };
+                let offered = (0..count).filter_map(|_| pair.offer(back, bytes.into()));
+                books.accepted.extend(offered);
+                pair.run_for(Duration::ZERO);
+            }
+            Operation::Advance { us } => pair.run_for(Duration::from_micros(us.into())),
+            Operation::Disturb { loss_permille, duplicate_permille, jitter_us } => {
+                pair.fault.loss_permille = loss_permille.into();
+                pair.fault.duplicate_permille = duplicate_permille.into();
+                pair.fault.jitter = Duration::from_micros(jitter_us.into());
+            }
+            Operation::KillPaths { ports } => pair.kill_paths_below(ports.into()),
+            Operation::Heal => pair.fault = Fault::default(),
+            Operation::Replay { back, which, elsewhere } => {
+                pair.replay(back, which, elsewhere && protected);
+            }
+            Operation::RestartA => {
+                self.take_events();
+                self.pair.restart_a();
+                self.a = Books::default();
+            }
+            Operation::RestartB => {
+                self.take_events();
+                self.pair.restart_b();
+                self.b = Books::default();
+            }
+            Operation::Roam { to } => pair.roam_b(if protected { to } else { 2 }),
+            Operation::RemoveAndAdd => pair.remove_and_add_b(),
+            Operation::CloseQueuePair => pair.close_sender(),
+        }
+        self.untroubled &= !matches!(
+            operation,
+            Operation::RestartA
+                | Operation::RestartB
+                | Operation::Roam { .. }
+                | Operation::RemoveAndAdd
+                | Operation::CloseQueuePair
+        );
+        self.check();
+    }
+
+    fn check(&mut self) {
+        self.take_events();
+        #[cfg(debug_assertions)]
+        for endpoint in [&self.pair.a, &self.pair.b] {
+            endpoint.check_invariants();
+        }
+    }
+
+    fn take_events(&mut self) {
+        let pair = &mut self.pair;
+        pair.hear_events();
+        let down = |e: &Event| matches!(e, Event::PeerDown { .. });
+        self.untroubled &= !pair.events.iter().chain(&pair.events_b).any(down);
+        let (events, back) = (std::mem::take(&mut pair.events), std::mem::take(&mut pair.events_b));
+        self.a.take(&events, |user| pair.has_delivered(user));
+        self.b.take(&back, |user| pair.has_delivered(user));
+    }
+
+    /// Everything heals: all that was handed in ends, and what is handed in then arrives.
+    fn finish(&mut self) {
+        self.pair.fault = Fault::default();
+        self.pair.roam_b(2);
+        for _ in 0..100 {
+            self.pair.run_for(Duration::from_millis(10));
+            self.check();
+        }
+        assert_eq!((self.a.open(), self.b.open()), (0, 0), "datagrams that never end");
+        if self.untroubled {
+            let ok = |books: &Books| books.ended.values().all(|status| *status == Status::Ok);
+            assert!(ok(&self.a) && ok(&self.b), "{:?} {:?}", self.a.ended, self.b.ended);
+        }
+        let arrives = (0..5).any(|_| {
+            let user = self.pair.offer(false, 100);
+            let user = user.expect("the queue has room: nothing is under way");
+            self.a.accepted.insert(user);
+            self.pair.run_for(Duration::from_millis(200));
+            self.check();
+            self.a.ended.get(&user) == Some(&Status::Ok)
+        });
+        assert!(
+            arrives,
+            "the peers do not find each other again: {:?}; {:?}; {:?}",
+            self.pair.a.address_of(self.pair.b_at_a),
+            self.pair.drops(),
+            self.a.ended.iter().rev().take(6).collect::<Vec<_>>(),
+        );
+    }
+}
+
+fn cases() -> u32 {
+    let asked = std::env::var("SRD_OPERATIONS_CASES").ok();
+    asked.map_or(64, |n| n.parse().expect("SRD_OPERATIONS_CASES is a number"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: cases(),
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn whatever_happens_datagrams_arrive_once_and_end(
+        mode in 0u8..3,
+        seed in 0u64..1000,
+        operations in proptest::collection::vec(operation(), 1..60),
+    ) {
+        run(mode, seed, &operations);
+    }
+}
+
+/// Runs one case.
+fn run(mode: u8, seed: u64, operations: &[Operation]) {
+    let mut run = Run::new(mode, seed);
+    for operation in operations {
+        run.step(*operation);
+    }
+    run.finish();
+}
+
+#[test]
+fn regression_a_peer_that_spoke_from_elsewhere_is_found_where_it_was_named() {
+    use Operation::*;
+    let said = Send { back: true, count: 1, bytes: 0 };
+    for mode in 0..3 {
+        for us in [6, 12, 18, 24, 1000] {
+            run(mode, 0, &[Roam { to: 20 }, said, Advance { us }]);
+            run(mode, 0, &[Roam { to: 20 }, said, Advance { us }, RestartB]);
+            run(mode, 0, &[Roam { to: 20 }, said, Advance { us }, RemoveAndAdd]);
+        }
+    }
+}
+
+#[test]
+fn regression_a_plain_packet_of_a_run_long_gone_is_not_held_by_the_network() {
+    use Operation::*;
+    let send = |back, count| Send { back, count, bytes: 0 };
+    let began = [send(false, 4), RemoveAndAdd, send(false, 1), RestartA, Advance { us: 46_202 }];
+    let goes_on = [send(true, 1), Advance { us: 3804 }];
+    let replayed = Replay { back: false, which: 64, elsewhere: false };
+    run(0, 0, &[&began[..], &goes_on, &[replayed]].concat());
+}

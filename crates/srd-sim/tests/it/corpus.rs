@@ -1,0 +1,218 @@
+//! Replays the fuzzers' corpus of the readers on a stable toolchain, through the same
+//! functions, and writes the seeds: `cargo test -p srd-sim --test it corpus:: -- --ignored`.
+
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+use crate::bodies;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+type Body = fn(&[u8]);
+
+const TARGETS: [(&str, Body); 4] = [
+    ("scenario", bodies::scenario),
+    ("topo", bodies::topo),
+    ("cm", bodies::cm),
+    ("traces", bodies::traces),
+];
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
+}
+
+/// The seeds of a target: what fuzzers added locally is named by a hash and left to them.
+fn seeds(target: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(corpus().join(target)).expect("every target has seeds");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.file_name().is_some_and(|name| name.len() != 40));
+    paths.sort();
+    paths
+}
+
+#[test]
+fn reader_seeds_replay() {
+    for (target, body) in TARGETS {
+        let seeds = seeds(target);
+        assert!(!seeds.is_empty(), "no seeds for {target}");
+        for seed in seeds {
+            println!("{}", seed.display());
+            body(&fs::read(&seed).unwrap());
+        }
+    }
+}
+
+/// A taste of what the fuzzers do: every seed cut short, and with single bytes changed.
+#[test]
+fn reader_seeds_survive_cuts_and_changes() {
+    for (target, body) in TARGETS {
+        for seed in seeds(target) {
+            let bytes = fs::read(&seed).unwrap();
+            for n in 0..bytes.len() {
+                body(&bytes[..n]);
+                for byte in *b"0-9\n" {
+                    let mut changed = bytes.clone();
+                    changed[n] = byte;
+                    body(&changed);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "writes the seeds"]
+fn write_seeds() {
+    for (target, name, text) in SEEDS {
+        let directory = corpus().join(target);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(name), text).unwrap();
+    }
+}
+
+const SEEDS: [(&str, &str, &str); 12] = [
+    ("topo", "fat-tree.topo", FAT_TREE),
+    ("topo", "leaf-spine.topo", LEAF_SPINE),
+    (
+        "cm",
+        "incast.cm",
+        "Nodes 8\nConnections 2\n1->0 id 1 start 0 size 2097152\n2->0 id 2 start 1.5 size 1\n",
+    ),
+    ("cm", "triggers.cm", TRIGGERS),
+    (
+        "cm",
+        "failure.cm",
+        "Nodes 8\nConnections 1\nFailures 1\n1->0 id 1 start 0 size 9\n\
+         failure tier 1 switch 0 link 0\n",
+    ),
+    (
+        "traces",
+        "messages.goal",
+        "num_ranks 2\nrank 0 {\nl1: calc 9\nl2: send 8b to 1 tag 7 cpu 1\nl2 requires l1\n}\n\
+         rank 1 {\nl1: recv 9b from 0 tag 7\nl2: calc 5\nl2 irequires l1 // end\n}\n",
+    ),
+    ("traces", "collective.et", COLLECTIVE),
+    ("traces", "messages.et", MESSAGES),
+    ("scenario", "incast.toml", INCAST),
+    ("scenario", "everything.toml", EVERYTHING),
+    (
+        "scenario",
+        "fat-tree.toml",
+        "[topology]\nkind = \"fat-tree\"\nk = 4\noversubscribed = [2, 1]\n",
+    ),
+    (
+        "scenario",
+        "dumbbell.toml",
+        "[topology]\nkind = \"dumbbell\"\nside_hosts = 2\ncore_gbps = 25.0\n",
+    ),
+];
+
+/// A calculation and an all-reduce, as Protocol Buffers.
+const COLLECTIVE: &str = concat!(
+    "\x07\x0a\x050.0.4\x06\x08\x01\x18\x048\x09$\x08\x02\x18\x07 \x01R\x0d\x0a\x09com",
+    "m_typeH\x00R\x0d\x0a\x09comm_sizeH`",
+);
+/// A rank that sends to itself.
+const MESSAGES: &str = concat!(
+    "\x07\x0a\x050.0.4/\x08\x01\x18\x05R\x0c\x0a\x08comm_dstH\x00R\x0d\x0a\x09comm_si",
+    "zeH\x09R\x0c\x0a\x08comm_tagH\x031\x08\x02\x18\x06 \x01R\x0c\x0a\x08comm_srcH",
+    "\x00R\x0d\x0a\x09comm_sizeH\x09R\x0c\x0a\x08comm_tagH\x03",
+);
+
+const FAT_TREE: &str = "\
+Nodes 16
+Tiers 3
+Podsize 4
+# hosts
+Tier 0
+Downlink_speed_Gbps 100
+Radix_Down 2
+Radix_Up 2
+Downlink_Latency_ns 1000
+Tier 1
+Downlink_speed_Gbps 100
+Radix_Down 2
+Radix_Up 2
+Downlink_Latency_ns 1000
+Bundle 1
+Tier 2
+Downlink_speed_Gbps 100
+Radix_Down 4
+Downlink_Latency_ns 1000
+Bundle 1
+";
+
+const LEAF_SPINE: &str = "\
+nodes 8
+tiers 2
+podsize 8
+tier 0
+downlink_speed_gbps 25.5
+radix_down 4
+radix_up 4
+queue_up 100
+downlink_latency_ns 500
+switch_latency_ns 300
+tier 1
+downlink_speed_gbps 10
+radix_down 2
+queue_down 50
+oversubscribed 1
+";
+
+const TRIGGERS: &str = "\
+Nodes 4
+Connections 2
+Triggers 1
+0->1 id 1 start 0 size 1000 send_done_trigger 7
+2->3 id 2 trigger 7 size 1000
+trigger id 7 oneshot
+";
+
+const INCAST: &str = r#"
+name = "incast"
+packet_bytes = 4150
+transports = ["srd", "tcp"]
+[topology]
+kind = "leaf-spine"
+leaves = 2
+spines = 4
+leaf_hosts = 4
+[[workload]]
+kind = "incast"
+senders = 4
+flows_per_sender = 12
+bytes = "2MB"
+"#;
+
+const EVERYTHING: &str = r#"
+name = "everything"
+description = "every table once"
+horizon_us = 1000.0
+[topology]
+kind = "fat-tree"
+k = 4
+core_gbps = 25
+[queue]
+bdp = 5.0
+[[workload]]
+kind = "permutation"
+bytes = "256KiB"
+[[workload]]
+kind = "background"
+src = 0
+dst = 4
+gbps = 10
+start_us = 5.0
+[[fault]]
+kind = "loss"
+links = "all"
+probability = 0.001
+at_us = 0.0
+[srd]
+paths = 16
+[tcp]
+rto_min_us = 5000.0
+[measure]
+interval_us = 10.0
+flows = true
+"#;

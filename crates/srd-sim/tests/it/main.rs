@@ -1,0 +1,8 @@
+//! The simulator from outside: its scenarios and the seeds of its fuzzers.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+#[path = "../../../../fuzz/bodies/sim.rs"]
+mod bodies;
+mod corpus;
+mod scenarios;

@@ -1,0 +1,12 @@
+//! The back end of vhost-user beside a front end of a test.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+#[path = "../../../../fuzz/bodies/vhost/mod.rs"]
+mod bodies;
+mod corpus;
+mod frames;
+mod hostile;
+mod sessions;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,242 @@
+//! Front ends come, go, and come again; what breaks the protocol ends them.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+
+use crate::support::{FrontEnd, MERGED, PLAIN, device, frame};
+use srd_vhost::message::{Header, request};
+use srd_vhost::session::{RECEIVE, SEND};
+use srd_vhost::{Counts, Device};
+
+#[test]
+fn a_front_end_that_comes_back_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut device, path) = device(&directory);
+    for round in 1..=3 {
+        let mut front = FrontEnd::connect(&path);
+        front.set_up(&mut device, if round == 2 { MERGED } else { PLAIN });
+        front.send_frame(&frame(5));
+        assert_eq!(device.read(), Some(frame(5)));
+        drop(front);
+        device.turn();
+        assert!(!device.is_connected() && !device.is_running());
+        assert!(!device.write(&frame(5), 0));
+        assert_eq!(
+            device.counts(),
+            Counts { connected: round, no_driver: round, ..Counts::default() }
+        );
+    }
+}
+
+#[test]
+fn a_back_end_that_comes_back_finds_its_place_in_the_rings() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut first, path) = device(&directory);
+    let mut front = FrontEnd::connect(&path);
+    front.set_up(&mut first, PLAIN);
+    front.give_buffers(3);
+    front.send_frame(&frame(1));
+    assert!(first.read().is_some() && first.write(&frame(2), 0));
+    first.flush();
+    drop(first);
+    assert!(!path.exists());
+    // The front end keeps its rings, and says to another back end how far they were used.
+    let mut second = Device::open(&path).unwrap();
+    let mut again = FrontEnd::connect(&path);
+    std::mem::swap(&mut front.rings, &mut again.rings);
+    again.adopt(front);
+    again.set_up_at(&mut second, PLAIN, [1, 1]);
+    again.send_frame(&frame(3));
+    assert_eq!(second.read(), Some(frame(3)));
+    assert!(
+        second.write(&frame(4), 0) && second.write(&frame(5), 0) && !second.write(&frame(6), 0)
+    );
+    second.flush();
+    assert_eq!(again.used(RECEIVE).len(), 3);
+    assert_eq!(again.used(SEND).len(), 2);
+}
+
+/// Another process listens where one does that ends: the file stays, and front ends find it.
+#[test]
+fn a_device_takes_the_place_of_one_that_leaves_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut first, path) = device(&directory);
+    let mut front = FrontEnd::connect(&path);
+    front.set_up(&mut first, PLAIN);
+    let mut second = Device::replace(&path).unwrap();
+    first.leave();
+    assert!(path.exists());
+    let mut again = FrontEnd::connect(&path);
+    again.set_up(&mut second, PLAIN);
+    again.send_frame(&frame(1));
+    assert_eq!(second.read(), Some(frame(1)));
+    drop(second);
+    assert!(!path.exists());
+}
+
+#[test]
+fn one_front_end_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut device, path) = device(&directory);
+    let mut first = FrontEnd::connect(&path);
+    first.set_up(&mut device, PLAIN);
+    let mut second = FrontEnd::connect(&path);
+    device.turn();
+    first.send_frame(&frame(1));
+    assert_eq!(device.read(), Some(frame(1)));
+    drop(first);
+    device.turn();
+    second.set_up(&mut device, PLAIN);
+    second.send_frame(&frame(2));
+    assert_eq!((device.read(), device.counts().connected), (Some(frame(2)), 2));
+}
+
+#[test]
+fn the_socket_is_for_this_user_alone_and_not_taken_from_another_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let (device, path) = device(&directory);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(Device::open(&path).is_err());
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "nothing else is left there");
+    drop(device);
+    // A socket that a killed program has left is replaced, another file is not.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    drop(Device::open(&path).unwrap());
+    std::fs::write(&path, "a file").unwrap();
+    assert!(Device::open(&path).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"a file");
+}
+
+#[test]
+fn disabled_rings_take_frames_and_lose_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut device, path) = device(&directory);
+    let mut front = FrontEnd::connect(&path);
+    front.set_up(&mut device, PLAIN);
+    for index in [RECEIVE, SEND] {
+        front.state(request::SET_VRING_ENABLE, index, 0);
+    }
+    device.turn();
+    front.send_frame(&frame(1));
+    front.give_buffers(1);
+    assert_eq!((device.read(), device.write(&frame(1), 0)), (None, false));
+    device.flush();
+    assert_eq!((front.used(SEND).len(), front.used(RECEIVE).len()), (1, 0));
+}
+
+#[test]
+fn memory_that_is_shared_anew_is_used_from_then_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut device, path) = device(&directory);
+    let mut front = FrontEnd::connect(&path);
+    front.set_up(&mut device, PLAIN);
+    front.send_frame(&frame(1));
+    assert!(device.read().is_some());
+    front.share();
+    device.turn();
+    assert!(device.is_running());
+    front.send_frame(&frame(2));
+    assert_eq!(device.read(), Some(frame(2)), "the place in the ring is kept");
+}
+
+#[test]
+fn requests_that_break_the_protocol_end_the_front_end_and_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut device, path) = device(&directory);
+    let numbers =
+        |numbers: &[u64]| numbers.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<_>>();
+    let cases: Vec<(u32, Vec<u8>)> = vec![
+        (0, vec![]),
+        (77, vec![]),
+        (request::SET_FEATURES, vec![1, 2]),
+        (request::SET_FEATURES, numbers(&[1 << 34])),
+        (request::SET_PROTOCOL_FEATURES, numbers(&[2])),
+        (request::SET_MEM_TABLE, vec![]),
+        (request::SET_MEM_TABLE, numbers(&[1, 0, 4096, 0, 0])),
+        (request::SET_MEM_TABLE, numbers(&[u64::MAX])),
+        (request::SET_VRING_NUM, numbers(&[16])),
+        (request::SET_VRING_NUM, [0, 65_536].map(u32::to_ne_bytes).concat()),
+        (request::SET_VRING_ADDR, numbers(&[0, 1])),
+        (request::SET_VRING_KICK, numbers(&[0])),
+        (request::SET_VRING_CALL, numbers(&[0x110])),
+    ];
+    let count = cases.len() as u64;
+    for (request, body) in cases {
+        let front = FrontEnd::connect(&path);
+        front.say(request, &body, &[]);
+        device.turn();
+        device.turn();
+        assert!(!device.is_connected(), "{request} {body:?}");
+    }
+    assert_eq!(device.counts().violations, count);
+    let mut front = FrontEnd::connect(&path);
+    front.set_up(&mut device, PLAIN);
+}
+
+#[test]
+fn what_is_no_request_ends_the_front_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut device, path) = device(&directory);
+    let long = Header { request: 1, wants_answer: false, body_bytes: 513 }.write();
+    for bytes in [&[0; 12][..], &[0xff; 12], &long] {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(bytes).unwrap();
+        device.turn();
+        assert!(!device.is_connected());
+    }
+    assert_eq!(device.counts().violations, 3);
+    // Half a request is waited for, without holding up anybody.
+    let mut stream = UnixStream::connect(&path).unwrap();
+    let whole = Header { request: 3, wants_answer: false, body_bytes: 0 }.write();
+    stream.write_all(&whole[..5]).unwrap();
+    device.turn();
+    device.turn();
+    assert!(device.is_connected());
+    stream.write_all(&whole[5..]).unwrap();
+    device.turn();
+    assert!(device.is_connected());
+}
+
+#[test]
+fn files_that_are_shorter_than_they_are_said_to_be_are_not_mapped() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut device, path) = device(&directory);
+    let front = FrontEnd::connect(&path);
+    front.cut_off();
+    front.share();
+    device.turn();
+    device.turn();
+    assert_eq!((device.is_connected(), device.counts().violations), (false, 1));
+}
+
+#[test]
+fn a_device_that_joins_looks_for_its_front_end_until_it_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("port");
+    let mut device = Device::join(&path);
+    device.turn();
+    assert!(!device.is_connected() && device.descriptors().count() == 0);
+    // What listens there is the front end's, and stays.
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    for round in 1..=2 {
+        let began = std::time::Instant::now();
+        while !device.is_connected() {
+            assert!(began.elapsed().as_secs() < 60);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            device.turn();
+        }
+        let mut front = FrontEnd::with(listener.accept().unwrap().0);
+        front.set_up(&mut device, PLAIN);
+        front.send_frame(&frame(5));
+        assert_eq!(device.read(), Some(frame(5)));
+        assert_eq!(device.counts().connected, round);
+        drop(front);
+        device.turn();
+        assert!(!device.is_connected());
+    }
+    drop(device);
+    assert!(path.exists());
+}

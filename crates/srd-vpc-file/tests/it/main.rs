@@ -1,0 +1,13 @@
+//! Files of virtual private clouds, and the judgements that follow from them.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+#[path = "../../../../fuzz/bodies/vpc.rs"]
+mod bodies;
+mod corpus;
+mod errors;
+mod large;
+mod observe;
+mod options;
+mod usage;
+mod verdicts;

@@ -1,0 +1,169 @@
+//! `cargo xtask test`: builds all tests and runs each in a process of its own, several at a time.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`programs`] | the test programs that cargo builds, and the tests in them |
+//! | [`schedule`] | the order of the tests, and how many run at a time |
+//! | [`process`] | one test as a process, in namespaces of its own if the user is root |
+//! | [`outcome`] | passed, failed or skipped, read from the output of one test |
+//! | [`report`] | the lines at the end: slow programs, skipped tests, failures by name |
+//! | [`busy`] | load beside the tests, to find those that depend on an idle machine |
+//!
+//! A process for each test means that one test cannot change what another one finds: ports,
+//! interfaces, routing tables, `/run` and processes are its own, and whatever it leaves behind ends
+//! with it. It also means that tests which wait do not keep the processors from those which
+//! compute.
+
+mod busy;
+mod outcome;
+mod process;
+mod programs;
+mod report;
+mod schedule;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+
+use self::process::{Isolation, Running};
+use self::programs::Test;
+use self::report::{Done, Report};
+use self::schedule::Queue;
+use crate::tidy::ratchet;
+
+/// Time between two looks at the processes that run.
+const LOOK_EVERY: Duration = Duration::from_millis(4);
+
+/// The slowest processor in use takes so many times the seconds of the one that wrote the bound.
+const SLOWER_PROCESSOR: f64 = 1.5;
+
+/// Options of `cargo xtask test`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Run only tests whose name contains one of these, for example `srd-cli::overlay`, `routes::`
+    filters: Vec<String>,
+    /// Processors' worth of tests that run at a time; 0: as many as the machine has processors
+    #[arg(short, long, default_value_t = 0)]
+    jobs: usize,
+    /// Run everything so many times, and count failures by name
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Keep each processor busy with a loop of its own meanwhile
+    #[arg(long)]
+    busy: bool,
+    /// Print the names of the tests instead of running them
+    #[arg(long)]
+    list: bool,
+    /// Print a line for each test, and not only for each program
+    #[arg(short, long)]
+    verbose: bool,
+    /// Lower the processor seconds that all tests may take, if they took less
+    #[arg(long, conflicts_with = "filters")]
+    write: bool,
+    /// Write the seconds of each test to this file
+    #[arg(long, value_name = "FILE")]
+    times: Option<PathBuf>,
+}
+
+/// Builds the tests and runs them.
+///
+/// # Errors
+/// If the tests do not build, one of them fails, or `CI=true` and one of them was skipped.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
+    let built = programs::build(root)?;
+    let found = programs::tests(&built)?;
+    let chosen = |name: &str| {
+        options.filters.is_empty() || options.filters.iter().any(|f| name.contains(f.as_str()))
+    };
+    let tests: Vec<Test> = found.tests.into_iter().filter(|t| chosen(&t.full_name())).collect();
+    if options.list {
+        for test in &tests {
+            println!("{}", test.full_name());
+        }
+        return Ok(());
+    }
+    ensure!(!tests.is_empty(), "no test has a name that contains {:?}", options.filters);
+    let on_demand: Vec<_> = found.on_demand.into_iter().filter(|t| chosen(&t.name)).collect();
+    let isolation = Isolation::of_this_machine();
+    if let Isolation::None(why) = &isolation {
+        println!("tests share this machine's network and processes: {why}");
+    }
+    let _load = if options.busy { Some(busy::Load::start()?) } else { None };
+    let mut report = Report::new(programs::count(&built), on_demand);
+    for round in 1..=options.repeat {
+        if options.repeat > 1 {
+            println!("round {round} of {}", options.repeat);
+        }
+        report.begin_round();
+        run_once(tests.clone(), options, &isolation, &mut report)?;
+        report.end_round();
+    }
+    if let Some(file) = &options.times {
+        std::fs::write(file, report.times())?;
+    }
+    print!("{}", report.summary());
+    if options.filters.is_empty() {
+        check_seconds(root, report.cpu_s(), options.write)?;
+    }
+    let in_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    match report.complaint(in_ci) {
+        Some(complaint) => bail!("{complaint}"),
+        None => Ok(()),
+    }
+}
+
+/// Compares the processor seconds of one run with the most that are allowed.
+///
+/// # Errors
+/// If the tests took more, or the file cannot be read or written.
+fn check_seconds(root: &Path, cpu_s: f64, write: bool) -> Result<()> {
+    let file = root.join(ratchet::FILE);
+    let mut counts = ratchet::read(&std::fs::read_to_string(&file)?);
+    let key = (ratchet::TEST_SECONDS.0.to_owned(), ratchet::TEST_SECONDS.1.to_owned());
+    let allowed = counts.get(&key).copied().unwrap_or(0);
+    let bound = f64::from(u32::try_from(allowed)?);
+    println!("processor seconds of the tests: {cpu_s:.0} ({allowed} allowed)");
+    ensure!(cpu_s <= bound, "the tests take more of the processor than {} allows", ratchet::FILE);
+    let slower_machine = (cpu_s * SLOWER_PROCESSOR).ceil();
+    if write && slower_machine < bound {
+        // Less than `bound`, which is a whole number of seconds.
+        counts.insert(key, format!("{slower_machine:.0}").parse()?);
+        std::fs::write(file, ratchet::write(&counts))?;
+    }
+    Ok(())
+}
+
+/// Runs each of `tests` once, as many at a time as their weights allow.
+fn run_once(
+    tests: Vec<Test>,
+    options: &Options,
+    isolation: &Isolation,
+    report: &mut Report,
+) -> Result<()> {
+    let mut queue = Queue::new(tests, options.jobs);
+    let mut running: Vec<Running> = Vec::new();
+    while !queue.is_empty() || !running.is_empty() {
+        while let Some((test, place)) = queue.next() {
+            running.push(Running::start(test, place, isolation)?);
+        }
+        let mut ended = false;
+        let mut index = 0;
+        while index < running.len() {
+            let Some(end) = running[index].look(Instant::now())? else {
+                index += 1;
+                continue;
+            };
+            let Running { test, place, .. } = &running[index];
+            queue.give_back(test, *place);
+            report.add(Done { outcome: outcome::read(test, &end), test: test.clone(), end });
+            running.swap_remove(index);
+            ended = true;
+        }
+        report.print_news(options.verbose);
+        if !ended {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! Load beside the tests, to find those that depend on an idle machine.
+
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+
+/// Loops that keep each processor busy until this is dropped, or the runner ends.
+pub(super) struct Load(Vec<Child>);
+
+impl Load {
+    /// Starts a loop for each processor. Each is a session of its own, so that the scheduler gives
+    /// it as much as the tests together, as it would to another user.
+    ///
+    /// # Errors
+    /// If `setpriv` or `setsid` (util-linux) cannot run.
+    pub(super) fn start() -> Result<Self> {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let mut load = Self(Vec::new());
+        for _ in 0..processors {
+            let child = Command::new("setpriv")
+                .args(["--pdeathsig", "KILL", "setsid", "sh", "-c", "while :; do :; done"])
+                .stdin(Stdio::null())
+                .spawn()
+                .context("setpriv (util-linux), for the load")?;
+            load.0.push(child);
+        }
+        Ok(load)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill(); // it may be gone
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Passed, failed or skipped, read from the output of one test.
+
+use std::time::Duration;
+
+use super::process::End;
+use super::programs::Test;
+
+/// How a test ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Every assertion held.
+    Passed,
+    /// It could not run here, for this reason.
+    Skipped(String),
+    /// It failed, or did not end: the cause, in words.
+    Failed(String),
+}
+
+/// The outcome of a test that has ended.
+pub(super) fn read(test: &Test, end: &End) -> Outcome {
+    classify(&test.path, end.success, end.stopped_after, &end.output)
+}
+
+/// Decides by the exit status, and for a test that passed by its own output: a line there that
+/// begins with `skipped: ` says why it did not run.
+fn classify(path: &str, success: bool, stopped: Option<Duration>, output: &str) -> Outcome {
+    if let Some(limit) = stopped {
+        return Outcome::Failed(format!("stopped after {} s", limit.as_secs()));
+    }
+    if !success {
+        return Outcome::Failed("failed".into());
+    }
+    // A filter that matches nothing runs nothing, and libtest calls that a success.
+    if !output.contains("1 passed") {
+        return Outcome::Failed("did not run: the program knows no test of this name".into());
+    }
+    let head = format!("---- {path} stdout ----");
+    let own = output.lines().skip_while(|line| *line != head).skip(1);
+    let own = own.take_while(|line| !matches!(*line, "successes:" | "failures:"));
+    let reason = own.filter_map(|line| line.strip_prefix("skipped: ")).last();
+    reason.map_or(Outcome::Passed, |reason| Outcome::Skipped(reason.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSED: &str = "test result: ok. 1 passed; 0 failed";
+
+    fn output(of: &str, printed: &str) -> String {
+        format!(
+            "running 1 test\ntest {of} ... ok\n\nsuccesses:\n\n---- {of} stdout ----\n{printed}\n\n\
+             \nsuccesses:\n    {of}\n\n{PASSED}\n"
+        )
+    }
+
+    #[test]
+    fn a_test_that_says_so_was_skipped() {
+        let output = output("a::b", "looking\nskipped: there is no /dev/net/tun");
+        let reason = "there is no /dev/net/tun".to_owned();
+        assert_eq!(classify("a::b", true, None, &output), Outcome::Skipped(reason));
+    }
+
+    #[test]
+    fn a_program_that_a_test_started_skips_nothing() {
+        let started = "skipped: a line of a child, which libtest does not capture\n";
+        let text = format!("{started}{}", output("a::b", "fine"));
+        assert_eq!(classify("a::b", true, None, &text), Outcome::Passed);
+    }
+
+    #[test]
+    fn a_failure_is_a_failure_whatever_was_printed() {
+        let text = output("a", "skipped: this");
+        assert_eq!(classify("a", false, None, &text), Outcome::Failed("failed".into()));
+        let limit = Some(Duration::from_secs(300));
+        let stopped = Outcome::Failed("stopped after 300 s".into());
+        assert_eq!(classify("a", false, limit, &text), stopped);
+    }
+
+    #[test]
+    fn a_name_that_the_program_does_not_know_is_a_failure() {
+        let outcome = classify("a", true, None, "test result: ok. 0 passed; 0 failed");
+        assert!(matches!(outcome, Outcome::Failed(cause) if cause.contains("no test")));
+    }
+}

@@ -1,0 +1,202 @@
+//! One test as a process, in namespaces of its own if the user is root.
+//!
+//! The namespaces are made by `unshare` (util-linux, on every Debian machine) and set up by
+//! [`SET_UP`]: a network with a loopback device, `/run` and `/dev/shm` in memory, `/sys` of that
+//! network, and a number space of processes, which ends with the test and takes along whatever the
+//! test has left.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::programs::Test;
+use super::schedule::{limit, may_be_apart};
+
+/// Runs as the first process of the namespaces: `sh -c SET_UP srd-test PLACE PROGRAM ARGUMENTS...`.
+///
+/// Tests put their process number into names that they make outside of their namespaces, below
+/// `/tmp` and `/etc/netns`. A place is used by one test at a time, so numbers that begin at a
+/// multiple of it are unique as well. Kernels before 6.14 take no number above the machine's own
+/// `pid_max`; there the names of two tests may meet.
+const SET_UP: &str = "\
+echo $((1000 + $1 * 40000)) 2>/dev/null >/proc/sys/kernel/ns_last_pid
+shift
+set -e
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir /run/netns /run/lock
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+mount -t sysfs sysfs /sys
+ip link set lo up
+set +e
+\"$@\"
+exit $?
+";
+
+/// Namespaces that are made for each test.
+const UNSHARE: [&str; 7] =
+    ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=slave"];
+
+/// Output of a test that is kept; more is cut off in the middle of a line.
+const OUTPUT_BYTES_MAX: u64 = 4 << 20;
+
+/// Whether tests get namespaces of their own.
+pub(super) enum Isolation {
+    /// Each test that needs some gets them.
+    Namespaces,
+    /// No test does, for this reason.
+    None(String),
+}
+
+impl Isolation {
+    /// Tries to make such namespaces.
+    pub(super) fn of_this_machine() -> Self {
+        let tried = Command::new("unshare")
+            .args(UNSHARE)
+            .args(["sh", "-c", SET_UP, "srd-test", "0", "true"])
+            .stdin(Stdio::null())
+            .output();
+        match tried {
+            Ok(output) if output.status.success() => Self::Namespaces,
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                Self::None(said.lines().next().unwrap_or("unshare fails").to_owned())
+            }
+            Err(error) => Self::None(format!("unshare (util-linux): {error}")),
+        }
+    }
+}
+
+/// A test that runs.
+pub(super) struct Running {
+    /// The test.
+    pub(super) test: Test,
+    /// Its place among the tests that run at the same time.
+    pub(super) place: usize,
+    child: Child,
+    output: File,
+    began: Instant,
+    limit: Duration,
+    stopped: bool,
+}
+
+/// How a test's process ended.
+#[derive(Debug)]
+pub(super) struct End {
+    /// Whether it exited with 0.
+    pub(super) success: bool,
+    /// The limit, if it was stopped there.
+    pub(super) stopped_after: Option<Duration>,
+    /// Everything that it and the processes that it started have printed.
+    pub(super) output: String,
+    /// Time from start to end.
+    pub(super) wall: Duration,
+    /// Processor time of it and of the processes that it waited for.
+    pub(super) cpu: Duration,
+}
+
+impl Running {
+    /// Starts a test.
+    ///
+    /// # Errors
+    /// If there is no process or no file to be had.
+    pub(super) fn start(test: Test, place: usize, isolation: &Isolation) -> Result<Self> {
+        let (program, arguments) = test.command();
+        let mut command = match isolation {
+            Isolation::Namespaces if test.program.integration && may_be_apart(&test) => {
+                let mut command = Command::new("unshare");
+                command.args(UNSHARE).args(["sh", "-c", SET_UP, "srd-test", &place.to_string()]);
+                command.arg(program);
+                command
+            }
+            _ => Command::new(program),
+        };
+        let output = tempfile::tempfile().context("a file for the output of a test")?;
+        let child = command
+            .args(arguments)
+            .current_dir(test.directory())
+            .env("CARGO_MANIFEST_DIR", test.directory())
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output.try_clone()?)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("{} cannot start", test.full_name()))?;
+        let limit = limit(&test);
+        Ok(Self { test, place, child, output, began: Instant::now(), limit, stopped: false })
+    }
+
+    /// Whether it has ended, and how. Stops it when its time is over.
+    ///
+    /// # Errors
+    /// If the process cannot be asked, or its output not be read.
+    pub(super) fn look(&mut self, now: Instant) -> Result<Option<End>> {
+        let before = cpu_of_children();
+        let Some(status) = self.child.try_wait()? else {
+            if !self.stopped && now.duration_since(self.began) > self.limit {
+                self.stopped = true;
+                self.stop();
+            }
+            return Ok(None);
+        };
+        // Whatever a test without namespaces of its own has left in its group.
+        self.stop();
+        Ok(Some(End {
+            success: status.success(),
+            stopped_after: self.stopped.then_some(self.limit),
+            output: self.read_output()?,
+            wall: self.began.elapsed(),
+            cpu: cpu_of_children().saturating_sub(before),
+        }))
+    }
+
+    fn stop(&self) {
+        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(group) = group {
+            let _ = kill_process_group(group, Signal::KILL); // it may be gone already
+        }
+    }
+
+    fn read_output(&mut self) -> Result<String> {
+        let mut bytes = Vec::new();
+        self.output.rewind()?;
+        Read::by_ref(&mut self.output).take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The runner itself is on its way out.
+        self.stop();
+        let _ = self.child.wait();
+    }
+}
+
+/// Processor time of all children that were waited for: it grows when one is.
+fn cpu_of_children() -> Duration {
+    std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| cpu(&stat)).unwrap_or_default()
+}
+
+/// User and system time of the children in a line of `/proc/PID/stat`, whose tick is 10 ms.
+fn cpu(stat: &str) -> Option<Duration> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(13);
+    let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    Some(Duration::from_millis(ticks * 10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_children_is_found_behind_a_name_with_brackets() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4 5 6 7 8 900 901 120 3 20 0 1 0 9 0 0";
+        assert_eq!(cpu(stat), Some(Duration::from_millis(1230)));
+        assert_eq!(cpu("nonsense"), None);
+    }
+}

@@ -1,0 +1,290 @@
+//! The lines at the end: slow programs, skipped tests by what they lack, failures by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use super::outcome::Outcome;
+use super::process::End;
+use super::programs::{OnDemand, Test};
+
+/// Programs that are named at the end as the slowest.
+const SLOWEST: usize = 10;
+
+/// A test that has ended.
+pub(super) struct Done {
+    /// The test.
+    pub(super) test: Test,
+    /// How its process ended.
+    pub(super) end: End,
+    /// Passed, failed or skipped.
+    pub(super) outcome: Outcome,
+}
+
+/// Tests of one program, added up.
+#[derive(Default)]
+struct Sums {
+    passed: u32,
+    skipped: u32,
+    failed: u32,
+    wall: Duration,
+    cpu: Duration,
+    slowest: Option<(Duration, String)>,
+}
+
+/// Everything that has ended so far.
+pub(super) struct Report {
+    integration_programs: usize,
+    on_demand: Vec<OnDemand>,
+    programs: BTreeMap<String, Sums>,
+    /// Reason, and the tests that were skipped for it.
+    skipped: BTreeMap<String, BTreeSet<String>>,
+    /// Test, and how often it failed, with the causes.
+    failed: BTreeMap<String, (u32, BTreeSet<String>)>,
+    times: String,
+    news: Vec<Done>,
+    began: Instant,
+    rounds: Vec<Duration>,
+}
+
+impl Report {
+    /// Nothing has run yet.
+    pub(super) fn new(integration_programs: usize, on_demand: Vec<OnDemand>) -> Self {
+        Self {
+            integration_programs,
+            on_demand,
+            programs: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            times: String::new(),
+            news: Vec::new(),
+            began: Instant::now(),
+            rounds: Vec::new(),
+        }
+    }
+
+    /// All tests begin once more.
+    pub(super) fn begin_round(&mut self) {
+        self.began = Instant::now();
+    }
+
+    /// A test has ended.
+    pub(super) fn add(&mut self, done: Done) {
+        let name = done.test.full_name();
+        let (wall, cpu) = (done.end.wall, done.end.cpu);
+        let sums = self.programs.entry(done.test.program.name.clone()).or_default();
+        sums.wall += wall;
+        sums.cpu += cpu;
+        if sums.slowest.as_ref().is_none_or(|(longest, _)| *longest < wall) {
+            sums.slowest = Some((wall, done.test.path.clone()));
+        }
+        match &done.outcome {
+            Outcome::Passed => sums.passed += 1,
+            Outcome::Skipped(reason) => {
+                sums.skipped += 1;
+                self.skipped.entry(reason.clone()).or_default().insert(name.clone());
+            }
+            Outcome::Failed(cause) => {
+                sums.failed += 1;
+                let failed = self.failed.entry(name.clone()).or_default();
+                failed.0 += 1;
+                failed.1.insert(cause.clone());
+            }
+        }
+        let line = format!("{:.2} {:.2} {name}", wall.as_secs_f64(), cpu.as_secs_f64());
+        let _ = writeln!(self.times, "{line}"); // a string takes everything
+        self.news.push(done);
+    }
+
+    /// Prints failures with all their output, and with `verbose` a line for each test.
+    pub(super) fn print_news(&mut self, verbose: bool) {
+        for done in self.news.drain(..) {
+            let name = done.test.full_name();
+            let seconds = done.end.wall.as_secs_f64();
+            match &done.outcome {
+                Outcome::Failed(cause) => {
+                    println!("FAILED {name} ({cause}, {seconds:.1} s)");
+                    println!("{}", done.end.output.trim_end());
+                    println!("FAILED {name}: that was its output");
+                }
+                Outcome::Skipped(reason) if verbose => println!("skipped {name}: {reason}"),
+                Outcome::Passed if verbose => println!("ok {name} ({seconds:.1} s)"),
+                Outcome::Skipped(_) | Outcome::Passed => {}
+            }
+        }
+    }
+}
+
+impl Report {
+    /// A round has ended.
+    pub(super) fn end_round(&mut self) {
+        self.rounds.push(self.began.elapsed());
+    }
+
+    /// Seconds, processor seconds and name of each test, a line each.
+    pub(super) fn times(&self) -> &str {
+        &self.times
+    }
+
+    /// Processor seconds of all tests, for each round.
+    pub(super) fn cpu_s(&self) -> f64 {
+        let rounds = f64::from(u32::try_from(self.rounds.len().max(1)).unwrap_or(u32::MAX));
+        self.programs.values().map(|sums| sums.cpu.as_secs_f64()).sum::<f64>() / rounds
+    }
+
+    /// Everything that a reader wants to know at the end. The last line counts the tests.
+    pub(super) fn summary(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text).expect("a string takes everything");
+        text
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        let mut programs: Vec<_> = self.programs.iter().collect();
+        programs.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.wall));
+        writeln!(text, "slowest programs (sum of their tests):")?;
+        for (name, sums) in programs.iter().take(SLOWEST) {
+            let (wall, cpu) = (sums.wall.as_secs_f64(), sums.cpu.as_secs_f64());
+            let tests = sums.passed + sums.failed + sums.skipped;
+            write!(text, "  {wall:7.1} s, {cpu:6.1} s of processor, {tests:4} tests: {name}")?;
+            match &sums.slowest {
+                Some((longest, test)) => {
+                    writeln!(text, " (longest {test}, {:.1} s)", longest.as_secs_f64())?;
+                }
+                None => writeln!(text)?,
+            }
+        }
+        writeln!(text, "tests on demand: {}", self.on_demand.len())?;
+        for OnDemand { name, reason } in &self.on_demand {
+            match reason {
+                Some(reason) => writeln!(text, "  {name}: {reason}")?,
+                None => writeln!(text, "  {name}")?,
+            }
+        }
+        self.write_skipped(text)?;
+        self.write_failed(text)?;
+        let count = |of: fn(&Sums) -> u32| self.programs.values().map(of).sum::<u32>();
+        let rounds: Vec<_> =
+            self.rounds.iter().map(|r| format!("{:.0} s", r.as_secs_f64())).collect();
+        writeln!(
+            text,
+            "took {}; {:.0} s of processor; {} integration programs",
+            rounds.join(", "),
+            self.cpu_s(),
+            self.integration_programs
+        )?;
+        let (passed, failed, skipped) =
+            (count(|s| s.passed), count(|s| s.failed), count(|s| s.skipped));
+        writeln!(text, "{passed} passed, {failed} failed, {skipped} skipped")
+    }
+
+    /// Skipped tests, grouped by the packages that they lack, and how to install these.
+    fn write_skipped(&self, text: &mut String) -> std::fmt::Result {
+        if self.skipped.is_empty() {
+            return writeln!(text, "skipped tests: none");
+        }
+        let count: usize = self.skipped.values().map(BTreeSet::len).sum();
+        writeln!(text, "skipped tests: {count}")?;
+        for (reason, tests) in &self.skipped {
+            writeln!(text, "  {reason}")?;
+            for test in tests {
+                writeln!(text, "    {test}")?;
+            }
+        }
+        let packages: BTreeSet<_> = self.skipped.keys().flat_map(|why| packages(why)).collect();
+        if !packages.is_empty() {
+            let packages: Vec<_> = packages.into_iter().collect();
+            writeln!(
+                text,
+                "to run those that lack a package: apt-get install {}",
+                packages.join(" ")
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_failed(&self, text: &mut String) -> std::fmt::Result {
+        if self.failed.is_empty() {
+            return Ok(());
+        }
+        writeln!(text, "failures by name:")?;
+        for (name, (times, causes)) in &self.failed {
+            let causes: Vec<_> = causes.iter().map(String::as_str).collect();
+            writeln!(text, "  {times} of {}: {name}: {}", self.rounds.len(), causes.join("; "))?;
+        }
+        Ok(())
+    }
+
+    /// The reason for which the run as a whole has failed, if it has.
+    pub(super) fn complaint(&self, in_ci: bool) -> Option<String> {
+        if !self.failed.is_empty() {
+            return Some(format!("{} tests failed", self.failed.len()));
+        }
+        (in_ci && !self.skipped.is_empty()).then(|| "in CI every test must run".to_owned())
+    }
+}
+
+/// The packages that a reason says to install: `... apt-get install a b`.
+fn packages(reason: &str) -> Vec<&str> {
+    let Some((_, behind)) = reason.split_once("apt-get install ") else { return Vec::new() };
+    let end = behind.find([')', ';', ',']).unwrap_or(behind.len());
+    behind[..end].split_ascii_whitespace().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::programs::Program;
+
+    fn done(name: &str, outcome: Outcome) -> Done {
+        let test = Test { program: Program::named("srd-x::it"), path: name.to_owned() };
+        let seconds = Duration::from_secs(2);
+        let (success, output) = (true, String::new());
+        let end = End { success, stopped_after: None, output, wall: seconds, cpu: seconds / 2 };
+        Done { test, end, outcome }
+    }
+
+    fn report(of: Vec<Done>) -> Report {
+        let mut report = Report::new(27, Vec::new());
+        report.begin_round();
+        of.into_iter().for_each(|done| report.add(done));
+        report.end_round();
+        report
+    }
+
+    #[test]
+    fn skipped_tests_are_grouped_by_reason_and_one_line_installs_all() {
+        let lacks = |what: &str| Outcome::Skipped(format!("no {what} (apt-get install {what})"));
+        let report = report(vec![done("a", lacks("tshark")), done("b", lacks("tshark"))]);
+        let said = report.summary();
+        let group = "skipped tests: 2\n  no tshark (apt-get install tshark)\n    srd-x::it a\n    srd-x::it b\n";
+        assert!(said.contains(group), "{said}");
+        assert!(said.contains("apt-get install tshark\n"), "{said}");
+        assert!(said.ends_with("\n0 passed, 0 failed, 2 skipped\n"), "{said}");
+    }
+
+    #[test]
+    fn a_skipped_test_fails_the_run_in_ci_and_nowhere_else() {
+        let report = report(vec![done("a", Outcome::Skipped("no root".into()))]);
+        assert!(report.complaint(false).is_none());
+        assert!(report.complaint(true).is_some_and(|why| why.contains("must run")));
+    }
+
+    #[test]
+    fn failures_are_counted_by_name_over_all_rounds() {
+        let failed = || Outcome::Failed("stopped after 240 s".into());
+        let report =
+            report(vec![done("a", failed()), done("a", failed()), done("b", Outcome::Passed)]);
+        let said = report.summary();
+        assert!(said.contains("2 of 1: srd-x::it a: stopped after 240 s\n"), "{said}");
+        assert!(said.ends_with("1 passed, 2 failed, 0 skipped\n"), "{said}");
+        assert!(report.complaint(false).is_some());
+    }
+
+    #[test]
+    fn packages_are_read_from_reasons() {
+        assert_eq!(packages("no x: apt-get install a b"), ["a", "b"]);
+        assert_eq!(packages("no x (apt-get install a); no y"), ["a"]);
+        assert!(packages("needs root").is_empty());
+    }
+}

@@ -1,0 +1,206 @@
+//! The order of the tests, and how many run at a time.
+//!
+//! Most tests that need root wait: for a daemon, a timer, a retransmission. Several of them share a
+//! processor. Tests of pure crates compute from beginning to end: one per processor, at a low
+//! priority, so that they take the time in which the others wait. A few tests compare how fast things
+//! are on this machine: only tests that compute run beside them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::programs::Test;
+
+/// Tests that take seconds, the slowest first: a test that is long and begins last keeps one
+/// processor busy while the others have nothing to do.
+const SLOW: &str = include_str!("slow.txt");
+
+/// Tests that wait, for each processor.
+const WAITING_PER_PROCESSOR: usize = 3;
+
+/// A test may take so long, unless [`SLOW`] says otherwise.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// A test of [`SLOW`] may take so many times its seconds, and [`LIMIT`] at least.
+const LIMIT_TIMES: u64 = 8;
+
+/// Tests that compare speeds: of those that wait, none runs beside one of them. The name of a test
+/// begins so.
+const COMPARING: [&str; 3] = [
+    "srd-cli::lab lab_all::experiments_that_compare",
+    "srd-cli::lab lab_run::losses_of_one_flow",
+    "srd-cli::lab lab_run::one_plain_flow",
+];
+
+/// Tests with fabrics whose hosts use another congestion control than the machine, which only the
+/// machine's own network can allow. Their names begin so.
+const IN_THE_MACHINES_NETWORK: [&str; 3] =
+    ["srd-bench::it ", "srd-cli::lab ", "srd-cli::overlay compare::a_command_and_its_server"];
+
+/// Crates whose tests compute and wait for nothing.
+const COMPUTING: [&str; 12] = [
+    "srd-card",
+    "srd-chart",
+    "srd-crypto",
+    "srd-efa",
+    "srd-pcapng",
+    "srd-proto",
+    "srd-python",
+    "srd-sim",
+    "srd-vpc",
+    "srd-vpc-file",
+    "srd-watch",
+    "xtask",
+];
+
+/// How a test uses the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Use {
+    /// It computes.
+    Computes,
+    /// It waits most of the time.
+    Waits,
+    /// It compares speeds.
+    Compares,
+}
+
+/// The tests that have not begun, and the places that are free.
+pub(super) struct Queue {
+    waiting: BTreeMap<Use, VecDeque<Test>>,
+    free: BTreeMap<Use, BTreeSet<usize>>,
+    running_that_wait: usize,
+}
+
+impl Queue {
+    /// All of `tests`, for so many processors; 0: those of this machine.
+    pub(super) fn new(tests: Vec<Test>, processors: usize) -> Self {
+        let there = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let processors = if processors == 0 { there } else { processors };
+        let mut tests: Vec<Test> = tests;
+        let slow = slow(SLOW);
+        tests.sort_by_key(|test| {
+            std::cmp::Reverse(slow.get(test.full_name().as_str()).copied().unwrap_or(0))
+        });
+        let mut waiting: BTreeMap<Use, VecDeque<Test>> = BTreeMap::new();
+        for test in tests {
+            let class = class(&test);
+            waiting.entry(class).or_default().push_back(test);
+        }
+        // Places of different classes have different numbers.
+        let waits = processors * WAITING_PER_PROCESSOR;
+        let free = BTreeMap::from([
+            (Use::Compares, BTreeSet::from([0])),
+            (Use::Waits, (1..=waits).collect()),
+            (Use::Computes, (waits + 1..=waits + processors).collect()),
+        ]);
+        Self { waiting, free, running_that_wait: 0 }
+    }
+
+    /// Whether every test has begun.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.values().all(VecDeque::is_empty)
+    }
+
+    /// A test that can begin now, and its place. Tests that compare are the first of those that
+    /// wait.
+    pub(super) fn next(&mut self) -> Option<(Test, usize)> {
+        if let Some(begun) = self.take(Use::Computes) {
+            return Some(begun);
+        }
+        if self.running_that_wait == 0
+            && let Some(begun) = self.take(Use::Compares)
+        {
+            return Some(begun);
+        }
+        // One that compares runs, or there is none left.
+        let compare = self.free.get(&Use::Compares).is_none_or(BTreeSet::is_empty);
+        if compare { None } else { self.take(Use::Waits) }
+    }
+
+    fn take(&mut self, class: Use) -> Option<(Test, usize)> {
+        let tests = self.waiting.get_mut(&class)?;
+        let places = self.free.get_mut(&class)?;
+        let place = *places.first()?;
+        let test = tests.pop_front()?;
+        places.remove(&place);
+        self.running_that_wait += usize::from(class != Use::Computes);
+        Some((test, place))
+    }
+
+    /// A test has ended, and its place is free.
+    pub(super) fn give_back(&mut self, test: &Test, place: usize) {
+        let class = class(test);
+        self.free.entry(class).or_default().insert(place);
+        self.running_that_wait -= usize::from(class != Use::Computes);
+    }
+}
+
+/// How a test uses the machine.
+fn class(test: &Test) -> Use {
+    let name = test.full_name();
+    if COMPARING.iter().any(|begin| name.starts_with(begin)) {
+        return Use::Compares;
+    }
+    let package = name.split([':', ' ']).next().unwrap_or_default();
+    if COMPUTING.contains(&package) { Use::Computes } else { Use::Waits }
+}
+
+/// Whether a test may have namespaces of its own.
+pub(super) fn may_be_apart(test: &Test) -> bool {
+    let name = test.full_name();
+    !IN_THE_MACHINES_NETWORK.iter().any(|begin| name.starts_with(begin))
+}
+
+/// How long a test may take before it is stopped.
+pub(super) fn limit(test: &Test) -> Duration {
+    let slow = slow(SLOW).get(test.full_name().as_str()).copied().unwrap_or(0);
+    LIMIT.max(Duration::from_secs(slow * LIMIT_TIMES))
+}
+
+/// Names and seconds of a list whose lines are `SECONDS NAME`.
+fn slow(list: &str) -> BTreeMap<&str, u64> {
+    list.lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| {
+            let (seconds, name) = line.split_once(' ')?;
+            Some((name, seconds.parse().ok()?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::programs::Program;
+
+    fn test(program: &str, path: &str) -> Test {
+        Test { program: Program::named(program), path: path.to_owned() }
+    }
+
+    #[test]
+    fn tests_that_wait_share_a_processor_and_those_that_compute_do_not() {
+        let many = |program: &str| (0..20).map(|n| test(program, &format!("t{n}"))).collect();
+        let mut waiting = Queue::new(many("srd-net::it"), 2);
+        assert_eq!(std::iter::from_fn(|| waiting.next()).count(), 2 * WAITING_PER_PROCESSOR);
+        let mut computing = Queue::new(many("srd-proto::it"), 2);
+        assert_eq!(std::iter::from_fn(|| computing.next()).count(), 2);
+        assert!(!computing.is_empty());
+    }
+
+    #[test]
+    fn nothing_that_waits_runs_beside_a_test_that_compares() {
+        let comparing = test("srd-cli::lab", "lab_run::losses_of_one_flow_hit");
+        let tests = vec![test("srd-net::it", "a"), comparing, test("srd-proto", "b")];
+        let mut queue = Queue::new(tests, 2);
+        let first: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
+        let paths: Vec<_> = first.iter().map(|(test, _)| test.path.as_str()).collect();
+        assert_eq!(paths, ["b", "lab_run::losses_of_one_flow_hit"]);
+        queue.give_back(&first[1].0, first[1].1);
+        assert_eq!(queue.next().unwrap().0.path, "a");
+    }
+
+    #[test]
+    fn a_test_that_is_known_to_be_slow_begins_first_and_may_take_longer() {
+        let list = slow("# seconds and name\n90 srd-a::it b::c\n3 srd-a::it d\n");
+        assert_eq!(list, BTreeMap::from([("srd-a::it b::c", 90), ("srd-a::it d", 3)]));
+    }
+}
