@@ -2,8 +2,8 @@
 //!
 //! The namespaces are made by `unshare` (util-linux, on every Debian machine) and set up by
 //! [`SET_UP`]: a network with a loopback device, `/run` and `/dev/shm` in memory, `/sys` of that
-//! network, and a number space of processes, which ends with the test and takes along whatever the
-//! test has left.
+//! network, `/etc` and `/var/lib` whose changes are the test's own, and a number space of
+//! processes, which ends with the test and takes along whatever the test has left.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -19,10 +19,9 @@ use super::schedule::{limit, may_be_apart};
 
 /// Runs as the first process of the namespaces: `sh -c SET_UP srd-test PLACE PROGRAM ARGUMENTS...`.
 ///
-/// Tests put their process number into names that they make outside of their namespaces, below
-/// `/tmp` and `/etc/netns`. A place is used by one test at a time, so numbers that begin at a
-/// multiple of it are unique as well. Kernels before 6.14 take no number above the machine's own
-/// `pid_max`; there the names of two tests may meet.
+/// Tests put their process number into names below `/tmp`. A place is used by one test at a time,
+/// so numbers that begin at a multiple of it are unique as well. Kernels before 6.14 take no number
+/// above the machine's own `pid_max`; there the names of two tests may meet.
 const SET_UP: &str = "\
 echo $((1000 + $1 * 40000)) 2>/dev/null >/proc/sys/kernel/ns_last_pid
 shift
@@ -31,6 +30,12 @@ mount -t tmpfs -o mode=755 tmpfs /run
 mkdir /run/netns /run/lock
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 mount -t sysfs sysfs /sys
+for of in /etc /var/lib; do
+    own=/run/test$of
+    mkdir -p $own/upper $own/work
+    layers=lowerdir=$of,upperdir=$own/upper,workdir=$own/work
+    mount -t overlay -o $layers overlay $of 2>/dev/null || :
+done
 ip link set lo up
 set +e
 \"$@\"

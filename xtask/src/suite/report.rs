@@ -257,7 +257,8 @@ mod tests {
         let lacks = |what: &str| Outcome::Skipped(format!("no {what} (apt-get install {what})"));
         let report = report(vec![done("a", lacks("tshark")), done("b", lacks("tshark"))]);
         let said = report.summary();
-        let group = "skipped tests: 2\n  no tshark (apt-get install tshark)\n    srd-x::it a\n    srd-x::it b\n";
+        let group = "skipped tests: 2\n  no tshark (apt-get install tshark)\n    srd-x::it a\n    \
+                     srd-x::it b\n";
         assert!(said.contains(group), "{said}");
         assert!(said.contains("apt-get install tshark\n"), "{said}");
         assert!(said.ends_with("\n0 passed, 0 failed, 2 skipped\n"), "{said}");

@@ -2,8 +2,8 @@
 //!
 //! Most tests that need root wait: for a daemon, a timer, a retransmission. Several of them share a
 //! processor. Tests of pure crates compute from beginning to end: one per processor, at a low
-//! priority, so that they take the time in which the others wait. A few tests compare how fast things
-//! are on this machine: only tests that compute run beside them.
+//! priority, so that they take the time in which the others wait. A few tests compare how fast
+//! things are on this machine: only tests that compute run beside them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::programs::Test;
 const SLOW: &str = include_str!("slow.txt");
 
 /// Tests that wait, for each processor.
-const WAITING_PER_PROCESSOR: usize = 3;
+const WAITING_PER_PROCESSOR: usize = 4;
 
 /// A test may take so long, unless [`SLOW`] says otherwise.
 const LIMIT: Duration = Duration::from_secs(240);

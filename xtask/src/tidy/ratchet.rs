@@ -21,9 +21,9 @@ const HEAD: &str = "\
 #   entangled  files that lie on one, per crate
 #   subjects   sentences that begin with a bare \"who\", per crate, and in docs
 #   uncited    rules of a specification whose number no comment names
-#   programs   test programs that are linked for integration tests alone, in the whole workspace
-#   processor-seconds  of one run of all tests (`cargo xtask test`), on the slowest processor in use:
-#              half as much again as a run took on an AMD EPYC of 2022
+#   programs   test programs that are linked for integration tests alone, in all crates
+#   processor-seconds  of one run of all tests (`cargo xtask test`), on the slowest processor in
+#              use: half as much again as a run took on an AMD EPYC of 2022
 ";
 
 /// Reads the file.

@@ -91,6 +91,8 @@ mod tests {
         assert_eq!(run(&filter, 10), Copied { packets: 3, dropped: 0 });
         let filter = Filter { time_ms: Some(20), ..Filter::default() };
         assert_eq!(run(&filter, 10), Copied { packets: 10, dropped: 0 });
+        // The time is over later than a busy machine needs to write a full queue.
+        let filter = Filter { time_ms: Some(3000), ..Filter::default() };
         let over = run(&filter, QUEUE_PACKETS_MAX + 6);
         assert_eq!(over, Copied { packets: QUEUE_PACKETS_MAX as u64, dropped: 6 });
     }

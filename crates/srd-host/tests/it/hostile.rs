@@ -8,10 +8,10 @@
 #![allow(clippy::unwrap_used, reason = "a test, with helpers")]
 #![allow(unsafe_code, reason = "hosts work in memory that is named by address")]
 
+#[path = "../../../../fuzz/bodies/hostile/mod.rs"]
+mod bodies;
 #[path = "../support/guarded.rs"]
 mod guarded;
-#[path = "../../../../fuzz/bodies/hostile/mod.rs"]
-mod hostile;
 #[path = "../support/liar.rs"]
 mod liar;
 

@@ -13,9 +13,9 @@ use srd_proto::config::Protection;
 use srd_proto::rng::Rng;
 use srd_proto::{Class, Datagram, Delivery, Duration, Event, Instant, Qpn, Status};
 
-use super::hostile::forge::Forger;
-use super::hostile::man::{Man, Rates};
-use super::hostile::script::Input;
+use super::bodies::forge::Forger;
+use super::bodies::man::{Man, Rates};
+use super::bodies::script::Input;
 
 const RAM_BYTES: usize = 1 << 20;
 

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-#[allow(unsafe_code)] // each test program uses some of it
 use std::net::UdpSocket;
 use std::time::Instant;
 
