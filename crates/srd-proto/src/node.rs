@@ -25,10 +25,6 @@ pub const SHARD_BITS: u32 = 4;
 /// How far the shard's number is shifted in a context number, and its bits.
 const SHARD_SHIFT: u32 = 32 - SHARD_BITS;
 const SHARD_MASK: u32 = u32::MAX << SHARD_SHIFT;
-/// The unit of the generation in a context number; the bits below are the peer's slot plus one.
-const CONTEXT_GENERATION: u32 = 1 << 20;
-const INDEX_MASK: u32 = CONTEXT_GENERATION - 1;
-const GENERATION_MASK: u32 = !INDEX_MASK & !SHARD_MASK;
 
 /// What the shards of a node have in common.
 #[derive(Debug)]
@@ -132,22 +128,51 @@ pub(crate) const fn shard_of_context(context: u32) -> u8 {
     (context >> SHARD_SHIFT) as u8
 }
 
-/// A number that a shard gives out: for the peer in slot `index`, beginning with a generation whose
-/// bits are taken from `random`, so that a number does not reveal its age.
-pub(crate) const fn context_number(shard: u8, random: u32, index: u32) -> u32 {
-    // W6
-    (shard as u32) << SHARD_SHIFT | random & GENERATION_MASK | (index + 1)
+/// How one run of a shard numbers its contexts: from the highest bits down by the shard, a
+/// generation, and the peer's slot. A plain packet that names a context tells its run by this number
+/// alone, so runs begin at random in all bits but the shard's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ContextNumbers {
+    shard: u8,
+    /// The bits that tell the slot are never all zero; they have so many other values, at least as
+    /// many as there may be peers. One more is the unit of the generation.
+    slots: u32,
+    /// Added to each slot, modulo `slots`.
+    slot: u32,
+    /// Added to the first generation of each slot.
+    generation: u32,
 }
 
-/// The number of the same peer in the next generation.
-pub(crate) const fn next_context(context: u32) -> u32 {
-    let below = context.wrapping_add(CONTEXT_GENERATION) & !SHARD_MASK;
-    context & SHARD_MASK | below
-}
+impl ContextNumbers {
+    /// The numbers of a run for at most so many peers; `random` is another in each.
+    #[allow(clippy::cast_possible_truncation)] // both halves are used
+    pub(crate) const fn new(shard: u8, peers_max: u32, random: u64) -> Self {
+        let slots = u32::MAX >> peers_max.leading_zeros();
+        // H2a
+        Self { shard, slots, slot: (random >> 32) as u32 % slots, generation: random as u32 }
+    }
 
-/// The slot of the peer that a context number of ours is for; no slot is as large as that of zero.
-pub(crate) const fn context_index(context: u32) -> u32 {
-    (context & INDEX_MASK).wrapping_sub(1)
+    /// The first number for the peer in slot `index`, in a generation whose bits are taken from
+    /// `random`, so that a number does not reveal its age.
+    pub(crate) const fn first(self, random: u32, index: u32) -> u32 {
+        let generation = random.wrapping_add(self.generation) & !self.slots & !SHARD_MASK;
+        // W6
+        (self.shard as u32) << SHARD_SHIFT | generation | ((index + self.slot) % self.slots + 1)
+    }
+
+    /// The number of the same slot in the next generation.
+    pub(crate) const fn next(self, context: u32) -> u32 {
+        context & SHARD_MASK | context.wrapping_add(self.slots + 1) & !SHARD_MASK
+    }
+
+    /// The slot of the peer that a number of ours is for; no slot is as large as that of zero.
+    pub(crate) const fn index(self, context: u32) -> u32 {
+        match context & self.slots {
+            0 => u32::MAX,
+            bits if bits > self.slot => bits - 1 - self.slot,
+            bits => bits - 1 + (self.slots - self.slot),
+        }
+    }
 }
 
 /// Whether a context number is a later one than another of the same shard's: numbers below the
@@ -191,15 +216,33 @@ mod tests {
 
     #[test]
     fn numbers_of_one_shard_are_ordered_and_others_are_not() {
-        let last = context_number(3, u32::MAX, 7);
-        let first = next_context(last);
-        assert_eq!(first, context_number(3, 0, 7), "generations go round");
+        let numbers = ContextNumbers::new(3, 100, 5 << 32);
+        let last = numbers.first(u32::MAX, 7);
+        let first = numbers.next(last);
+        assert_eq!(first, numbers.first(0, 7), "generations go round");
         assert_eq!([shard_of_context(first), shard_of_context(last)], [3, 3]);
-        assert_eq!([context_index(first), context_index(last)], [7, 7]);
+        assert_eq!([numbers.index(first), numbers.index(last)], [7, 7]);
         assert!(is_newer_context(first, last));
         assert!(!is_newer_context(last, first));
         assert!(!is_newer_context(first, first));
-        assert!(!is_newer_context(context_number(4, 1 << 20, 7), first));
+        let other = ContextNumbers::new(4, 100, 5 << 32).first(1 << 20, 7);
+        assert!(!is_newer_context(other, first));
+    }
+
+    #[test]
+    fn a_number_tells_its_slot_wherever_the_run_begins_and_none_is_zero() {
+        for peers_max in [1, 2, 3, 4, 16_384, 1_000_000] {
+            for start in [0, 1, peers_max - 1, peers_max, 0xffff, 0xf_ffff, u32::MAX] {
+                let numbers = ContextNumbers::new(0, peers_max, u64::from(start) << 32);
+                for index in [0, peers_max / 2, peers_max - 1] {
+                    let number = numbers.first(0, index);
+                    assert_ne!(number, 0);
+                    assert_eq!(numbers.index(number), index);
+                    assert_eq!(numbers.index(numbers.next(number)), index);
+                }
+                assert_eq!(numbers.index(0), u32::MAX);
+            }
+        }
     }
 
     #[test]
@@ -236,7 +279,7 @@ mod tests {
         }
         let mut data = [0; 40];
         data[0] = 0x21;
-        data[4..8].copy_from_slice(&context_number(3, 0, 0).to_be_bytes());
+        data[4..8].copy_from_slice(&ContextNumbers::new(3, 1, 0).first(0, 0).to_be_bytes());
         assert_eq!((shard_of(&data, 4), shard_of(&data, 2)), (3, 1));
     }
 }

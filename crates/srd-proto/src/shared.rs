@@ -2,13 +2,15 @@
 //! the link and of the receiver's share. Every call on a peer is handed this.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::format;
 use alloc::sync::Arc;
 
 use crate::credit::ReceiverShare;
+use crate::crypto::Drbg;
 use crate::egress::Egress;
 use crate::event::Event;
 use crate::ids::Qpn;
-use crate::node::Node;
+use crate::node::{ContextNumbers, Node};
 use crate::security::Security;
 use crate::stats::Stats;
 use crate::time::Instant;
@@ -19,6 +21,8 @@ pub(crate) struct Shared {
     pub node: Arc<Node>,
     /// Which of the node's shards this is.
     pub shard: u8,
+    /// What this run numbers its contexts by.
+    pub numbers: ContextNumbers,
     /// The time of the newest call.
     pub now: Instant,
     pub stats: Stats,
@@ -34,10 +38,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A shard of a node. `seed` must be secret and fresh where packets are protected.
+    /// A shard of a node. `seed` must be fresh, and secret where packets are protected.
     pub(crate) fn new(node: Arc<Node>, shard: u8, seed: &[u8; 32], now: Instant) -> Self {
+        // H2a, S1. The epoch is another in each run even where the seed is not.
+        let purpose = format!("context numbers of run {}", node.epoch.0);
+        let random = Drbg::new(seed, &purpose).next_u64();
         Self {
             shard,
+            numbers: ContextNumbers::new(shard, node.config.peers_max, random),
             now,
             stats: Stats::default(),
             events: VecDeque::new(),

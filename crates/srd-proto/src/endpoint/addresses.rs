@@ -10,7 +10,7 @@ use crate::config::Protection;
 use crate::error::{AddPeerError, DropReason};
 use crate::event::Diagnosis;
 use crate::ids::{Entropy, PeerId};
-use crate::node::{SHARDS_MAX, context_index};
+use crate::node::SHARDS_MAX;
 use crate::peer::{Peer, same_ip};
 use crate::time::Instant;
 
@@ -203,7 +203,7 @@ impl Endpoint {
     pub(super) fn named_by_reset(&self, ip: IpAddr, context: u32, number: u32) -> Option<PeerId> {
         let theirs =
             self.shared.contexts.range((context, 0)..=(context, u32::MAX)).map(|(_, slot)| *slot);
-        let ours = context_index(context);
+        let ours = self.shared.numbers.index(context);
         let slots = theirs.take(NAMESAKES_MAX).chain([ours]);
         let mut peers = slots.filter_map(|slot| self.peers.slots.get(slot as usize)?.as_deref());
         let named = |p: &&Peer| {

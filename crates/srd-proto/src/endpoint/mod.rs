@@ -24,7 +24,7 @@ use crate::crypto;
 use crate::error::{AddPeerError, ConfigError, SendError};
 use crate::event::{Datagram, Event, Status};
 use crate::ids::{DatagramId, Entropy, Epoch, PeerId, Qpn};
-use crate::node::{Node, context_number};
+use crate::node::Node;
 use crate::peer::{DATAGRAM_HEADER_BYTES, Peer, packet_overhead, unreliable_overhead};
 use crate::queue_pairs::{QueuePairs, ReceiveBuffers};
 use crate::rng::Rng;
@@ -86,8 +86,9 @@ pub struct Endpoint {
     by_address: BTreeMap<(SocketAddr, u8), PeerId>,
     /// Slots of the peers that the application named, by the IP address that they have now.
     by_ip: BTreeSet<(IpAddr, u32)>,
-    /// Slots that are free, and how many peers there have been.
+    /// Slots that are free, each as the number of the last context there.
     free: Vec<u32>,
+    /// How many peers there have been.
     generation: u32,
     queue_pairs: QueuePairs,
     /// Peers whose sends were refused because too many events waited.
@@ -108,7 +109,7 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// An endpoint with no peers. `epoch` must be larger than at any earlier run under the
-    /// same address; `seed` must be secret and fresh where packets are protected.
+    /// same address; `seed` must be fresh, and secret where packets are protected.
     ///
     /// # Errors
     /// The first knob that is out of range.
@@ -223,19 +224,20 @@ impl Endpoint {
         if live >= self.shared.node.config.peers_max as usize {
             return None;
         }
-        let index = match self.free.pop() {
-            Some(index) => index,
+        let (seed, random) = (self.rng.next_u64(), self.rng.next_u64());
+        let numbers = self.shared.numbers;
+        let (index, context) = match self.free.pop() {
+            // H2a. What was sent to the former peer there may still arrive.
+            Some(last) => (numbers.index(last), numbers.next(last)),
             None => {
+                let index = u32::try_from(self.peers.slots.len()).ok()?;
                 self.peers.slots.push(None);
-                u32::try_from(self.peers.slots.len() - 1).ok()?
+                #[allow(clippy::cast_possible_truncation)] // a few random bits
+                (index, numbers.first(random as u32, index))
             }
         };
         self.generation = self.generation.wrapping_add(1);
         let id = PeerId::new(index, self.generation);
-        let seed = self.rng.next_u64();
-        #[allow(clippy::cast_possible_truncation)] // a few random bits
-        let random = self.rng.next_u64() as u32;
-        let context = context_number(self.shared.shard, random, index);
         let at = address.unwrap_or(NOWHERE);
         let mut peer = Box::new(Peer::new(id, at, context, seed, now));
         peer.partner = partner;

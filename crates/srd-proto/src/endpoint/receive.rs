@@ -6,7 +6,7 @@ use super::Endpoint;
 use crate::error::DropReason;
 use crate::event::{Delivery, Status};
 use crate::ids::{PeerId, Qpn};
-use crate::node::{context_index, shard_of_context};
+use crate::node::shard_of_context;
 use crate::peer::{Accepted, DataPacket, Peer, ReplyRoute, read_unreliable};
 use crate::time::Instant;
 use crate::transmit::{PacketMeta, PacketRef};
@@ -218,7 +218,7 @@ impl Endpoint {
     ) -> Result<PeerId, DropReason> {
         let (is_on, ip) = (self.shared.security.is_on(), meta.source.ip());
         let may_come_from = |peer: &Peer| is_on || peer.address.ip() == ip || peer.is_at(ip);
-        match self.peers.at(context_index(header.dst_context)) {
+        match self.peers.at(self.shared.numbers.index(header.dst_context)) {
             // H6. A plain number is no proof: a node that has restarted may meet packets for
             // another peer's context, under the number that it has given out since.
             Some(peer) if peer.is_named(header.dst_context) && may_come_from(peer) => Ok(peer.id),

@@ -13,7 +13,7 @@ use crate::crypto::{Admission, HELLO_MAC_BYTES, Proof};
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason};
 use crate::ids::PeerId;
-use crate::node::{context_index, shard_of_context};
+use crate::node::shard_of_context;
 use crate::peer::ReplyRoute;
 use crate::time::{Duration, Instant};
 use crate::transmit::PacketMeta;
@@ -57,7 +57,8 @@ impl Endpoint {
         let (cookie, retried) = decode_retry(body)?;
         let mut taken = Err(DropReason::Unauthentic);
         for (context, token) in retried {
-            let named = self.peers.at(context_index(context)).filter(|peer| peer.is_named(context));
+            let at = self.shared.numbers.index(context);
+            let named = self.peers.at(at).filter(|peer| peer.is_named(context));
             if let Some(peer) = named.filter(|peer| peer.awaits(token)) {
                 let id = peer.id;
                 taken = peer.on_retry(now, cookie);

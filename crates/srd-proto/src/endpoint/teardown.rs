@@ -7,7 +7,6 @@ use super::Endpoint;
 use crate::error::DropReason;
 use crate::event::Status;
 use crate::ids::{Entropy, PeerId};
-use crate::node::context_index;
 use crate::peer::CLOSES;
 use crate::time::Instant;
 use crate::transmit::{PacketMeta, TransmitBuf};
@@ -86,7 +85,7 @@ impl Endpoint {
             self.by_key.remove(&(key, peer.partner));
         }
         self.epoch_bump_next = self.epoch_bump_next.max(peer.epoch_bump + 1);
-        self.free.push(id.index());
+        self.free.push(peer.newest_context());
     }
 
     /// A context has been idle for long enough: its memory goes. A peer that the application
@@ -126,7 +125,7 @@ impl Endpoint {
     ) -> Result<(), DropReason> {
         let greeting = greeting.ok_or(DropReason::Malformed)?;
         // H15
-        let peer = self.peers.at(context_index(header.dst_context)).filter(|peer| {
+        let peer = self.peers.at(self.shared.numbers.index(header.dst_context)).filter(|peer| {
             peer.local_context == header.dst_context
                 && peer.is_closed_by(greeting)
                 && peer.is_at(meta.source.ip())

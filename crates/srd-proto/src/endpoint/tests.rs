@@ -8,7 +8,8 @@ use super::*;
 use crate::event::Class;
 use crate::time::Duration;
 use crate::transmit::{Ecn, PacketMeta, PacketRef};
-use crate::wire::Header;
+use crate::wire::greeting::Greeting;
+use crate::wire::{HEADER_BYTES, Header};
 
 const PORT: u16 = 7471;
 
@@ -105,5 +106,32 @@ fn regression_a_batch_that_a_used_up_key_cuts_short_goes_to_its_own_peer() {
         assert_eq!(to_b.1, [contexts[0]; 2], "what was sealed leaves");
         let of_c = batches.iter().filter(|(to, _)| *to == address(2));
         assert!(of_c.flat_map(|(_, named)| named).all(|named| *named == contexts[1]));
+    }
+}
+
+/// The number that a plain endpoint has for a context with a peer that it is told of.
+fn greets_as(endpoint: &mut Endpoint) -> (PeerId, u32) {
+    let now = Instant::ZERO;
+    let peer = endpoint.add_peer(now, PeerConfig::at(address(1))).unwrap();
+    send(endpoint, now, peer, 0);
+    let mut buf = TransmitBuf::new(1, 1500);
+    endpoint.poll_transmit(now, &mut buf).unwrap();
+    let (head, _) = buf.segments().next().unwrap();
+    let (greeting, _) = Greeting::decode(&head[HEADER_BYTES..]).unwrap();
+    (peer, greeting.context)
+}
+
+#[test]
+fn neither_the_runs_of_a_node_nor_the_contexts_of_a_slot_have_a_number_in_common() {
+    let mut numbers = BTreeSet::new();
+    for epoch in 0..1000 {
+        // Nobody looks at what the seed of a plain endpoint is.
+        let mut endpoint =
+            Endpoint::new(Config::default(), Epoch(epoch), [7; 32], Instant::ZERO).unwrap();
+        for _ in 0..if epoch == 0 { 1000 } else { 1 } {
+            let (peer, number) = greets_as(&mut endpoint);
+            assert!(numbers.insert(number), "{number} is given out twice");
+            endpoint.remove_peer(Instant::ZERO, peer);
+        }
     }
 }

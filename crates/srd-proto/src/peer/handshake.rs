@@ -21,7 +21,6 @@ use crate::crypto::{SessionKeys, Space};
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason};
 use crate::ids::Epoch;
-use crate::node::next_context;
 use crate::security::{Opening, Request, Stamp};
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
@@ -295,7 +294,7 @@ impl Peer {
         shared: &mut Shared,
     ) -> Result<(), DropReason> {
         // S15
-        let context = next_context(self.local_context);
+        let context = shared.numbers.next(self.local_context);
         let (remote, stamp) = (request.greeting, request.stamp());
         let greeting = self.greeting(context, shared);
         let preshared_key = self.known_keys().preshared_key;
@@ -374,6 +373,11 @@ impl Peer {
     pub(crate) fn is_named(&self, context: u32) -> bool {
         self.local_context == context
             || self.protected.pending.as_ref().is_some_and(|p| p.context == context)
+    }
+
+    /// The last number that was given out for this peer.
+    pub(crate) fn newest_context(&self) -> u32 {
+        self.protected.pending.as_ref().map_or(self.local_context, |p| p.context)
     }
 
     /// Whether there are keys for packets that name this peer: a run of us that has just begun

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason, Event, Status};
 use crate::ids::{Epoch, Qpn};
-use crate::node::{is_newer_context, next_context};
+use crate::node::is_newer_context;
 use crate::send_queue::Place;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
@@ -151,7 +151,7 @@ impl Peer {
     /// would make us begin another, for ever.
     pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared) {
         let had_received = self.has_received;
-        self.renumber_ours();
+        self.renumber_ours(shared);
         self.send_anew(now, shared, had_received.then_some(DownReason::Restarted));
     }
 
@@ -271,7 +271,7 @@ impl Peer {
     /// The context begins anew: another number and another PSN space, so that nothing still in
     /// the network can be taken for what comes next.
     fn renumber(&mut self, shared: &mut Shared) {
-        self.renumber_ours();
+        self.renumber_ours(shared);
         if let Some(epoch) = self.remote_epoch {
             self.tombstone = Some((epoch, self.remote_context));
         }
@@ -282,9 +282,9 @@ impl Peer {
     }
 
     /// Our own number for the context, which the peer does not know yet.
-    fn renumber_ours(&mut self) {
+    fn renumber_ours(&mut self, shared: &Shared) {
         // H2
-        self.local_context = next_context(self.local_context);
+        self.local_context = shared.numbers.next(self.local_context);
         self.greeted = false;
         self.has_received = false;
     }

@@ -287,3 +287,24 @@ fn regression_a_plain_packet_of_a_run_long_gone_is_not_held_by_the_network() {
     let replayed = Replay { back: false, which: 64, elsewhere: false };
     run(0, 0, &[&began[..], &goes_on, &[replayed]].concat());
 }
+
+/// One run in 256 numbered its context as the former run had, and took what the peer still sent to
+/// that for its own: acknowledgements of datagrams that never arrived. So did a peer that was named
+/// again.
+#[test]
+fn regression_what_is_sent_to_a_former_context_does_not_count_in_the_next() {
+    use Operation::*;
+    let send = |back| Send { back, count: 1, bytes: 0 };
+    let found = [RestartB, RemoveAndAdd, send(false), RestartA, Advance { us: 12 }, send(false)];
+    for seed in 0..1000 {
+        run(0, seed, &found);
+        for (back, again) in
+            [(false, RestartA), (false, RemoveAndAdd), (true, RestartB), (false, RestartB)]
+        {
+            // The answer to what the former context sent arrives after 12 us.
+            run(0, seed, &[send(back), again, Advance { us: 12 }, send(back)]);
+            let lost = [KillPaths { ports: 16 }, send(back), Advance { us: 10 }, Heal];
+            run(0, seed, &[&[send(back), again, Advance { us: 6 }][..], &lost].concat());
+        }
+    }
+}

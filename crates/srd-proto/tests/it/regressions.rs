@@ -132,3 +132,26 @@ fn regression_a_peer_that_is_silent_where_it_moved_to_is_called_where_it_was_nam
     pair.run_for(Duration::from_millis(100));
     assert_eq!(pair.completions().last(), Some(&Status::Ok));
 }
+
+/// One run in 256 numbered its context as the former run had, and delivered what that had been
+/// sent.
+#[test]
+fn regression_a_plain_datagram_for_a_former_run_is_not_delivered_again() {
+    for seed in 0..1000 {
+        let mut pair = Pair::new(config(), seed);
+        pair.send_many(1, 0);
+        pair.run_until_idle(Duration::from_millis(1));
+        pair.recorded = Some(Vec::new());
+        pair.send_many(1, 0);
+        pair.run_until_idle(Duration::from_millis(1));
+        pair.assert_all_completed(2);
+        let packets = pair.recorded.take().unwrap();
+        pair.restart_b();
+        // It has heard of the peer, and has a context for it.
+        pair.send_back(1, 0);
+        for packet in packets.iter().filter(|packet| packet.to_b) {
+            pair.inject(packet, packet.source);
+        }
+        pair.run_for(Duration::from_millis(1));
+    }
+}
