@@ -24,7 +24,7 @@ sanitize:
 
 # A Debian package, beside what cargo builds.
 deb:
-	.ci/packages demo
+	.ci/packages build
 	packaging/deb.sh
 
 # The libfabric provider, under the name that libfabric looks for.

@@ -129,8 +129,8 @@ pub(crate) const fn shard_of_context(context: u32) -> u8 {
 }
 
 /// How one run of a shard numbers its contexts: from the highest bits down by the shard, a
-/// generation, and the peer's slot. A plain packet that names a context tells its run by this number
-/// alone, so runs begin at random in all bits but the shard's.
+/// generation, and the peer's slot. A plain packet that names a context tells its run by this
+/// number alone, so runs begin at random in all bits but the shard's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContextNumbers {
     shard: u8,

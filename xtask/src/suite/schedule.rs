@@ -3,7 +3,7 @@
 //! Most tests that need root wait: for a daemon, a timer, a retransmission. Several of them share a
 //! processor. Tests of pure crates compute from beginning to end: one per processor, at a low
 //! priority, so that they take the time in which the others wait. A few tests compare how fast
-//! things are on this machine: only tests that compute run beside them.
+//! things are on this machine: they run first, and none that waits runs beside them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -23,13 +23,16 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// A test of [`SLOW`] may take so many times its seconds, and [`LIMIT`] at least.
 const LIMIT_TIMES: u64 = 8;
 
-/// Tests that compare speeds: of those that wait, none runs beside one of them. The name of a test
-/// begins so.
+/// Tests that compare speeds. They run before those that wait, two at a time, so that most of the
+/// machine is theirs. The name of a test begins so.
 const COMPARING: [&str; 3] = [
     "srd-cli::lab lab_all::experiments_that_compare",
     "srd-cli::lab lab_run::losses_of_one_flow",
     "srd-cli::lab lab_run::one_plain_flow",
 ];
+
+/// So many of these run at a time.
+const COMPARING_AT_A_TIME: usize = 2;
 
 /// Tests with fabrics whose hosts use another congestion control than the machine, which only the
 /// machine's own network can allow. Their names begin so.
@@ -67,7 +70,6 @@ pub(super) enum Use {
 pub(super) struct Queue {
     waiting: BTreeMap<Use, VecDeque<Test>>,
     free: BTreeMap<Use, BTreeSet<usize>>,
-    running_that_wait: usize,
 }
 
 impl Queue {
@@ -88,11 +90,11 @@ impl Queue {
         // Places of different classes have different numbers.
         let waits = processors * WAITING_PER_PROCESSOR;
         let free = BTreeMap::from([
-            (Use::Compares, BTreeSet::from([0])),
-            (Use::Waits, (1..=waits).collect()),
-            (Use::Computes, (waits + 1..=waits + processors).collect()),
+            (Use::Compares, (0..COMPARING_AT_A_TIME).collect()),
+            (Use::Waits, (0..waits).map(|n| n + COMPARING_AT_A_TIME).collect()),
+            (Use::Computes, (0..processors).map(|n| n + COMPARING_AT_A_TIME + waits).collect()),
         ]);
-        Self { waiting, free, running_that_wait: 0 }
+        Self { waiting, free }
     }
 
     /// Whether every test has begun.
@@ -106,14 +108,12 @@ impl Queue {
         if let Some(begun) = self.take(Use::Computes) {
             return Some(begun);
         }
-        if self.running_that_wait == 0
-            && let Some(begun) = self.take(Use::Compares)
-        {
+        if let Some(begun) = self.take(Use::Compares) {
             return Some(begun);
         }
-        // One that compares runs, or there is none left.
-        let compare = self.free.get(&Use::Compares).is_none_or(BTreeSet::is_empty);
-        if compare { None } else { self.take(Use::Waits) }
+        let comparing =
+            COMPARING_AT_A_TIME - self.free.get(&Use::Compares).map_or(0, BTreeSet::len);
+        if comparing > 0 { None } else { self.take(Use::Waits) }
     }
 
     fn take(&mut self, class: Use) -> Option<(Test, usize)> {
@@ -122,7 +122,6 @@ impl Queue {
         let place = *places.first()?;
         let test = tests.pop_front()?;
         places.remove(&place);
-        self.running_that_wait += usize::from(class != Use::Computes);
         Some((test, place))
     }
 
@@ -130,7 +129,6 @@ impl Queue {
     pub(super) fn give_back(&mut self, test: &Test, place: usize) {
         let class = class(test);
         self.free.entry(class).or_default().insert(place);
-        self.running_that_wait -= usize::from(class != Use::Computes);
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) fn classify(command: &str) -> Kind {
     };
     match text.as_slice() {
         ["make", target, ..] => Kind::Make((*target).to_string()),
-        ["srd" | "target/release/srd", ..] => {
+        ["srd" | "target/quick/srd" | "target/release/srd", ..] => {
             Kind::Program { package: "srd-cli", words: words[1..].to_vec() }
         }
         ["cargo", "xtask", ..] => Kind::Program { package: "xtask", words: words[2..].to_vec() },
