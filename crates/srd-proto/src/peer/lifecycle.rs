@@ -200,8 +200,9 @@ impl Peer {
         let mut unsent = alloc::vec::Vec::new();
         for slot in tx.queue.slots(None) {
             let held = tx.queue.held(slot);
-            // H5. What was never sent goes to the new context.
-            if held.first_psn().is_none() && held.rnr_count == 0 {
+            // H5. What was never sent goes to the new context, and so does what was certainly not
+            // delivered (D14). What has ended (H11) does not.
+            if held.first_psn().is_none() && held.rnr_count == 0 && !held.orphan {
                 unsent.push((
                     held.id,
                     crate::event::Datagram {

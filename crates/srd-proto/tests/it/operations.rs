@@ -308,3 +308,19 @@ fn regression_what_is_sent_to_a_former_context_does_not_count_in_the_next() {
         }
     }
 }
+
+/// D14 had found that datagrams were certainly not delivered. When their queue pair closed before
+/// they left again, and then the peer restarted, they went to it as if they had never been sent.
+#[test]
+fn regression_what_has_ended_and_lost_its_identity_does_not_go_to_the_next_run() {
+    use Operation::*;
+    let send = |count| Send { back: false, count, bytes: 1108 };
+    let loses = |loss_permille| Disturb { loss_permille, duplicate_permille: 0, jitter_us: 0 };
+    let exhausts = [send(1), Advance { us: 100 }, loses(900), send(30), Advance { us: 5000 }];
+    for mode in 0..3 {
+        for seed in 0..20 {
+            let ends = [loses(0), Advance { us: 100 }, CloseQueuePair, RestartB, send(1)];
+            run(mode, seed, &[&exhausts[..], &ends].concat());
+        }
+    }
+}
