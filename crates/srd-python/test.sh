@@ -22,7 +22,7 @@ mkdir -p "$place/wheels"
 environment() {
     local directory=$place/$1
     shift
-    [ "$(cat "$directory/packages" 2>/dev/null)" = "$*" ] && return
+    [ "$(cat "$directory/packages" 2>/dev/null)" = "$*" ] && "$directory/bin/python" -c '' && return
     rm -rf "$directory"
     python3 -m venv "$directory"
     "$directory/bin/pip" install --quiet --no-compile --disable-pip-version-check "$@"

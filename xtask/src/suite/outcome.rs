@@ -1,8 +1,6 @@
 //! Passed, failed or skipped, read from the output of one test.
 
-use std::time::Duration;
-
-use super::process::End;
+use super::process::{End, Stopped};
 use super::programs::Test;
 
 /// How a test ended.
@@ -10,6 +8,8 @@ use super::programs::Test;
 pub(super) enum Outcome {
     /// Every assertion held.
     Passed,
+    /// It passed, and could not judge something, for this reason.
+    Unjudged(String),
     /// It could not run here, for this reason.
     Skipped(String),
     /// It failed, or did not end: the cause, in words.
@@ -18,31 +18,45 @@ pub(super) enum Outcome {
 
 /// The outcome of a test that has ended.
 pub(super) fn read(test: &Test, end: &End) -> Outcome {
-    classify(&test.path, end.success, end.stopped_after, &end.output)
+    classify(&test.path, end.success, end.stopped, &end.output)
 }
 
-/// Decides by the exit status, and for a test that passed by its own output: a line there that
-/// begins with `skipped: ` says why it did not run.
-fn classify(path: &str, success: bool, stopped: Option<Duration>, output: &str) -> Outcome {
-    if let Some(limit) = stopped {
-        return Outcome::Failed(format!("stopped after {} s", limit.as_secs()));
+/// Decides by the exit status, and for a test that passed by its own output: lines there that begin
+/// with `skipped: ` or `not compared` say why it did not run, or what it did not judge.
+fn classify(path: &str, success: bool, stopped: Option<Stopped>, output: &str) -> Outcome {
+    match stopped {
+        Some(Stopped::Late(limit)) => {
+            return Outcome::Failed(format!("stopped after {} s", limit.as_secs()));
+        }
+        Some(Stopped::Loud) => return Outcome::Failed("stopped: it prints too much".into()),
+        None => {}
     }
     if !success {
         return Outcome::Failed("failed".into());
     }
     // A filter that matches nothing runs nothing, and libtest calls that a success.
-    if !output.contains("1 passed") {
+    if !output.contains("test result: ok. 1 passed") {
         return Outcome::Failed("did not run: the program knows no test of this name".into());
     }
     let head = format!("---- {path} stdout ----");
     let own = output.lines().skip_while(|line| *line != head).skip(1);
     let own = own.take_while(|line| !matches!(*line, "successes:" | "failures:"));
-    let reason = own.filter_map(|line| line.strip_prefix("skipped: ")).last();
-    reason.map_or(Outcome::Passed, |reason| Outcome::Skipped(reason.to_owned()))
+    let own: Vec<&str> = own.collect();
+    let skipped: Vec<_> = own.iter().filter_map(|line| line.strip_prefix("skipped: ")).collect();
+    let unjudged: Vec<_> = own.iter().filter(|line| line.starts_with("not compared")).collect();
+    match (skipped.is_empty(), unjudged.is_empty()) {
+        (false, _) => Outcome::Skipped(skipped.join("; ")),
+        (true, false) => {
+            Outcome::Unjudged(unjudged.into_iter().copied().collect::<Vec<_>>().join("; "))
+        }
+        (true, true) => Outcome::Passed,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const PASSED: &str = "test result: ok. 1 passed; 0 failed";
@@ -72,9 +86,18 @@ mod tests {
     fn a_failure_is_a_failure_whatever_was_printed() {
         let text = output("a", "skipped: this");
         assert_eq!(classify("a", false, None, &text), Outcome::Failed("failed".into()));
-        let limit = Some(Duration::from_secs(300));
+        let limit = Some(Stopped::Late(Duration::from_secs(300)));
         let stopped = Outcome::Failed("stopped after 300 s".into());
         assert_eq!(classify("a", false, limit, &text), stopped);
+        let loud = classify("a", false, Some(Stopped::Loud), &text);
+        assert!(matches!(loud, Outcome::Failed(cause) if cause.contains("too much")));
+    }
+
+    #[test]
+    fn a_comparison_that_was_not_judged_is_told() {
+        let text = output("a", "not compared, for the machine was busy: x");
+        let unjudged = "not compared, for the machine was busy: x".to_owned();
+        assert_eq!(classify("a", true, None, &text), Outcome::Unjudged(unjudged));
     }
 
     #[test]

@@ -6,8 +6,9 @@
 //! processes, which ends with the test and takes along whatever the test has left.
 
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::programs::Test;
-use super::schedule::{limit, may_be_apart};
+use super::schedule::{computes, limit, may_be_apart};
 
 /// Runs as the first process of the namespaces: `sh -c SET_UP srd-test PLACE PROGRAM ARGUMENTS...`.
 ///
@@ -23,18 +24,27 @@ use super::schedule::{limit, may_be_apart};
 /// so numbers that begin at a multiple of it are unique as well. Kernels before 6.14 take no number
 /// above the machine's own `pid_max`; there the names of two tests may meet.
 const SET_UP: &str = "\
-echo $((1000 + $1 * 40000)) 2>/dev/null >/proc/sys/kernel/ns_last_pid
+echo $((1000 + $1 * 8000)) 2>/dev/null >/proc/sys/kernel/ns_last_pid
 shift
 set -e
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir /run/netns /run/lock
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 mount -t sysfs sysfs /sys
+mkdir /run/test
+for file in hosts hostname resolv.conf; do
+    mountpoint -q /etc/$file || continue
+    touch /run/test/$file
+    mount --bind /etc/$file /run/test/$file
+done
 for of in /etc /var/lib; do
     own=/run/test$of
     mkdir -p $own/upper $own/work
     layers=lowerdir=$of,upperdir=$own/upper,workdir=$own/work
     mount -t overlay -o $layers overlay $of 2>/dev/null || :
+done
+for file in hosts hostname resolv.conf; do
+    [ ! -e /run/test/$file ] || mount --bind /run/test/$file /etc/$file
 done
 ip link set lo up
 set +e
@@ -46,8 +56,16 @@ exit $?
 const UNSHARE: [&str; 7] =
     ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=slave"];
 
-/// Output of a test that is kept; more is cut off in the middle of a line.
-const OUTPUT_BYTES_MAX: u64 = 4 << 20;
+/// The end of a test's output that is kept.
+const OUTPUT_BYTES_KEPT: u64 = 4 << 20;
+
+/// A test that prints more than this is stopped.
+const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+
+/// Processor time of all children that were waited for: it grows when one is.
+pub(super) fn cpu_of_children() -> Duration {
+    std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| cpu(&stat)).unwrap_or_default()
+}
 
 /// Whether tests get namespaces of their own.
 pub(super) enum Isolation {
@@ -58,18 +76,20 @@ pub(super) enum Isolation {
 }
 
 impl Isolation {
-    /// Tries to make such namespaces.
-    pub(super) fn of_this_machine() -> Self {
+    /// Tries to make such namespaces, and to find a test program in them.
+    pub(super) fn of_this_machine(program: &Path) -> Self {
         let tried = Command::new("unshare")
             .args(UNSHARE)
-            .args(["sh", "-c", SET_UP, "srd-test", "0", "true"])
+            .args(["sh", "-c", SET_UP, "srd-test", "0", "test", "-x"])
+            .arg(program)
             .stdin(Stdio::null())
             .output();
         match tried {
             Ok(output) if output.status.success() => Self::Namespaces,
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr);
-                Self::None(said.lines().next().unwrap_or("unshare fails").to_owned())
+                let first = said.lines().next().unwrap_or("the test programs are not seen there");
+                Self::None(first.to_owned())
             }
             Err(error) => Self::None(format!("unshare (util-linux): {error}")),
         }
@@ -86,7 +106,16 @@ pub(super) struct Running {
     output: File,
     began: Instant,
     limit: Duration,
-    stopped: bool,
+    stopped: Option<Stopped>,
+}
+
+/// Why the runner ended a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// It took longer than this.
+    Late(Duration),
+    /// It printed more than [`OUTPUT_BYTES_MAX`].
+    Loud,
 }
 
 /// How a test's process ended.
@@ -94,9 +123,9 @@ pub(super) struct Running {
 pub(super) struct End {
     /// Whether it exited with 0.
     pub(super) success: bool,
-    /// The limit, if it was stopped there.
-    pub(super) stopped_after: Option<Duration>,
-    /// Everything that it and the processes that it started have printed.
+    /// Why it was stopped, if it was.
+    pub(super) stopped: Option<Stopped>,
+    /// The end of all that it and the processes that it started have printed.
     pub(super) output: String,
     /// Time from start to end.
     pub(super) wall: Duration,
@@ -111,15 +140,20 @@ impl Running {
     /// If there is no process or no file to be had.
     pub(super) fn start(test: Test, place: usize, isolation: &Isolation) -> Result<Self> {
         let (program, arguments) = test.command();
-        let mut command = match isolation {
-            Isolation::Namespaces if test.program.integration && may_be_apart(&test) => {
-                let mut command = Command::new("unshare");
-                command.args(UNSHARE).args(["sh", "-c", SET_UP, "srd-test", &place.to_string()]);
-                command.arg(program);
-                command
-            }
-            _ => Command::new(program),
-        };
+        // A test ends with the runner, however that ends.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]);
+        if computes(&test) {
+            command.args(["nice", "-n", "19"]);
+        }
+        if matches!(isolation, Isolation::Namespaces)
+            && test.program.integration
+            && may_be_apart(&test)
+        {
+            command.arg("unshare").args(UNSHARE);
+            command.args(["sh", "-c", SET_UP, "srd-test", &place.to_string()]);
+        }
+        command.arg(program);
         let output = tempfile::tempfile().context("a file for the output of a test")?;
         let child = command
             .args(arguments)
@@ -132,30 +166,35 @@ impl Running {
             .spawn()
             .with_context(|| format!("{} cannot start", test.full_name()))?;
         let limit = limit(&test);
-        Ok(Self { test, place, child, output, began: Instant::now(), limit, stopped: false })
+        Ok(Self { test, place, child, output, began: Instant::now(), limit, stopped: None })
     }
 
-    /// Whether it has ended, and how. Stops it when its time is over.
+    /// Whether it has ended, and how. Stops it when its time is over, or when it prints too much.
+    /// `seen` is the processor time of all children that have ended before.
     ///
     /// # Errors
     /// If the process cannot be asked, or its output not be read.
-    pub(super) fn look(&mut self, now: Instant) -> Result<Option<End>> {
-        let before = cpu_of_children();
+    pub(super) fn look(&mut self, now: Instant, seen: &mut Duration) -> Result<Option<End>> {
         let Some(status) = self.child.try_wait()? else {
-            if !self.stopped && now.duration_since(self.began) > self.limit {
-                self.stopped = true;
+            let is_late = now.duration_since(self.began) > self.limit;
+            if self.stopped.is_none()
+                && (is_late || self.output.metadata()?.len() > OUTPUT_BYTES_MAX)
+            {
+                self.stopped =
+                    Some(if is_late { Stopped::Late(self.limit) } else { Stopped::Loud });
                 self.stop();
             }
             return Ok(None);
         };
+        let before = std::mem::replace(seen, cpu_of_children());
         // Whatever a test without namespaces of its own has left in its group.
         self.stop();
         Ok(Some(End {
             success: status.success(),
-            stopped_after: self.stopped.then_some(self.limit),
+            stopped: self.stopped,
             output: self.read_output()?,
             wall: self.began.elapsed(),
-            cpu: cpu_of_children().saturating_sub(before),
+            cpu: seen.saturating_sub(before),
         }))
     }
 
@@ -166,11 +205,11 @@ impl Running {
         }
     }
 
-    fn read_output(&mut self) -> Result<String> {
-        let mut bytes = Vec::new();
-        self.output.rewind()?;
-        Read::by_ref(&mut self.output).take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    fn read_output(&self) -> Result<String> {
+        let bytes = self.output.metadata()?.len();
+        let mut kept = vec![0; usize::try_from(bytes.min(OUTPUT_BYTES_KEPT))?];
+        self.output.read_exact_at(&mut kept, bytes.saturating_sub(OUTPUT_BYTES_KEPT))?;
+        Ok(String::from_utf8_lossy(&kept).into_owned())
     }
 }
 
@@ -180,11 +219,6 @@ impl Drop for Running {
         self.stop();
         let _ = self.child.wait();
     }
-}
-
-/// Processor time of all children that were waited for: it grows when one is.
-fn cpu_of_children() -> Duration {
-    std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| cpu(&stat)).unwrap_or_default()
 }
 
 /// User and system time of the children in a line of `/proc/PID/stat`, whose tick is 10 ms.

@@ -83,8 +83,8 @@ pub(super) struct Found {
 pub(super) fn build(root: &Path) -> Result<Vec<Program>> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut child = Command::new(cargo)
-        .args(["test", "--workspace", "--no-run", "--lib", "--bins", "--tests"])
-        .args(["--example", "nccl_pair", "--message-format=json-render-diagnostics"])
+        .args(["build", "--workspace", "--lib", "--bins", "--tests", "--example", "nccl_pair"])
+        .arg("--message-format=json-render-diagnostics")
         .current_dir(root)
         .stdout(Stdio::piped())
         .spawn()

@@ -39,6 +39,8 @@ pub(super) struct Report {
     programs: BTreeMap<String, Sums>,
     /// Reason, and the tests that were skipped for it.
     skipped: BTreeMap<String, BTreeSet<String>>,
+    /// Comparisons that were not judged.
+    unjudged: BTreeSet<String>,
     /// Test, and how often it failed, with the causes.
     failed: BTreeMap<String, (u32, BTreeSet<String>)>,
     times: String,
@@ -55,6 +57,7 @@ impl Report {
             on_demand,
             programs: BTreeMap::new(),
             skipped: BTreeMap::new(),
+            unjudged: BTreeSet::new(),
             failed: BTreeMap::new(),
             times: String::new(),
             news: Vec::new(),
@@ -80,6 +83,10 @@ impl Report {
         }
         match &done.outcome {
             Outcome::Passed => sums.passed += 1,
+            Outcome::Unjudged(what) => {
+                sums.passed += 1;
+                self.unjudged.insert(format!("{name}: {what}"));
+            }
             Outcome::Skipped(reason) => {
                 sums.skipped += 1;
                 self.skipped.entry(reason.clone()).or_default().insert(name.clone());
@@ -108,8 +115,11 @@ impl Report {
                     println!("FAILED {name}: that was its output");
                 }
                 Outcome::Skipped(reason) if verbose => println!("skipped {name}: {reason}"),
+                Outcome::Unjudged(what) if verbose => {
+                    println!("ok {name} ({seconds:.1} s): {what}")
+                }
                 Outcome::Passed if verbose => println!("ok {name} ({seconds:.1} s)"),
-                Outcome::Skipped(_) | Outcome::Passed => {}
+                Outcome::Skipped(_) | Outcome::Unjudged(_) | Outcome::Passed => {}
             }
         }
     }
@@ -162,6 +172,9 @@ impl Report {
             }
         }
         self.write_skipped(text)?;
+        for what in &self.unjudged {
+            writeln!(text, "not judged: {what}")?;
+        }
         self.write_failed(text)?;
         let count = |of: fn(&Sums) -> u32| self.programs.values().map(of).sum::<u32>();
         let rounds: Vec<_> =
@@ -240,7 +253,7 @@ mod tests {
         let test = Test { program: Program::named("srd-x::it"), path: name.to_owned() };
         let seconds = Duration::from_secs(2);
         let (success, output) = (true, String::new());
-        let end = End { success, stopped_after: None, output, wall: seconds, cpu: seconds / 2 };
+        let end = End { success, stopped: None, output, wall: seconds, cpu: seconds / 2 };
         Done { test, end, outcome }
     }
 

@@ -23,16 +23,16 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// A test of [`SLOW`] may take so many times its seconds, and [`LIMIT`] at least.
 const LIMIT_TIMES: u64 = 8;
 
-/// Tests that compare speeds. They run before those that wait, two at a time, so that most of the
-/// machine is theirs. The name of a test begins so.
+/// Tests that compare speeds. They run before those that wait, one at a time, so that the machine
+/// is theirs but for tests of a low priority. The name of a test begins so.
 const COMPARING: [&str; 3] = [
     "srd-cli::lab lab_all::experiments_that_compare",
     "srd-cli::lab lab_run::losses_of_one_flow",
     "srd-cli::lab lab_run::one_plain_flow",
 ];
 
-/// So many of these run at a time.
-const COMPARING_AT_A_TIME: usize = 2;
+/// So many of these run at a time: each would have others beside it.
+const COMPARING_AT_A_TIME: usize = 1;
 
 /// Tests with fabrics whose hosts use another congestion control than the machine, which only the
 /// machine's own network can allow. Their names begin so.
@@ -140,6 +140,11 @@ fn class(test: &Test) -> Use {
     }
     let package = name.split([':', ' ']).next().unwrap_or_default();
     if COMPUTING.contains(&package) { Use::Computes } else { Use::Waits }
+}
+
+/// Whether a test takes the time that others leave.
+pub(super) fn computes(test: &Test) -> bool {
+    class(test) == Use::Computes
 }
 
 /// Whether a test may have namespaces of its own.

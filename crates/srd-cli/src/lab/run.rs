@@ -235,7 +235,11 @@ impl RunArgs {
         }
         if self.all {
             let is_wanted = |e: &&Experiment| !self.except.iter().any(|name| name == e.name);
-            return Ok(experiment::ALL.into_iter().filter(is_wanted).collect());
+            let wanted: Vec<_> = experiment::ALL.into_iter().filter(is_wanted).collect();
+            if wanted.is_empty() {
+                return usage("--except leaves no experiment".to_owned());
+            }
+            return Ok(wanted);
         }
         Ok(chosen)
     }
