@@ -54,6 +54,7 @@ pub(crate) fn run(write: bool) -> Result<()> {
     let fuzz = read(&root, "fuzz/Cargo.toml").unwrap_or_default();
     findings.extend(crates::reasons(&packages, &fuzz, &read(&root, "deny.toml")?));
     findings.extend(sources.iter().flat_map(|(name, text)| source::check(name, text)));
+    findings.extend(untested_examples(&root, &sources)?);
     for package in packages.iter().filter(|p| p.is_pure()) {
         let name = format!("crates/{}/src/lib.rs", package.name);
         findings.extend(source::check_pure(&name, &read(&root, &name)?));
@@ -73,6 +74,20 @@ pub(crate) fn run(write: bool) -> Result<()> {
         return Ok(());
     }
     bail!("{} findings\n{}", findings.len(), findings.join("\n"))
+}
+
+/// Examples in the documentation of crates whose manifests say that there are none to run.
+fn untested_examples(root: &Path, sources: &[Text]) -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for (name, text) in sources {
+        let Some((package, _)) = name.split_once("/src/") else { continue };
+        let Some(line) = source::example(text) else { continue };
+        if read(root, &format!("{package}/Cargo.toml"))?.contains("doctest = false") {
+            let remedy = format!("take `doctest = false` out of {package}/Cargo.toml");
+            findings.push(format!("{name}:{line}: an example that no test runs: {remedy}"));
+        }
+    }
+    Ok(findings)
 }
 
 /// The figure of the README is the journal's.

@@ -44,6 +44,26 @@ fn is_test_submodule(name: &str) -> bool {
     name.contains("/src/") && (name.ends_with("/tests.rs") || name.ends_with("_tests.rs"))
 }
 
+/// The first line that begins an example in the documentation, which cargo would run as a test.
+pub(super) fn example(text: &str) -> Option<usize> {
+    let mut inside = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            inside = false;
+            continue;
+        };
+        let Some(comment) = comment.strip_prefix(['/', '!']) else { continue };
+        let Some(language) = comment.trim_start().strip_prefix("```") else { continue };
+        let language = language.split(',').next().unwrap_or_default();
+        let is_rust = matches!(language, "" | "rust" | "no_run" | "should_panic" | "compile_fail");
+        if !inside && is_rust {
+            return Some(number);
+        }
+        inside = !inside;
+    }
+    None
+}
+
 /// Findings in the root of a pure crate.
 pub(super) fn check_pure(name: &str, text: &str) -> Vec<String> {
     ["#![no_std]", "#![forbid(unsafe_code)]"]
@@ -86,6 +106,13 @@ mod tests {
         assert_eq!(check("crates/a/tests/b.rs", "fn f() {}\n").len(), 1);
         assert!(check("crates/a/src/b/tests.rs", "use super::*;\n").is_empty());
         assert!(check("crates/a/src/b_tests.rs", "use super::*;\n").is_empty());
+    }
+
+    #[test]
+    fn an_example_begins_with_a_fence_that_names_rust_or_nothing() {
+        assert_eq!(example("//! Page.\n//! ```text\n//! a\n//! ```\nfn f() {}\n"), None);
+        assert_eq!(example("/// How.\n///\n/// ```no_run\n/// f();\n/// ```\n"), Some(3));
+        assert_eq!(example("//! ```text\n//! ```\n//!\n//! ```\n//! f();\n//! ```\n"), Some(4));
     }
 
     #[test]
