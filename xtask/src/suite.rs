@@ -108,8 +108,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         run_once(tests.clone(), options, &isolation, &mut report)?;
         report.end_round();
     }
-    // A change is not refused for one test in thousands that has no patience with a busy machine; the
-    // output of both runs stays in the log.
+    // A change is not refused for one test in thousands that has no patience with a busy machine;
+    // the output of both runs stays in the log.
     if in_ci && options.repeat == 1 {
         run_once(report.take_few_failed(UNSTEADY_MAX), options, &isolation, &mut report)?;
     }
