@@ -146,7 +146,7 @@ fn check_seconds(root: &Path, cpu_s: f64, write: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs each of `tests` once, as many at a time as their weights allow.
+/// Runs each of `tests` once, as many at a time as there are places.
 fn run_once(
     tests: Vec<Test>,
     options: &Options,

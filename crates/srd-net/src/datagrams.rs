@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// So many datagrams, behind which there are no more.
+    /// A number of datagrams, behind which there are no more.
     fn received(from: &mut Datagrams, count: usize) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         receive_until(from, &mut all, count);

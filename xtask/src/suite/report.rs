@@ -127,9 +127,7 @@ impl Report {
             }
         }
     }
-}
 
-impl Report {
     /// Forgets a few failures and gives their tests, each of which is named as unsteady if it
     /// passes when it is run once more. Many failures are no matter of chance.
     pub(super) fn take_few_failed(&mut self, most: usize) -> Vec<Test> {

@@ -74,10 +74,9 @@ pub(super) struct Queue {
 
 impl Queue {
     /// All of `tests`, for so many processors; 0: those of this machine.
-    pub(super) fn new(tests: Vec<Test>, processors: usize) -> Self {
+    pub(super) fn new(mut tests: Vec<Test>, processors: usize) -> Self {
         let there = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let processors = if processors == 0 { there } else { processors };
-        let mut tests: Vec<Test> = tests;
         let slow = slow(SLOW);
         tests.sort_by_key(|test| {
             std::cmp::Reverse(slow.get(test.full_name().as_str()).copied().unwrap_or(0))

@@ -144,7 +144,7 @@ fn ask(instance: &str, server: ([u8; 4], u16), bytes: &[u8]) -> Option<Vec<u8>> 
     ask_for(PATIENCE, instance, server, bytes)
 }
 
-/// The same where no answer is expected.
+/// Connects where no answer is expected.
 fn ask_in_vain(instance: &str, server: ([u8; 4], u16), bytes: &[u8]) -> Option<Vec<u8>> {
     ask_for(SILENCE, instance, server, bytes)
 }

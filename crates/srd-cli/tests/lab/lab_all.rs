@@ -110,7 +110,7 @@ impl Claim {
     }
 }
 
-/// What is claimed of an experiment and does not hold, with its figures.
+/// Claims of an experiment that do not hold, with their figures.
 fn broken(name: &str, outcome: &Value) -> Vec<(&'static Claim, String)> {
     let claims: Vec<_> = CLAIMS.iter().filter(|(of, ..)| *of == name).collect();
     assert!(!claims.is_empty(), "nothing is claimed of {name}");
