@@ -26,8 +26,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
-use self::process::{Isolation, Running};
+use self::process::{End, Isolation, Running};
 use self::programs::Test;
+use self::outcome::Outcome;
 use self::report::{Done, Report};
 use self::schedule::Queue;
 use crate::tidy::ratchet;
@@ -76,6 +77,7 @@ pub(crate) struct Options {
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let built = programs::build(root)?;
     let found = programs::tests(&built)?;
+    schedule::check_lists(&found.tests)?;
     let chosen = |name: &str| {
         options.filters.is_empty() || options.filters.iter().any(|f| name.contains(f.as_str()))
     };
@@ -99,7 +101,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         ensure!(!in_ci, "in CI each test must have namespaces of its own");
     }
     let _load = if options.busy { Some(busy::Load::start()?) } else { None };
-    let mut report = Report::new(programs::count(&built), on_demand);
+    let mut report = Report::new(programs::count(&built), on_demand, options.verbose);
     for round in 1..=options.repeat {
         if options.repeat > 1 {
             println!("round {round} of {}", options.repeat);
@@ -157,8 +159,16 @@ fn run_once(
     let mut running: Vec<Running> = Vec::new();
     let mut cpu_seen = process::cpu_of_children();
     while !queue.is_empty() || !running.is_empty() {
-        while let Some((test, place)) = queue.next() {
-            running.push(Running::start(test, place, isolation)?);
+        while let Some(turn) = queue.next() {
+            let (test, place) = (turn.test.clone(), turn.place);
+            match Running::start(turn, isolation) {
+                Ok(begun) => running.push(begun),
+                Err(error) => {
+                    queue.give_back(&test, place);
+                    let outcome = Outcome::Failed(format!("{error:#}"));
+                    report.add(&Done { outcome, test, end: End::of_none() });
+                }
+            }
         }
         let mut ended = false;
         let mut index = 0;
@@ -169,11 +179,10 @@ fn run_once(
             };
             let Running { test, place, .. } = &running[index];
             queue.give_back(test, *place);
-            report.add(Done { outcome: outcome::read(test, &end), test: test.clone(), end });
+            report.add(&Done { outcome: outcome::read(test, &end), test: test.clone(), end });
             running.swap_remove(index);
             ended = true;
         }
-        report.print_news(options.verbose);
         if !ended {
             std::thread::sleep(LOOK_EVERY);
         }

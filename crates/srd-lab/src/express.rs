@@ -34,7 +34,7 @@ pub const PORT: u16 = 7471;
 /// The interface that the daemons make.
 pub const DEVICE: &str = "srd0";
 /// How long all peers may take to see each other.
-const UP_MAX: Duration = Duration::from_secs(20);
+const UP_MAX: Duration = Duration::from_secs(60);
 /// How long a daemon may take to leave when asked to.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 /// How often to ask a daemon how it is.

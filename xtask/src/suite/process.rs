@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::programs::Test;
-use super::schedule::{computes, limit, may_be_apart};
+use super::schedule::{Turn, computes, may_be_apart};
 
 /// Runs as the first process of the namespaces: `sh -c SET_UP srd-test PLACE PROGRAM ARGUMENTS...`.
 ///
@@ -133,12 +133,27 @@ pub(super) struct End {
     pub(super) cpu: Duration,
 }
 
+impl End {
+    /// The end of a process that could not begin.
+    pub(super) fn of_none() -> Self {
+        let nothing = Duration::ZERO;
+        Self {
+            success: false,
+            stopped: None,
+            output: String::new(),
+            wall: nothing,
+            cpu: nothing,
+        }
+    }
+}
+
 impl Running {
     /// Starts a test.
     ///
     /// # Errors
     /// If there is no process or no file to be had.
-    pub(super) fn start(test: Test, place: usize, isolation: &Isolation) -> Result<Self> {
+    pub(super) fn start(turn: Turn, isolation: &Isolation) -> Result<Self> {
+        let Turn { test, place, limit } = turn;
         let (program, arguments) = test.command();
         // A test ends with the runner, however that ends.
         let mut command = Command::new("setpriv");
@@ -165,7 +180,6 @@ impl Running {
             .process_group(0)
             .spawn()
             .with_context(|| format!("{} cannot start", test.full_name()))?;
-        let limit = limit(&test);
         Ok(Self { test, place, child, output, began: Instant::now(), limit, stopped: None })
     }
 

@@ -21,6 +21,25 @@ pub(super) struct Done {
     pub(super) outcome: Outcome,
 }
 
+impl Done {
+    /// Prints a failure with all its output, and with `verbose` a line for any other.
+    fn print(&self, verbose: bool) {
+        let name = self.test.full_name();
+        let seconds = self.end.wall.as_secs_f64();
+        match &self.outcome {
+            Outcome::Failed(cause) => {
+                println!("FAILED {name} ({cause}, {seconds:.1} s)");
+                println!("{}", self.end.output.trim_end());
+                println!("FAILED {name}: that was its output");
+            }
+            Outcome::Skipped(reason) if verbose => println!("skipped {name}: {reason}"),
+            Outcome::Unjudged(what) if verbose => println!("ok {name} ({seconds:.1} s): {what}"),
+            Outcome::Passed if verbose => println!("ok {name} ({seconds:.1} s)"),
+            Outcome::Skipped(_) | Outcome::Unjudged(_) | Outcome::Passed => {}
+        }
+    }
+}
+
 /// Tests of one program, added up.
 #[derive(Default)]
 struct Sums {
@@ -46,16 +65,16 @@ pub(super) struct Report {
     /// The tests that failed, to be run once more.
     again: Vec<Test>,
     times: String,
-    news: Vec<Done>,
+    verbose: bool,
     began: Instant,
     rounds: Vec<Duration>,
 }
 
 impl Report {
-    /// Nothing has run yet.
-    pub(super) fn new(integration_programs: usize, on_demand: Vec<OnDemand>) -> Self {
+    /// Nothing has run yet. With `verbose` it prints a line for each test.
+    pub(super) fn new(programs: usize, on_demand: Vec<OnDemand>, verbose: bool) -> Self {
         Self {
-            integration_programs,
+            integration_programs: programs,
             on_demand,
             programs: BTreeMap::new(),
             skipped: BTreeMap::new(),
@@ -63,7 +82,7 @@ impl Report {
             failed: BTreeMap::new(),
             again: Vec::new(),
             times: String::new(),
-            news: Vec::new(),
+            verbose,
             began: Instant::now(),
             rounds: Vec::new(),
         }
@@ -74,8 +93,9 @@ impl Report {
         self.began = Instant::now();
     }
 
-    /// A test has ended.
-    pub(super) fn add(&mut self, done: Done) {
+    /// A test has ended. Prints a failure with all its output.
+    pub(super) fn add(&mut self, done: &Done) {
+        done.print(self.verbose);
         let name = done.test.full_name();
         let (wall, cpu) = (done.end.wall, done.end.cpu);
         let sums = self.programs.entry(done.test.program.name.clone()).or_default();
@@ -104,28 +124,6 @@ impl Report {
         }
         let line = format!("{:.2} {:.2} {name}", wall.as_secs_f64(), cpu.as_secs_f64());
         let _ = writeln!(self.times, "{line}"); // a string takes everything
-        self.news.push(done);
-    }
-
-    /// Prints failures with all their output, and with `verbose` a line for each test.
-    pub(super) fn print_news(&mut self, verbose: bool) {
-        for done in self.news.drain(..) {
-            let name = done.test.full_name();
-            let seconds = done.end.wall.as_secs_f64();
-            match &done.outcome {
-                Outcome::Failed(cause) => {
-                    println!("FAILED {name} ({cause}, {seconds:.1} s)");
-                    println!("{}", done.end.output.trim_end());
-                    println!("FAILED {name}: that was its output");
-                }
-                Outcome::Skipped(reason) if verbose => println!("skipped {name}: {reason}"),
-                Outcome::Unjudged(what) if verbose => {
-                    println!("ok {name} ({seconds:.1} s): {what}")
-                }
-                Outcome::Passed if verbose => println!("ok {name} ({seconds:.1} s)"),
-                Outcome::Skipped(_) | Outcome::Unjudged(_) | Outcome::Passed => {}
-            }
-        }
     }
 
     /// Forgets a few failures and gives their tests, each of which is named as unsteady if it
@@ -277,9 +275,9 @@ mod tests {
     }
 
     fn report(of: Vec<Done>) -> Report {
-        let mut report = Report::new(27, Vec::new());
+        let mut report = Report::new(27, Vec::new(), false);
         report.begin_round();
-        of.into_iter().for_each(|done| report.add(done));
+        of.iter().for_each(|done| report.add(done));
         report.end_round();
         report
     }

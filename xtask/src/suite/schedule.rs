@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use anyhow::{Result, bail};
+
 use super::programs::Test;
 
 /// Tests that take seconds, the slowest first: a test that is long and begins last keeps one
@@ -20,8 +22,9 @@ const WAITING_PER_PROCESSOR: usize = 4;
 /// A test may take so long, unless [`SLOW`] says otherwise.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// A test of [`SLOW`] may take so many times its seconds, and [`LIMIT`] at least.
-const LIMIT_TIMES: u64 = 8;
+/// A test of [`SLOW`] may take so many times its seconds, and [`LIMIT`] at least. A test that
+/// computes may take so many times [`LIMIT`]: it has the lowest priority, and waits for others.
+const LIMIT_TIMES: u32 = 8;
 
 /// Tests that compare speeds. They run before those that wait, one at a time, so that the machine
 /// is theirs but for tests of a low priority. The name of a test begins so.
@@ -66,10 +69,21 @@ pub(super) enum Use {
     Compares,
 }
 
+/// A test that can begin.
+pub(super) struct Turn {
+    /// The test.
+    pub(super) test: Test,
+    /// Its place among those that run at the same time.
+    pub(super) place: usize,
+    /// The time after which it is stopped.
+    pub(super) limit: Duration,
+}
+
 /// The tests that have not begun, and the places that are free.
 pub(super) struct Queue {
     waiting: BTreeMap<Use, VecDeque<Test>>,
     free: BTreeMap<Use, BTreeSet<usize>>,
+    slow: BTreeMap<&'static str, u64>,
 }
 
 impl Queue {
@@ -93,7 +107,7 @@ impl Queue {
             (Use::Waits, (0..waits).map(|n| n + COMPARING_AT_A_TIME).collect()),
             (Use::Computes, (0..processors).map(|n| n + COMPARING_AT_A_TIME + waits).collect()),
         ]);
-        Self { waiting, free }
+        Self { waiting, free, slow }
     }
 
     /// Whether every test has begun.
@@ -101,9 +115,8 @@ impl Queue {
         self.waiting.values().all(VecDeque::is_empty)
     }
 
-    /// A test that can begin now, and its place. Tests that compare are the first of those that
-    /// wait.
-    pub(super) fn next(&mut self) -> Option<(Test, usize)> {
+    /// A test that can begin now. Tests that compare are the first of those that wait.
+    pub(super) fn next(&mut self) -> Option<Turn> {
         if let Some(begun) = self.take(Use::Computes) {
             return Some(begun);
         }
@@ -115,13 +128,16 @@ impl Queue {
         if comparing > 0 { None } else { self.take(Use::Waits) }
     }
 
-    fn take(&mut self, class: Use) -> Option<(Test, usize)> {
+    fn take(&mut self, class: Use) -> Option<Turn> {
         let tests = self.waiting.get_mut(&class)?;
         let places = self.free.get_mut(&class)?;
         let place = *places.first()?;
         let test = tests.pop_front()?;
         places.remove(&place);
-        Some((test, place))
+        let seconds = self.slow.get(test.full_name().as_str()).copied().unwrap_or(0);
+        let least = if class == Use::Computes { LIMIT * LIMIT_TIMES } else { LIMIT };
+        let limit = least.max(Duration::from_secs(seconds) * LIMIT_TIMES);
+        Some(Turn { test, place, limit })
     }
 
     /// A test has ended, and its place is free.
@@ -152,10 +168,27 @@ pub(super) fn may_be_apart(test: &Test) -> bool {
     !IN_THE_MACHINES_NETWORK.iter().any(|begin| name.starts_with(begin))
 }
 
-/// How long a test may take before it is stopped.
-pub(super) fn limit(test: &Test) -> Duration {
-    let slow = slow(SLOW).get(test.full_name().as_str()).copied().unwrap_or(0);
-    LIMIT.max(Duration::from_secs(slow * LIMIT_TIMES))
+/// Compares the lists of this file with the tests that there are: a test that was renamed would lose
+/// its class and its limit without a word.
+///
+/// # Errors
+/// If an entry names no test.
+pub(super) fn check_lists(tests: &[Test]) -> Result<()> {
+    let names: Vec<String> = tests.iter().map(Test::full_name).collect();
+    let packages = COMPUTING.map(|package| (package, "COMPUTING"));
+    let compared = COMPARING.map(|begin| (begin, "COMPARING"));
+    let shared = IN_THE_MACHINES_NETWORK.map(|begin| (begin, "IN_THE_MACHINES_NETWORK"));
+    for (begin, list) in packages.into_iter().chain(compared).chain(shared) {
+        if !names.iter().any(|name| name.starts_with(begin)) {
+            bail!("xtask/src/suite/schedule.rs: {begin:?} in {list} names no test; correct it");
+        }
+    }
+    for name in slow(SLOW).keys() {
+        if !names.iter().any(|there| there == name) {
+            bail!("xtask/src/suite/slow.txt: {name:?} is no test; correct or remove the line");
+        }
+    }
+    Ok(())
 }
 
 /// Names and seconds of a list whose lines are `SECONDS NAME`.
@@ -194,15 +227,34 @@ mod tests {
         let tests = vec![test("srd-net::it", "a"), comparing, test("srd-proto", "b")];
         let mut queue = Queue::new(tests, 2);
         let first: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
-        let paths: Vec<_> = first.iter().map(|(test, _)| test.path.as_str()).collect();
+        let paths: Vec<_> = first.iter().map(|turn| turn.test.path.as_str()).collect();
         assert_eq!(paths, ["b", "lab_run::losses_of_one_flow_hit"]);
-        queue.give_back(&first[1].0, first[1].1);
-        assert_eq!(queue.next().unwrap().0.path, "a");
+        queue.give_back(&first[1].test, first[1].place);
+        assert_eq!(queue.next().unwrap().test.path, "a");
     }
 
     #[test]
     fn a_test_that_is_known_to_be_slow_begins_first_and_may_take_longer() {
         let list = slow("# seconds and name\n90 srd-a::it b::c\n3 srd-a::it d\n");
         assert_eq!(list, BTreeMap::from([("srd-a::it b::c", 90), ("srd-a::it d", 3)]));
+    }
+
+    #[test]
+    fn an_entry_of_a_list_that_names_no_test_is_an_error() {
+        let mut tests: Vec<_> = slow(SLOW)
+            .keys()
+            .copied()
+            .chain(IN_THE_MACHINES_NETWORK)
+            .map(|name| {
+                let (program, path) = name.split_once(' ').unwrap();
+                test(program, path)
+            })
+            .chain(COMPUTING.map(|package| test(package, "a")))
+            .chain(COMPARING.map(|name| test("srd-cli::lab", &name["srd-cli::lab ".len()..])))
+            .collect();
+        check_lists(&tests).unwrap();
+        let gone = tests.pop().unwrap();
+        let said = check_lists(&tests).unwrap_err().to_string();
+        assert!(said.contains(&gone.full_name()) && said.contains("COMPARING"), "{said}");
     }
 }

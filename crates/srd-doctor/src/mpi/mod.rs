@@ -38,7 +38,7 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// How long it may take to end when asked to.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
 /// How long its streams may stay open after its end.
-const LINGER_MAX: Duration = Duration::from_secs(1);
+const LINGER_MAX: Duration = Duration::from_secs(5);
 /// How often to look whether a stream has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 

@@ -1,14 +1,17 @@
 //! The program that is measured: compiled where it runs, by the MPI's own compiler, because every
 //! MPI has its own binary interface. And what it prints.
 
-use super::{Mpi, ask};
+use super::{Mpi, ask_for};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const SOURCE: &str = include_str!("ranks.c");
+/// A compiler takes a second, or a minute on a machine with much else to do.
+const COMPILE_MAX: Duration = Duration::from_secs(120);
 /// Messages of one window of the operation `bandwidth`, as the program has it.
 pub const WINDOW: u64 = 16;
 /// Lines of a compiler's complaint that an error shows.
@@ -70,7 +73,7 @@ pub fn compile(mpi: &Mpi, directory: &Path) -> Result<PathBuf> {
     let compiler = compiler(mpi)?;
     let mut command = Command::new(&compiler);
     command.args(["-std=c11", "-O2", "-o"]).arg(&program).arg(&source);
-    let answer = ask(&mut command)?;
+    let answer = ask_for(command.stdin(Stdio::null()), COMPILE_MAX)?;
     if !answer.succeeded {
         let lines: Vec<&str> = answer.err.lines().take(COMPLAINT_LINES).collect();
         bail!("{} failed: {}", compiler.display(), lines.join("\n"));
