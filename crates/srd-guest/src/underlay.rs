@@ -108,7 +108,7 @@ struct Kind {
 #[derive(Default, Deserialize)]
 struct Data {
     #[serde(rename = "type")]
-    kind: Option<String>,
+    kind: Option<Value>,
     /// A user, or a group, that may open it.
     user: Option<Value>,
     group: Option<Value>,
@@ -169,7 +169,8 @@ impl Shown {
         let data = link.filter(|of| of.info_kind.as_deref() == Some("tun")).map(|of| &of.info_data);
         // The kernel calls TAP devices so as well. `srd up` gives its device to no user.
         let is_overlay = |of: &Data| {
-            of.kind.as_deref() != Some("tap") && of.user.is_none() && of.group.is_none()
+            let is_tap = of.kind.as_ref().is_some_and(|kind| kind == "tap");
+            !is_tap && of.user.is_none() && of.group.is_none()
         };
         if !data.is_some_and(is_overlay) {
             bail!("which is no overlay of `srd up`");
@@ -373,7 +374,8 @@ pub(crate) mod tests {
 
     #[test]
     fn frames_of_several_hosts_come_in_their_order_and_others_are_counted() {
-        let senders = [2, 3, 4].map(|host: u8| UdpSocket::bind(([127, 0, 0, host], 0)).unwrap());
+        let at = |host: u8| SocketAddr::from(([127, 0, 0, host], 0));
+        let senders = [2, 3, 4].map(|host| UdpSocket::bind(at(host)).unwrap());
         let [a, b, stranger] = senders;
         let at = |socket: &UdpSocket| socket.local_addr().unwrap();
         let (mut underlay, own) = underlay(&[("a", at(&a)), ("b", at(&b))]);
@@ -426,10 +428,13 @@ pub(crate) mod tests {
             while underlay.receive(Instant::ZERO, 1, &mut received) == 0 {
                 assert!(began.elapsed().as_secs() < 60);
             }
-            assert_eq!((received.frames.len(), received.strangers), match is_taken {
-                true => (1, 0),
-                false => (0, 1),
-            });
+            assert_eq!(
+                (received.frames.len(), received.strangers),
+                match is_taken {
+                    true => (1, 0),
+                    false => (0, 1),
+                }
+            );
         }
     }
 

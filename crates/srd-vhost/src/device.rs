@@ -518,7 +518,8 @@ fn remove_left(directory: &Path, name: &std::ffi::OsStr) -> io::Result<()> {
     let of = std::fs::symlink_metadata(directory)?;
     let is_ours = of.is_dir() && of.uid() == rustix::process::geteuid().as_raw();
     if !is_ours {
-        let what = format!("{} is in the way, and not of this user: remove it", directory.display());
+        let what =
+            format!("{} is in the way, and not of this user: remove it", directory.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     }
     let inside = directory.join(name);

@@ -345,12 +345,7 @@ impl Session {
         Ok(())
     }
 
-    fn connect(
-        &mut self,
-        request: u32,
-        number: u64,
-        descriptors: Vec<Known>,
-    ) -> Result<(), Wrong> {
+    fn connect(&mut self, request: u32, number: u64, descriptors: Vec<Known>) -> Result<(), Wrong> {
         const INDEX: u64 = 0xff;
         const NO_DESCRIPTOR: u64 = 0x100;
         let setup = usize::try_from(number & INDEX).ok().and_then(|at| self.rings.get_mut(at));

@@ -1,8 +1,8 @@
 //! Requests with their descriptors from a stream, as they come: nothing waits here.
 
+use std::borrow::Cow;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::borrow::Cow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 

@@ -163,8 +163,7 @@ fn pass_on(
             }
         }
         handler if flags & libc::SA_SIGINFO != 0 => {
-            type Handler =
-                extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+            type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
             // SAFETY: a handler with this flag has this form.
             let handler: Handler = unsafe { std::mem::transmute(handler) };
             handler(signal, info, context);

@@ -79,7 +79,9 @@ fn context() -> io::Result<&'static Mutex<Context>> {
         let error = io::Error::last_os_error();
         let what = match error.raw_os_error() {
             Some(libc::EAGAIN) => "raise fs.aio-max-nr (sysctl)",
-            _ => "devices of vhost-user need a kernel with CONFIG_AIO that lets this process use it",
+            _ => {
+                "devices of vhost-user need a kernel with CONFIG_AIO that lets this process use it"
+            }
         };
         let what = format!("asynchronous I/O of the kernel: {error}; {what}");
         return Err(io::Error::new(error.kind(), what));

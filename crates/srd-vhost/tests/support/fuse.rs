@@ -112,8 +112,7 @@ fn serve(device: &File) {
         };
         assert!(n >= 40);
         let length = u32::try_from(16 + body.len()).unwrap();
-        let answer =
-            [&length.to_ne_bytes()[..], &i32::to_ne_bytes(error), unique, &body].concat();
+        let answer = [&length.to_ne_bytes()[..], &i32::to_ne_bytes(error), unique, &body].concat();
         device.write_all(&answer).unwrap();
         is_open = opcode == OPEN;
     }

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
+use super::fuse::Stopped;
 use rustix::event::epoll;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::{FdFlags, fcntl_setfd};
-use super::fuse::Stopped;
 
 /// The name of [`stopped`].
 pub(crate) const STOPPED: &str = "a file whose file system has stopped";
@@ -34,7 +34,8 @@ impl AsFd for Kind {
 
 /// One of each; those that this machine has.
 pub(crate) fn all(directory: &Path) -> Vec<Kind> {
-    let open = |path: &Path| OwnedFd::from(File::options().read(true).write(true).open(path).unwrap());
+    let open =
+        |path: &Path| OwnedFd::from(File::options().read(true).write(true).open(path).unwrap());
     let file = directory.join("file");
     std::fs::write(&file, [0; 1 << 16]).unwrap();
     let fifo = directory.join("fifo");

@@ -130,12 +130,7 @@ impl FrontEnd {
     }
 
     /// Says all that it takes until frames can pass.
-    pub(crate) fn introduce(
-        &mut self,
-        device: &mut impl Turned,
-        features: u64,
-        bases: [u32; 2],
-    ) {
+    pub(crate) fn introduce(&mut self, device: &mut impl Turned, features: u64, bases: [u32; 2]) {
         let offered = self.ask(device, request::GET_FEATURES, &[]);
         assert_eq!(u64_at(&offered, 0).unwrap() & features, features);
         self.say(request::SET_OWNER, &[], &[]);
@@ -245,6 +240,11 @@ impl FrontEnd {
         send_raw(&self.stream, bytes, fds);
     }
 
+    /// Signals that a ring has changed.
+    pub(crate) fn kick(&self, ring: usize) {
+        rustix::io::write(&self.rings[ring].kick, &1_u64.to_ne_bytes()).unwrap();
+    }
+
     /// Bytes, with its own end of the connection.
     pub(crate) fn send_itself(&mut self, bytes: &[u8]) {
         self.raw(bytes, &[self.stream.as_fd()]);
@@ -260,12 +260,7 @@ impl FrontEnd {
     }
 
     /// Asks, lets the device work, and returns the body of the answer.
-    pub(crate) fn ask(
-        &mut self,
-        device: &mut impl Turned,
-        request: u32,
-        body: &[u8],
-    ) -> Vec<u8> {
+    pub(crate) fn ask(&mut self, device: &mut impl Turned, request: u32, body: &[u8]) -> Vec<u8> {
         self.ask_with(device, request, body, &[])
     }
 
