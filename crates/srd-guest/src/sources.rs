@@ -9,6 +9,8 @@
 //! The ports are privileged, so that of a machine's users root alone has them, also while no card
 //! runs there. What comes from other ports is a stranger's.
 
+use std::collections::BTreeMap;
+use std::hash::Hasher;
 use std::net::{IpAddr, UdpSocket};
 use std::ops::RangeInclusive;
 
@@ -18,7 +20,6 @@ use srd_card::FlowKey;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::packet::Packet;
 use srd_card::vpc::Envelope;
-use std::hash::Hasher;
 
 /// Ports that envelopes leave by. All cards of a cloud have the same.
 pub(crate) const PORTS: RangeInclusive<u16> = 960..=1023;
@@ -26,15 +27,21 @@ pub(crate) const PORTS: RangeInclusive<u16> = 960..=1023;
 const FLOWS_EACH: u16 = 8;
 /// Interfaces after which ports are shared.
 const INTERFACES: u16 = 8;
+/// Interfaces whose ports are remembered. If there are more, all are forgotten, and a flow may go on
+/// by another port.
+const REMEMBERED_MAX: usize = 4096;
 
 /// Where Linux says which ports are not privileged.
 const UNPRIVILEGED: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
 /// Which number of a flow an envelope leaves with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Spread {
     /// Guests choose what is hashed.
     key: (u64, u64),
+    /// The place of each interface, in the order in which they came.
+    places: BTreeMap<u64, u16>,
+    next: u16,
 }
 
 impl Spread {
@@ -44,12 +51,11 @@ impl Spread {
             half.copy_from_slice(&seed[at..at + 8]);
             u64::from_le_bytes(half)
         };
-        Self { key: (half(0), half(8)) }
+        Self { key: (half(0), half(8)), places: BTreeMap::new(), next: 0 }
     }
 
     /// The number of an envelope's flow. Fragments of a packet have the same one.
-    pub(crate) fn flow_of(self, envelope: &Envelope, frame: &[u8]) -> u16 {
-        // Identifiers of a cloud's interfaces follow each other.
+    pub(crate) fn flow_of(&mut self, envelope: &Envelope, frame: &[u8]) -> u16 {
         let interface = match envelope {
             Envelope::Between { from, .. }
             | Envelope::Leaving { from, .. }
@@ -59,11 +65,24 @@ impl Spread {
         };
         let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
         let hash = packet.map_or(0, |packet| self.hash(&FlowKey::of(&packet)));
-        let own = (interface % u64::from(INTERFACES)) * u64::from(FLOWS_EACH);
-        u16::try_from(own + hash % u64::from(FLOWS_EACH)).unwrap_or(0)
+        let own = u16::try_from(hash % u64::from(FLOWS_EACH)).unwrap_or(0);
+        self.place_of(interface) * FLOWS_EACH + own
     }
 
-    fn hash(self, key: &FlowKey) -> u64 {
+    fn place_of(&mut self, interface: u64) -> u16 {
+        if let Some(place) = self.places.get(&interface) {
+            return *place;
+        }
+        if self.places.len() == REMEMBERED_MAX {
+            self.places.clear();
+        }
+        let place = self.next;
+        self.next = (place + 1) % INTERFACES;
+        self.places.insert(interface, place);
+        place
+    }
+
+    fn hash(&self, key: &FlowKey) -> u64 {
         let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
         for address in [key.source, key.destination] {
             match address {
@@ -143,22 +162,28 @@ mod tests {
 
     #[test]
     fn an_interface_has_few_ports_and_the_next_one_has_others() {
-        let spread = Spread::new([7; 32]);
-        let flows = |interface: u64| -> BTreeSet<u16> {
+        let mut spread = Spread::new([7; 32]);
+        let mut flows = |interface: u64| -> BTreeSet<u16> {
             let envelope = Envelope::Between { from: EniId(interface), to: EniId(99) };
             (0..1000).map(|port| spread.flow_of(&envelope, &frame(port, false))).collect()
         };
-        let all: Vec<BTreeSet<u16>> = (1..=8).map(flows).collect();
+        let all: Vec<BTreeSet<u16>> = (1..=8).map(|n| flows(n * 1000)).collect();
         assert!(all.iter().all(|flows| flows.len() == usize::from(FLOWS_EACH)));
         let whole: BTreeSet<u16> = all.iter().flatten().copied().collect();
-        assert_eq!(whole.len(), PORTS.len(), "interfaces that follow each other share none");
-        assert_eq!(flows(9), all[0]);
+        assert_eq!(whole.len(), PORTS.len(), "eight interfaces share none");
+        assert_eq!(flows(3), all[0]);
+        assert_eq!(flows(2000), all[1], "an interface keeps its ports");
         // One flow keeps its port, whatever is behind its headers; so do all fragments.
         let envelope = Envelope::Between { from: EniId(1), to: EniId(2) };
-        let of = |frame: &[u8]| spread.flow_of(&envelope, frame);
+        let mut of = |frame: &[u8]| spread.flow_of(&envelope, frame);
         assert_eq!(of(&frame(5, false)), of(&[&frame(5, false)[..], b"more"].concat()));
         assert_eq!(of(&frame(5, true)), of(&frame(6, true)));
         assert!(PORTS.contains(&(PORTS.start() + of(&[]))));
+        // What is remembered is bounded.
+        for from in 0..2 * REMEMBERED_MAX as u64 {
+            spread.flow_of(&Envelope::Between { from: EniId(from), to: EniId(2) }, &[]);
+            assert!(spread.places.len() <= REMEMBERED_MAX);
+        }
     }
 
     #[test]

@@ -146,6 +146,49 @@ fn regression_a_user_of_a_host_without_a_card_does_not_speak_for_it() {
     assert_eq!(card.end(rustix::process::Signal::TERM), 0);
 }
 
+/// The same ports where hosts have addresses of IPv6, and after another process has taken over.
+#[test]
+fn packets_cross_a_network_of_ipv6_and_go_on_by_the_next_process() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let [alpha, beta] = [Machine::new("y"), Machine::new("z")];
+    let file = cloud(&alpha);
+    let (a, b) = (&alpha.namespace, &beta.namespace);
+    must(&format!("link add v0 netns {a} mtu 1500 type veth peer name v0 netns {b} mtu 1500"));
+    for (machine, address) in [(a, "fd00::1"), (b, "fd00::2")] {
+        must(&format!("-n {machine} addr add {address}/64 dev v0 nodad"));
+        must(&format!("-n {machine} link set v0 up"));
+    }
+    let words = |host, own, other: &'static str| {
+        [&*file, "--plain", "--host", host, "--underlay", own, "--peer", other]
+    };
+    let of_alpha = words("alpha", "fd00::1", "beta=fd00::2");
+    let mut card = alpha.up(&of_alpha);
+    let _beta = beta.up(&words("beta", "fd00::2", "alpha=fd00::1"));
+    let [one, two] = [("a", "10.0.1.10:5000"), ("b", "10.0.1.11:5000")].map(|(of, at)| {
+        let socket = within(&alpha.instance(of), || UdpSocket::bind(at).unwrap());
+        socket.set_read_timeout(Some(SILENCE)).unwrap();
+        socket
+    });
+    let crosses = |what: &str| {
+        wait_until(what, || {
+            let _ = one.send_to(b"there", "10.0.1.11:5000");
+            two.recv(&mut [0; 9]).is_ok()
+        });
+        wait_until(what, || {
+            let _ = two.send_to(b"back", "10.0.1.10:5000");
+            one.recv(&mut [0; 9]).is_ok()
+        });
+    };
+    crosses("a packet there and back");
+    let mut next = alpha.take_over(&mut card, &of_alpha);
+    crosses("a packet by the next process");
+    let drops = alpha.json(&["card", "status"])["drops"].clone();
+    assert!(drops["lost: a stranger's"].is_null(), "{drops}");
+    assert_eq!(next.end(rustix::process::Signal::TERM), 0);
+}
+
 /// A machine whose users may have all ports has none that say that root has sent.
 #[test]
 fn a_machine_without_privileged_ports_is_refused() {
