@@ -2,8 +2,9 @@
 //!
 //! Public addresses of the VPC are routed into it, so that programs of this machine reach
 //! instances as the internet would. Packets of instances to other machines are forwarded, and leave
-//! with this machine's address, but never with the port of its card, and never to the port of
-//! another one: a card takes what comes from there for the words of a host. A machine that was no
+//! with this machine's address, but never with a port of its card ([`crate::sources`]), and never
+//! to the port of another one: a card takes what comes from there for the words of a host. A machine
+//! that was no
 //! router does not become one for others. Everything is given back when this process ends.
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use srd_card::vpc::envelope::GENEVE_PORT;
 use srd_net::Tun;
 
 use crate::namespace::{ip, run};
+use crate::sources;
 use crate::undo::Undo;
 
 /// The device.
@@ -86,7 +88,9 @@ impl Edge {
 fn forward(undo: &Undo) -> Result<()> {
     let before = fs::read_to_string(FORWARD).context(FORWARD)?;
     let before = before.trim();
-    let after = GENEVE_PORT + 1;
+    let after = GENEVE_PORT.max(*sources::PORTS.end()) + 1;
+    // Ports of cards: also where a rule of another program has translated the source before.
+    let own = format!("{}-{}, {GENEVE_PORT}", sources::PORTS.start(), sources::PORTS.end());
     let mut rules = format!(
         "add table ip {TABLE}\nflush table ip {TABLE}\n\
          add chain ip {TABLE} out {{ type nat hook postrouting priority 100 ; }}\n\
@@ -96,7 +100,9 @@ fn forward(undo: &Undo) -> Result<()> {
          add chain ip {TABLE} through {{ type filter hook forward priority 0 ; }}\n\
          add chain ip {TABLE} in {{ type filter hook input priority 0 ; }}\n\
          add rule ip {TABLE} through iifname {DEVICE} udp dport {GENEVE_PORT} drop\n\
-         add rule ip {TABLE} in iifname {DEVICE} udp dport {GENEVE_PORT} drop\n"
+         add rule ip {TABLE} in iifname {DEVICE} udp dport {GENEVE_PORT} drop\n\
+         add chain ip {TABLE} last {{ type filter hook postrouting priority 300 ; }}\n\
+         add rule ip {TABLE} last iifname {DEVICE} oifname != {DEVICE} udp sport {{ {own} }} drop\n"
     );
     if before != "1" {
         rules +=

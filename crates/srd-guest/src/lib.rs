@@ -26,6 +26,8 @@
 //! | `resolv_conf` | the resolver of a namespace's programs |
 //! | `edge` | the internet's side |
 //! | `underlay`, `hosts` | other hosts, and what was heard of them |
+//! | `sources`, `port_owner` | source ports of what goes to other hosts; who has a port |
+//! | `overlay` | whether an interface is an overlay that encrypts |
 //! | `plane`, `asking` | the whole VPC on a thread of its own, and what the card asks of it |
 //! | `undo`, `locks` | what is done at the end, however it comes; and what keeps cards apart |
 //! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
@@ -65,16 +67,19 @@ mod memory;
 mod metrics;
 mod namespace;
 mod orders;
+mod overlay;
 mod packets;
 mod pending;
 mod place;
 mod plane;
 mod port;
+mod port_owner;
 pub mod protocol;
 mod reload;
 mod resolv_conf;
 mod server;
 mod service;
+mod sources;
 mod state;
 mod status;
 mod trace;

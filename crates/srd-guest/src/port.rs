@@ -72,7 +72,7 @@ impl Port {
         let device = match meets {
             Meets::Listens => Device::open(path)?,
             Meets::Replaces => Device::replace(path)?,
-            Meets::Joins => Device::join(path),
+            Meets::Joins => Device::join(path)?,
         };
         Ok(Self::Vhost(Box::new(Vhost::new(device, link))))
     }
@@ -214,6 +214,7 @@ impl Port {
             ("DeviceNotFramed", vhost.not_framed),
             ("DeviceRingsStopped", counts.broken_rings),
             ("DeviceFrontEndsGivenUp", counts.violations),
+            ("DeviceRequestsRefused", counts.refused),
         ];
         let device = device.map(|(name, count)| (String::from(name), count)).into_iter();
         link.chain(device).filter(|(_, count)| *count > 0).collect()

@@ -1,28 +1,32 @@
 //! Packets between hosts: envelopes in UDP datagrams, one packet each.
 //!
-//! A host is known by its address and its card's port. The port belongs to the card: no other
-//! program of that machine can have it, and its guests' packets never leave with it
-//! ([`crate::edge`]). That nobody else sends from the address is up to the underlay. An overlay of
-//! `srd up` sees to it (it encrypts, and each peer has its own addresses); a plain network does
-//! not, and has to be asked for.
+//! A host is known by its address and by source ports that are privileged ([`crate::sources`]):
+//! no user of that machine has them, whether its card runs or not, and its guests' packets never
+//! leave with them ([`crate::edge`]). That nobody else sends from the address is up to the underlay.
+//! An overlay of `srd up` that encrypts sees to it (each peer has its own addresses,
+//! [`crate::overlay`]); a plain network does not, and has to be asked for.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
+use serde_json::Value;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::vpc::Envelope;
 use srd_card::vpc::envelope::{ENVELOPE_BYTES, GENEVE_PORT};
-use srd_net::Datagrams;
+use srd_net::{Datagrams, clock};
 use srd_proto::time::Instant;
 use srd_vpc::id::VpcId;
 
 use crate::hosts::{Contact, tell};
 use crate::protocol::PeerHost;
+use crate::sources::{self, Spread};
+use crate::{overlay, port_owner};
 
 /// The name of this machine's own edge, whose word of the internet's packets is believed: no host
 /// has it.
@@ -45,15 +49,20 @@ pub struct UnderlayOptions {
     pub plain: bool,
 }
 
-/// A socket to the other hosts.
+/// The sockets to the other hosts.
 #[derive(Debug)]
 pub(crate) struct Underlay {
     datagrams: Datagrams,
     fd: Arc<OwnedFd>,
+    /// Those that packets leave by.
+    senders: Vec<Arc<OwnedFd>>,
+    spread: Spread,
+    /// Ports of hosts that are believed.
+    sources: RangeInclusive<u16>,
     /// The other hosts, in the order of their names.
     hosts: Vec<Host>,
     /// Their places in that order.
-    places: BTreeMap<SocketAddr, usize>,
+    places: BTreeMap<IpAddr, usize>,
     /// The place of the host that was sent to last: most packets are for the same.
     last_to: usize,
     /// The most bytes of a packet in one datagram.
@@ -91,6 +100,18 @@ struct Shown {
 #[derive(Deserialize)]
 struct Kind {
     info_kind: Option<String>,
+    #[serde(default)]
+    info_data: Data,
+}
+
+/// What it says of a TUN device.
+#[derive(Default, Deserialize)]
+struct Data {
+    #[serde(rename = "type")]
+    kind: Option<Value>,
+    /// A user, or a group, that may open it.
+    user: Option<Value>,
+    group: Option<Value>,
 }
 
 /// What is known before there is a socket.
@@ -98,6 +119,7 @@ struct Kind {
 pub(crate) struct Plan {
     address: IpAddr,
     hosts: BTreeMap<Arc<str>, SocketAddr>,
+    sources: RangeInclusive<u16>,
     bytes_max: usize,
 }
 
@@ -105,12 +127,14 @@ impl Plan {
     pub(crate) fn new(options: &UnderlayOptions) -> Result<Self> {
         let address = options.address;
         let shown = interface(address)?;
-        let kind = shown.linkinfo.and_then(|kind| kind.info_kind);
-        if kind.as_deref() != Some("tun") && !options.plain {
+        sources::check_privileged(options.plain)?;
+        if !options.plain
+            && let Err(cause) = shown.protects()
+        {
             bail!(
-                "{address} is an address of {}, which is no overlay: others could read and forge \
-                 packets. Give the address that `srd up` has on its interface, or --plain if the \
-                 network is trusted",
+                "{address} is an address of {}, {cause}: others could read and forge packets. \
+                 Give the address that an `srd up` that encrypts has on its interface, or --plain \
+                 if the network is trusted",
                 shown.ifname
             );
         }
@@ -134,7 +158,24 @@ impl Plan {
             }
             hosts.insert(name, card);
         }
-        Ok(Self { address, hosts, bytes_max })
+        Ok(Self { address, hosts, sources: sources::PORTS, bytes_max })
+    }
+}
+
+impl Shown {
+    /// Fails, with the cause, unless packets through this interface are encrypted.
+    fn protects(&self) -> Result<()> {
+        let link = self.linkinfo.as_ref();
+        let data = link.filter(|of| of.info_kind.as_deref() == Some("tun")).map(|of| &of.info_data);
+        // The kernel calls TAP devices so as well. `srd up` gives its device to no user.
+        let is_overlay = |of: &Data| {
+            let is_tap = of.kind.as_ref().is_some_and(|kind| kind == "tap");
+            !is_tap && of.user.is_none() && of.group.is_none()
+        };
+        if !data.is_some_and(is_overlay) {
+            bail!("which is no overlay of `srd up`");
+        }
+        overlay::check(&self.ifname)
     }
 }
 
@@ -142,18 +183,24 @@ impl Underlay {
     pub(crate) fn open(options: &UnderlayOptions) -> Result<Self> {
         let plan = Plan::new(options)?;
         let socket = UdpSocket::bind((plan.address, GENEVE_PORT)).with_context(|| {
+            let owner = match port_owner::words(plan.address, GENEVE_PORT) {
+                words if words.is_empty() => String::from("`ss -ulnp` shows what has it"),
+                words => words,
+            };
             format!(
-                "UDP port {GENEVE_PORT} of {}, which the card needs: `ss -ulnp` shows what has \
-                     it, as another card; an address has one card",
+                "UDP port {GENEVE_PORT} of {}, which the card needs: {owner}; an address has one \
+                 card",
                 plan.address
             )
         })?;
-        Self::with(plan, socket)
+        let senders = sources::open(plan.address)?;
+        Self::with(plan, socket, senders)
     }
 
-    /// With the socket that another process had.
-    pub(crate) fn with(plan: Plan, socket: UdpSocket) -> Result<Self> {
-        let Plan { address, hosts, bytes_max } = plan;
+    /// With the sockets that another process had: the one that receives, and those that packets
+    /// leave by.
+    pub(crate) fn with(plan: Plan, socket: UdpSocket, senders: Vec<UdpSocket>) -> Result<Self> {
+        let Plan { address, hosts, sources, bytes_max } = plan;
         let at = socket.local_addr()?;
         if at.ip() != address {
             bail!(
@@ -162,11 +209,16 @@ impl Underlay {
             );
         }
         let fd = Arc::new(socket.as_fd().try_clone_to_owned()?);
-        let datagrams = Datagrams::new(socket, BUFFER_BYTES)?;
+        let shared = |of: &UdpSocket| Ok(Arc::new(of.as_fd().try_clone_to_owned()?));
+        let shared: std::io::Result<Vec<_>> = senders.iter().map(shared).collect();
+        let mut datagrams = Datagrams::new(socket, BUFFER_BYTES)?;
+        datagrams.send_by(senders, BUFFER_BYTES)?;
         let host = |(name, at)| Host { name, at, contact: Contact::default() };
         let hosts: Vec<Host> = hosts.into_iter().map(host).collect();
-        let places = hosts.iter().map(|host| host.at).zip(0..).collect();
-        Ok(Self { datagrams, fd, hosts, places, last_to: 0, bytes_max })
+        let places = hosts.iter().map(|host| host.at.ip()).zip(0..).collect();
+        let (senders, spread) = (shared?, Spread::new(clock::seed()?));
+        let last_to = 0;
+        Ok(Self { datagrams, fd, senders, spread, sources, hosts, places, last_to, bytes_max })
     }
 
     /// Says which hosts are silent now, and which are not any more. // V18
@@ -202,6 +254,11 @@ impl Underlay {
         Arc::clone(&self.fd)
     }
 
+    /// All sockets, as another process gets them: the one that receives, then the others.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = Arc<OwnedFd>> + '_ {
+        [&self.fd].into_iter().chain(&self.senders).map(Arc::clone)
+    }
+
     /// Sends a frame at the next [`Underlay::flush`] or before; false if it cannot be sent.
     pub(crate) fn send(
         &mut self,
@@ -218,7 +275,8 @@ impl Underlay {
         }
         let Host { at, contact, .. } = &mut self.hosts[self.last_to];
         let Some(packet) = frame.get(OFFLOAD_BYTES..) else { return false };
-        self.datagrams.push(*at, &envelope.encode(vpc, frame), packet);
+        let flow = self.spread.flow_of(&envelope, frame);
+        self.datagrams.push(*at, flow, &envelope.encode(vpc, frame), packet);
         contact.sent(now, packet.len());
         true
     }
@@ -243,11 +301,14 @@ impl Underlay {
     pub(crate) fn receive(&mut self, now: Instant, most: usize, into: &mut Received) -> usize {
         let mut read = 0;
         while read < most {
-            let places = &self.places;
+            let (places, sources) = (&self.places, &self.sources);
+            let place_of = |from: SocketAddr| {
+                places.get(&from.ip()).filter(|_| sources.contains(&from.port()))
+            };
             // Those of one message are of one host.
             let (mut place, before, mut bytes) = (None, into.frames.len(), 0);
             let count = self.datagrams.receive_some(most - read, |from, datagram| {
-                let place = place.get_or_insert_with(|| places.get(&from));
+                let place = place.get_or_insert_with(|| place_of(from));
                 if place.is_none() {
                     return into.strangers += 1;
                 }
@@ -302,8 +363,8 @@ pub(crate) mod tests {
         let own = socket.local_addr().unwrap();
         let named = |(name, at): &(&str, SocketAddr)| (Arc::<str>::from(*name), *at);
         let hosts: BTreeMap<Arc<str>, SocketAddr> = hosts.iter().map(named).collect();
-        let plan = Plan { address: own.ip(), hosts, bytes_max: 1400 };
-        (Underlay::with(plan, socket).unwrap(), own)
+        let plan = Plan { address: own.ip(), hosts, sources: 1024..=65_535, bytes_max: 1400 };
+        (Underlay::with(plan, socket, Vec::new()).unwrap(), own)
     }
 
     /// A frame with a packet of its own.
@@ -313,7 +374,8 @@ pub(crate) mod tests {
 
     #[test]
     fn frames_of_several_hosts_come_in_their_order_and_others_are_counted() {
-        let senders = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let at = |host: u8| SocketAddr::from(([127, 0, 0, host], 0));
+        let senders = [2, 3, 4].map(|host| UdpSocket::bind(at(host)).unwrap());
         let [a, b, stranger] = senders;
         let at = |socket: &UdpSocket| socket.local_addr().unwrap();
         let (mut underlay, own) = underlay(&[("a", at(&a)), ("b", at(&b))]);
@@ -348,6 +410,32 @@ pub(crate) mod tests {
         let counts = underlay.report(Instant::ZERO).into_iter();
         let counts: Vec<_> = counts.map(|of| (of.received_packets, of.received_bytes)).collect();
         assert_eq!(counts, [(3, 12), (2, 8)]);
+    }
+
+    /// A user of a host whose card does not run had its port, and was believed.
+    #[test]
+    fn regression_ports_that_any_user_may_have_are_strangers_ports() {
+        let host = UdpSocket::bind("127.0.0.2:0").unwrap();
+        let (mut underlay, own) = underlay(&[("a", host.local_addr().unwrap())]);
+        let envelope = Envelope::Between { from: EniId(1), to: EniId(2) };
+        let head = envelope.encode(VpcId(1), &frame(1));
+        let datagram = [&head[..], &frame(1)[OFFLOAD_BYTES..]].concat();
+        let port = host.local_addr().unwrap().port();
+        for (sources, is_taken) in [(port..=port, true), (sources::PORTS, false)] {
+            underlay.sources = sources;
+            host.send_to(&datagram, own).unwrap();
+            let (began, mut received) = (std::time::Instant::now(), Received::default());
+            while underlay.receive(Instant::ZERO, 1, &mut received) == 0 {
+                assert!(began.elapsed().as_secs() < 60);
+            }
+            assert_eq!(
+                (received.frames.len(), received.strangers),
+                match is_taken {
+                    true => (1, 0),
+                    false => (0, 1),
+                }
+            );
+        }
     }
 
     /// Its envelopes would be those of the internet's side.

@@ -1,5 +1,5 @@
 //! Datagrams of one socket, several in each call to the kernel both ways, for programs with a
-//! protocol of their own.
+//! protocol of their own. They may leave by further sockets, whose source ports tell flows apart.
 //!
 //! Datagrams of one length for one destination leave as one message that the kernel cuts
 //! (`UDP_SEGMENT`), several messages by one call; what arrives is read several messages at a time,
@@ -28,6 +28,8 @@ const RUNS_MAX: usize = 32;
 #[derive(Debug)]
 pub struct Datagrams {
     socket: Socket,
+    /// Sockets that datagrams leave by; if there is none, they leave by the one above.
+    senders: Vec<Socket>,
     sender: Sender,
     receiver: Receiver,
     /// Whether the kernel cuts messages.
@@ -83,6 +85,7 @@ impl Datagrams {
         Ok(Self {
             cuts: socket.knows_segmentation(),
             socket,
+            senders: Vec::new(),
             sender: Sender::default(),
             receiver: Receiver::new(),
             segments_max: link::segments_max(),
@@ -96,9 +99,29 @@ impl Datagrams {
         })
     }
 
-    /// Sends a datagram, in two parts, at the next [`Datagrams::flush`] or before. An empty one is
-    /// not sent.
-    pub fn push(&mut self, to: SocketAddr, head: &[u8], body: &[u8]) {
+    /// Sends by these sockets from now on, each of which is bound, and receives nothing by them.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn send_by(&mut self, sockets: Vec<UdpSocket>, buffer_bytes: u32) -> io::Result<()> {
+        self.flush();
+        self.senders.clear();
+        for socket in sockets {
+            let is_v6 = socket.local_addr()?.is_ipv6();
+            let socket = Socket::from_fd(socket.into(), is_v6);
+            socket.drop_all()?;
+            socket.buffers(buffer_bytes, 0)?;
+            self.senders.push(socket);
+        }
+        Ok(())
+    }
+
+    /// Sends a datagram, in two parts, at the next [`Datagrams::flush`] or before, by the socket
+    /// that belongs to this number of its flow. Those of one number arrive in their order. An empty
+    /// one is not sent.
+    pub fn push(&mut self, to: SocketAddr, flow: u16, head: &[u8], body: &[u8]) {
+        let senders = u16::try_from(self.senders.len()).unwrap_or(u16::MAX).max(1);
+        let entropy = Entropy(flow % senders);
         let bytes = head.len() + body.len();
         if bytes == 0 {
             return;
@@ -109,8 +132,9 @@ impl Datagrams {
                 && of.total_bytes == of.segments * of.segment_bytes
                 && of.total_bytes + bytes <= BATCH_BYTES_MAX
         };
-        // The last one for there: what is for elsewhere may be overtaken.
-        let last = self.runs.iter_mut().rev().find(|(of, _)| of.destination == to);
+        // The last one for there: what is for elsewhere, or of another flow, may be overtaken.
+        let is_same = |of: &Transmit| of.destination == to && of.entropy == entropy;
+        let last = self.runs.iter_mut().rev().find(|(of, _)| is_same(of));
         if let Some((of, run)) = last.filter(|(of, _)| self.cuts && fits(of)) {
             of.segments += 1;
             of.total_bytes += bytes;
@@ -126,7 +150,7 @@ impl Datagrams {
         run.bytes.extend_from_slice(body);
         let of = Transmit {
             destination: to,
-            entropy: Entropy(0),
+            entropy,
             ecn: Ecn::NotEct,
             segment_bytes: bytes,
             segments: 1,
@@ -139,9 +163,14 @@ impl Datagrams {
     /// Sends what waits. What the socket does not take is lost, and counted.
     pub fn flush(&mut self) {
         let mut runs = std::mem::take(&mut self.runs);
+        // One call takes those of one socket; they keep their order.
+        runs.sort_by_key(|(of, _)| of.entropy);
         let mut done = 0;
         while let Some((first, _)) = runs.get(done) {
-            match self.sender.send_batches(&self.socket, Ecn::NotEct, &runs[done..]) {
+            let sender = first.entropy;
+            let together = runs[done..].iter().take_while(|(of, _)| of.entropy == sender).count();
+            let socket = self.senders.get(usize::from(sender.0)).unwrap_or(&self.socket);
+            match self.sender.send_batches(socket, Ecn::NotEct, &runs[done..done + together]) {
                 Ok(sent) => done += sent.max(1),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if first.segments > 1 && is_of_cutting(&error) => {
@@ -166,9 +195,10 @@ impl Datagrams {
 
     /// Sends the datagrams of a message as messages of their own.
     fn send_apart(&mut self, batch: &(Transmit, Run)) {
+        let socket = self.senders.get(usize::from(batch.0.entropy.0)).unwrap_or(&self.socket);
         let mut done = 0;
         while done < batch.0.segments {
-            match self.sender.send_segments(&self.socket, Ecn::NotEct, batch, done) {
+            match self.sender.send_segments(socket, Ecn::NotEct, batch, done) {
                 Ok(sent) => done += sent.max(1),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
@@ -284,7 +314,7 @@ mod tests {
             let (mut got, mut pushed) = (Vec::new(), 0);
             for datagram in &sent {
                 let (head, body) = datagram.split_at(datagram.len().min(40));
-                one.push(to, head, body);
+                one.push(to, 0, head, body);
                 pushed += usize::from(!datagram.is_empty());
                 // The socket's buffer is not as large as all.
                 if one.runs.len() > 4 {
@@ -304,12 +334,12 @@ mod tests {
     #[test]
     fn many_small_ones_are_one_message() {
         let (mut one, mut two, to) = pair();
-        (0..50_u8).for_each(|n| one.push(to, &[n; 64], &[]));
+        (0..50_u8).for_each(|n| one.push(to, 0, &[n; 64], &[]));
         assert_eq!(one.runs.len(), 1);
         one.flush();
         assert_eq!(received(&mut two, 50).len(), 50);
         // What waits is bounded.
-        (0..200_u8).for_each(|n| one.push(to, &vec![n; 100 + usize::from(n)], &[]));
+        (0..200_u8).for_each(|n| one.push(to, 0, &vec![n; 100 + usize::from(n)], &[]));
         assert!(one.runs.len() <= RUNS_MAX);
     }
 
@@ -319,14 +349,14 @@ mod tests {
         let (mut one, mut two, to) = pair();
         let (_, mut three, elsewhere) = pair();
         for n in 0..40_u8 {
-            one.push(to, &[n; 64], &[]);
-            one.push(elsewhere, &[n; 100], &[]);
+            one.push(to, 0, &[n; 64], &[]);
+            one.push(elsewhere, 0, &[n; 100], &[]);
         }
         assert_eq!(one.runs.len(), 2);
         // A longer one, behind it a shorter one, and what follows that: nothing is put before them.
-        one.push(to, &[40; 200], &[]);
-        one.push(elsewhere, &[40; 100], &[]);
-        [41, 42, 43].into_iter().for_each(|n| one.push(to, &[n; 64], &[]));
+        one.push(to, 0, &[40; 200], &[]);
+        one.push(elsewhere, 0, &[40; 100], &[]);
+        [41, 42, 43].into_iter().for_each(|n| one.push(to, 0, &[n; 64], &[]));
         assert_eq!(one.runs.len(), 4);
         one.flush();
         let firsts = |all: Vec<Vec<u8>>| all.iter().map(|datagram| datagram[0]).collect::<Vec<_>>();
@@ -338,10 +368,10 @@ mod tests {
     #[test]
     fn what_cannot_be_sent_is_counted() {
         let (mut one, mut two, to) = pair();
-        one.push(to, &[1; 100], &[]);
-        one.push(to, &[2; 70_000], &[]);
-        one.push("[::1]:9".parse().unwrap(), &[3; 100], &[]);
-        one.push(to, &[4; 100], &[]);
+        one.push(to, 0, &[1; 100], &[]);
+        one.push(to, 0, &[2; 70_000], &[]);
+        one.push("[::1]:9".parse().unwrap(), 0, &[3; 100], &[]);
+        one.push(to, 0, &[4; 100], &[]);
         one.flush();
         assert_eq!(one.take_lost(), 2);
         assert_eq!(received(&mut two, 2), [vec![1; 100], vec![4; 100]]);
@@ -352,16 +382,47 @@ mod tests {
     fn without_segmentation_datagrams_leave_one_by_one() {
         let (mut one, mut two, to) = pair();
         one.cuts = false;
-        (0..50_u8).for_each(|n| one.push(to, &[n; 64], &[]));
+        (0..50_u8).for_each(|n| one.push(to, 0, &[n; 64], &[]));
         one.flush();
         let each: Vec<Vec<u8>> = (0..50_u8).map(|n| vec![n; 64]).collect();
         assert_eq!(received(&mut two, 50), each);
         // And one that refuses to, at the time.
         one.cuts = true;
-        (0..50_u8).for_each(|n| one.push(to, &[n; 64], &[]));
+        (0..50_u8).for_each(|n| one.push(to, 0, &[n; 64], &[]));
         let run = one.runs.pop().unwrap();
         one.send_apart(&run);
         assert_eq!(received(&mut two, 50), each);
         assert_eq!(one.take_lost(), 0);
+    }
+
+    /// Each flow leaves by a socket of its own, in its order; more flows share them. What arrives
+    /// at such a socket is dropped.
+    #[test]
+    fn flows_leave_by_sockets_of_their_own_in_their_order() {
+        let (mut one, mut two, to) = pair();
+        let senders = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let ports = senders.each_ref().map(|of| of.local_addr().unwrap());
+        one.send_by(senders.into(), 1 << 18).unwrap();
+        for n in 0..60_u8 {
+            one.push(to, u16::from(n % 4), &[n; 64], &[]);
+        }
+        assert_eq!(one.runs.len(), 3);
+        one.flush();
+        let mut all = Vec::new();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while all.len() < 60 {
+            let count = two.receive_some(7, |from, bytes| all.push((from, bytes[0])));
+            assert!(count > 0 || std::time::Instant::now() < until, "{} of 60", all.len());
+        }
+        for (sender, port) in ports.iter().enumerate() {
+            let of_sender = |n: &u8| usize::from(n % 4) % 3 == sender;
+            let got = all.iter().filter(|(from, _)| from == port).map(|(_, n)| *n);
+            assert!(got.eq((0..60).filter(of_sender)), "{all:?}");
+        }
+        assert_eq!(one.take_lost(), 0);
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        stranger.send_to(b"to a sender", ports[0]).unwrap();
+        stranger.send_to(b"to the receiver", one.socket.local_address().unwrap()).unwrap();
+        assert_eq!(received(&mut one, 1), [b"to the receiver".to_vec()]);
     }
 }

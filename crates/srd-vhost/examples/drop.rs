@@ -12,7 +12,7 @@ fn main() -> std::io::Result<()> {
     let path = std::env::args_os().nth(1).map(PathBuf::from);
     let path = path.ok_or_else(|| std::io::Error::other("say where the socket shall be"))?;
     let joins = std::env::args_os().nth(2).is_some_and(|word| word == "join");
-    let mut device = if joins { Device::join(&path) } else { Device::open(&path)? };
+    let mut device = if joins { Device::join(&path)? } else { Device::open(&path)? };
     let (mut frames, mut began) = (0_u64, Instant::now());
     loop {
         device.turn();

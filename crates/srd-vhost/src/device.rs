@@ -17,8 +17,9 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::frame::{self, Frame, Layout, Put, Scratch, Taken};
+use crate::kind::Closing;
 use crate::ring::{Broken, Ring};
-use crate::session::{Kick, RECEIVE, RINGS_MAX, SEND, Session, feature};
+use crate::session::{Kick, NOT_DONE, RECEIVE, RINGS_MAX, SEND, Session, Violation, feature};
 use crate::signal;
 use crate::socket::{Connection, Ended};
 
@@ -37,6 +38,8 @@ pub struct Counts {
     pub connected: u64,
     /// Front ends that were given up, since they broke the protocol.
     pub violations: u64,
+    /// Requests that were refused, where the front end went on.
+    pub refused: u64,
     /// Chains that were dropped: loops, bad addresses, wrong directions, wrong lengths.
     pub malformed: u64,
     /// Rings that stopped: indices that jump, places outside of the memory.
@@ -66,6 +69,10 @@ pub struct Device {
     is_replaced: bool,
     meets: Meets,
     connection: Option<Connection>,
+    /// Descriptors of the front end before this one, whose end may take long.
+    closing: Closing,
+    /// Whether that has not ended: no other front end is met until then.
+    is_closing: bool,
     session: Session,
     /// Rings that run.
     running: Vec<usize>,
@@ -85,7 +92,8 @@ impl Device {
     /// # Errors
     /// Somebody listens there, or it is no place for a socket.
     pub fn open(path: &Path) -> io::Result<Self> {
-        if UnixStream::connect(path).is_ok() {
+        // A program that listens and takes nobody now does listen.
+        if !matches!(connect_to(path), Err(error) if error.kind() != io::ErrorKind::WouldBlock) {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there"));
         }
         let is_socket = |path: &Path| {
@@ -107,11 +115,16 @@ impl Device {
     }
 
     /// Connects to the front end that listens at `path`, now or whenever it is there.
-    pub fn join(path: &Path) -> Self {
-        Self::with(path, Meets::Joins(Instant::now()))
+    ///
+    /// # Errors
+    /// The kernel cannot signal to front ends.
+    pub fn join(path: &Path) -> io::Result<Self> {
+        signal::prepare()?;
+        Ok(Self::with(path, Meets::Joins(Instant::now())))
     }
 
     fn of(path: &Path, listener: UnixListener) -> io::Result<Self> {
+        signal::prepare()?;
         listener.set_nonblocking(true)?;
         Ok(Self::with(path, Meets::Listens(listener)))
     }
@@ -122,6 +135,8 @@ impl Device {
             is_replaced: false,
             meets,
             connection: None,
+            closing: Closing::default(),
+            is_closing: false,
             session: Session::default(),
             running: Vec::new(),
             receivers: Vec::new(),
@@ -147,6 +162,11 @@ impl Device {
         self.connection.is_some()
     }
 
+    /// Whether descriptors of the last front end are still being closed: no other one is met.
+    pub fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
     /// Whether the driver takes frames.
     pub fn is_running(&self) -> bool {
         !self.receivers.is_empty()
@@ -160,7 +180,8 @@ impl Device {
     /// What was counted.
     pub fn counts(&self) -> Counts {
         let broken_rings = self.counts.broken_rings + self.session.broken;
-        Counts { broken_rings, ..self.counts }
+        let refused = self.counts.refused + self.session.refused;
+        Counts { broken_rings, refused, ..self.counts }
     }
 
     /// Whether all of these features ([`feature`]) were agreed on.
@@ -172,8 +193,8 @@ impl Device {
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let front = match (&self.connection, &self.meets) {
             (Some(connection), _) => Some(connection.fd()),
-            (None, Meets::Listens(listener)) => Some(listener.as_fd()),
-            (None, Meets::Joins(_)) => None,
+            (None, Meets::Listens(listener)) if !self.is_closing => Some(listener.as_fd()),
+            (None, Meets::Listens(_) | Meets::Joins(_)) => None,
         };
         let kicks = senders().filter_map(|index| match &self.session.rings[index].kick {
             Kick::By(kick) => Some(kick.as_fd()),
@@ -193,18 +214,21 @@ impl Device {
                 signal::take(kick);
             }
         }
-        if self.connection.is_none() {
+        if self.is_closing {
+            self.is_closing = !self.closing.is_done();
+        }
+        if self.connection.is_none() && !self.is_closing {
             self.connection = self.meet().and_then(Connection::new).ok();
             self.counts.connected += u64::from(self.connection.is_some());
         }
         // Rings that stop have nothing under way.
-        self.publish();
+        self.flush_all();
         for _ in 0..REQUESTS_MAX {
             match self.obey() {
                 Ok(true) => self.find_rings(),
                 Ok(false) => break,
                 Err(ended) => {
-                    self.end(&ended);
+                    self.end(ended);
                     break;
                 }
             }
@@ -220,11 +244,7 @@ impl Device {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
                 *at = now + JOIN_EVERY;
-                // A front end that takes nobody now must not hold up this one.
-                let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-                let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-                connect(&socket, &SocketAddrUnix::new(&self.path)?)?;
-                Ok(socket.into())
+                connect_to(&self.path)
             }
         }
     }
@@ -246,23 +266,35 @@ impl Device {
         let Some(connection) = &mut self.connection else { return Ok(false) };
         let Some(request) = connection.receive()? else { return Ok(false) };
         let number = request.header.request;
-        let said = self.session.obey(request).map_err(|wrong| Ended::Wrong(wrong.0))?;
-        if let Some(body) = said {
-            connection.answer(number, &body)?;
+        match self.session.obey(request) {
+            Ok(None) => {}
+            Ok(Some(body)) => connection.answer(number, &body)?,
+            Err(Violation { why, wants_answer }) => {
+                if wants_answer {
+                    // It is given up, whether it hears why or not.
+                    let _ = connection.answer(number, &NOT_DONE.to_ne_bytes());
+                }
+                return Err(Ended::Wrong(why));
+            }
         }
         Ok(true)
     }
 
     /// The front end is gone, and with it all that it had set up.
-    fn end(&mut self, ended: &Ended) {
+    fn end(&mut self, ended: Ended) {
         if let Ended::Wrong(why) = ended {
             tracing::warn!("a front end of {} is given up: {why}", self.path.display());
             self.counts.violations += 1;
         }
         self.counts.broken_rings += self.session.broken;
+        self.counts.refused += self.session.refused;
         self.session = Session::default();
         self.find_rings();
-        self.connection = None;
+        let left = self.connection.take().map(Connection::end).unwrap_or_default();
+        if !left.is_empty() {
+            self.closing.add(left);
+            self.is_closing = !self.closing.is_done();
+        }
     }
 
     /// The next frame of the driver's; `None`: there is none, or a turn's share of chains was bad.
@@ -338,9 +370,17 @@ impl Device {
 
     /// Lets the driver see what was read and written, and tells it if it wants that.
     pub fn flush(&mut self) {
-        self.publish();
+        self.flush_all();
         // Each ring is the first once.
         self.next_sender();
+    }
+
+    fn flush_all(&mut self) {
+        self.publish();
+        if self.session.is_lost() {
+            let why = "its memory was cut off, or has no pages";
+            self.end(Ended::Wrong(why.into()));
+        }
     }
 
     fn publish(&mut self) {
@@ -425,10 +465,19 @@ fn senders() -> impl Iterator<Item = usize> {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        self.closing.add(self.connection.take().map(Connection::end).unwrap_or_default());
         if !self.is_replaced && matches!(self.meets, Meets::Listens(_)) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Connects without a wait: a program that takes nobody now must not hold up this one.
+fn connect_to(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
 }
 
 /// A socket of mode 0600 from its first moment on: it is made in a directory of this user's alone,
@@ -438,10 +487,19 @@ fn bind_for_us(path: &Path, how: RenameFlags) -> io::Result<UnixListener> {
     let mut inner = std::ffi::OsString::from(".srd-");
     inner.push(std::process::id().to_string());
     let directory = path.with_file_name(inner);
-    {
+    let make = || {
         use std::os::unix::fs::DirBuilderExt;
-        std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
-    }
+        std::fs::DirBuilder::new().mode(0o700).create(&directory)
+    };
+    make().or_else(|error| {
+        // A process of this number was killed while it listened: in a container that is always the
+        // same one. What is in another user's directory, or is no directory, stays.
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            return Err(error);
+        }
+        remove_left(&directory, name)?;
+        make()
+    })?;
     let inside = directory.join(name);
     let made = UnixListener::bind(&inside).and_then(|listener| {
         std::fs::set_permissions(&inside, std::fs::Permissions::from_mode(0o600))?;
@@ -452,4 +510,24 @@ fn bind_for_us(path: &Path, how: RenameFlags) -> io::Result<UnixListener> {
     let _ = std::fs::remove_file(&inside);
     let _ = std::fs::remove_dir(&directory);
     made
+}
+
+/// Removes a directory that a process of this user has left, with at most a socket in it.
+fn remove_left(directory: &Path, name: &std::ffi::OsStr) -> io::Result<()> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let of = std::fs::symlink_metadata(directory)?;
+    let is_ours = of.is_dir() && of.uid() == rustix::process::geteuid().as_raw();
+    if !is_ours {
+        let what =
+            format!("{} is in the way, and not of this user: remove it", directory.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+    }
+    let inside = directory.join(name);
+    if std::fs::symlink_metadata(&inside).is_ok_and(|of| of.file_type().is_socket()) {
+        std::fs::remove_file(&inside)?;
+    }
+    std::fs::remove_dir(directory).map_err(|error| {
+        let what = format!("{} is in the way: {error}", directory.display());
+        io::Error::new(error.kind(), what)
+    })
 }

@@ -23,6 +23,9 @@
 //! | [`frame`] | frames from and to buffers of a ring |
 //! | [`ring`] | one split ring |
 //! | [`memory`] | the front end's memory |
+//! | `kind` | descriptors of a front end, before anything is asked of them |
+//! | `signal` | event descriptors |
+//! | `sys` | everything `unsafe`: signals that never wait, and memory that goes away |
 //!
 //! Sources: *Vhost-user Protocol* of QEMU's documentation, and *Virtual I/O Device (VIRTIO)* 1.2,
 //! sections 2.7 (split rings) and 5.1 (network device). Split rings only; one pair of them.
@@ -31,24 +34,32 @@
 //! The driver is not trusted: no address that it writes leads outside of the memory that it has
 //! handed over, no chain of descriptors is followed for longer than [`ring::PIECES_MAX`], and what
 //! it does wrong is counted. A buffer that is wrong is dropped; a ring whose indices are wrong
-//! stops until the front end sets it up again. The front end itself can end this process: by
-//! cutting off the file that its memory is in. That is why the socket is for this user alone.
+//! stops until the front end sets it up again.
+//!
+//! Nor is the front end. Events are event descriptors (eventfd) and memory is a file in memory
+//! (memfd, tmpfs, hugetlbfs), which is found out without asking a file system that may not answer
+//! (`kind`); no event descriptor that is full or blocking holds up the device (`sys::signal`); and
+//! memory that can be sealed has to be sealed against being cut off (`F_SEAL_SHRINK`), while
+//! zeros take the place of other memory that is, and end that session (`sys::guard`). While the
+//! descriptors of a front end that was given up are being closed, which its file system may hold
+//! up, no other one is met at that socket.
 //!
 //! # Why not the crates `vhost` and `virtio-queue`
 //! `vhost` refuses `SET_VRING_ENABLE` before `SET_FEATURES`, which is the order that QEMU has.
 //! `virtio-queue` publishes used buffers one by one, while those of one frame (`MRG_RXBUF`) have to
 //! appear at once; it does not tell a chain that is cut short from one that ends; and it does not
 //! read `VRING_AVAIL_F_NO_INTERRUPT`. All access to the memory is by `vm-memory`.
-#![forbid(unsafe_code)]
 
 pub mod device;
 pub mod frame;
+mod kind;
 pub mod memory;
 pub mod message;
 pub mod ring;
 pub mod session;
 mod signal;
 mod socket;
+mod sys;
 
 pub use device::{Counts, Device};
 pub use frame::{ETHERNET_BYTES, Frame, HEADER_BYTES};

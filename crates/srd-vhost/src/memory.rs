@@ -2,13 +2,15 @@
 //! for the front end itself.
 //!
 //! Buffers are named by guest addresses, rings by addresses of the front end. What lies in no
-//! region cannot be read or written.
+//! region cannot be read or written. If a file is cut off, zeros are in the place of its region
+//! ([`crate::sys::guard`]), and the session ends.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rustix::fs::{SealFlags, fstatfs};
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{
     Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
@@ -16,23 +18,24 @@ use vm_memory::{
 };
 
 use crate::message::Region;
+use crate::sys::guard::Guard;
 
-/// Regions of one memory: what the protocol has without `CONFIGURE_MEM_SLOTS`.
-pub const REGIONS_MAX: usize = 8;
+/// Regions of one memory: 8 in a table of all regions, and as many as this one by one
+/// (`CONFIGURE_MEM_SLOTS`).
+pub const REGIONS_MAX: usize = 32;
 
 /// What lies in no region, or not aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault;
 
 /// All memory that the front end shares.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Memory {
-    /// For what lies in several regions.
-    regions: GuestMemoryMmap,
-    /// The same regions: most of what is asked for lies in one, and finding that is most of the
-    /// work.
+    /// The regions in the order of their addresses: most of what is asked for lies in one, and
+    /// finding that is most of the work.
     maps: Vec<Map>,
-    places: Vec<Region>,
+    /// The same for what lies in several regions.
+    regions: GuestMemoryMmap,
 }
 
 /// A region, and where the guest has it.
@@ -40,6 +43,9 @@ pub struct Memory {
 struct Map {
     at: u64,
     bytes: u64,
+    place: Region,
+    /// It goes before the mapping does.
+    guard: Guard,
     region: Arc<GuestRegionMmap>,
 }
 
@@ -47,39 +53,91 @@ impl Memory {
     /// Maps the regions.
     ///
     /// # Errors
-    /// There is none, they overlap or wrap, or one is not in its file.
-    pub fn map(regions: Vec<(Region, OwnedFd)>) -> Result<Self, Fault> {
-        let mut mapped = Vec::new();
-        let mut places = Vec::new();
-        for (region, file) in regions {
-            let file = File::from(file);
-            let end = region.offset.checked_add(region.bytes).ok_or(Fault)?;
-            let length = file.metadata().map_err(|_| Fault)?.len();
-            let wraps = region.user.checked_add(region.bytes).is_none();
-            if region.bytes == 0 || end > length || wraps {
-                return Err(Fault);
-            }
-            let bytes = usize::try_from(region.bytes).map_err(|_| Fault)?;
-            let at = FileOffset::new(file, region.offset);
-            let map: MmapRegion = MmapRegion::from_file(at, bytes).map_err(|_| Fault)?;
-            mapped.push(GuestRegionMmap::new(map, GuestAddress(region.guest)).ok_or(Fault)?);
-            places.push(region);
+    /// As [`Memory::add`], or there is none.
+    pub(crate) fn map(regions: Vec<(Region, OwnedFd, SealFlags)>) -> Result<Self, &'static str> {
+        let mut memory = Self::default();
+        for (region, file, seals) in regions {
+            memory.add(region, file, seals)?;
         }
-        mapped.sort_by_key(GuestMemoryRegion::start_addr);
-        let all: Vec<Arc<GuestRegionMmap>> = mapped.into_iter().map(Arc::new).collect();
-        let regions = GuestMemoryMmap::from_arc_regions(all.clone()).map_err(|_| Fault)?;
-        let map = |region: Arc<GuestRegionMmap>| Map {
-            at: region.start_addr().0,
-            bytes: region.len(),
-            region,
+        if memory.maps.is_empty() { Err("a memory table without regions") } else { Ok(memory) }
+    }
+
+    /// Maps another region of a file in memory that has these seals.
+    ///
+    /// # Errors
+    /// There are [`REGIONS_MAX`], it overlaps another one or wraps, it is not in its file, or that
+    /// could be cut off though seals can prevent it.
+    pub(crate) fn add(
+        &mut self,
+        place: Region,
+        file: OwnedFd,
+        seals: SealFlags,
+    ) -> Result<(), &'static str> {
+        if self.maps.len() == REGIONS_MAX {
+            return Err("more regions of memory than GET_MAX_MEM_SLOTS says");
+        }
+        if !seals.intersects(SealFlags::SHRINK | SealFlags::SEAL) {
+            return Err("memory that lacks the seal F_SEAL_SHRINK, which it could have");
+        }
+        let file = File::from(file);
+        let end = place.offset.checked_add(place.bytes);
+        let length = file.metadata().map_err(|_| "memory without a size")?.len();
+        let wraps = place.user.checked_add(place.bytes).is_none();
+        if place.bytes == 0 || wraps || end.is_none_or(|end| end > length) {
+            return Err("a region that is not in its file");
+        }
+        // A mapping of huge pages can only be removed as whole pages.
+        let page = huge_page_bytes(&file);
+        if page.is_some_and(|page| place.bytes % page != 0 || place.offset % page != 0) {
+            return Err("a region that does not consist of whole huge pages");
+        }
+        let map = |place: &Region, file| {
+            let bytes = usize::try_from(place.bytes).ok()?;
+            let map: MmapRegion =
+                MmapRegion::from_file(FileOffset::new(file, place.offset), bytes).ok()?;
+            let (start, bytes) = (map.as_ptr().cast_const(), map.size());
+            let region = GuestRegionMmap::new(map, GuestAddress(place.guest))?;
+            let guard = Guard::new(start, bytes)?;
+            let (at, bytes) = (region.start_addr().0, region.len());
+            Some(Map { at, bytes, place: *place, guard, region: Arc::new(region) })
         };
-        let maps = all.into_iter().map(map).collect();
-        Ok(Self { regions, maps, places })
+        let map = map(&place, file).ok_or("memory that cannot be mapped")?;
+        let place = self.maps.partition_point(|before| before.at < map.at);
+        self.maps.insert(place, map);
+        self.find().inspect_err(|_| {
+            self.maps.remove(place);
+        })
+    }
+
+    /// Takes a region away, which its addresses and its size name. Returns whether there was one.
+    pub(crate) fn remove(&mut self, of: Region) -> bool {
+        let name = |of: &Region| (of.guest, of.user, of.bytes);
+        let Some(place) = self.maps.iter().position(|map| name(&map.place) == name(&of)) else {
+            return false;
+        };
+        self.maps.remove(place);
+        if self.find().is_err() {
+            // None is left.
+            self.regions = GuestMemoryMmap::default();
+        }
+        true
+    }
+
+    fn find(&mut self) -> Result<(), &'static str> {
+        let all = self.maps.iter().map(|map| Arc::clone(&map.region)).collect();
+        let regions = GuestMemoryMmap::from_arc_regions(all);
+        self.regions = regions.map_err(|_| "regions of memory that overlap")?;
+        Ok(())
+    }
+
+    /// Whether a region's file was cut off, or has no more pages: zeros are in its place.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.maps.iter().any(|map| map.guard.is_lost())
     }
 
     /// The guest address of what the front end has at this address of its own.
     pub(crate) fn guest_address(&self, user: u64) -> Option<u64> {
-        let mut places = self.places.iter();
+        let mut places = self.maps.iter().map(|map| &map.place);
         places.find_map(|place| {
             let offset = user.checked_sub(place.user).filter(|offset| *offset < place.bytes)?;
             place.guest.checked_add(offset)
@@ -146,4 +204,12 @@ impl Memory {
         let slice = self.slice(at, 2).ok_or(Fault)?;
         slice.store(value.to_le(), 0, Ordering::Release).map_err(|_| Fault)
     }
+}
+
+/// The size of the pages of a file in huge pages.
+fn huge_page_bytes(file: &File) -> Option<u64> {
+    const HUGETLBFS: i64 = 0x9584_58f6;
+    let of = fstatfs(file).ok()?;
+    let is_huge = i64::try_from(of.f_type) == Ok(HUGETLBFS);
+    is_huge.then(|| u64::try_from(of.f_bsize).ok())?.filter(|bytes| *bytes > 0)
 }

@@ -11,13 +11,13 @@
 //! Numbers have the order of the machine, which both ends run on. Descriptors travel beside the
 //! header.
 
-use std::os::fd::OwnedFd;
+use crate::kind::Known;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 12;
 /// Bytes of the longest body: a memory table of eight regions is 264.
 pub const BODY_BYTES_MAX: usize = 512;
-/// Descriptors of one request: one for each region.
+/// Descriptors of one request: one for each region of a table.
 pub const DESCRIPTORS_MAX: usize = 8;
 
 const VERSION: u32 = 1;
@@ -44,6 +44,9 @@ pub mod request {
     pub const SET_PROTOCOL_FEATURES: u32 = 16;
     pub const GET_QUEUE_NUM: u32 = 17;
     pub const SET_VRING_ENABLE: u32 = 18;
+    pub const GET_MAX_MEM_SLOTS: u32 = 36;
+    pub const ADD_MEM_REG: u32 = 37;
+    pub const REM_MEM_REG: u32 = 38;
 }
 
 /// A request without its body.
@@ -78,13 +81,15 @@ impl Header {
 
 /// A request with all that came with it.
 #[derive(Debug)]
-pub struct Request {
+pub(crate) struct Request {
     /// Its header.
-    pub header: Header,
+    pub(crate) header: Header,
     /// Its body.
-    pub body: Vec<u8>,
-    /// Its descriptors.
-    pub descriptors: Vec<OwnedFd>,
+    pub(crate) body: Vec<u8>,
+    /// Its descriptors, of kinds that nothing waits for.
+    pub(crate) descriptors: Vec<Known>,
+    /// The name of a descriptor of another kind, if one came with it.
+    pub(crate) foreign: Option<String>,
 }
 
 /// The answer to a request.
@@ -131,9 +136,15 @@ pub fn regions(body: &[u8]) -> Option<Vec<Region>> {
     if count > DESCRIPTORS_MAX || parts.len() != count || !parts.remainder().is_empty() {
         return None;
     }
-    let region = |part: &[u8]| {
-        let [guest, bytes, user, offset] = [0, 8, 16, 24].map(|at| u64_at(part, at));
-        Some(Region { guest: guest?, bytes: bytes?, user: user?, offset: offset? })
-    };
     parts.map(region).collect()
+}
+
+/// The region of a request for one: eight bytes of nothing, and 32 bytes.
+pub fn single_region(body: &[u8]) -> Option<Region> {
+    region(body.get(8..).filter(|part| part.len() == 32)?)
+}
+
+fn region(part: &[u8]) -> Option<Region> {
+    let [guest, bytes, user, offset] = [0, 8, 16, 24].map(|at| u64_at(part, at));
+    Some(Region { guest: guest?, bytes: bytes?, user: user?, offset: offset? })
 }

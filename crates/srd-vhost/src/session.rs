@@ -3,11 +3,18 @@
 //! Requests come in whatever order a front end has (QEMU enables rings before it says which
 //! features it takes). A ring runs as soon as all is there that it needs, until the front end asks
 //! where it has stopped.
+//!
+//! A request that cannot be done and changes nothing is refused by an answer, if the front end has
+//! asked for one (`REPLY_ACK`), and goes on. Everything else that is wrong ends the session.
 
+use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 
+use rustix::fs::SealFlags;
+
+use crate::kind::Known;
 use crate::memory::{Memory, REGIONS_MAX};
-use crate::message::{Region, Request, regions, request, u32_at, u64_at};
+use crate::message::{Region, Request, regions, request, single_region, u32_at, u64_at};
 use crate::ring::{Broken, Place, Ring};
 use crate::signal;
 
@@ -52,8 +59,20 @@ pub const OFFERED: u64 = feature::CSUM
     | feature::GUEST_USO6
     | feature::HOST_USO;
 
-/// Features of the protocol: several pairs of rings, and an answer to each request that wants one.
-const PROTOCOL: u64 = 1 << 0 | 1 << 3;
+/// Features of the protocol, as bits.
+#[allow(missing_docs)] // the names of the specification
+pub mod protocol {
+    pub const MQ: u64 = 1 << 0;
+    pub const REPLY_ACK: u64 = 1 << 3;
+    pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
+}
+
+/// All of them that are offered: several pairs of rings, an answer to each request that wants one,
+/// and regions of memory that come and go one by one.
+const PROTOCOL: u64 = protocol::MQ | protocol::REPLY_ACK | protocol::CONFIGURE_MEM_SLOTS;
+/// The answer to a request that was done, and to one that was not.
+const DONE: u64 = 0;
+pub(crate) const NOT_DONE: u64 = 1;
 
 /// Pairs of rings that a device has at most.
 pub const PAIRS_MAX: usize = 8;
@@ -65,8 +84,28 @@ pub const RECEIVE: usize = 0;
 pub const SEND: usize = 1;
 
 /// A request that breaks the protocol: the front end is given up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Violation(pub &'static str);
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Violation {
+    /// What is wrong with it.
+    pub(crate) why: Cow<'static, str>,
+    /// Whether the front end is told that it was not done.
+    pub(crate) wants_answer: bool,
+}
+
+/// Why a request is not done.
+#[derive(Debug)]
+enum Wrong {
+    /// It changes nothing: whether that is the end is up to a front end that is told.
+    Refused(&'static str),
+    /// It breaks the protocol.
+    Breaks(Cow<'static, str>),
+}
+
+impl From<&'static str> for Wrong {
+    fn from(why: &'static str) -> Self {
+        Self::Breaks(why.into())
+    }
+}
 
 /// How a driver says that there is something.
 #[derive(Debug, Default)]
@@ -133,12 +172,15 @@ impl Setup {
 #[derive(Debug, Default)]
 pub struct Session {
     features: u64,
+    protocol: u64,
     /// What it shares.
     pub memory: Option<Memory>,
     /// Its rings.
     pub rings: [Setup; RINGS_MAX],
     /// Rings that could not go on.
     pub broken: u64,
+    /// Requests that were refused.
+    pub refused: u64,
 }
 
 impl Session {
@@ -152,41 +194,67 @@ impl Session {
         !self.has(feature::PROTOCOL_FEATURES) || self.rings[ring].is_enabled
     }
 
+    /// Whether the front end's memory is not what it has shared any more.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.memory.as_ref().is_some_and(Memory::is_lost)
+    }
+
     /// Does what a front end asks for. Returns the body of the answer, if there is one.
     ///
     /// # Errors
     /// It breaks the protocol.
-    pub fn obey(&mut self, request: Request) -> Result<Option<Vec<u8>>, Violation> {
-        let wants_answer = request.header.wants_answer;
-        let said = self.apply(request)?;
-        self.start_rings();
-        // Zero: it was done.
-        Ok(said.or(wants_answer.then(|| 0_u64.to_ne_bytes().to_vec())))
+    pub(crate) fn obey(&mut self, request: Request) -> Result<Option<Vec<u8>>, Violation> {
+        let (wanted, number) = (request.header.wants_answer, request.header.request);
+        let done = match &request.foreign {
+            Some(name) => Err(Wrong::Breaks(foreign(number, name).into())),
+            None => self.apply(request),
+        };
+        // Its own request may be the one that agrees on answers.
+        let wants_answer = wanted && self.protocol & protocol::REPLY_ACK != 0;
+        let answer = |number: u64| wants_answer.then(|| number.to_ne_bytes().to_vec());
+        match done {
+            Ok(said) => {
+                self.start_rings();
+                Ok(said.or_else(|| answer(DONE)))
+            }
+            Err(Wrong::Refused(why)) if wants_answer => {
+                tracing::warn!("a request of a front end is refused ({number}): {why}");
+                self.refused += 1;
+                Ok(answer(NOT_DONE))
+            }
+            Err(Wrong::Refused(why)) => Err(Violation { why: why.into(), wants_answer }),
+            Err(Wrong::Breaks(why)) => Err(Violation { why, wants_answer }),
+        }
     }
 
-    fn apply(&mut self, request: Request) -> Result<Option<Vec<u8>>, Violation> {
-        let Request { header, body, descriptors } = request;
-        let number = || u64_at(&body, 0).ok_or(Violation("a body that is too short"));
+    fn apply(&mut self, request: Request) -> Result<Option<Vec<u8>>, Wrong> {
+        let Request { header, body, descriptors, .. } = request;
+        let number = || u64_at(&body, 0).ok_or("a body that is too short");
         let said = |number: u64| Ok(Some(number.to_ne_bytes().to_vec()));
         match header.request {
             request::GET_FEATURES => return said(OFFERED),
             request::GET_PROTOCOL_FEATURES => return said(PROTOCOL),
             request::GET_QUEUE_NUM => return said(PAIRS_MAX as u64),
+            request::GET_MAX_MEM_SLOTS => return said(REGIONS_MAX as u64),
             request::SET_FEATURES => {
                 let features = number()?;
                 if features & !OFFERED != 0 {
-                    return Err(Violation("features that were not offered"));
+                    return Err(Wrong::Refused("features that were not offered"));
                 }
                 self.features = features;
             }
             request::SET_PROTOCOL_FEATURES => {
-                if number()? & !PROTOCOL != 0 {
-                    return Err(Violation("features of the protocol that were not offered"));
+                let features = number()?;
+                if features & !PROTOCOL != 0 {
+                    return Err(Wrong::Refused("features of the protocol that were not offered"));
                 }
+                self.protocol = features;
             }
             request::SET_OWNER => {}
             request::RESET_OWNER => self.rings.iter_mut().for_each(Setup::stop),
             request::SET_MEM_TABLE => self.share(&body, descriptors)?,
+            request::ADD_MEM_REG => self.add_region(&body, descriptors)?,
+            request::REM_MEM_REG => self.remove_region(&body)?,
             request::SET_VRING_NUM
             | request::SET_VRING_BASE
             | request::GET_VRING_BASE
@@ -195,33 +263,55 @@ impl Session {
             request::SET_VRING_KICK | request::SET_VRING_CALL | request::SET_VRING_ERR => {
                 self.connect(header.request, number()?, descriptors)?;
             }
-            _ => return Err(Violation("a request that was not offered")),
+            _ => return Err(Wrong::Refused("a request that was not offered")),
         }
         Ok(None)
     }
 
-    fn share(&mut self, body: &[u8], descriptors: Vec<OwnedFd>) -> Result<(), Violation> {
-        let table = regions(body).ok_or(Violation("a memory table of another form"))?;
-        if table.len() != descriptors.len() || table.len() > REGIONS_MAX {
-            return Err(Violation("regions without descriptors"));
+    fn share(&mut self, body: &[u8], descriptors: Vec<Known>) -> Result<(), Wrong> {
+        let table = regions(body).ok_or("a memory table of another form")?;
+        if table.len() != descriptors.len() {
+            return Err("regions without descriptors".into());
         }
         // Nothing may be read of the old memory any more, not even if the new one is refused.
         self.rings.iter_mut().for_each(Setup::stop);
         self.rings.iter_mut().for_each(|setup| setup.is_broken = false);
         self.memory = None;
-        let both: Vec<(Region, OwnedFd)> = table.into_iter().zip(descriptors).collect();
-        let memory = Memory::map(both).map_err(|_| Violation("memory that cannot be mapped"))?;
-        self.memory = Some(memory);
+        let all = table.into_iter().zip(descriptors);
+        let all = all.map(|(region, of)| memory_of(of).map(|(file, seals)| (region, file, seals)));
+        let all: Vec<(Region, OwnedFd, SealFlags)> = all.collect::<Result<_, _>>()?;
+        self.memory = Some(Memory::map(all)?);
         Ok(())
     }
 
-    fn set_state(&mut self, request: u32, body: &[u8]) -> Result<Option<Vec<u8>>, Violation> {
+    fn add_region(&mut self, body: &[u8], descriptors: Vec<Known>) -> Result<(), Wrong> {
+        let region = single_region(body).ok_or("a region of another form")?;
+        let mut descriptors = descriptors.into_iter();
+        let (Some(one), None) = (descriptors.next(), descriptors.next()) else {
+            return Err("a region without its one descriptor".into());
+        };
+        let (file, seals) = memory_of(one)?;
+        let added = self.memory.get_or_insert_default().add(region, file, seals);
+        added.map_err(Wrong::Refused)?;
+        // Rings that had no place in the memory may have one now.
+        self.rings.iter_mut().for_each(|setup| setup.is_broken = false);
+        Ok(())
+    }
+
+    /// Rings in a region that goes stop when they are used next.
+    fn remove_region(&mut self, body: &[u8]) -> Result<(), Wrong> {
+        let region = single_region(body).ok_or("a region of another form")?;
+        let is_there = self.memory.as_mut().is_some_and(|memory| memory.remove(region));
+        if is_there { Ok(()) } else { Err(Wrong::Refused("a region that there is none of")) }
+    }
+
+    fn set_state(&mut self, request: u32, body: &[u8]) -> Result<Option<Vec<u8>>, Wrong> {
         let (Some(index), Some(value)) = (u32_at(body, 0), u32_at(body, 4)) else {
-            return Err(Violation("a body that is too short"));
+            return Err("a body that is too short".into());
         };
         let setup = usize::try_from(index).ok().and_then(|index| self.rings.get_mut(index));
-        let setup = setup.ok_or(Violation("a ring that there is none of"))?;
-        let number = u16::try_from(value).map_err(|_| Violation("a number beyond a ring's"));
+        let setup = setup.ok_or("a ring that there is none of")?;
+        let number = u16::try_from(value).map_err(|_| Wrong::from("a number beyond a ring's"));
         match request {
             request::SET_VRING_NUM => {
                 setup.stop();
@@ -243,11 +333,11 @@ impl Session {
         Ok(None)
     }
 
-    fn place(&mut self, body: &[u8]) -> Result<(), Violation> {
-        let short = Violation("a body that is too short");
+    fn place(&mut self, body: &[u8]) -> Result<(), Wrong> {
+        let short = "a body that is too short";
         let index = u32_at(body, 0).and_then(|index| usize::try_from(index).ok()).ok_or(short)?;
         let setup = self.rings.get_mut(index);
-        let setup = setup.ok_or(Violation("a ring that there is none of"))?;
+        let setup = setup.ok_or("a ring that there is none of")?;
         let [descriptors, used, available] = [8, 16, 24].map(|at| u64_at(body, at).ok_or(short));
         setup.stop();
         setup.addresses = Some([descriptors?, used?, available?]);
@@ -255,26 +345,23 @@ impl Session {
         Ok(())
     }
 
-    fn connect(
-        &mut self,
-        request: u32,
-        number: u64,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<(), Violation> {
+    fn connect(&mut self, request: u32, number: u64, descriptors: Vec<Known>) -> Result<(), Wrong> {
         const INDEX: u64 = 0xff;
         const NO_DESCRIPTOR: u64 = 0x100;
         let setup = usize::try_from(number & INDEX).ok().and_then(|at| self.rings.get_mut(at));
-        let setup = setup.ok_or(Violation("a ring that there is none of"))?;
+        let setup = setup.ok_or("a ring that there is none of")?;
         let mut descriptors = descriptors.into_iter();
         let (descriptor, more) = (descriptors.next(), descriptors.next());
         if descriptor.is_some() == (number & NO_DESCRIPTOR != 0) || more.is_some() {
-            return Err(Violation("a ring's descriptor that is missing, or one too many"));
+            return Err("a ring's descriptor that is missing, or one too many".into());
         }
-        if let Some(descriptor) = &descriptor {
-            // Nothing that is read or written here may hold up anybody.
-            let set = rustix::io::ioctl_fionbio(descriptor, true);
-            set.map_err(|_| Violation("a descriptor of another kind"))?;
-        }
+        let descriptor = match descriptor {
+            Some(Known::Event(descriptor)) => Some(descriptor),
+            Some(Known::Memory(..)) => {
+                return Err(Wrong::Breaks(foreign(request, "a file in memory").into()));
+            }
+            None => None,
+        };
         match request {
             request::SET_VRING_KICK => {
                 setup.kick = descriptor.map_or(Kick::Never, Kick::By);
@@ -297,4 +384,27 @@ impl Session {
             }
         }
     }
+}
+
+fn memory_of(descriptor: Known) -> Result<(OwnedFd, SealFlags), Wrong> {
+    match descriptor {
+        Known::Memory(file, seals) => Ok((file, seals)),
+        Known::Event(_) => {
+            Err(Wrong::Breaks(foreign(request::SET_MEM_TABLE, "an event descriptor").into()))
+        }
+    }
+}
+
+/// Says that a request came with a descriptor of another kind than it takes.
+fn foreign(number: u32, name: &str) -> String {
+    let (of, wanted) = match number {
+        request::SET_VRING_KICK => ("a kick", "no event descriptor (eventfd)"),
+        request::SET_VRING_CALL => ("a call", "no event descriptor (eventfd)"),
+        request::SET_VRING_ERR => ("an error event", "no event descriptor (eventfd)"),
+        request::SET_MEM_TABLE | request::ADD_MEM_REG => {
+            ("memory", "no file in memory (memfd, tmpfs, hugetlbfs)")
+        }
+        _ => ("a request", "of a kind that no request takes"),
+    };
+    format!("{of} by a descriptor that is {wanted}: {name:?}")
 }

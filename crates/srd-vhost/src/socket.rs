@@ -1,14 +1,26 @@
 //! Requests with their descriptors from a stream, as they come: nothing waits here.
 
+use std::borrow::Cow;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use rustix::fs::{FileType, fstat};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown, recvmsg, send,
+    shutdown,
+};
 
+use crate::kind::{Foreign, Known};
 use crate::message::{DESCRIPTORS_MAX, HEADER_BYTES, Header, Request, answer};
+
+/// Descriptors of one message: the kernel closes what there is no room for, and may wait then.
+const RIGHTS_MAX: usize = 253;
+/// Messages that are taken from a socket before it is closed, bytes of each at once, and
+/// descriptors after which the rest is left to the thread that closes them.
+const LEFT_MAX: usize = 1024;
+const LEFT_BYTES: usize = 4096;
+const LEFT_DESCRIPTORS_MAX: usize = 64;
 
 /// A connection of a front end.
 #[derive(Debug)]
@@ -16,7 +28,9 @@ pub(crate) struct Connection {
     stream: UnixStream,
     /// The request that is not whole yet.
     bytes: Vec<u8>,
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<Known>,
+    /// Descriptors that have come and that something could wait for.
+    foreign: Vec<Foreign>,
 }
 
 /// Why a connection ends.
@@ -25,13 +39,13 @@ pub(crate) enum Ended {
     /// The front end has closed it, or is gone.
     Closed,
     /// What it says is no request.
-    Wrong(&'static str),
+    Wrong(Cow<'static, str>),
 }
 
 impl Connection {
     pub(crate) fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, bytes: Vec::new(), descriptors: Vec::new() })
+        Ok(Self { stream, bytes: Vec::new(), descriptors: Vec::new(), foreign: Vec::new() })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -43,7 +57,7 @@ impl Connection {
         loop {
             let head = self.bytes.first_chunk::<HEADER_BYTES>();
             let header = match head.map(Header::read) {
-                Some(None) => return Err(Ended::Wrong("a header that is none")),
+                Some(None) => return Err(Ended::Wrong("a header that is none".into())),
                 Some(header) => header,
                 None => None,
             };
@@ -52,10 +66,16 @@ impl Connection {
                 let body = self.bytes.split_off(HEADER_BYTES);
                 self.bytes.clear();
                 let descriptors = std::mem::take(&mut self.descriptors);
-                return Ok(Some(Request { header, body, descriptors }));
+                let foreign = self.foreign.first().map(|of| of.name.clone());
+                return Ok(Some(Request { header, body, descriptors, foreign }));
             }
             if !self.read(wanted)? {
-                return Ok(None);
+                // It is not kept for the rest of a request: one that is the front end's own end of
+                // this connection would keep it open when the front end is gone.
+                return match self.foreign.first() {
+                    Some(of) => Err(Ended::Wrong(half(&of.name).into())),
+                    None => Ok(None),
+                };
             }
         }
     }
@@ -64,32 +84,56 @@ impl Connection {
     fn read(&mut self, wanted: usize) -> Result<bool, Ended> {
         let had = self.bytes.len();
         self.bytes.resize(wanted, 0);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(RIGHTS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut self.bytes[had..])];
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let received = recvmsg(&self.stream, &mut parts, &mut control, flags);
         let n = received.as_ref().map_or(0, |received| received.bytes);
         self.bytes.truncate(had + n);
+        for message in control.drain() {
+            let RecvAncillaryMessage::ScmRights(descriptors) = message else { continue };
+            for descriptor in descriptors {
+                match Known::of(descriptor) {
+                    Ok(known) => self.descriptors.push(known),
+                    Err(foreign) => self.foreign.push(foreign),
+                }
+            }
+        }
         match received {
             Ok(_) if n == 0 => return Err(Ended::Closed),
             Ok(_) => {}
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(false),
             Err(_) => return Err(Ended::Closed),
         }
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                self.descriptors.extend(descriptors);
-            }
-        }
-        // Its own end, sent to us, would keep this connection open when it is gone.
-        if self.descriptors.iter().any(is_socket) {
-            return Err(Ended::Wrong("a socket in the place of memory or an event"));
-        }
-        if self.descriptors.len() > DESCRIPTORS_MAX {
-            return Err(Ended::Wrong("more descriptors than regions"));
+        if self.descriptors.len() + self.foreign.len() > DESCRIPTORS_MAX {
+            return Err(Ended::Wrong("more descriptors than regions".into()));
         }
         Ok(true)
+    }
+
+    /// Ends the connection. Returns descriptors that are not to be closed here: those that have
+    /// come, and the socket, if more may be in it.
+    pub(crate) fn end(mut self) -> Vec<OwnedFd> {
+        let mut left = Vec::new();
+        // From now on nothing comes, and what has come is taken from the kernel, which would close
+        // it.
+        let mut is_empty = false;
+        if shutdown(&self.stream, Shutdown::Both).is_ok() {
+            for _ in 0..LEFT_MAX {
+                self.bytes.clear();
+                self.descriptors.clear();
+                is_empty = matches!(self.read(LEFT_BYTES), Err(Ended::Closed));
+                if is_empty || self.foreign.len() >= LEFT_DESCRIPTORS_MAX {
+                    break;
+                }
+            }
+        }
+        left.extend(self.foreign.into_iter().map(|of| of.descriptor));
+        if !is_empty {
+            left.push(self.stream.into());
+        }
+        left
     }
 
     /// Answers. Answers are short, and a front end waits for each: a full socket is a front end
@@ -103,6 +147,6 @@ impl Connection {
     }
 }
 
-fn is_socket(descriptor: &OwnedFd) -> bool {
-    fstat(descriptor).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
+fn half(name: &str) -> String {
+    format!("half a request, with a descriptor of a kind that none takes: {name:?}")
 }

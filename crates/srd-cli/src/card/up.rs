@@ -82,13 +82,14 @@ pub(crate) struct UpArgs {
     #[arg(long)]
     internet: bool,
     /// The address of this machine by which other hosts of the cloud reach it: that of an overlay
-    /// of `srd up`.
+    /// of `srd up`, which has to encrypt.
     #[arg(long, value_name = "ADDRESS")]
     underlay: Option<IpAddr>,
     /// Another host of the file and its address, as in beta=10.77.77.2; may be given several times.
     #[arg(long = "peer", value_name = "NAME=ADDRESS", value_parser = peer, requires = "underlay")]
     peers: Vec<(String, IpAddr)>,
-    /// The network between hosts is trusted: nothing is encrypted or authenticated.
+    /// The network between hosts is trusted, although it neither encrypts nor authenticates: any
+    /// interface will do.
     #[arg(long, requires = "underlay")]
     plain: bool,
     /// Make the interfaces of this instance sockets of vhost-user, for a virtual machine or a DPDK

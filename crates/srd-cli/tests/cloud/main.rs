@@ -11,10 +11,15 @@ mod cards;
 mod clouds;
 mod dpdk;
 mod flow_logs;
+#[path = "../../../srd-vhost/tests/support/mod.rs"]
+mod front_end;
+mod front_ends;
 mod instances;
 mod services;
 #[path = "../support/mod.rs"]
 mod support;
 mod take_over;
+mod tenants;
 mod traces;
+mod underlays;
 mod virtual_machine;

@@ -84,7 +84,9 @@ impl Service {
         let mut descriptors = vec![Arc::new(list)];
         let Gateways { edge, underlay, lost, .. } = &self.gateways;
         descriptors.extend(edge.iter().map(|edge| edge.tun.fd()));
-        descriptors.extend(underlay.iter().map(Underlay::fd));
+        let to_hosts: Vec<_> = underlay.iter().flat_map(Underlay::fds).collect();
+        let underlay_sockets = to_hosts.len();
+        descriptors.extend(to_hosts);
         let mut instances = Vec::new();
         for (name, running) in &self.guests.by_name {
             instances.push(self.instance_state(name, running, &mut descriptors)?);
@@ -104,7 +106,7 @@ impl Service {
                 udp_segmentation: edge.tun.udp_segmentation(),
                 routed: edge.routed().collect(),
             }),
-            underlay: underlay.is_some(),
+            underlay: underlay_sockets,
             hosts: underlay.as_ref().map(Underlay::contacts).unwrap_or_default(),
             lost: lost.collect(),
             logs: logs.collect(),

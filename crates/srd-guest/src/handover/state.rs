@@ -11,7 +11,8 @@ use crate::hosts::Contact;
 use crate::protocol::{DeviceRule, DeviceSettings};
 
 /// What there is. The descriptors come in this order: the file with the state, the list of what is
-/// done at the end, the edge, the socket to other hosts; then of each instance its namespace and
+/// done at the end, the edge, the sockets to other hosts (first the one that receives, then those
+/// that packets leave by, in the order of their ports); then of each instance its namespace and
 /// its devices.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,8 +24,8 @@ pub(super) struct State {
     /// The process that keeps the list.
     pub(super) keeper: u32,
     pub(super) edge: Option<Edge>,
-    /// Whether there is a socket to other hosts.
-    pub(super) underlay: bool,
+    /// Sockets to other hosts.
+    pub(super) underlay: usize,
     /// What was sent to other hosts and received from them.
     pub(super) hosts: BTreeMap<String, Contact>,
     pub(super) lost: BTreeMap<String, u64>,

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -66,7 +67,7 @@ struct Handed {
     nat: Nat,
     undo: Undo,
     edge: Option<Tun>,
-    underlay: Option<OwnedFd>,
+    underlay: Vec<OwnedFd>,
     /// Locks and devices of instances.
     places: Vec<(Option<OwnedFd>, Vec<Vec<Tun>>)>,
 }
@@ -183,7 +184,10 @@ impl Handed {
         let edge = state.edge.as_ref();
         let edge = edge.map(|edge| Ok(Tun::adopt(next()?, edge.udp_segmentation))).transpose();
         let edge: Option<Tun> = edge.map_err(|error: anyhow::Error| error)?;
-        let underlay = if state.underlay { Some(next()?) } else { None };
+        if state.underlay > count {
+            bail!("a descriptor is missing");
+        }
+        let underlay = (0..state.underlay).map(|_| next()).collect::<Result<Vec<OwnedFd>>>()?;
         let mut places = Vec::new();
         for instance in &state.instances {
             let lock = if instance.namespace.is_some() { Some(next()?) } else { None };
@@ -214,8 +218,8 @@ impl Handed {
                 "the card that runs {has} --internet: start this one likewise, or end that first"
             );
         }
-        if self.underlay.is_some() != options.underlay.is_some() {
-            let has = if self.underlay.is_some() { "has" } else { "lacks" };
+        if self.underlay.is_empty() == options.underlay.is_some() {
+            let has = if !self.underlay.is_empty() { "has" } else { "lacks" };
             bail!(
                 "the card that runs {has} --underlay: start this one likewise, or end that first"
             );
@@ -241,10 +245,11 @@ impl Service {
         let state = &handed.state;
         let routed = state.edge.iter().flat_map(|edge| edge.routed.iter().copied()).collect();
         let edge = handed.edge.take().map(|tun| Edge::adopt(tun, routed));
-        let socket = handed.underlay.take();
-        let underlay = underlay.zip(socket);
-        let mut underlay =
-            underlay.map(|(plan, socket)| Underlay::with(plan, socket.into())).transpose()?;
+        let mut sockets = std::mem::take(&mut handed.underlay).into_iter().map(UdpSocket::from);
+        let underlay = underlay.zip(sockets.next());
+        let mut underlay = underlay
+            .map(|(plan, socket)| Underlay::with(plan, socket, sockets.collect()))
+            .transpose()?;
         if let Some(underlay) = &mut underlay {
             underlay.adopt(&state.hosts);
             self.card.set_host_bytes_max(underlay.bytes_max);

@@ -7,6 +7,9 @@ mod bodies;
 mod corpus;
 mod frames;
 mod hostile;
+mod kinds;
+mod memory;
+mod protocol;
 mod sessions;
 #[path = "../support/mod.rs"]
 mod support;

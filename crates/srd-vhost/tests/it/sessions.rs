@@ -110,6 +110,27 @@ fn the_socket_is_for_this_user_alone_and_not_taken_from_another_program() {
     assert_eq!(std::fs::read(&path).unwrap(), b"a file");
 }
 
+/// A process that is killed while it makes its socket leaves the directory for it, which has its
+/// number in its name: in a container the next one has the same.
+#[test]
+fn regression_what_a_killed_process_of_the_same_number_has_left_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("port");
+    let left = directory.path().join(format!(".srd-{}", std::process::id()));
+    std::fs::create_dir(&left).unwrap();
+    drop(Device::open(&path).unwrap());
+    std::fs::create_dir(&left).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(left.join("port")).unwrap());
+    drop(Device::replace(&path).unwrap());
+    assert!(!left.exists());
+    // What is not of such a process stays.
+    std::fs::create_dir(&left).unwrap();
+    std::fs::write(left.join("port"), "a file").unwrap();
+    let error = Device::open(&path).unwrap_err();
+    assert!(error.to_string().contains("in the way"), "{error}");
+    assert_eq!(std::fs::read(left.join("port")).unwrap(), b"a file");
+}
+
 #[test]
 fn disabled_rings_take_frames_and_lose_them() {
     let directory = tempfile::tempdir().unwrap();
@@ -216,7 +237,7 @@ fn files_that_are_shorter_than_they_are_said_to_be_are_not_mapped() {
 fn a_device_that_joins_looks_for_its_front_end_until_it_is_there() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("port");
-    let mut device = Device::join(&path);
+    let mut device = Device::join(&path).unwrap();
     device.turn();
     assert!(!device.is_connected() && device.descriptors().count() == 0);
     // What listens there is the front end's, and stays.

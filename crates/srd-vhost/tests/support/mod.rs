@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code)]
 
+mod fuse;
+pub(crate) mod kinds;
+
 use std::io::{IoSlice, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +18,23 @@ use srd_vhost::message::{Header, request, u32_at, u64_at};
 use srd_vhost::session::{RECEIVE, SEND, feature};
 use srd_vhost::{Device, Frame};
 
+/// A device that a front end speaks to.
+pub(crate) trait Turned {
+    /// Lets it work, if it is one of this process.
+    fn turn(&mut self);
+}
+
+impl Turned for Device {
+    fn turn(&mut self) {
+        Device::turn(self);
+    }
+}
+
+/// A device of another process works by itself.
+impl Turned for () {
+    fn turn(&mut self) {}
+}
+
 pub(crate) const PLAIN: u64 = feature::VERSION_1 | feature::PROTOCOL_FEATURES;
 pub(crate) const MERGED: u64 = PLAIN | feature::MRG_RXBUF;
 
@@ -22,7 +42,7 @@ pub(crate) const MERGED: u64 = PLAIN | feature::MRG_RXBUF;
 pub(crate) const BUFFERS: u64 = 0x20_0000;
 pub(crate) const REGION_BYTES: u64 = 0x10_0000;
 /// The front end's own address of the first region.
-const USER: u64 = 0x7f00_0000_0000;
+pub(crate) const USER: u64 = 0x7f00_0000_0000;
 pub(crate) const SIZE: u16 = 128;
 /// Bytes of a buffer.
 pub(crate) const BUFFER_BYTES: u64 = 2048;
@@ -56,7 +76,7 @@ impl Ring {
 /// A front end.
 pub(crate) struct FrontEnd {
     stream: UnixStream,
-    regions: [OwnedFd; 2],
+    pub(crate) regions: [OwnedFd; 2],
     pub(crate) rings: [Ring; 4],
 }
 
@@ -104,6 +124,13 @@ impl FrontEnd {
 
     /// As [`FrontEnd::set_up`], with rings of which so much was used already.
     pub(crate) fn set_up_at(&mut self, device: &mut Device, features: u64, bases: [u32; 2]) {
+        self.introduce(device, features, bases);
+        device.turn();
+        assert!(device.is_running() && device.is_connected());
+    }
+
+    /// Says all that it takes until frames can pass.
+    pub(crate) fn introduce(&mut self, device: &mut impl Turned, features: u64, bases: [u32; 2]) {
         let offered = self.ask(device, request::GET_FEATURES, &[]);
         assert_eq!(u64_at(&offered, 0).unwrap() & features, features);
         self.say(request::SET_OWNER, &[], &[]);
@@ -115,8 +142,31 @@ impl FrontEnd {
         for index in [RECEIVE, SEND] {
             self.start(index, bases[index]);
         }
+    }
+
+    /// Agrees on an answer to each request that wants one, and on regions one by one.
+    pub(crate) fn agree(&mut self, device: &mut impl Turned) {
+        let offered = self.ask(device, request::GET_PROTOCOL_FEATURES, &[]);
+        self.number(request::SET_PROTOCOL_FEATURES, u64_at(&offered, 0).unwrap());
+    }
+
+    /// A request with an answer that says whether it was done.
+    pub(crate) fn is_done(
+        &mut self,
+        device: &mut impl Turned,
+        request: u32,
+        body: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> bool {
+        let answer = self.ask_with(device, request, body, fds);
+        assert_eq!(answer.len(), 8);
+        u64_at(&answer, 0) == Some(0)
+    }
+
+    /// Whether the other end has closed the connection, after it has worked.
+    pub(crate) fn is_given_up(&mut self, device: &mut impl Turned) -> bool {
         device.turn();
-        assert!(device.is_running() && device.is_connected());
+        self.stream.read(&mut [0]).is_ok_and(|n| n == 0)
     }
 
     /// Takes the memory of another front end.
@@ -128,6 +178,13 @@ impl FrontEnd {
     pub(crate) fn cut_off(&self) {
         for file in &self.regions {
             ftruncate(file, REGION_BYTES - 4096).unwrap();
+        }
+    }
+
+    /// Cuts off all of them.
+    pub(crate) fn cut_off_wholly(&self) {
+        for file in &self.regions {
+            ftruncate(file, 0).unwrap();
         }
     }
 
@@ -169,6 +226,30 @@ impl FrontEnd {
         send(&self.stream, request, false, body, &fds);
     }
 
+    pub(crate) fn say_with(&self, request: u32, body: &[u8], fds: &[BorrowedFd<'_>]) {
+        send(&self.stream, request, false, body, fds);
+    }
+
+    /// As [`FrontEnd::say`], with the bit that wants an answer.
+    pub(crate) fn say_wanting(&self, request: u32, body: &[u8]) {
+        send(&self.stream, request, true, body, &[]);
+    }
+
+    /// Bytes that need not be a request.
+    pub(crate) fn raw(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+        send_raw(&self.stream, bytes, fds);
+    }
+
+    /// Signals that a ring has changed.
+    pub(crate) fn kick(&self, ring: usize) {
+        rustix::io::write(&self.rings[ring].kick, &1_u64.to_ne_bytes()).unwrap();
+    }
+
+    /// Bytes, with its own end of the connection.
+    pub(crate) fn send_itself(&mut self, bytes: &[u8]) {
+        self.raw(bytes, &[self.stream.as_fd()]);
+    }
+
     pub(crate) fn number(&self, request: u32, number: u64) {
         self.say(request, &number.to_ne_bytes(), &[]);
     }
@@ -179,8 +260,19 @@ impl FrontEnd {
     }
 
     /// Asks, lets the device work, and returns the body of the answer.
-    pub(crate) fn ask(&mut self, device: &mut Device, request: u32, body: &[u8]) -> Vec<u8> {
-        send(&self.stream, request, true, body, &[]);
+    pub(crate) fn ask(&mut self, device: &mut impl Turned, request: u32, body: &[u8]) -> Vec<u8> {
+        self.ask_with(device, request, body, &[])
+    }
+
+    /// As [`FrontEnd::ask`], with descriptors.
+    pub(crate) fn ask_with(
+        &mut self,
+        device: &mut impl Turned,
+        request: u32,
+        body: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Vec<u8> {
+        send(&self.stream, request, true, body, fds);
         // The first turn may only accept the connection.
         device.turn();
         device.turn();
@@ -314,14 +406,17 @@ fn send(
     request: u32,
     wants_answer: bool,
     body: &[u8],
-    fds: &[std::os::fd::BorrowedFd<'_>],
+    fds: &[BorrowedFd<'_>],
 ) {
     let header = Header { request, wants_answer, body_bytes: body.len() }.write();
+    send_raw(stream, &[&header[..], body].concat(), fds);
+}
+
+fn send_raw(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
         assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
     }
-    let bytes = [&header[..], body].concat();
-    sendmsg(stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
+    sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
 }

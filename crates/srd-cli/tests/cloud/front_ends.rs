@@ -1,0 +1,209 @@
+//! A front end of vhost-user that does all it can to hold up its card, whose other guests go on.
+//! Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::front_end::kinds::{self, Kind};
+use crate::front_end::{FrontEnd, PLAIN, REGION_BYTES, frame};
+use crate::support::machine::*;
+use srd_vhost::message::request;
+
+/// The longest time without an answer: a card that waits for a front end exceeds any limit.
+const GAP_MAX: Duration = Duration::from_secs(5);
+
+fn cloud(machine: &Machine) -> String {
+    machine.cloud(
+        "cloud.toml",
+        "[vpc.main]
+        cidr = ['10.0.0.0/16']
+        [acl.open]
+        ingress = ['100 allow all from 0.0.0.0/0']
+        egress = ['100 allow all to 0.0.0.0/0']
+        [subnet.s]
+        cidr = '10.0.1.0/24'
+        acl = 'open'
+        [group.g]
+        ingress = ['all from 10.0.0.0/16']
+        egress = ['all to 0.0.0.0/0']
+        [instance.Pa]
+        type = 'c7i.large'
+        [instance.Pb]
+        type = 'c7i.large'
+        [instance.Pc]
+        type = 'c7i.large'
+        [interface.a]
+        subnet = 's'
+        address = ['10.0.1.10']
+        groups = ['g']
+        instance = 'Pa'
+        [interface.b]
+        subnet = 's'
+        address = ['10.0.1.11']
+        groups = ['g']
+        instance = 'Pb'
+        [interface.c]
+        subnet = 's'
+        address = ['10.0.1.12']
+        groups = ['g']
+        instance = 'Pc'",
+    )
+}
+
+/// Asks for an echo each millisecond, until it is over. Returns how many came, and the longest time
+/// between two of them.
+fn echoes(a: &str, b: &str, is_over: &AtomicBool) -> (u64, Duration) {
+    let bind = |of: &str, host: u8| {
+        let at = (Ipv4Addr::new(10, 0, 1, host), 7);
+        let socket = within(of, || UdpSocket::bind(at).unwrap());
+        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        socket
+    };
+    let (asks, answers) = (bind(a, 10), bind(b, 11));
+    let mut buffer = [0; 64];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = [0; 64];
+            while !is_over.load(Ordering::Relaxed) {
+                if let Ok((n, from)) = answers.recv_from(&mut buffer) {
+                    let _ = answers.send_to(&buffer[..n], from);
+                }
+            }
+        });
+        let (mut count, mut gap, mut last) = (0, Duration::ZERO, None);
+        while !is_over.load(Ordering::Relaxed) {
+            let _ = asks.send_to(b"?", "10.0.1.11:7");
+            let next = Instant::now() + Duration::from_millis(1);
+            while Instant::now() < next {
+                if asks.recv_from(&mut buffer).is_ok() {
+                    let now = Instant::now();
+                    gap = gap.max(last.map_or(Duration::ZERO, |last| now - last));
+                    (count, last) = (count + 1, Some(now));
+                }
+            }
+        }
+        // An answer that is still missing counts, too.
+        (count, gap.max(last.map_or(GAP_MAX, |last| last.elapsed())))
+    })
+}
+
+/// The front end at a socket, which the card may meet later.
+fn connect(path: &Path) -> FrontEnd {
+    let mut front = FrontEnd::connect(path);
+    front.agree(&mut ());
+    front
+}
+
+fn requests() -> Vec<(u32, Vec<u8>)> {
+    let words = |words: &[u64]| words.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<u8>>();
+    let region = [0, REGION_BYTES, 0, 0];
+    vec![
+        (request::SET_VRING_KICK, words(&[1])),
+        (request::SET_VRING_CALL, words(&[0])),
+        (request::SET_VRING_ERR, words(&[1])),
+        (request::SET_MEM_TABLE, [&words(&[1])[..], &words(&region)].concat()),
+        (request::ADD_MEM_REG, [&words(&[0])[..], &words(&region)].concat()),
+    ]
+}
+
+/// The card refuses a descriptor of this kind, by an answer, and gives the front end up.
+fn is_refused(path: &Path, kind: &Kind, request: u32, body: &[u8]) {
+    let mut front = connect(path);
+    assert!(!front.is_done(&mut (), request, body, &[kind.as_fd()]), "{}, {request}", kind.name);
+    assert!(front.is_given_up(&mut ()), "{}, {request}", kind.name);
+}
+
+#[test]
+fn regression_a_hostile_front_end_holds_up_no_other_guest() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("v");
+    let file = cloud(&machine);
+    let path = machine.path("c.sock");
+    let at = format!("{}c={}", machine.prefix, path.display());
+    let _card = machine.up(&[&file, "--vhost-user", &at]);
+    let [a, b] = ["a", "b"].map(|name| machine.instance(name));
+    let is_over = AtomicBool::new(false);
+    let (count, gap) = std::thread::scope(|scope| {
+        let echoes = scope.spawn(|| echoes(&a, &b, &is_over));
+        let _ending = Ending(&is_over);
+        hostile(&machine, &path, &a);
+        is_over.store(true, Ordering::Relaxed);
+        echoes.join().unwrap()
+    });
+    println!("{count} echoes, the longest time between two: {:.1} ms", gap.as_secs_f64() * 1e3);
+    assert!(count > 0 && gap < GAP_MAX, "{count} echoes, {gap:?}");
+    let log = std::fs::read_to_string(machine.path("up.log")).unwrap();
+    for words in ["no event descriptor", "no file in memory", "cut off", "F_SEAL_SHRINK"] {
+        assert!(log.contains(words), "{words}: {log}");
+    }
+}
+
+/// One after another, what a front end may try.
+fn hostile(machine: &Machine, path: &PathBuf, other: &str) {
+    for kind in kinds::all(machine.directory.path()) {
+        if kind.name == kinds::STOPPED {
+            continue;
+        }
+        for (request, body) in requests() {
+            is_refused(path, &kind, request, &body);
+        }
+    }
+    for (n, (request, body)) in requests().into_iter().enumerate() {
+        let directory = machine.path(&format!("stopped{n}"));
+        std::fs::create_dir(&directory).unwrap();
+        let Some(kind) = kinds::stopped(&directory) else { break };
+        is_refused(path, &kind, request, &body);
+        // The card stands beside it for a while.
+        std::thread::sleep(SILENCE);
+    }
+    // A file that is full of holes in the place of memory: it could be sealed, and is not.
+    let mut front = connect(path);
+    let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("guest", flags).unwrap();
+    rustix::fs::ftruncate(&file, REGION_BYTES).unwrap();
+    let (table, body) = requests().swap_remove(3);
+    assert!(!front.is_done(&mut (), table, &body, &[file.as_fd()]));
+    // Memory that goes away while frames are under way.
+    let status = || machine.json(&["card", "status"])["instances"].clone();
+    let is_running = || {
+        let all = status();
+        let all = all.as_array().unwrap();
+        all.iter().any(|of| of["interfaces"][0]["vhost_user"]["running"] == true)
+    };
+    for _ in 0..3 {
+        let mut front = connect(path);
+        front.introduce(&mut (), PLAIN, [0, 0]);
+        wait_until("the rings run", is_running);
+        front.send_frame(&frame(60));
+        front.cut_off_wholly();
+        front.kick(1);
+        assert!(front.is_given_up(&mut ()));
+    }
+    full_events(path, other, &is_running);
+}
+
+/// Events that are full, and block: frames for the guest are signalled all the same.
+fn full_events(path: &Path, other: &str, is_running: &dyn Fn() -> bool) {
+    let mut front = connect(path);
+    front.introduce(&mut (), PLAIN, [0, 0]);
+    wait_until("the rings run", is_running);
+    for ring in &front.rings[..2] {
+        for event in [&ring.call, &ring.error] {
+            rustix::io::ioctl_fionbio(event, false).unwrap();
+            rustix::io::write(event, &(u64::MAX - 1).to_ne_bytes()).unwrap_or_default();
+        }
+    }
+    front.give_buffers(100);
+    let socket = within(other, || UdpSocket::bind("10.0.1.10:0").unwrap());
+    wait_until("frames in the guest's ring", || {
+        let _ = socket.send_to(b"!", "10.0.1.12:9");
+        !front.used(0).is_empty()
+    });
+}

@@ -1,0 +1,5 @@
+//! The operating system: everything that needs `unsafe`, behind safe functions.
+#![allow(unsafe_code)]
+
+pub(crate) mod guard;
+pub(crate) mod signal;

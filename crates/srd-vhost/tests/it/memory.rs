@@ -1,0 +1,102 @@
+//! Memory that goes away while a device uses it, that cannot go away, and that comes in parts.
+
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+use crate::support::{FrontEnd, PLAIN, device, frame};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+/// A front end cuts off its memory between two accesses: its session ends, and nothing else does.
+#[test]
+fn regression_memory_that_is_cut_off_ends_its_session_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let ((mut device, path), (mut second, second_path)) = (device(&directory), device(&other));
+    let mut unharmed = FrontEnd::connect(&second_path);
+    unharmed.set_up(&mut second, PLAIN);
+    for round in 1..=3 {
+        let mut front = FrontEnd::connect(&path);
+        front.set_up(&mut device, PLAIN);
+        front.give_buffers(8);
+        front.send_frame(&frame(9));
+        front.cut_off_wholly();
+        // Whatever is read, written and published meets what is not there any more.
+        match round {
+            1 => drop(device.read()),
+            2 => drop(device.write(&frame(1000), 0)),
+            _ => drop(device.rest()),
+        }
+        device.flush();
+        assert!(!device.is_connected(), "round {round}");
+        assert_eq!(device.counts().violations, round);
+        unharmed.send_frame(&frame(3));
+        assert_eq!(second.read(), Some(frame(3)));
+    }
+    let mut front = FrontEnd::connect(&path);
+    front.set_up(&mut device, PLAIN);
+    front.send_frame(&frame(9));
+    assert_eq!(device.read(), Some(frame(9)), "the next front end is served");
+}
+
+/// A file that could be sealed against it, and is not, is no memory.
+#[test]
+fn memory_that_can_be_sealed_has_to_be() {
+    let file = |seals: Option<SealFlags>| {
+        let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, crate::support::REGION_BYTES).unwrap();
+        if let Some(seals) = seals {
+            fcntl_add_seals(&file, seals).unwrap();
+        }
+        file
+    };
+    let shrink = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    for (seals, is_taken) in [
+        (None, false),
+        (Some(SealFlags::GROW), false),
+        (Some(SealFlags::SHRINK), true),
+        (Some(shrink), true),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut device, path) = device(&directory);
+        let mut front = FrontEnd::connect(&path);
+        front.regions = [file(seals), file(seals)];
+        front.share();
+        device.turn();
+        device.turn();
+        assert_eq!(device.is_connected(), is_taken, "{seals:?}");
+    }
+}
+
+/// Where the test below is to run into an error of its own.
+const INNER: &str = "SRD_VHOST_TEST_BUS_ERROR";
+
+/// A bus error of a program's own ends it as if there were no device: another program's handler
+/// comes first, if there is one.
+#[test]
+#[allow(unsafe_code)]
+fn regression_bus_errors_elsewhere_end_the_program_as_before() {
+    if std::env::var_os(INNER).is_some() {
+        // The device's handler is there.
+        let directory = tempfile::tempdir().unwrap();
+        let (mut device, path) = device(&directory);
+        let mut front = FrontEnd::connect(&path);
+        front.set_up(&mut device, PLAIN);
+        let file = memfd_create("own", MemfdFlags::CLOEXEC).unwrap();
+        let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
+        use std::os::fd::AsRawFd;
+        // SAFETY: maps a file without bytes, and reads what is not there: the end is wanted.
+        unsafe {
+            let at = libc::mmap(std::ptr::null_mut(), 4096, read, shared, file.as_raw_fd(), 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            std::hint::black_box(at.cast::<u8>().read_volatile());
+        }
+        unreachable!();
+    }
+    let name = "memory::regression_bus_errors_elsewhere_end_the_program_as_before";
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name]).env(INNER, "1");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
+}
