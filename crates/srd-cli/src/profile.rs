@@ -333,7 +333,7 @@ impl ProfileArgs {
         let mut attempts = Attempts::default();
         attempts.add(self.print(reports, &replayed, notes));
         if let Some(file) = &self.html {
-            let page = html::page(reports.iter());
+            let page = html::page(reports.iter(), notes);
             let written = fs::write(file, page).with_context(|| file.display().to_string());
             let said = format!("wrote {}", file.display());
             attempts.add(written.and_then(|()| self.json.say(said)));

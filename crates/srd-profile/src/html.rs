@@ -23,9 +23,10 @@ const TYPE_COLUMNS: [&str; 5] =
     ["sufficient", "vCPUs", "memory", "first limit", "the next smaller one"];
 const LINE_NS: f64 = 1e6;
 
-/// The page.
-pub fn page<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
+/// The page. `notes`: what the reader has to know of how packets were read.
+pub fn page<'a>(reports: impl Iterator<Item = &'a Report>, notes: &[String]) -> String {
     let mut page = Page::new("Traffic and the instance that it needs");
+    notes.iter().for_each(|note| page.remark(note));
     for report in reports {
         one(&mut page, report);
     }
@@ -35,7 +36,10 @@ pub fn page<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
 fn one(page: &mut Page, report: &Report) {
     let Report { seen, kinds, choices, advice } = report;
     page.section(&seen.name);
-    page.lead(text::heading(seen).trim());
+    let heading = text::heading(seen);
+    let (first, rest) = heading.split_once('\n').unwrap_or((&heading, ""));
+    page.lead(first);
+    rest.lines().for_each(|line| page.remark(line.trim()));
     page.subsection("Which instance type");
     types(page, report);
     page.subsection("Before you pay for more");

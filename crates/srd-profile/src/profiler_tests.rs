@@ -131,7 +131,7 @@ fn the_answer_comes_first_and_marks_are_explained_where_they_stand() {
         .collect();
     let report = crate::report(seen(&made), &crate::Filter::default(), None);
     let text = crate::text::report(&report);
-    let page = crate::html::page(std::iter::once(&report));
+    let page = crate::html::page(std::iter::once(&report), &["a note".to_owned()]);
     srd_chart::check_well_formed(page.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
     for (said, parts) in [
         (&text, ["Instance types with", "Before you pay for more", "\nTraffic\n", "\nRates"]),
@@ -145,6 +145,7 @@ fn the_answer_comes_first_and_marks_are_explained_where_they_stand() {
         assert!(said.contains("srd shape test --rate") && !said.contains("srd shape IF"), "{said}");
     }
     assert!(page.contains("<code>srd shape test --rate</code>") && !page.contains('`'), "{page}");
+    assert!(page.contains("a note"), "{page}");
     // One picture a type is folded.
     let charts = page.matches("how much of each limit is needed</summary>").count();
     assert!(charts >= 1 && page.matches("<details>").count() >= charts);
