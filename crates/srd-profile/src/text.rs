@@ -252,12 +252,13 @@ pub(crate) fn answer(choices: &Choices) -> String {
     let of = &choice.sufficient;
     let (vcpus, memory) = (of.vcpus, of.memory_mib / 1024);
     let mut text = format!(
-        "{} suffices, the least of {}: {vcpus} vCPUs, {memory} GiB; nearest to its limit is {}.",
+        "{} suffices, the least of {}: {vcpus} vCPU{}, {memory} GiB; nearest to its limit is {}.",
         of.name,
         match choices.families.len() {
             1 => "its family".to_owned(),
             families => format!("{families} families"),
         },
+        if vcpus == 1 { "" } else { "s" },
         used(of.first())
     );
     if let Some(smaller) = &choice.smaller {

@@ -88,6 +88,7 @@ fn whole(page: &mut Page, session: &Session) {
         page.chart(&caption, &svg);
     }
     page.table(&["", "in", "out"], &facts_of_all(watch));
+    session.others().lines().iter().for_each(|line| page.remark(line));
 }
 
 /// Figures of all the time, in both directions.

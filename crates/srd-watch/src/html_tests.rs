@@ -96,7 +96,7 @@ fn a_burst_is_drawn_beside_the_limit_that_it_exceeded() {
     assert!(burst.contains(peak) && burst.contains(exceeded), "{burst}");
     // What lies over the other has gaps.
     let [minute, second] = ["mean over the 66", "mean over the second"];
-    let legend = |name: &str| burst.rfind(name).unwrap();
+    let legend = |name: &str| burst.find(name).unwrap();
     assert!(legend(minute) < legend(second), "the second is drawn later");
     assert!(html.contains("mean over 60 s") && html.contains("<td>largest minute</td>"), "{html}");
 }
