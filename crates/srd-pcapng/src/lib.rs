@@ -1,5 +1,5 @@
-//! Capture files: the pcapng format (draft-ietf-opsawg-pcapng) as far as we write it, and readers of
-//! pcap and pcapng in [`read`].
+//! Capture files: the pcapng format (draft-ietf-opsawg-pcapng) as far as we write it, and readers
+//! of pcap and pcapng in [`read`].
 //!
 //! ```text
 //!  block   type (4) | length (4) | body, padded to 4 | length (4)

@@ -1,4 +1,4 @@
-//! Packets from a capture: pcap or pcapng, from a file, a pipe or standard input, compressed or not.
+//! Packets from a capture: pcap or pcapng, from a file, a pipe or standard input, also compressed.
 //!
 //! It is read once, packet by packet, and may be larger than memory. Each interface in it is
 //! watched on its own, with the times of its packets as the clock.

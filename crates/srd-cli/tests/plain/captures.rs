@@ -1,4 +1,5 @@
-//! `srd profile --pcap` and `srd watch -r`: streams, what is read and what is not, and how they end.
+//! `srd profile --pcap` and `srd watch -r`: streams, what is read and what is not, and how each
+//! ends.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -77,11 +78,10 @@ impl Place {
     }
 }
 
-/// Sends the signal until the process ends, and returns what it has said.
+/// Sends the signal, waits until the process has ended, and returns what it has said.
 fn end(mut child: Child, signal: Signal) -> Output {
     let pid = Pid::from_child(&child);
     let begun = Instant::now();
-    // It may not yet have its handler: then the signal ends it, too, and the test is repeated.
     kill_process(pid, signal).unwrap();
     while child.try_wait().unwrap().is_none() {
         if begun.elapsed() > LIMIT {
