@@ -20,7 +20,8 @@ border-bottom:1px solid var(--line);vertical-align:top}\
 th{color:var(--muted);font-weight:600}td.n,th.n{text-align:right}\
 tr.ours td{font-weight:600}.met{color:var(--good);font-weight:600}\
 figure{margin:1em 0;padding:12px 14px;background:var(--card);border-radius:8px}\
-figcaption{font-weight:600;margin-bottom:6px}svg{display:block}";
+figcaption{font-weight:600;margin-bottom:6px}svg{display:block}\
+summary{cursor:pointer;margin:.8em 0;color:var(--muted);font-weight:600}code{font-size:.92em}";
 
 /// On a page, charts lie on a card.
 const ON_CARD: &str = "figure svg{--ground:var(--card)}";
@@ -49,9 +50,9 @@ impl Page {
         let _ = writeln!(self.body, "<h3>{}</h3>", escape(text));
     }
 
-    /// A paragraph.
+    /// A paragraph. What stands between backticks is code.
     pub fn paragraph(&mut self, text: &str) {
-        let _ = writeln!(self.body, "<p>{}</p>", escape(text));
+        let _ = writeln!(self.body, "<p>{}</p>", with_code(text));
     }
 
     /// The paragraph that a reader in a hurry reads.
@@ -71,6 +72,13 @@ impl Page {
             "<figure><figcaption>{}</figcaption>\n{svg}</figure>",
             escape(caption)
         );
+    }
+
+    /// What the reader unfolds by a click on the summary.
+    pub fn folded(&mut self, summary: &str, inside: impl FnOnce(&mut Self)) {
+        let _ = writeln!(self.body, "<details><summary>{}</summary>", escape(summary));
+        inside(self);
+        self.body += "</details>\n";
     }
 
     /// A table. Rows of which `ours` is true stand out; cells that begin with a digit are
@@ -105,6 +113,25 @@ impl Page {
     }
 }
 
+/// Text whose parts between two backticks are code.
+fn with_code(text: &str) -> String {
+    let parts: Vec<&str> = text.split('`').collect();
+    let mut marked = String::new();
+    for (n, part) in parts.iter().enumerate() {
+        // The last of an even number of parts has no second backtick.
+        match (n % 2 == 1, n + 1 < parts.len()) {
+            (true, true) => {
+                let _ = write!(marked, "<code>{}</code>", escape(part));
+            }
+            (true, false) => {
+                let _ = write!(marked, "`{}", escape(part));
+            }
+            (false, _) => marked += &escape(part),
+        }
+    }
+    marked
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +145,8 @@ mod tests {
         page.lead("5 > 3");
         page.paragraph("\"quoted\"");
         page.remark("it's");
+        page.paragraph("a `<b>` and `c` and ` d");
+        page.folded("2 > 1", |page| page.paragraph("within"));
         page.table(&["a", "b"], &[(true, vec!["<x>".into(), "met: 1".into()])]);
         page.chart("c", "<svg></svg>");
         let html = page.finish();
@@ -125,6 +154,8 @@ mod tests {
         for outside in ["http:", "https:", "src=", "href=", "@import", "url("] {
             assert!(!html.contains(outside), "{outside}");
         }
+        assert!(html.contains("<p>a <code>&lt;b&gt;</code> and <code>c</code> and ` d</p>"));
+        assert!(html.contains("<details><summary>2 &gt; 1</summary>\n<p>within</p>\n</details>"));
         assert!(html.contains("A &lt;title&gt; &amp; more"));
         assert!(html.contains("prefers-color-scheme:dark"));
     }

@@ -3,36 +3,37 @@
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use srd_card::limits::FlowKind;
 use srd_card::profile::{InstanceType, Profile};
 use srd_chart::Table;
 use srd_profile::{Filter, Report, capture, html, live, report, text};
+use srd_watch::{file, input};
 
 use crate::failure::{named_once, of_interface, usage};
 use crate::output::{Attempts, JsonOutput, check_writable};
 use crate::units::{bytes, parse_time};
-use crate::watch::{parse_prefix, parse_ring};
+use crate::watch::{parse_prefix, parse_ring, stop_on_signals};
 
 const EXAMPLES: &str = "\
 EXAMPLES
   sudo srd profile eth0 --for 1h                    # look for an hour; Ctrl-C ends it earlier
   srd profile --pcap trace.pcapng --family c7i,m7i  # a capture; types of two families
   srd profile --pcap trace.pcap --type c7i.large --replay
+  tcpdump -i eth0 -c 100000 -w - | srd profile --pcap -
   sudo srd profile eth0 --for 10m --html profile.html --json profile.json
 
 docs/profile.md says how each figure is found, and what is estimated.
 
 EXIT CODES
   0  it worked
-  1  an interface went away, a file was damaged or had no packets, or an output could not be written
+  1  an interface went away, a file was damaged, had no packets or none that could be read, or an
+     output could not be written
   2  bad usage, or a file that is no capture: nothing was started
   3  the privilege CAP_NET_RAW is missing";
 
@@ -43,7 +44,8 @@ pub(crate) struct ProfileArgs {
     /// The interfaces.
     #[arg(value_name = "IF", required_unless_present = "pcap", conflicts_with = "pcap")]
     interfaces: Vec<String>,
-    /// Read packets from this file (pcap or pcapng) instead.
+    /// Read packets from this file instead: pcap or pcapng, also compressed with gzip or zstd; a
+    /// FIFO, or `-` for standard input.
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     /// How long to look; Ctrl-C ends it earlier, with the report of what was seen.
@@ -144,10 +146,7 @@ struct Results<'a> {
 /// Runs `srd profile`. Returns the exit code.
 pub(crate) fn run(args: &ProfileArgs) -> Result<u8> {
     args.check()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("signals")?;
-    }
+    let stop = stop_on_signals()?;
     let stopped = || stop.load(Ordering::Relaxed);
     match &args.pcap {
         Some(file) => args.read(file, &stopped),
@@ -160,6 +159,16 @@ impl ProfileArgs {
     fn check(&self) -> Result<()> {
         self.json.check()?;
         named_once(&self.interfaces)?;
+        if let Some(capture) = self.pcap.as_ref().filter(|_| self.replay)
+            && (capture.as_os_str() == input::STDIN || capture.exists())
+            && !input::is_read_again(capture)
+        {
+            return usage(format!(
+                "{}: --replay reads the packets twice, which a stream cannot: write them to a \
+                 file first",
+                file::name_of(capture)
+            ));
+        }
         if let Some(file) = &self.html {
             check_writable(file)?;
         }
@@ -234,23 +243,36 @@ impl ProfileArgs {
             local: self.local.clone(),
             mtu_bytes: self.mtu,
         };
-        let name = file.display();
+        let name = file::name_of(file);
         let size = fs::metadata(file).map_or(0, |of| of.len());
-        let mut progress = Progress::begin(&name.to_string(), Duration::ZERO);
+        let mut progress = Progress::begin(&name, Duration::ZERO);
         let outcome = capture::run(file, &options, stop, &mut |read| progress.read(read, size));
         progress.end();
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => return usage(format!("{name}: {error}")),
         };
-        let packets: u64 = outcome.seen.iter().map(|seen| seen.packets).sum();
-        if packets == 0 && outcome.error.is_none() {
-            let others: u64 = outcome.seen.iter().map(|seen| seen.others).sum();
-            anyhow::bail!(
-                "{name}: it has no IP packets ({others} other frames): nothing to profile"
-            );
+        let (end, mut seen) = (outcome.end, outcome.seen);
+        let mut others = end.others.clone();
+        seen.iter().for_each(|seen| others.absorb(&seen.named_others));
+        if seen.iter().all(|seen| seen.packets == 0) && end.error.is_none() {
+            anyhow::bail!("{name}: {}: nothing to profile", end.nothing(&others));
         }
-        let mut notes = Vec::new();
+        // What an interface has is said with it, if there is anything else to say of it.
+        let mut others = end.others.clone();
+        seen.retain(|seen| {
+            if seen.packets == 0 {
+                others.absorb(&seen.named_others);
+            }
+            seen.packets > 0
+        });
+        let mut notes = others.lines();
+        if end.is_stopped {
+            notes.push(format!(
+                "stopped before the end of {name}, after {} packets",
+                text::count(end.packets as f64)
+            ));
+        }
         if let Some((address, share)) = outcome.guessed {
             notes.push(format!(
                 "{address} is taken for this side: {:.0} % of the packets have it; --local says \
@@ -266,14 +288,14 @@ impl ProfileArgs {
                 capture::PROFILED_MAX
             ));
         }
-        let reports = self.reports(outcome.seen);
-        let replayed = if self.replay {
+        let reports = self.reports(seen);
+        let replayed = if self.replay && !stop() {
             self.replay(file, &outcome.local, &reports, stop)?
         } else {
             Vec::new()
         };
         self.write(&reports, replayed, &notes)?;
-        match outcome.error {
+        match end.error {
             Some(error) => {
                 Err(anyhow::anyhow!("{name}: {error}; the report is of what came before"))
             }
@@ -311,7 +333,7 @@ impl ProfileArgs {
         let mut attempts = Attempts::default();
         attempts.add(self.print(reports, &replayed, notes));
         if let Some(file) = &self.html {
-            let page = html::page(reports.iter());
+            let page = html::page(reports.iter(), notes);
             let written = fs::write(file, page).with_context(|| file.display().to_string());
             let said = format!("wrote {}", file.display());
             attempts.add(written.and_then(|()| self.json.say(said)));
@@ -377,8 +399,11 @@ impl Progress {
     fn read(&mut self, read: u64, size: u64) {
         if self.told.elapsed() >= PROGRESS_EVERY {
             self.told = Instant::now();
-            let percent = read * 100 / size.max(1);
-            self.line(&format!("{} of {} read, {percent} %", bytes(read), bytes(size)));
+            // A stream has no size.
+            self.line(&match (read * 100).checked_div(size) {
+                Some(percent) => format!("{} of {} read, {percent} %", bytes(read), bytes(size)),
+                None => format!("{} read; Ctrl-C ends it with the report", bytes(read)),
+            });
         }
     }
 

@@ -1,4 +1,5 @@
-//! The pcapng format (draft-ietf-opsawg-pcapng), as far as we write it.
+//! Capture files: the pcapng format (draft-ietf-opsawg-pcapng) as far as we write it, and readers
+//! of pcap and pcapng in [`read`].
 //!
 //! ```text
 //!  block   type (4) | length (4) | body, padded to 4 | length (4)
@@ -15,6 +16,8 @@
 //! Numbers are little-endian, which the section says. tcpdump reads no second interface of raw IP;
 //! Wireshark does.
 #![forbid(unsafe_code)]
+
+pub mod read;
 
 /// The type of a section block.
 pub const SECTION: u32 = 0x0A0D_0D0A;

@@ -109,13 +109,19 @@ fn bursts(seen: &Seen, found: bool, all: &mut Vec<Advice>) {
     let (sent, received) = (seen.needs.bandwidth_bps.out, seen.needs.bandwidth_bps.r#in);
     let second = srd_watch::text::rate(seen.peak_bps(1) as u64);
     let need = srd_watch::text::rate(sent.max(received).min(1e15) as u64);
+    // A capture may have no name for its interface.
+    let named = |command: &str, more: &str| match &seen.interface {
+        Some(interface) => format!("`{command} {interface} {more}`"),
+        None => format!("`{command}` with `{more}`"),
+    };
+    let (shape, ring) = (named("srd shape", "--rate"), named("ethtool -G", "rx 8192"));
     if sent >= received {
         say(
             all,
             "bursts",
             format!(
                 "Bursts are sent that need {need}, where the fastest second has {second}. Pace \
-             them: `srd shape IF --rate`, the queueing discipline fq, or the application's own \
+             them: {shape}, the queueing discipline fq, or the application's own \
              pacing. `srd watch` names the flows."
             ),
         );
@@ -125,7 +131,7 @@ fn bursts(seen: &Seen, found: bool, all: &mut Vec<Advice>) {
             "bursts",
             format!(
                 "Bursts arrive that need {need}, where the fastest second has {second}. A larger \
-             Rx ring takes those that the instance's limit lets through (`ethtool -G IF rx 8192`); \
+             Rx ring takes those that the instance's limit lets through ({ring}); \
              ENA Express at the senders spreads an incast; pacing at the senders prevents it."
             ),
         );

@@ -1,22 +1,29 @@
 //! Capture files: whose they are, their packets, and the same packets once more for a replay.
+//!
+//! A file is read once. Its first packets wait until it is known whose they are: their headers, up
+//! to [`GUESS_PACKETS`] times [`HEADERS_BYTES`] and a link header, take about 40 MB at most.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::path::Path;
 
 use srd_card::limits::FlowKind;
 use srd_card::profile::Profile;
 use srd_watch::Prefix;
-use srd_watch::file::{self, FileError, Read};
+use srd_watch::file::{self, End, FileError, Read};
+use srd_watch::read::{HEADERS_BYTES, Raw};
 
 use crate::needs::Seen;
 use crate::profiler::Profiler;
 use crate::replay::Replay;
 
 /// Packets that are looked at to find out whose capture it is.
-const GUESS_PACKETS: u64 = 100_000;
+pub const GUESS_PACKETS: usize = 100_000;
 /// Addresses that are counted for that; when there are more, all counts fall.
 const GUESS_ADDRESSES: usize = 1024;
+/// Bytes of a link header and of what is between it and IP, of packets that wait.
+const LINK_BYTES_MAX: usize = 64;
 /// Interfaces of a file that get a profile: each takes memory for its flows and connections.
 pub const PROFILED_MAX: usize = 32;
 /// How often progress is told, in packets.
@@ -45,11 +52,11 @@ pub struct Outcome {
     pub guessed: Option<(IpAddr, f64)>,
     /// The prefixes of this side.
     pub local: Vec<Prefix>,
-    /// Why reading ended before the end of the file.
-    pub error: Option<FileError>,
+    /// What else is known at the end: packets that were not read, and why it ended.
+    pub end: End,
 }
 
-/// Reads a file. `progress` gets the bytes that were read.
+/// Reads a file; the name `-` is standard input. `progress` gets the bytes that were read.
 ///
 /// # Errors
 /// The file cannot be opened, or is no capture file.
@@ -59,26 +66,134 @@ pub fn run(
     stop: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Outcome, FileError> {
-    let guessed = if options.local.is_empty() { guess(path, stop)? } else { None };
-    let mut local = options.local.clone();
-    local.extend(guessed.and_then(|(address, _)| whole(address)));
-    let mut all: BTreeMap<usize, Profiler> = BTreeMap::new();
-    let (mut packets, mut left_out) = (0_u64, 0);
-    let error = file::packets(path, &local, options.mtu_bytes, stop, &mut |read: &Read<'_>| {
+    let mut profiled = Profiled::new(options);
+    let mut early = options.local.is_empty().then(Early::default);
+    let mut packets = 0_u64;
+    let end = file::packets(path, options.mtu_bytes, stop, &mut |read: &Read<'_>| {
         packets += 1;
-        let has_place = all.len() < PROFILED_MAX || all.contains_key(&read.interface);
-        if has_place {
-            let fresh = || Profiler::new(read.name, options.headroom, read.raw.time);
-            all.entry(read.interface).or_insert_with(fresh).see(&read.raw);
-        } else {
-            left_out += 1;
+        match &mut early {
+            Some(waiting) if waiting.packets.len() < GUESS_PACKETS => waiting.push(read),
+            _ => {
+                if let Some(waiting) = early.take() {
+                    profiled.begin(&waiting);
+                }
+                profiled.see(read);
+            }
         }
         if packets.is_multiple_of(EVERY) {
             progress(read.position);
         }
     })?;
+    if let Some(waiting) = early.take() {
+        profiled.begin(&waiting);
+    }
+    let Profiled { local, all, guessed, left_out, .. } = profiled;
     let seen = all.into_values().map(Profiler::end).collect();
-    Ok(Outcome { seen, left_out, guessed, local, error })
+    Ok(Outcome { seen, left_out, guessed, local, end })
+}
+
+/// The profiles of a file's interfaces.
+struct Profiled {
+    headroom: f64,
+    local: Vec<Prefix>,
+    guessed: Option<(IpAddr, f64)>,
+    all: BTreeMap<usize, Profiler>,
+    left_out: u64,
+}
+
+impl Profiled {
+    fn new(options: &Options) -> Self {
+        let (headroom, local) = (options.headroom, options.local.clone());
+        Self { headroom, local, guessed: None, all: BTreeMap::new(), left_out: 0 }
+    }
+
+    /// Finds out whose the first packets are, and sees them.
+    fn begin(&mut self, early: &Early) {
+        self.guessed = early.guess();
+        self.local.extend(self.guessed.and_then(|(address, _)| whole(address)));
+        early.each(|read| self.see(read));
+    }
+
+    fn see(&mut self, read: &Read<'_>) {
+        if self.all.len() >= PROFILED_MAX && !self.all.contains_key(&read.interface) {
+            self.left_out += 1;
+            return;
+        }
+        let fresh = || Profiler::new(read.name, self.headroom, read.raw.time).of_file(read.device);
+        let profiler = self.all.entry(read.interface).or_insert_with(fresh);
+        profiler.see(&read.directed(&self.local));
+    }
+}
+
+/// The first packets of a file, which wait.
+#[derive(Default)]
+struct Early {
+    /// What the interfaces are called, and what the file calls them.
+    names: BTreeMap<usize, (String, Option<String>)>,
+    /// Each without its bytes, and where those are.
+    packets: Vec<(Waiting, Range<usize>)>,
+    bytes: Vec<u8>,
+}
+
+/// A packet that waits.
+struct Waiting {
+    interface: usize,
+    raw: Raw<'static>,
+    is_marked: bool,
+    position: u64,
+}
+
+impl Early {
+    fn push(&mut self, read: &Read<'_>) {
+        let names = || (read.name.to_owned(), read.device.map(str::to_owned));
+        self.names.entry(read.interface).or_insert_with(names);
+        let begin = self.bytes.len();
+        let kept = read.raw.bytes.len().min(LINK_BYTES_MAX + HEADERS_BYTES as usize);
+        self.bytes.extend(&read.raw.bytes[..kept]);
+        let raw = Raw { bytes: &[], ..read.raw };
+        let &Read { interface, is_marked, position, .. } = read;
+        let waiting = Waiting { interface, raw, is_marked, position };
+        self.packets.push((waiting, begin..self.bytes.len()));
+    }
+
+    fn each(&self, mut see: impl FnMut(&Read<'_>)) {
+        for (waiting, bytes) in &self.packets {
+            let &Waiting { interface, raw, is_marked, position } = waiting;
+            let Some((name, device)) = self.names.get(&interface) else { continue };
+            let device = device.as_deref();
+            let raw = Raw { bytes: &self.bytes[bytes.clone()], ..raw };
+            see(&Read { interface, name, device, raw, is_marked, position });
+        }
+    }
+
+    /// The address that most packets come from or go to, if the file does not say which way they
+    /// go.
+    fn guess(&self) -> Option<(IpAddr, f64)> {
+        let mut counts: BTreeMap<IpAddr, u64> = BTreeMap::new();
+        let (mut packets, mut marked) = (0_u64, 0_u64);
+        self.each(|read| {
+            let Some(arrival) = read.raw.arrival() else { return };
+            packets += 1;
+            marked += u64::from(read.is_marked);
+            let outer = &arrival.flow.outer;
+            for address in [outer.source, outer.destination] {
+                *counts.entry(address).or_default() += 1;
+            }
+            if counts.len() > GUESS_ADDRESSES {
+                counts.retain(|_, count| {
+                    *count -= 1;
+                    *count > 0
+                });
+            }
+        });
+        if marked * 2 > packets {
+            return None;
+        }
+        // Of two that have all packets, the one that comes first.
+        let rank = |(address, count): &(&IpAddr, &u64)| (**count, std::cmp::Reverse(**address));
+        let most = counts.iter().max_by_key(rank);
+        most.map(|(address, count)| (*address, *count as f64 / packets.max(1) as f64))
+    }
 }
 
 /// Shows the packets of a file to the limits of each type. Returns the counters that moved.
@@ -93,43 +208,16 @@ pub fn replay(
     stop: &dyn Fn() -> bool,
 ) -> Result<Vec<Vec<(&'static str, u64)>>, FileError> {
     let mut replays: Vec<Replay> = Vec::new();
-    file::packets(path, local, mtu_bytes, stop, &mut |read: &Read<'_>| {
+    file::packets(path, mtu_bytes, stop, &mut |read: &Read<'_>| {
         // One instance sees what all interfaces of the file have.
         if replays.is_empty() {
             let fresh = |profile: &Profile| Replay::new(profile, kind, read.raw.time);
             replays = types.iter().map(fresh).collect();
         }
-        replays.iter_mut().for_each(|replay| replay.see(&read.raw));
+        let raw = read.directed(local);
+        replays.iter_mut().for_each(|replay| replay.see(&raw));
     })?;
     Ok(replays.iter().map(Replay::moved).collect())
-}
-
-/// The address that most packets come from or go to, if the file does not say which way they go.
-fn guess(path: &Path, stop: &dyn Fn() -> bool) -> Result<Option<(IpAddr, f64)>, FileError> {
-    let mut counts: BTreeMap<IpAddr, u64> = BTreeMap::new();
-    let (packets, marked) = (std::cell::Cell::new(0_u64), std::cell::Cell::new(0_u64));
-    let enough = || stop() || packets.get() >= GUESS_PACKETS;
-    file::packets(path, &[], None, &enough, &mut |read: &Read<'_>| {
-        let Some(arrival) = read.raw.arrival() else { return };
-        packets.set(packets.get() + 1);
-        marked.set(marked.get() + u64::from(read.is_marked));
-        let outer = &arrival.flow.outer;
-        for address in [outer.source, outer.destination] {
-            *counts.entry(address).or_default() += 1;
-        }
-        if counts.len() > GUESS_ADDRESSES {
-            counts.retain(|_, count| {
-                *count -= 1;
-                *count > 0
-            });
-        }
-    })?;
-    if marked.get() * 2 > packets.get() {
-        return Ok(None);
-    }
-    // Of two that have all packets, the one that comes first.
-    let most = counts.iter().max_by_key(|(address, count)| (**count, std::cmp::Reverse(**address)));
-    Ok(most.map(|(address, count)| (*address, *count as f64 / packets.get().max(1) as f64)))
 }
 
 fn whole(address: IpAddr) -> Option<Prefix> {
@@ -166,5 +254,49 @@ mod tests {
         let options = Options { headroom: 0.2, local: Vec::new(), mtu_bytes: None };
         let outcome = run(&file, &options, &|| false, &mut |_| {}).unwrap();
         assert_eq!((outcome.seen.len(), outcome.left_out), (PROFILED_MAX, 3));
+    }
+
+    /// A pcap file of bare IP, which does not say which way packets go.
+    fn pcap(packets: u32) -> Vec<u8> {
+        let mut bytes =
+            vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        bytes.extend(101_u32.to_le_bytes());
+        for n in 0..packets {
+            let way = if n % 3 == 0 { Way::In } else { Way::Out };
+            let mut made = udp(0, way, (1000, 80), 28);
+            // One address of this side, many of the other.
+            let other = if way == Way::Out { 19 } else { 15 };
+            made.bytes[other] = u8::try_from(n % 200).unwrap() + 20;
+            [n / 1000, n % 1000 * 1000, 28, 28]
+                .iter()
+                .for_each(|of| bytes.extend(of.to_le_bytes()));
+            bytes.extend(made.bytes);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_stream_is_read_once_and_still_known_whose_it_is() {
+        // As many packets as are waited for, one more, and fewer.
+        let most = u32::try_from(GUESS_PACKETS).unwrap();
+        for packets in [1_000, most, most + 1] {
+            let bytes = pcap(packets);
+            let directory = tempfile::tempdir().unwrap();
+            let fifo = directory.path().join("fifo");
+            let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+            let kind = rustix::fs::FileType::Fifo;
+            rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).unwrap();
+            let options = Options { headroom: 0.2, local: Vec::new(), mtu_bytes: None };
+            let outcome = std::thread::scope(|scope| {
+                // A second reader would wait for ever: this writes once.
+                scope.spawn(|| std::fs::write(&fifo, &bytes).unwrap());
+                run(&fifo, &options, &|| false, &mut |_| {}).unwrap()
+            });
+            let (address, share) = outcome.guessed.expect("the file does not say");
+            assert_eq!((address.to_string(), share), ("10.0.0.1".to_owned(), 1.0), "{packets}");
+            let seen = &outcome.seen[0];
+            assert_eq!(seen.packets, u64::from(packets));
+            assert_eq!(seen.bytes.r#in, f64::from(packets.div_ceil(3) * 28), "{packets}");
+        }
     }
 }

@@ -181,7 +181,7 @@ mod tests {
         };
         let (flow, way) = (Flow { outer, inner: None }, Way::Out);
         let time = Instant::from_nanos(time_ns);
-        Arrival { time, way, flow, bytes, packets: 1, fragment: false }
+        Arrival { time, way, flow, bytes, packets: 1, packet_bytes: bytes, fragment: false }
     }
 
     #[test]

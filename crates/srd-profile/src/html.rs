@@ -1,11 +1,11 @@
-//! The report as a page with pictures: rates over time beside limits, and how much of each limit
-//! the recommended types use.
+//! The report as a page with pictures: the type that suffices and what to change first, then rates
+//! over time beside limits. How much of each limit a type uses is folded.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};
 use srd_watch::text::rate;
 
-use crate::choose::Verdict;
+use crate::choose::{Choice, Choices, Verdict};
 use crate::needs::Seen;
 use crate::rates::Rates;
 use crate::report::Report;
@@ -17,11 +17,16 @@ const MARGIN: f64 = 1.08;
 /// Types with a picture, and rows of the table.
 const PICTURES: usize = 3;
 const ROWS: usize = 40;
+/// Rows that are seen at once.
+const ROWS_FIRST: usize = 6;
+const TYPE_COLUMNS: [&str; 5] =
+    ["sufficient", "vCPUs", "memory", "first limit", "the next smaller one"];
 const LINE_NS: f64 = 1e6;
 
-/// The page.
-pub fn page<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
+/// The page. `notes`: what the reader has to know of how packets were read.
+pub fn page<'a>(reports: impl Iterator<Item = &'a Report>, notes: &[String]) -> String {
     let mut page = Page::new("Traffic and the instance that it needs");
+    notes.iter().for_each(|note| page.remark(note));
     for report in reports {
         one(&mut page, report);
     }
@@ -31,9 +36,25 @@ pub fn page<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
 fn one(page: &mut Page, report: &Report) {
     let Report { seen, kinds, choices, advice } = report;
     page.section(&seen.name);
-    page.lead(text::heading(seen).trim());
+    let heading = text::heading(seen);
+    let (first, rest) = heading.split_once('\n').unwrap_or((&heading, ""));
+    page.lead(first);
+    rest.lines().for_each(|line| page.remark(line.trim()));
+    page.subsection("Which instance type");
+    types(page, report);
+    page.subsection("Before you pay for more");
+    for advice in advice {
+        page.paragraph(&format!("{}: {}", advice.about, advice.text));
+    }
+    if advice.is_empty() {
+        page.paragraph("Nothing to change.");
+    }
+    page.subsection("Traffic");
     for found in kinds {
         page.paragraph(&format!("{}: {}", text::kind_name(found.kind), found.text));
+    }
+    if kinds.is_empty() {
+        page.paragraph("Nothing stands out.");
     }
     page.subsection("Rates over time");
     let limit = choices.families.first().map(|choice| &choice.sufficient);
@@ -58,24 +79,50 @@ fn one(page: &mut Page, report: &Report) {
         .collect();
     let columns = ["idle times", "established TCP, s", "most places", "at the end", "in the end"];
     page.table(&columns, &rows);
-    page.subsection("Instance types");
-    for choice in choices.families.iter().take(PICTURES) {
-        page.chart(choice.sufficient.name, &uses(&choice.sufficient));
+}
+
+/// The types that suffice, the first ones at once; and how much of each limit is needed.
+fn types(page: &mut Page, report: &Report) {
+    let Report { seen, choices, .. } = report;
+    if seen.packets == 0 {
+        page.paragraph(text::NO_PACKETS);
+        return;
     }
-    for verdict in &choices.asked {
-        page.chart(verdict.name, &uses(verdict));
+    page.lead(&text::answer(choices));
+    for of in &choices.nearest {
+        page.paragraph(&format!("Nearest: {} lacks {}", of.name, text::lacking(of)));
     }
-    types_table(page, report);
-    page.subsection("Before you pay for more");
-    for advice in advice {
-        page.paragraph(&format!("{}: {}", advice.about, advice.text));
+    let rows = type_rows(report);
+    let (first, further) = rows.split_at(rows.len().min(ROWS_FIRST));
+    if !first.is_empty() {
+        page.table(&TYPE_COLUMNS, first);
     }
+    if !further.is_empty() {
+        let summary = format!("{} further families", further.len());
+        page.folded(&summary, |page| page.table(&TYPE_COLUMNS, further));
+    }
+    let verdicts = choices.families.iter().take(PICTURES).map(|choice| &choice.sufficient);
+    for verdict in verdicts.chain(&choices.asked) {
+        let summary = format!("{}: how much of each limit is needed", verdict.name);
+        page.folded(&summary, |page| page.chart(verdict.name, &uses(verdict)));
+    }
+    if says_estimated(&rows, choices) {
+        page.remark(text::ESTIMATED);
+    }
+}
+
+/// Whether a figure that is shown has the mark of an estimate.
+fn says_estimated(rows: &[(bool, Vec<String>)], choices: &Choices) -> bool {
+    let mut cells = rows.iter().flat_map(|(_, cells)| cells);
+    cells.any(|cell| cell.contains('~'))
+        || text::answer(choices).contains('~')
+        || choices.nearest.iter().any(|of| text::lacking(of).contains('~'))
 }
 
 fn rates_table(page: &mut Page, seen: &Seen) {
     let mut rows = Vec::new();
     let mut add = |name: &str, all: &[Rates; 3], show: &dyn Fn(f64) -> String| {
-        for (length, of) in ["1 ms", "1 s", "60 s"].iter().zip(all) {
+        for (length, of) in text::lengths(all) {
             let mut cells = vec![format!("{name}, {length}")];
             cells.extend([of.p50, of.p99, of.p999, of.max].map(show));
             rows.push((false, cells));
@@ -87,43 +134,28 @@ fn rates_table(page: &mut Page, seen: &Seen) {
     add("packets a second", &seen.rates_packets, &text::count);
     add("connections a second", &seen.connections.rates, &text::count);
     page.table(&["", "p50", "p99", "p99.9", "max"], &rows);
+    if text::has_short(seen) {
+        page.remark(text::NO_WHOLE_PERIOD);
+    }
 }
 
-fn types_table(page: &mut Page, report: &Report) {
-    let rows: Vec<(bool, Vec<String>)> = report
-        .choices
-        .families
-        .iter()
-        .take(ROWS)
-        .map(|choice| {
-            let of = &choice.sufficient;
-            let smaller = choice.smaller.as_ref().map_or_else(String::new, |smaller| {
-                format!("{}: {}", smaller.name, text::lacking(smaller))
-            });
-            let cells = vec![
-                of.name.to_owned(),
-                of.vcpus.to_string(),
-                format!("{} GiB", of.memory_mib / 1024),
-                text::used(of.first()),
-                smaller,
-            ];
-            (false, cells)
-        })
-        .collect();
-    if report.seen.packets == 0 {
-        page.paragraph(text::NO_PACKETS);
-        return;
-    }
-    for of in &report.choices.nearest {
-        page.paragraph(&format!("Nearest: {} lacks {}", of.name, text::lacking(of)));
-    }
-    if rows.is_empty() {
-        page.paragraph("None of those looked at suffices.");
-        return;
-    }
-    let columns = ["sufficient", "vCPUs", "memory", "first limit", "the next smaller one"];
-    page.table(&columns, &rows);
-    page.remark("~ estimated: EC2 publishes no figure.");
+fn type_rows(report: &Report) -> Vec<(bool, Vec<String>)> {
+    let choices = report.choices.families.iter().take(ROWS);
+    let row = |choice: &Choice| {
+        let of = &choice.sufficient;
+        let smaller = choice.smaller.as_ref().map_or_else(String::new, |smaller| {
+            format!("{}: {}", smaller.name, text::lacking(smaller))
+        });
+        let cells = vec![
+            of.name.to_owned(),
+            of.vcpus.to_string(),
+            format!("{} GiB", of.memory_mib / 1024),
+            text::used(of.first()),
+            smaller,
+        ];
+        (false, cells)
+    };
+    choices.map(row).collect()
 }
 
 /// The largest millisecond and the mean of each column, and the peak of a type.

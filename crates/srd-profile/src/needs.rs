@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use srd_watch::Flow;
+use srd_watch::other::Others;
 use srd_watch::timeline::Timeline;
 
 use crate::connections::ConnectionsSeen;
@@ -63,19 +64,25 @@ pub struct Needs {
 pub struct Seen {
     /// The interface or file.
     pub name: String,
+    /// The interface's own name, if it is known.
+    #[serde(skip)]
+    pub interface: Option<String>,
     /// For how long.
     pub seen_ns: u64,
     /// Packets of both directions; a super-packet counts as those that it stands for.
     pub packets: u64,
     /// Bytes from the IP header on.
     pub bytes: Directed,
-    /// Frames that were no IP packets.
+    /// Frames without IP, and packets that were not read.
     pub others: u64,
+    /// The same by kind.
+    #[serde(skip)]
+    pub named_others: Others,
     /// Packets that were not seen.
     pub lost: u64,
     /// How often the clock was set back.
     pub clock_set_back: u64,
-    /// The largest single packet, from the IP header on.
+    /// The largest single packet, from the IP header on: of a super-packet, one of its segments.
     pub largest_bytes: u32,
     /// Bits a second, received.
     pub rates_in: [Rates; 3],

@@ -16,6 +16,7 @@ use srd_card::packet::Packet;
 use srd_card::track::key::Key;
 use srd_card::track::state::Seen as TrackSeen;
 use srd_proto::time::{Duration, Instant};
+use srd_watch::other::Others;
 use srd_watch::read::Raw;
 use srd_watch::steady::Steady;
 use srd_watch::timeline::Timeline;
@@ -55,6 +56,8 @@ struct Side {
     backlog: Backlog,
     bytes: Meter,
     packets: u64,
+    /// Bytes of the millisecond under way.
+    line_bytes: u64,
     line: Timeline,
 }
 
@@ -69,7 +72,8 @@ impl Side {
             backlog: Backlog::new(BPS.0, BPS.1),
             bytes: Meter::new(now_ns),
             packets: 0,
-            line: Timeline::new(now_ns / LINE_NS),
+            line_bytes: 0,
+            line: Timeline::new(0),
         }
     }
 }
@@ -77,12 +81,15 @@ impl Side {
 /// The analysis of one interface.
 pub struct Profiler {
     name: String,
+    interface: Option<String>,
     headroom: f64,
     clock: Steady,
     began_ns: u64,
     now_ns: u64,
     bin: u64,
     slow: u64,
+    /// The millisecond under way since the beginning, as the rates count them.
+    line: u64,
     bin_packets: u64,
     sides: [Side; 2],
     packets: Ladder,
@@ -93,7 +100,7 @@ pub struct Profiler {
     /// Fragments that leave, and packets to link-local services.
     fragments: (Bucket, u64),
     link_local: (Bucket, u64),
-    others: u64,
+    others: Others,
     largest_bytes: u32,
     lost: u64,
 }
@@ -112,12 +119,14 @@ impl Profiler {
         let bucket = || (Bucket::new(ENI_PACKETS_PER_SECOND, ENI_DEPTH, now), 0);
         Self {
             name: name.to_owned(),
+            interface: Some(name.to_owned()),
             headroom,
             clock: Steady::new(now),
             began_ns: now_ns,
             now_ns,
             bin: now_ns / BIN_NS,
             slow: now_ns / SLOW_NS,
+            line: 0,
             bin_packets: 0,
             sides: [Side::new(now_ns), Side::new(now_ns)],
             packets: Ladder::new(PPS.0, PPS.1, BIN_NS),
@@ -127,10 +136,16 @@ impl Profiler {
             connections: Connections::new(now_ns),
             fragments: bucket(),
             link_local: bucket(),
-            others: 0,
+            others: Others::default(),
             largest_bytes: 0,
             lost: 0,
         }
+    }
+
+    /// It is of a file, which calls the interface so, or has no name for it.
+    #[must_use]
+    pub fn of_file(self, interface: Option<&str>) -> Self {
+        Self { interface: interface.map(str::to_owned), ..self }
     }
 
     /// What it is called.
@@ -151,7 +166,7 @@ impl Profiler {
     /// A packet.
     pub fn see(&mut self, raw: &Raw<'_>) {
         let Some(mut arrival) = raw.arrival() else {
-            self.others += 1;
+            self.others.add(raw.other());
             return;
         };
         let time = self.clock.packet(arrival.time);
@@ -186,15 +201,13 @@ impl Profiler {
         side.slow_bits += bytes * 8;
         side.bytes.add(self.now_ns, bytes);
         side.packets += packets;
-        side.line.add(self.now_ns / LINE_NS, bytes);
+        side.line_bytes += bytes;
         self.bin_packets += packets;
         self.packet_meter.add(self.now_ns, packets);
         if place::is_public(remote) {
             side.gateway_bits += bytes * 8;
         }
-        if packets == 1 {
-            self.largest_bytes = self.largest_bytes.max(arrival.bytes);
-        }
+        self.largest_bytes = self.largest_bytes.max(arrival.packet_bytes);
         if out && arrival.fragment && self.fragments.0.take(now, packets, Duration::ZERO).is_err() {
             self.fragments.1 += packets;
         }
@@ -227,6 +240,16 @@ impl Profiler {
                 self.packets.add(end_ns, packets as f64);
             }
             self.bin = bin;
+        }
+        let line = (self.now_ns - self.began_ns) / LINE_NS;
+        if line > self.line {
+            for side in &mut self.sides {
+                let bytes = std::mem::take(&mut side.line_bytes);
+                if bytes > 0 {
+                    side.line.add(self.line, bytes);
+                }
+            }
+            self.line = line;
         }
         let slow = self.now_ns / SLOW_NS;
         if slow > self.slow {
@@ -290,7 +313,8 @@ impl Profiler {
             seen_ns,
             packets: self.sides.iter().map(|side| side.packets).sum(),
             bytes: directed(&|side| side.bytes.total() as f64),
-            others: self.others,
+            others: self.others.total(),
+            named_others: self.others,
             lost: self.lost,
             clock_set_back: self.clock.set_back(),
             largest_bytes: self.largest_bytes,
@@ -309,6 +333,7 @@ impl Profiler {
             needs,
             lines: self.sides.map(|side| side.line),
             name: self.name,
+            interface: self.interface,
         }
     }
 }

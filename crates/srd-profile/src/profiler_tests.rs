@@ -71,7 +71,90 @@ fn super_packets_count_as_the_packets_that_they_stand_for() {
     made.segment_bytes = Some(1448);
     let seen = seen(&[made]);
     assert_eq!(seen.packets, 10);
-    assert_eq!(seen.largest_bytes, 0, "no single packet was seen");
+    assert_eq!(seen.largest_bytes, 1488, "one segment with its headers");
+}
+
+#[test]
+fn the_largest_packet_is_found_among_super_packets() {
+    let mut made = vec![tcp(MS, Way::In, (80, 1000), 16, 804)];
+    for n in 2..200 {
+        let mut large = tcp(n * MS, Way::Out, (1000, 80), 16, 40 + 44 * 1460);
+        large.segment_bytes = Some(1460);
+        made.push(large);
+    }
+    let mut seen = seen(&made);
+    assert_eq!(seen.largest_bytes, 1500);
+    // A super-packet that is shorter than a segment has as many bytes as it has.
+    let mut short = tcp(MS, Way::Out, (1000, 80), 16, 400);
+    short.segment_bytes = Some(1460);
+    let mut profiler = Profiler::new("test", 0.2, Instant::from_nanos(0));
+    profiler.see(&short.raw());
+    assert_eq!(profiler.end().largest_bytes, 400);
+    // The advice says the same figure.
+    seen.rates_out[1].max = 1e9;
+    let report = crate::report(seen, &crate::Filter::default(), None);
+    let mtu = report.advice.iter().find(|advice| advice.about == "mtu").expect("advice");
+    assert!(mtu.text.starts_with("No packet has more than 1500 bytes"), "{}", mtu.text);
+}
+
+#[test]
+fn the_picture_has_the_largest_millisecond_of_the_table() {
+    // 50 packets in one millisecond, in the middle or at the end of what is seen.
+    for (until, burst) in [(2_000, 1_000), (1_001, 1_000), (1, 0)] {
+        let mut made: Vec<Made> =
+            (0..until).map(|n| udp(n * MS + 700, Way::Out, (1000, 80), 1000)).collect();
+        made.extend(
+            (0..50).map(|n| udp(burst * MS + 800 + n * 10_000, Way::Out, (1000, 80), 1000)),
+        );
+        made.sort_by_key(|made| made.time_ns);
+        // The table's periods begin with the first packet, not with a millisecond of the clock.
+        let mut profiler = Profiler::new("test", 0.2, Instant::from_nanos(500));
+        made.iter().for_each(|made| profiler.see(&made.raw()));
+        let seen = profiler.end();
+        let columns = seen.lines[1].columns().iter();
+        let drawn = columns.map(|column| column.bin_bytes_max).max().unwrap() as f64 * 8e3;
+        let table = seen.rates_out[0].max;
+        assert!((table / drawn - 1.0).abs() < 2e-3, "{until}: {table} in the table, {drawn} drawn");
+        assert_eq!(drawn, 51.0 * 8e6, "{until}");
+    }
+}
+
+#[test]
+fn the_answer_comes_first_and_marks_are_explained_where_they_stand() {
+    let made: Vec<Made> = (0..3_000)
+        .map(|n| udp(n * MS, Way::Out, (u16::try_from(n % 50).unwrap(), 80), 1400))
+        .chain(
+            (3_000..3_010)
+                .flat_map(|ms| (0..800).map(move |n| (ms, n)))
+                .map(|(ms, n)| udp(ms * MS + n * 1_000, Way::Out, (1000, 80), 1400)),
+        )
+        .collect();
+    let report = crate::report(seen(&made), &crate::Filter::default(), None);
+    let text = crate::text::report(&report);
+    let page = crate::html::page(std::iter::once(&report), &["a note".to_owned()]);
+    srd_chart::check_well_formed(page.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
+    for (said, parts) in [
+        (&text, ["Instance types with", "Before you pay for more", "\nTraffic\n", "\nRates"]),
+        (&page, ["Which instance type", "Before you pay for more", "Traffic<", "Rates over time"]),
+    ] {
+        let places = parts.map(|part| said.find(part).unwrap_or_else(|| panic!("{part}: {said}")));
+        assert!(places.is_sorted(), "{places:?}");
+        assert!(said.contains("60 s*") && said.contains(crate::text::NO_WHOLE_PERIOD), "{said}");
+        let figures = said.replace(crate::text::ESTIMATED, "");
+        assert_eq!(figures.contains('~'), said.contains(crate::text::ESTIMATED), "{said}");
+        assert!(said.contains("srd shape test --rate") && !said.contains("srd shape IF"), "{said}");
+    }
+    assert!(page.contains("<code>srd shape test --rate</code>") && !page.contains('`'), "{page}");
+    assert!(page.contains("a note"), "{page}");
+    // One picture a type is folded.
+    let charts = page.matches("how much of each limit is needed</summary>").count();
+    assert!(charts >= 1 && page.matches("<details>").count() >= charts);
+    // A capture may have no name for its interface.
+    let mut profiler = Profiler::new("x.pcap", 0.2, Instant::from_nanos(0)).of_file(None);
+    made.iter().for_each(|made| profiler.see(&made.raw()));
+    let report = crate::report(profiler.end(), &crate::Filter::default(), None);
+    let text = crate::text::report(&report);
+    assert!(text.contains("`srd shape` with `--rate`"), "{text}");
 }
 
 #[test]

@@ -63,7 +63,8 @@ impl Periods {
         }
         let a_second = factor * 1e9 / period_ns as f64;
         let at = |share: f64| self.histogram.value_at_quantile(share) as f64 * a_second;
-        let max = self.histogram.max() as f64 * a_second;
+        // What the period under way has is the least that it will have.
+        let max = self.histogram.max().max(self.count) as f64 * a_second;
         Rates {
             period_ns,
             periods,
@@ -104,7 +105,12 @@ impl Meter {
 
     /// Rates a second, each count worth `factor`.
     pub(crate) fn rates(&self, seen_ns: u64, factor: f64) -> [Rates; 3] {
-        [0, 1, 2].map(|n: usize| self.all[n].rates(seen_ns, factor))
+        [0, 1, 2].map(|n: usize| {
+            // Periods without anything are whole, too, up to the end of what was seen.
+            let mut periods = self.all[n].clone();
+            periods.add(periods.origin_ns + seen_ns, 0);
+            periods.rates(seen_ns, factor)
+        })
     }
 }
 
@@ -136,5 +142,8 @@ mod tests {
         assert_eq!((second.p50, second.max), (0.0, 1120.0));
         assert_eq!(minute.max, 560.0);
         assert_eq!(meter.total(), 140);
+        // Without anything, all of them are idle.
+        let [ms, second, minute] = Meter::new(7).rates(2_000 * MS, 8.0);
+        assert_eq!((ms.periods, second.periods, minute.periods), (2000, 2, 0));
     }
 }

@@ -21,11 +21,23 @@ const LISTED: usize = 8;
 /// Width of a line of advice.
 const WIDTH: usize = 100;
 const LENGTHS: [&str; 3] = ["1 ms", "1 s", "60 s"];
+/// What the marks of figures mean.
+pub(crate) const NO_WHOLE_PERIOD: &str = "* the mean of what was seen: no whole period";
+pub(crate) const ESTIMATED: &str = "~ of a limit that EC2 does not publish, and that is estimated";
 
 /// The whole report.
 pub fn report(report: &Report) -> String {
     let Report { seen, kinds, choices, advice } = report;
+    // The answer first: which type, and what to change.
     let mut text = heading(seen);
+    text += &types(choices, seen);
+    text += "\nBefore you pay for more\n";
+    for advice in advice {
+        text += &wrapped(&format!("  {:<12}", advice.about), &advice.text);
+    }
+    if advice.is_empty() {
+        text += "  nothing to change\n";
+    }
     text += "\nTraffic\n";
     for found in kinds {
         text += &wrapped(&format!("  {:<17}", kind_name(found.kind)), &found.text);
@@ -36,14 +48,6 @@ pub fn report(report: &Report) -> String {
     text += &flows(seen);
     text += &rates(seen);
     text += &connections(seen);
-    text += &types(choices, seen);
-    text += "\nBefore you pay for more\n";
-    for advice in advice {
-        text += &wrapped(&format!("  {:<12}", advice.about), &advice.text);
-    }
-    if advice.is_empty() {
-        text += "  nothing to change\n";
-    }
     text
 }
 
@@ -81,8 +85,8 @@ pub(crate) fn heading(seen: &Seen) -> String {
     if seen.lost > 0 {
         text += &format!("  {} packets were not seen: --ring makes more room\n", seen.lost);
     }
-    if seen.others > 0 {
-        text += &format!("  {} frames were no IP packets\n", seen.others);
+    for line in seen.named_others.lines() {
+        text += &format!("  {line}\n");
     }
     text
 }
@@ -127,10 +131,9 @@ fn rates(seen: &Seen) -> String {
         "p50", "p99", "p99.9", "max"
     );
     let mut table = |name: &str, all: &[Rates; 3], show: &dyn Fn(f64) -> String| {
-        for (length, of) in LENGTHS.iter().zip(all) {
-            let short = if of.periods == 0 { "*" } else { "" };
+        for (length, of) in lengths(all) {
             let figures = [of.p50, of.p99, of.p999, of.max].map(show);
-            let name = format!("{name}, {length}{short}");
+            let name = format!("{name}, {length}");
             text += &format!("  {name:<18}");
             figures.iter().for_each(|figure| text += &format!(" {figure:>10}"));
             text += "\n";
@@ -141,10 +144,24 @@ fn rates(seen: &Seen) -> String {
     table("out", &seen.rates_out, &bps);
     table("packets/s", &seen.rates_packets, &count);
     table("connections/s", &seen.connections.rates, &count);
-    if seen.rates_out[2].periods == 0 {
-        text += "  * the mean of what was seen: no whole period\n";
+    if has_short(seen) {
+        text += &format!("  {NO_WHOLE_PERIOD}\n");
     }
     text
+}
+
+/// The lengths of periods, marked where there was no whole one.
+pub(crate) fn lengths(all: &[Rates; 3]) -> [(String, &Rates); 3] {
+    [0, 1, 2].map(|n: usize| {
+        let mark = if all[n].periods == 0 { "*" } else { "" };
+        (format!("{}{mark}", LENGTHS[n]), &all[n])
+    })
+}
+
+/// Whether a rate is so marked.
+pub(crate) fn has_short(seen: &Seen) -> bool {
+    let all = [&seen.rates_in, &seen.rates_out, &seen.rates_packets, &seen.connections.rates];
+    all.into_iter().flatten().any(|of| of.periods == 0)
 }
 
 fn connections(seen: &Seen) -> String {
@@ -217,7 +234,36 @@ fn types(choices: &Choices, seen: &Seen) -> String {
         text += &format!("  and {more} other families: --family picks, --json has all\n");
     }
     text += &nearest(choices);
-    text += "  ~ estimated: EC2 publishes no figure\n";
+    if text.contains('~') {
+        text += &format!("  {ESTIMATED}\n");
+    }
+    text
+}
+
+/// The answer in a sentence.
+pub(crate) fn answer(choices: &Choices) -> String {
+    let Some(choice) = choices.families.first() else {
+        return if choices.flow_too_fast {
+            "No type suffices: one flow is too fast for every one.".to_owned()
+        } else {
+            format!("None of the {} types looked at suffices.", choices.looked_at)
+        };
+    };
+    let of = &choice.sufficient;
+    let (vcpus, memory) = (of.vcpus, of.memory_mib / 1024);
+    let mut text = format!(
+        "{} suffices, the least of {}: {vcpus} vCPU{}, {memory} GiB; nearest to its limit is {}.",
+        of.name,
+        match choices.families.len() {
+            1 => "its family".to_owned(),
+            families => format!("{families} families"),
+        },
+        if vcpus == 1 { "" } else { "s" },
+        used(of.first())
+    );
+    if let Some(smaller) = &choice.smaller {
+        text += &format!(" {} would lack {}.", smaller.name, lacking(smaller));
+    }
     text
 }
 

@@ -141,7 +141,8 @@ mod tests {
         });
         let (time, way) = (Instant::ZERO, Way::Out);
         let flow = Flow { outer, inner };
-        Arrival { time, way, flow, bytes: 1000, packets: 1, fragment: false }
+        let (bytes, packets, packet_bytes) = (1000, 1, 1000);
+        Arrival { time, way, flow, bytes, packets, packet_bytes, fragment: false }
     }
 
     #[test]

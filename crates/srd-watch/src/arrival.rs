@@ -119,6 +119,8 @@ pub struct Arrival {
     pub bytes: u32,
     /// Packets that it stands for, at least one.
     pub packets: u32,
+    /// Bytes of the largest packet among those, from the IP header on.
+    pub packet_bytes: u32,
     /// Whether it is a part of a fragmented packet.
     pub fragment: bool,
 }

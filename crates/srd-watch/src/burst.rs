@@ -13,6 +13,8 @@ pub struct Reached {
     pub counter: &'static str,
     /// What it limits, for people.
     pub name: &'static str,
+    /// How much that is, in bits a second; `None` of a limit of packets.
+    pub bps: Option<u64>,
     /// Whether the model held packets up; otherwise arrivals came as near to it as the threshold.
     pub exceeded: bool,
     /// Packets that the model let wait before it.
@@ -139,6 +141,19 @@ impl Burst {
     /// Share of its packets that the model dropped, from 0 to 1.
     pub fn dropped_share(&self) -> f64 {
         self.dropped as f64 / self.packets.max(1) as f64
+    }
+
+    /// The limit that its rate stands beside, by its name and in bits a second: of those that were
+    /// exceeded, the one that held most packets up, else that of its direction.
+    pub fn limit(&self) -> (&'static str, u64) {
+        let exceeded = self.limits.iter().filter(|limit| limit.exceeded && limit.bps.is_some());
+        let most = exceeded.max_by_key(|limit| limit.queued + limit.dropped);
+        let of_direction = match self.way {
+            Way::In => Limit::BandwidthIn,
+            Way::Out => Limit::BandwidthOut,
+        };
+        let found = most.and_then(|limit| Some((limit.name, limit.bps?)));
+        found.unwrap_or((name_of(of_direction), self.limit_bps))
     }
 
     /// How bad it was: packets held up, then bytes.

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use srd_pcapng::{Direction, Packet, Writer};
 use std::io::Write as _;
 
+use crate::link::LAYERS_MAX;
+
 const MS: u64 = 1_000_000;
 
 /// A UDP packet between hosts of 10.0.0.0/24 whose IP header says 1000 bytes; 60 are kept.
@@ -86,13 +88,13 @@ fn both_formats_and_every_link_type_tell_the_same() {
     for (n, (bytes, way)) in files.into_iter().enumerate() {
         let (bursts, outcome) = read(&bytes, &options());
         let outcome = outcome.unwrap();
-        assert!(outcome.error.is_none(), "{n}: {:?}", outcome.error);
+        assert!(outcome.end.error.is_none(), "{n}: {:?}", outcome.end.error);
         let [burst] = bursts.as_slice() else { panic!("{n}: one burst, not {bursts:?}") };
         assert_eq!((burst.way, burst.start_ns, burst.bytes), (way, 1000 * MS, 40_000), "{n}");
         assert_eq!(burst.flows[0].flow.to_string(), "UDP 10.0.0.2:5 > 10.0.0.9:6");
         let totals = outcome.sessions[0].watch.totals(way);
         assert_eq!((totals.packets, totals.bytes), (141, 141_000), "{n}");
-        assert_eq!(outcome.sessions[0].others(), 0);
+        assert_eq!((outcome.sessions[0].others().total(), outcome.end.others.total()), (0, 0));
     }
 }
 
@@ -108,9 +110,13 @@ fn a_file_that_ends_early_tells_what_it_had_and_others_are_refused() {
     let whole = pcapng();
     let (bursts, outcome) = read(&whole[..whole.len() - 7], &options());
     assert_eq!(bursts.len(), 1);
-    assert!(matches!(outcome.unwrap().error, Some(FileError::Cut(140))));
+    let cut = outcome.unwrap().end.error;
+    let is_cut = |why: &ReadError| matches!(why, ReadError::Cut { .. });
+    assert!(matches!(&cut, Some(FileError::Ended { packets: 140, why }) if is_cut(why)), "{cut:?}");
+    let said = cut.unwrap().to_string();
+    assert!(said.contains("ends within") && said.ends_with("after 140 packets"), "{said}");
     for bytes in [&b""[..], b"text that is no capture file at all, and long enough to be one"] {
-        assert!(matches!(read(bytes, &options()).1, Err(FileError::Unknown)));
+        assert!(matches!(read(bytes, &options()).1, Err(FileError::Unknown(_))));
     }
     let missing = run(Path::new("/nonexistent"), &options(), &|| false, &mut |_| ());
     assert!(matches!(missing, Err(FileError::Io(_))));
@@ -123,7 +129,8 @@ fn interfaces_are_bounded() {
         writer.interface("eth", 60);
     }
     let (_, outcome) = read(&writer.take(), &options());
-    assert!(matches!(outcome.unwrap().error, Some(FileError::Interfaces)));
+    let error = outcome.unwrap().end.error;
+    assert!(matches!(error, Some(FileError::Ended { packets: 0, why: ReadError::Interfaces })));
 }
 
 #[test]
@@ -155,6 +162,101 @@ fn regression_a_packet_of_the_far_future_does_not_gather_all_that_follow_it() {
     let watch = &outcome.unwrap().sessions[0].watch;
     assert_eq!((bursts.len(), watch.set_back()), (0, 1));
     assert_eq!(watch.seen_ns() / (100 * MS), 98);
+}
+
+/// A pcap file of three packets with this link field.
+fn three(field: u32, frame: &[u8], length: u32) -> Vec<u8> {
+    let mut bytes = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
+    bytes.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    bytes.extend(field.to_le_bytes());
+    for n in 0..3 {
+        let kept = u32::try_from(frame.len()).unwrap();
+        [1, n, kept, length].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        bytes.extend(frame);
+    }
+    bytes
+}
+
+/// Packets and bytes of a file, and what is not read.
+fn figures(bytes: &[u8]) -> (u64, u64, String) {
+    let outcome = read(bytes, &options()).1.unwrap();
+    assert!(outcome.end.error.is_none(), "{:?}", outcome.end.error);
+    let mut others = outcome.end.others;
+    let (mut packets, mut sum) = (0, 0);
+    for session in &outcome.sessions {
+        others.absorb(session.others());
+        packets += session.watch.packets();
+        sum += Way::BOTH.iter().map(|way| session.watch.totals(*way).bytes).sum::<u64>();
+    }
+    (packets, sum, others.to_string())
+}
+
+#[test]
+fn the_link_field_of_pcap_has_the_length_of_the_check_sequence_above_the_type() {
+    let frame = [&[2; 12][..], &[8, 0], &packet(1)].concat();
+    for field in [1, 0x2400_0001, 0x3000_0001] {
+        // Without the sequence, and with it, which is no part of the packet.
+        for length in [1014, 1018] {
+            let found = figures(&three(field, &frame, length));
+            assert_eq!(found, (3, 3000, String::new()), "{field:#x} {length}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_read_is_named_and_counted() {
+    let frame = [&[2; 12][..], &[0x88, 0xe5], &[0; 60]].concat();
+    for (field, frame, said) in [
+        (105, &frame, "3 packets of link type 105 (IEEE802_11) are not read"),
+        (1, &frame, "3 packets of EtherType 0x88e5 (MACsec) are not read"),
+        (1, &[2; 12].to_vec(), "3 packets of which too few bytes were kept are not read"),
+        (101, &vec![0x95; 60], "3 packets without a valid IP header are not read"),
+        (101, &vec![0x45; 19], "3 packets of which too few bytes were kept are not read"),
+        (1, &[0x81, 0].repeat(7 + 2 * LAYERS_MAX), "3 packets with too many headers in each other"),
+    ] {
+        let (packets, _, others) = figures(&three(field, frame, 80));
+        assert_eq!(packets, 0);
+        assert!(others.starts_with(said), "{others}");
+    }
+    // A simple packet, and one of an interface that is not there.
+    let mut file = Writer::begin("test").take();
+    for (kind, body) in [(3_u32, &[4, 0, 0, 0, 1, 2, 3, 4][..]), (6, &[0; 20])] {
+        let length = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
+        file.extend([&kind.to_le_bytes()[..], &length, body, &length].concat());
+    }
+    let (packets, _, others) = figures(&file);
+    assert_eq!(packets, 0);
+    assert!(
+        others.contains("2 packets of an interface that the file does not describe"),
+        "{others}"
+    );
+}
+
+#[test]
+fn a_file_that_is_stopped_has_what_came_before() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&pcapng()).unwrap();
+    let seen = Cell::new(0);
+    let stop = || seen.get() >= 7;
+    let end = packets(file.path(), None, &stop, &mut |_| seen.set(seen.get() + 1)).unwrap();
+    assert!(end.is_stopped && end.error.is_none());
+    assert_eq!((end.packets, seen.get()), (7, 7));
+    let end = packets(file.path(), None, &|| true, &mut |_| ()).unwrap();
+    assert_eq!((end.is_stopped, end.packets), (true, 0));
+    assert!(end.nothing(&end.others).contains("stopped"));
+}
+
+#[test]
+fn a_super_packet_whose_header_has_the_length_of_a_segment_counts_whole() {
+    // 64,000 bytes on the link of which the header says 1000.
+    let frame = [&[2; 12][..], &[8, 0], &packet(1)].concat();
+    assert_eq!(figures(&three(1, &frame, 14 + 64_000)), (3, 192_000, String::new()));
+    // Padding and trailers do not count.
+    for more in [0, 1, 4, 46, 64] {
+        assert_eq!(figures(&three(1, &frame, 14 + 1000 + more)).1, 3000, "{more}");
+    }
+    // What is shorter than its header says has as many bytes as it has.
+    assert_eq!(figures(&three(1, &frame, 14 + 900)).1, 2700);
 }
 
 proptest! {

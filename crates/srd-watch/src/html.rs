@@ -8,7 +8,7 @@ use crate::burst::Burst;
 use crate::session::Session;
 use crate::text;
 use crate::timeline::Timeline;
-use crate::watch::PERIODS_NS;
+use crate::watch::{PERIODS_NS, Watch};
 
 /// Bursts that have a picture of their own.
 pub const PICTURES_MAX: usize = 6;
@@ -79,31 +79,39 @@ fn whole(page: &mut Page, session: &Session) {
         let limit_bps = watch.model().peak_bps(way);
         let mean = crate::average::rate_bps(totals.bytes, watch.seen_ns());
         let caption = format!(
-            "{}: {}, largest bin {}, mean {}",
-            way.name(),
-            text::bytes(totals.bytes),
+            "{}: largest bin {}, mean {}",
+            if way == Way::In { "Received" } else { "Sent" },
             text::rate(totals.peak_bps),
             text::rate(mean),
         );
         let svg = overview(timeline, bin_ns, limit_bps, watch.seen_ns(), &caption);
         page.chart(&caption, &svg);
-        let above = totals.bins_above * bin_ns;
-        let of = |period: usize| watch.quantile_bps(way, period, 1.0);
-        let (minute, minutes) = of(2);
-        let largest = if minutes > 0 {
-            format!("the largest of any minute {}", text::rate(minute))
-        } else {
-            "no whole minute was seen".to_owned()
-        };
-        page.paragraph(&format!(
-            "{} above the limit of {}. The largest rate of any millisecond was {}, of any second \
-             {}; {largest}.",
-            text::time(above),
-            text::rate(limit_bps),
-            text::rate(of(0).0),
-            text::rate(of(1).0),
-        ));
     }
+    page.table(&["", "in", "out"], &facts_of_all(watch));
+    session.others().lines().iter().for_each(|line| page.remark(line));
+}
+
+/// Figures of all the time, in both directions.
+fn facts_of_all(watch: &Watch) -> Vec<(bool, Vec<String>)> {
+    let row = |name: &str, of: &dyn Fn(Way) -> String| {
+        (false, std::iter::once(name.to_owned()).chain(Way::BOTH.map(of)).collect())
+    };
+    let largest = |way: Way, period: usize| match watch.quantile_bps(way, period, 1.0) {
+        (_, 0) => "no whole one seen".to_owned(),
+        (bps, _) => text::rate(bps),
+    };
+    let above = |way: Way| text::time(watch.totals(way).bins_above * watch.settings().bin_ns);
+    let mean = |way: Way| crate::average::rate_bps(watch.totals(way).bytes, watch.seen_ns());
+    vec![
+        row("bytes", &|way| text::bytes(watch.totals(way).bytes)),
+        row("packets", &|way| text::grouped(watch.totals(way).packets)),
+        row("mean", &|way| text::rate(mean(way))),
+        row("largest millisecond", &|way| largest(way, 0)),
+        row("largest second", &|way| largest(way, 1)),
+        row("largest minute", &|way| largest(way, 2)),
+        row("limit of bandwidth", &|way| text::rate(watch.model().peak_bps(way))),
+        row("time above it", &above),
+    ]
 }
 
 /// Peaks, means and limit over all the time.
@@ -122,15 +130,11 @@ fn overview(line: &Timeline, bin_ns: u64, limit_bps: u64, seen_ns: u64, title: &
     let means = |span_ns: u64| trailing(line, bin_ns, span_ns, seen_ns);
     let lines = vec![
         named("largest bin", Colour::Orange, Dashes::Solid, peaks),
-        named("mean over 1 s", Colour::Blue, Dashes::Solid, means(PERIODS_NS[1])),
-        named(
-            "mean over 60 s, or since the start",
-            Colour::Green,
-            Dashes::Long,
-            means(PERIODS_NS[2]),
-        ),
+        minutes("mean over 60 s, or since the start", means(PERIODS_NS[2])),
+        seconds_over("mean over 1 s", means(PERIODS_NS[1])),
     ];
-    chart(title, Axis::linear("s since the beginning", 0.0, end), lines, limit_bps).to_svg()
+    let axis = Axis::linear("s since the beginning", 0.0, end);
+    chart(title, axis, lines, ("limit of bandwidth", limit_bps)).to_svg()
 }
 
 /// The mean of the time before each column; where less has been seen, of that.
@@ -183,14 +187,16 @@ fn one(page: &mut Page, burst: &Burst) {
     };
     let lines = vec![
         named("bins", Colour::Orange, Dashes::Solid, bins),
-        named("mean over the second", Colour::Blue, Dashes::Solid, flat(burst.second_bps)),
-        named(&minute, Colour::Green, Dashes::Long, flat(burst.minute_bps)),
+        minutes(&minute, flat(burst.minute_bps)),
+        seconds_over("mean over the second", flat(burst.second_bps)),
     ];
     let axis = Axis::linear("ms from its beginning", first, end);
-    page.chart(&title, &chart(&title, axis, lines, burst.limit_bps).to_svg());
-    for line in text::burst(burst, false).lines().skip(2).filter(|line| !line.contains(" %  ")) {
-        page.paragraph(line.trim());
-    }
+    let (limit, limit_bps) = burst.limit();
+    let caption = format!("Its rate, bin by bin, beside the limit of {limit}");
+    let limit = format!("limit of {limit}");
+    page.chart(&caption, &chart(&caption, axis, lines, (&limit, limit_bps)).to_svg());
+    let facts = text::facts(burst).into_iter().map(|(name, fact)| (false, vec![name, fact]));
+    page.table(&["", ""], &facts.collect::<Vec<_>>());
     let rows: Vec<(bool, Vec<String>)> = burst
         .flows
         .iter()
@@ -251,10 +257,20 @@ fn named(label: &str, colour: Colour, dashes: Dashes, points: Vec<(f64, f64)>) -
     Line { label: label.to_owned(), colour, dashes, faint: false, points }
 }
 
-fn chart(title: &str, x: Axis, mut lines: Vec<Line>, limit_bps: u64) -> LineChart {
+/// Means over a minute. Those over a second are drawn later, with gaps: where both are the same,
+/// both are seen.
+fn minutes(label: &str, points: Vec<(f64, f64)>) -> Line {
+    named(label, Colour::Green, Dashes::Solid, points)
+}
+
+fn seconds_over(label: &str, points: Vec<(f64, f64)>) -> Line {
+    named(label, Colour::Blue, Dashes::Long, points)
+}
+
+fn chart(title: &str, x: Axis, mut lines: Vec<Line>, (name, limit_bps): (&str, u64)) -> LineChart {
     let limit = limit_bps as f64 / 1e6;
     let across = vec![(x.min, limit), (x.max, limit)];
-    let label = format!("limit {}", text::rate(limit_bps));
+    let label = format!("{name} {}", text::rate(limit_bps));
     lines.push(named(&label, Colour::Red, Dashes::Short, across));
     let values = lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
     let highest = values.fold(limit, f64::max) * MARGIN;

@@ -10,7 +10,9 @@
 //! | module | what |
 //! |---|---|
 //! | [`live`], [`mod@file`] | packets of interfaces, of capture files |
+//! | [`input`] | a file, pipe or standard input, decompressed, whose reads a signal ends |
 //! | [`source`] | an interface's packets: eBPF at tc, or a packet socket |
+//! | `link`, [`other`] | what stands before IP, and what is not read |
 //! | [`read`], `tunnel`, [`arrival`] | from bytes to what the analysis knows of a packet |
 //! | [`steady`] | a clock that may be set back |
 //! | [`watch`] | the analysis: `bins`, `find` bursts in them, `average` rates, [`timeline`] |
@@ -29,11 +31,14 @@ pub mod burst;
 pub mod file;
 mod find;
 pub mod html;
+pub mod input;
 pub mod keep;
+mod link;
 pub mod live;
 pub mod meters;
 pub mod metrics;
 pub mod model;
+pub mod other;
 pub mod read;
 pub mod session;
 pub mod sketch;

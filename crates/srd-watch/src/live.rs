@@ -89,14 +89,16 @@ pub fn run(
     stop: &dyn Fn() -> bool,
     output: &mut dyn Output,
 ) -> io::Result<Vec<Outcome>> {
-    let mut all = Vec::new();
+    let (mut all, mut opened) = (Vec::new(), Vec::new());
     for interface in &options.interfaces {
         let saved = options.kept_bytes > 0;
-        let (source, opened, began) =
+        let (source, found, began) =
             Source::open(interface, options.source, options.ring_bytes, saved)?;
-        output.opened(&opened);
+        opened.push(found);
         all.push(Watched::new(interface, source, began, options));
     }
+    // Nothing is said before all of them are watched.
+    opened.iter().for_each(|opened| output.opened(opened));
     let began = Clock::now();
     let (mut asked, mut sampled) = (began, None::<Clock>);
     let mut more = false;

@@ -121,7 +121,7 @@ impl Metrics {
             }
         }
         reach(&self.lost, &of(interface), lost);
-        reach(&self.others, &of(interface), session.others());
+        reach(&self.others, &of(interface), session.others().total());
     }
 
     fn registry(&self) -> Registry {
@@ -206,6 +206,7 @@ mod tests {
             },
             bytes: 50_000,
             packets: 5,
+            packet_bytes: 10_000,
             fragment: false,
         };
         (0..9).for_each(|ms| watch.arrive(&arrival(ms)));

@@ -2,16 +2,28 @@
 //!
 //! A super-packet (of segmentation offload, or put together on receipt) counts as the packets that
 //! it stands for: as many as its payload fills segments, with headers before each.
+//!
+//! If the IP header says less than the frame has, the rest is padding of the link, which does not
+//! count, or it is a super-packet whose header has the length of one segment (partial segmentation
+//! offload, `NETIF_F_GSO_PARTIAL`), all of which is on the wire: see [`PADDING_BYTES_MAX`].
 
 use srd_card::FlowKey;
 use srd_card::packet::{Packet, protocol};
 use srd_proto::time::Instant;
 
 use crate::arrival::{Arrival, Flow, Way};
-use crate::tunnel::{ETHERTYPE_V4, ETHERTYPE_V6, ethernet, innermost, untagged};
+use crate::link::{self, Next};
+use crate::other::Other;
+use crate::tunnel::innermost;
 
 /// Bytes of a packet that are worth keeping: the headers of a tunnel in a tunnel.
 pub const HEADERS_BYTES: u32 = 256;
+/// Bytes behind an IP packet that are taken for padding or a trailer, at most: short frames are
+/// padded to 60 bytes, and check sequences and time stamps of capture devices are shorter.
+pub const PADDING_BYTES_MAX: u32 = 64;
+/// The longest header of IPv4.
+const HEADER_BYTES_MAX: u64 = 60;
+const IPV6_BYTES: u32 = 40;
 const TCP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
 
@@ -38,14 +50,26 @@ pub struct Raw<'a> {
 impl<'a> Raw<'a> {
     /// The packet from its IP header on, with its length; `None` if it is no IP packet.
     pub fn ip(&self) -> Option<(&'a [u8], u32)> {
-        let (ethertype, at) = match self.ethertype {
-            None => ethernet(self.bytes, 0)?,
-            Some(ethertype) => untagged(self.bytes, ethertype, 0)?,
-        };
-        if !matches!(ethertype, ETHERTYPE_V4 | ETHERTYPE_V6) {
-            return None;
+        self.find_ip().ok()
+    }
+
+    fn find_ip(&self) -> Result<(&'a [u8], u32), Other> {
+        let next = self.ethertype.map_or(Next::Ethernet, Next::EtherType);
+        let at = link::find(self.bytes, next, 0)?;
+        let bytes = self.bytes.get(at..).ok_or(Other::Cut)?;
+        Ok((bytes, self.length.saturating_sub(u32::try_from(at).unwrap_or(u32::MAX))))
+    }
+
+    /// What a packet is that has no [`Self::arrival`].
+    pub fn other(&self) -> Other {
+        match self.find_ip() {
+            Err(other) => other,
+            // As many bytes as there are fit into no header, or the header contradicts itself.
+            Ok((bytes, length)) => {
+                let is_cut = (bytes.len() as u64) < u64::from(length).min(HEADER_BYTES_MAX);
+                if is_cut { Other::Cut } else { Other::Malformed }
+            }
         }
-        Some((self.bytes.get(at..)?, self.length.saturating_sub(u32::try_from(at).ok()?)))
     }
 
     /// What the analysis needs of it; `None` if it is no IP packet.
@@ -59,11 +83,14 @@ impl<'a> Raw<'a> {
             None => headers(&packet, bytes),
         };
         let segment_bytes = self.segment_bytes.or_else(|| self.cut(length, headers_bytes));
-        let length = length.min(without_padding(bytes, segment_bytes));
-        let (bytes, packets) = count(length, headers_bytes, segment_bytes);
+        let counted = match segment_bytes.filter(|bytes| *bytes > 0) {
+            Some(segment_bytes) => segments(length, headers_bytes, segment_bytes),
+            None => whole(length, said_bytes(bytes)),
+        };
         let flow = Flow { outer: FlowKey::of(&packet), inner };
-        let fragment = packet.fragment;
-        Some(Arrival { time: self.time, way: self.way, flow, bytes, packets, fragment })
+        let (time, way, fragment) = (self.time, self.way, packet.fragment);
+        let Counted { bytes, packets, packet_bytes } = counted;
+        Some(Arrival { time, way, flow, bytes, packets, packet_bytes, fragment })
     }
 
     /// Payload bytes of the segments of a packet that is longer than the MTU.
@@ -84,29 +111,42 @@ fn headers(packet: &Packet, bytes: &[u8]) -> usize {
     packet.transport_at + transport_bytes
 }
 
-/// The length that the IP header says: short frames of Ethernet are padded. That of a super-packet
-/// may be stale, and is no bound.
-fn without_padding(bytes: &[u8], segment_bytes: Option<u16>) -> u32 {
+/// The length that the IP header says; `None` if it says none, as of packets that are too long for
+/// the field.
+pub(crate) fn said_bytes(bytes: &[u8]) -> Option<u32> {
     let field =
         |at: usize| Some(u32::from(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
-    let v4 = bytes.first().is_some_and(|first| first >> 4 == 4);
-    let said = if v4 { field(2) } else { field(4).filter(|said| *said > 0).map(|said| said + 40) };
-    match said {
-        Some(said) if said > 0 && segment_bytes.is_none() => said,
-        _ => u32::MAX,
+    match bytes.first()? >> 4 {
+        4 => field(2).filter(|said| *said > 0),
+        _ => field(4).filter(|said| *said > 0).map(|said| said + IPV6_BYTES),
     }
 }
 
-/// Bytes and packets that a packet of this length stands for.
-fn count(length: u32, headers_bytes: usize, segment_bytes: Option<u16>) -> (u32, u32) {
+/// What a packet stands for.
+struct Counted {
+    bytes: u32,
+    packets: u32,
+    packet_bytes: u32,
+}
+
+/// A packet of this length whose header says another one, or the same.
+fn whole(length: u32, said: Option<u32>) -> Counted {
+    let said = said.unwrap_or(length).min(length);
+    let is_padded = length - said <= PADDING_BYTES_MAX;
+    let bytes = if is_padded { said } else { length };
+    // The header of a super-packet that has a length of its own is that of its segments.
+    Counted { bytes, packets: 1, packet_bytes: said }
+}
+
+/// A super-packet of this length. What its header says may be stale, and is no bound.
+fn segments(length: u32, headers_bytes: usize, segment_bytes: u16) -> Counted {
     let headers_bytes = u32::try_from(headers_bytes).unwrap_or(u32::MAX);
     let payload_bytes = length.saturating_sub(headers_bytes);
-    match segment_bytes {
-        Some(segment_bytes) if segment_bytes > 0 => {
-            let packets = payload_bytes.div_ceil(segment_bytes.into()).max(1);
-            (length.saturating_add((packets - 1).saturating_mul(headers_bytes)), packets)
-        }
-        _ => (length, 1),
+    let packets = payload_bytes.div_ceil(segment_bytes.into()).max(1);
+    Counted {
+        bytes: length.saturating_add((packets - 1).saturating_mul(headers_bytes)),
+        packets,
+        packet_bytes: length.min(headers_bytes.saturating_add(segment_bytes.into())),
     }
 }
 

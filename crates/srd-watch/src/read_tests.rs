@@ -1,6 +1,6 @@
 use super::*;
 use crate::arrival::Tunnel;
-use crate::tunnel::ETHERTYPE_V4;
+use crate::link::ETHERTYPE_V4;
 use proptest::prelude::*;
 
 fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {

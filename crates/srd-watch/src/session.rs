@@ -9,6 +9,7 @@ use crate::allowances::Allowances;
 use crate::arrival::Way;
 use crate::burst::Burst;
 use crate::keep::{Keeper, Kept};
+use crate::other::Others;
 use crate::read::Raw;
 use crate::watch::{Event, Watch};
 
@@ -39,7 +40,7 @@ pub struct Session {
     begun: VecDeque<Box<Burst>>,
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
-    others: u64,
+    others: Others,
 }
 
 /// A burst that is over, with its packets.
@@ -64,14 +65,14 @@ impl Session {
             begun: VecDeque::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            others: 0,
+            others: Others::default(),
         }
     }
 
     /// A packet.
     pub fn see(&mut self, raw: &Raw<'_>) {
         let Some(arrival) = raw.arrival() else {
-            self.others += 1;
+            self.others.add(raw.other());
             return;
         };
         let set_back = self.watch.set_back();
@@ -102,9 +103,9 @@ impl Session {
         self.watch.end();
     }
 
-    /// Frames that were no IP packets.
-    pub fn others(&self) -> u64 {
-        self.others
+    /// Frames without IP, and packets that were not read.
+    pub fn others(&self) -> &Others {
+        &self.others
     }
 
     /// What there is to report. `last`: no further sample of the driver's counters comes.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::arrival::Way;
 use crate::burst::Burst;
 use crate::session::Session;
-pub use crate::units::{bytes, clock, rate, time};
+pub use crate::units::{bytes, clock, grouped, rate, time};
 use crate::watch::PERIODS_NS;
 
 /// Flows with a smaller share are not named.
@@ -94,6 +94,45 @@ pub fn burst(burst: &Burst, began: bool) -> String {
     text
 }
 
+/// The same as names and figures, without the flows.
+pub(crate) fn facts(burst: &Burst) -> Vec<(String, String)> {
+    let mut facts = vec![
+        ("bytes".to_owned(), bytes(burst.bytes)),
+        ("packets".to_owned(), grouped(burst.packets)),
+        ("peak".to_owned(), rate(burst.peak_bps)),
+        ("mean".to_owned(), rate(burst.mean_bps)),
+        ("mean over the second".to_owned(), rate(burst.second_bps)),
+        (format!("mean over the {}", minute(burst.minute_seen_ns)), rate(burst.minute_bps)),
+        ("limit of its direction".to_owned(), rate(burst.limit_bps)),
+    ];
+    let mut add = |name: &str, fact: String| facts.push((name.to_owned(), fact));
+    for limit in &burst.limits {
+        let bps = limit.bps.map(|bps| format!(" of {}", rate(bps))).unwrap_or_default();
+        let (name, held) = match limit.exceeded {
+            true => {
+                ("exceeded", format!("{} would wait, {} be dropped", limit.queued, limit.dropped))
+            }
+            false => ("reached", "nothing held up".to_owned()),
+        };
+        add(name, format!("{}{bps}: {held} ({})", limit.name, limit.counter));
+    }
+    let named = burst.flows.iter().take_while(|flow| flow.share >= SHARE_LEAST).count() as u64;
+    let more = burst.flows_counted.saturating_sub(named);
+    if more > 0 {
+        add("flows not below", grouped(more));
+    }
+    for whale in &burst.whales {
+        add("tunnel", format!("{} carries {} flows", whale.outer, whale.inner_flows));
+    }
+    for increment in &burst.allowances {
+        add("driver", format!("{} +{}", increment.counter, increment.packets));
+    }
+    if burst.missed > 0 {
+        add("missed packets", format!("{}: figures are too low", burst.missed));
+    }
+    facts
+}
+
 fn minute(seen_ns: u64) -> String {
     if seen_ns >= PERIODS_NS[2] { "minute".to_owned() } else { format!("{} seen", time(seen_ns)) }
 }
@@ -118,6 +157,27 @@ impl Tally {
             self.worst = Some(burst.clone());
         }
     }
+}
+
+/// What there is to say of a session without a burst.
+pub fn quiet(session: &Session) -> String {
+    let watch = &session.watch;
+    let mut text = format!("{}: no bursts in {}", watch.name(), time(watch.seen_ns()));
+    for way in Way::BOTH {
+        let totals = watch.totals(way);
+        if totals.packets > 0 {
+            let _ = write!(
+                text,
+                "; {} {} in {}, largest bin {} of a limit of {}",
+                way.name(),
+                bytes(totals.bytes),
+                counted(totals.packets, "packet"),
+                rate(totals.peak_bps),
+                rate(watch.model().peak_bps(way)),
+            );
+        }
+    }
+    text
 }
 
 /// The summary of a session.
@@ -177,8 +237,8 @@ pub fn summary(session: &Session, tally: &Tally, lost: u64) -> String {
             "\n  {lost} packets were not seen (no room in the ring): figures are too low"
         );
     }
-    if session.others() > 0 {
-        let _ = write!(text, "\n  {} frames were no IP packets", session.others());
+    for line in session.others().lines() {
+        let _ = write!(text, "\n  {line}");
     }
     text
 }

@@ -13,19 +13,15 @@
 use srd_card::packet::{Packet, protocol};
 
 use crate::arrival::Tunnel;
+use crate::link::{self, ETHERTYPE_V4, ETHERTYPE_V6, Next};
 
 /// Tunnels in each other that are looked into.
 const DEPTH_MAX: usize = 4;
 const VXLAN_PORTS: [u16; 2] = [4789, 8472];
 const GENEVE_PORT: u16 = 6081;
 const UDP_BYTES: usize = 8;
-pub(crate) const ETHERTYPE_V4: u16 = 0x0800;
-pub(crate) const ETHERTYPE_V6: u16 = 0x86dd;
 /// Ethernet inside (transparent Ethernet bridging).
 const ETHERTYPE_ETHERNET: u16 = 0x6558;
-const ETHERTYPES_VLAN: [u16; 2] = [0x8100, 0x88a8];
-/// VLAN tags of a frame that are looked through.
-const TAGS_MAX: usize = 2;
 
 /// The innermost packet of `bytes`, which begin with the IP header of `packet`: the outermost
 /// tunnel, the innermost packet, and where that begins. `None` if it is no tunnel.
@@ -52,13 +48,11 @@ fn step(packet: &Packet, bytes: &[u8], begin: usize) -> Option<(Tunnel, Packet, 
         protocol::UDP => udp(bytes, at, packet.ports?.1)?,
         _ => return None,
     };
-    let (ethertype, at) = match ethertype {
-        ETHERTYPE_ETHERNET => ethernet(bytes, at)?,
-        ethertype => (ethertype, at),
+    let at = match ethertype {
+        ETHERTYPE_ETHERNET => link::find(bytes, Next::Ethernet, at).ok()?,
+        ETHERTYPE_V4 | ETHERTYPE_V6 => at,
+        _ => return None,
     };
-    if !matches!(ethertype, ETHERTYPE_V4 | ETHERTYPE_V6) {
-        return None;
-    }
     Some((tunnel, Packet::read(bytes.get(at..)?)?, begin + at))
 }
 
@@ -83,23 +77,6 @@ fn udp(bytes: &[u8], at: usize, port: u16) -> Option<(Tunnel, u16, usize)> {
         return Some((Tunnel::Geneve, u16_at(bytes, at + 2)?, at + 8 + options_bytes));
     }
     None
-}
-
-/// What is behind an Ethernet header and its tags, and where.
-pub(crate) fn ethernet(bytes: &[u8], at: usize) -> Option<(u16, usize)> {
-    untagged(bytes, u16_at(bytes, at + 12)?, at + 14)
-}
-
-/// What is behind tags of VLANs, and where.
-pub(crate) fn untagged(bytes: &[u8], mut ethertype: u16, mut at: usize) -> Option<(u16, usize)> {
-    for _ in 0..TAGS_MAX {
-        if !ETHERTYPES_VLAN.contains(&ethertype) {
-            break;
-        }
-        ethertype = u16_at(bytes, at + 2)?;
-        at += 4;
-    }
-    Some((ethertype, at))
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {

@@ -41,9 +41,27 @@ pub fn clock(ns: u64) -> String {
     format!("{hours:02}:{minutes:02}:{:02}.{:04}", seconds % 60, rest / 100_000)
 }
 
+/// A count with commas: `136,812`.
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_have_commas() {
+        assert_eq!([0, 999, 1000, 136_812].map(grouped), ["0", "999", "1,000", "136,812"]);
+    }
 
     #[test]
     fn long_times_are_minutes_and_hours() {

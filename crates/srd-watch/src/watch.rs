@@ -280,6 +280,11 @@ impl Watch {
         self.sides[index(way)].totals
     }
 
+    /// Packets of both directions.
+    pub fn packets(&self) -> u64 {
+        self.sides.iter().map(|side| side.totals.packets).sum()
+    }
+
     /// The rate that this share of all whole periods of a length (see [`PERIODS_NS`]) does not
     /// exceed, in bits a second, and how many periods there are.
     pub fn quantile_bps(&self, way: Way, period: usize, share: f64) -> (u64, u64) {
@@ -395,7 +400,7 @@ impl Watch {
             queued: carried.queued,
             dropped: carried.dropped,
         });
-        let limits = reached(way, run);
+        let limits = reached(way, run, self.model.flow_bps());
         let flow_limit = limits.iter().any(|limit| limit.counter == Limit::Flow.counter());
         Burst {
             interface: self.name.clone(),
@@ -433,24 +438,25 @@ fn index(way: Way) -> usize {
 }
 
 /// The limits that a run reached or exceeded.
-fn reached(way: Way, run: &Run) -> Vec<Reached> {
+fn reached(way: Way, run: &Run, flow_bps: Option<u64>) -> Vec<Reached> {
     let bandwidth = match way {
         Way::In => Limit::BandwidthIn,
         Way::Out => Limit::BandwidthOut,
     };
     let all = [
-        (bandwidth, run.near[0]),
-        (Limit::Packets, run.near[1]),
-        (Limit::Flow, false),
-        (Limit::Fragments, false),
-        (Limit::LinkLocal, false),
+        (bandwidth, run.near[0], Some(run.limit_bps)),
+        (Limit::Packets, run.near[1], None),
+        (Limit::Flow, false, flow_bps),
+        (Limit::Fragments, false, None),
+        (Limit::LinkLocal, false, None),
     ];
-    let found = all.into_iter().filter_map(|(limit, near)| {
+    let found = all.into_iter().filter_map(|(limit, near, bps)| {
         let held = run.sum.held[limit as usize];
         let exceeded = held.queued + held.dropped > 0;
         (exceeded || near).then(|| Reached {
             counter: limit.counter(),
             name: name_of(limit),
+            bps,
             exceeded,
             queued: held.queued,
             dropped: held.dropped,

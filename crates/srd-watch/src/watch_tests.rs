@@ -20,7 +20,7 @@ fn flow(n: u32) -> Flow {
 
 fn arrival(time_ns: u64, way: Way, flow: Flow, bytes: u32) -> Arrival {
     let time = Instant::from_nanos(time_ns);
-    Arrival { time, way, flow, bytes, packets: 1, fragment: false }
+    Arrival { time, way, flow, bytes, packets: 1, packet_bytes: bytes, fragment: false }
 }
 
 fn rate_watch(rate_bps: u64) -> Watch {

@@ -18,7 +18,7 @@ use srd_watch::source::Choice;
 use srd_watch::{Model, Settings, file, live};
 
 use self::outputs::{Outputs, Wanted};
-use crate::failure::{Missing, named_once, of_interface, usage};
+use crate::failure::{self, Missing, named_once, of_interface, usage};
 use crate::units::{parse_bytes, parse_rate, parse_time};
 
 const EXAMPLES: &str = "\
@@ -27,6 +27,7 @@ EXAMPLES
   srd watch eth0 --rate 10G --pps 1000000    # against a rate
   srd watch eth0 --type c7i.large --seconds 60 --summary --html bursts.html --json bursts.jsonl
   srd watch -r trace.pcapng --rate 10G       # a file of tcpdump, Wireshark or `srd capture`
+  tcpdump -i eth0 -w - | srd watch -r - --rate 10G     # a pipe; a FIFO has a name
   srd watch eth0 --rate 10G --metrics 127.0.0.1:9100   # for Prometheus
 
 Packets come from programs at tc (eBPF, Linux 6.6), which cost least, or from packet sockets.
@@ -34,7 +35,8 @@ docs/watch.md says how bursts are defined, and what is not seen.
 
 EXIT CODES
   0  it worked, bursts or none
-  1  an interface went away, a file was damaged, or an output could not be written
+  1  an interface went away, a file was damaged or nothing in it could be read, or an output could
+     not be written
   2  bad usage, or a file that is no capture: nothing was started
   3  a privilege is missing: CAP_BPF and CAP_NET_ADMIN for eBPF, CAP_NET_RAW for packet sockets";
 
@@ -48,7 +50,8 @@ pub(crate) struct WatchArgs {
     /// The interfaces.
     #[arg(value_name = "IF", required_unless_present = "read", conflicts_with = "read")]
     interfaces: Vec<String>,
-    /// Read packets from this file (pcap or pcapng) instead.
+    /// Read packets from this file instead: pcap or pcapng, also compressed with gzip or zstd; a
+    /// FIFO, or `-` for standard input.
     #[arg(short, long, value_name = "FILE")]
     read: Option<PathBuf>,
     /// Hold packets against the limits of this instance type.
@@ -201,17 +204,13 @@ pub(crate) fn parse_ring(text: &str) -> Result<u32, String> {
 pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
     let model = args.model()?;
     named_once(&args.interfaces)?;
-    let mut outputs = Outputs::open(args.wanted())?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("signals")?;
-    }
+    let names = args.interfaces.join(", ");
+    let greeting = format!("watching {names} against {model}; Ctrl-C ends it");
+    let mut outputs = Outputs::open(Wanted { greeting: Some(greeting), ..args.wanted() })?;
+    let stop = stop_on_signals()?;
     match &args.read {
         Some(file) => read(args, file, model, outputs, &stop),
         None => {
-            let names = args.interfaces.join(", ");
-            let said = format!("watching {names} against {model}; Ctrl-C ends it");
-            outputs.unless_failed(|it| it.say(said));
             let failed = Arc::clone(&outputs.failing);
             let stopped = || stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
             let outcomes = live::run(&args.live(model), &stopped, &mut outputs);
@@ -225,11 +224,24 @@ pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
                 .collect();
             let sessions: Vec<(Session, u64)> =
                 outcomes.into_iter().map(|outcome| (outcome.session, outcome.lost)).collect();
-            outputs.end(&sessions)?;
+            outputs.end(&sessions, &[])?;
             anyhow::ensure!(gone.is_empty(), "{}", gone.join("; "));
             Ok(0)
         }
     }
+}
+
+/// A flag that the first signal to end sets. The second one ends the process at once, whatever it
+/// waits for.
+pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let again = Arc::clone(&stop);
+        signal_hook::flag::register_conditional_shutdown(signal, failure::RUN.into(), again)
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .context("signals")?;
+    }
+    Ok(stop)
 }
 
 fn read(
@@ -249,17 +261,37 @@ fn read(
     let failed = Arc::clone(&outputs.failing);
     let stopped = || stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
     let outcome = file::run(file, &options, &stopped, &mut |report| outputs.report(report));
+    let name = file::name_of(file);
     let outcome = match outcome {
         Ok(outcome) => outcome,
-        Err(error) => return usage(format!("{}: {error}", file.display())),
+        Err(error) => return usage(format!("{name}: {error}")),
     };
-    let sessions: Vec<(Session, u64)> =
-        outcome.sessions.into_iter().map(|session| (session, 0)).collect();
-    outputs.end(&sessions)?;
-    match outcome.error {
-        Some(error) => Err(anyhow::anyhow!("{}: {error}", file.display())),
-        None => Ok(0),
+    let end = outcome.end;
+    let packets: u64 = outcome.sessions.iter().map(|session| session.watch.packets()).sum();
+    // All that is not read, if no summary tells a part of it.
+    let mut others = end.others.clone();
+    outcome.sessions.iter().for_each(|session| others.absorb(session.others()));
+    let is_nothing = packets == 0 && (end.packets > 0 || end.is_stopped);
+    let not_read = match (is_nothing, args.summary) {
+        // The error says it.
+        (true, _) => Vec::new(),
+        (false, true) => end.others.lines(),
+        (false, false) => others.lines(),
+    };
+    let mut not_read: Vec<String> =
+        not_read.into_iter().map(|line| format!("{name}: {line}")).collect();
+    if end.packets == 0 && !is_nothing && end.error.is_none() {
+        not_read.push(format!("{name}: it has no packets"));
     }
+    // A file without an IP packet has sessions of which there is nothing to say.
+    let sessions = if is_nothing { Vec::new() } else { outcome.sessions };
+    let sessions: Vec<(Session, u64)> = sessions.into_iter().map(|session| (session, 0)).collect();
+    outputs.end(&sessions, &not_read)?;
+    if let Some(error) = &end.error {
+        anyhow::bail!("{name}: {error}");
+    }
+    anyhow::ensure!(!is_nothing, "{name}: {}", end.nothing(&others));
+    Ok(0)
 }
 
 impl WatchArgs {
@@ -314,6 +346,7 @@ impl WatchArgs {
             save_max: self.save_max,
             summary: self.summary,
             metrics: self.metrics,
+            greeting: None,
         }
     }
 

@@ -35,6 +35,8 @@ pub(super) struct Wanted {
     pub(super) summary: bool,
     /// Where metrics are served.
     pub(super) metrics: Option<SocketAddr>,
+    /// What is said when all interfaces are watched.
+    pub(super) greeting: Option<String>,
 }
 
 /// Where results go.
@@ -45,6 +47,7 @@ pub(super) struct Outputs {
     unsaved: u64,
     owns_stdout: bool,
     summary: bool,
+    greeting: Option<String>,
     /// By interface, in the order of their first bursts.
     tallies: Vec<(String, Tally)>,
     failed: Option<anyhow::Error>,
@@ -86,6 +89,7 @@ impl Outputs {
             unsaved: 0,
             owns_stdout,
             summary: wanted.summary,
+            greeting: wanted.greeting,
             tallies: Vec::new(),
             failed: None,
             failing: Arc::default(),
@@ -149,11 +153,12 @@ impl Outputs {
     }
 
     /// What is written at the end. The page is of what was seen, also if another output failed.
-    pub(super) fn end(mut self, sessions: &[(Session, u64)]) -> Result<()> {
+    /// `not_read`: what there is to say of packets that are in no session.
+    pub(super) fn end(mut self, sessions: &[(Session, u64)], not_read: &[String]) -> Result<()> {
         let mut attempts = Attempts::default();
         match self.failed.take() {
             Some(error) => attempts.add(Err(error)),
-            None => attempts.add(self.summarize(sessions)),
+            None => attempts.add(self.summarize(sessions, not_read)),
         }
         if let Some((file, gathered)) = &self.html {
             let page = html::page(sessions.iter().map(|(session, _)| session), gathered);
@@ -163,11 +168,20 @@ impl Outputs {
         attempts.end()
     }
 
-    fn summarize(&mut self, sessions: &[(Session, u64)]) -> Result<()> {
-        if self.summary {
-            for (session, lost) in sessions {
-                let tally = self.tally(session.watch.name()).clone();
+    fn summarize(&mut self, sessions: &[(Session, u64)], not_read: &[String]) -> Result<()> {
+        for (session, lost) in sessions {
+            let tally = self.tally(session.watch.name()).clone();
+            if self.summary {
                 self.say(text::summary(session, &tally, *lost))?;
+            } else if tally.worst.is_none() {
+                self.say(text::quiet(session))?;
+            }
+        }
+        for line in not_read {
+            if self.owns_stdout {
+                eprintln!("{line}");
+            } else {
+                self.say(line)?;
             }
         }
         if self.unsaved > 0 {
@@ -183,6 +197,7 @@ impl Output for Outputs {
             metrics.opened(opened);
         }
         self.unless_failed(|it| {
+            it.greeting.take().map_or(Ok(()), |greeting| it.say(greeting))?;
             it.say(opened)?;
             it.line(opened)
         });

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 mod bad_input;
+mod captures;
 mod check;
 mod daemon;
 mod nfs_proxy;

@@ -309,7 +309,7 @@ fn a_capture_says_the_same_as_its_packets() {
     std::fs::write(&file, pcap).unwrap();
     let options = capture::Options { headroom: HEADROOM, local: Vec::new(), mtu_bytes: None };
     let outcome = capture::run(&file, &options, &|| false, &mut |_| ()).unwrap();
-    assert!(outcome.error.is_none());
+    assert!(outcome.end.error.is_none());
     let (address, share) = outcome.guessed.unwrap();
     assert_eq!((address.to_string().as_str(), share), ("10.0.0.1", 1.0));
     let report = report(outcome.seen.into_iter().next().unwrap(), &filter(&["c7i"]), None);
@@ -319,7 +319,7 @@ fn a_capture_says_the_same_as_its_packets() {
     let (of, stop) = ((&outcome.local[..], None), &|| false);
     let moved = capture::replay(&file, of, &types, report.choices.flows_to, stop).unwrap();
     assert_eq!(moved, [vec![]]);
-    let page = srd_profile::html::page([&report].into_iter());
+    let page = srd_profile::html::page([&report].into_iter(), &[]);
     assert!(page.contains("<svg") && page.contains("c7i.large"));
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["choices"]["families"][0]["sufficient"]["name"], "c7i.large");

@@ -1,0 +1,262 @@
+//! Capture files, read as streams: pcap (pcap-savefile(5), draft-ietf-opsawg-pcap) and pcapng
+//! (draft-ietf-opsawg-pcapng).
+//!
+//! ```text
+//!  bytes --> Input: a buffer as large as a block --> pcap: a header, records --+--> Record
+//!                                                    ng: blocks, of which most +
+//!                                                        are skipped
+//! ```
+//!
+//! The source is read once, from its beginning to its end, and a record is handed over as soon as
+//! its last byte is there. Numbers have the byte order that the file, or each section of it, says.
+//! What contradicts itself is an error with the offset of the record or block that does.
+//!
+//! Bounds: [`BLOCK_BYTES_MAX`] bytes of a record or block whose content is read (memory grows only
+//! as bytes arrive); [`INTERFACES_MAX`] interfaces of a file.
+
+mod input;
+mod ng;
+mod pcap;
+
+use std::fmt;
+use std::io::{self, Read};
+use std::ops::Range;
+
+use self::input::Input;
+use self::ng::Blocks;
+use self::pcap::Records;
+use crate::Direction;
+
+/// Interfaces of a file, at most.
+pub const INTERFACES_MAX: usize = 256;
+/// Bytes of a record or of a block whose content is read, at most.
+pub const BLOCK_BYTES_MAX: usize = 16 << 20;
+/// Bytes that tell what a file is.
+pub const MAGIC_BYTES: usize = 12;
+
+/// Files that are no capture in a format that is read, by their first bytes, and what to do.
+const FOREIGN: &[(&[u8], &str)] = &[
+    (b"\xa1\xb2\xcd\x34", KUZNETZOV),
+    (b"\x34\xcd\xb2\xa1", KUZNETZOV),
+    (b"\xa1\xb2\x34\xcd", MODIFIED),
+    (b"\xcd\x34\xb2\xa1", MODIFIED),
+    (b"\xa1\x2b\x3c\x4d", MODIFIED),
+    (b"\x4d\x3c\x2b\xa1", MODIFIED),
+    (b"snoop\0\0\0", "a file of snoop: convert it with `editcap -F pcapng`"),
+    (b"GMBU", "a file of Microsoft Network Monitor: convert it with `editcap -F pcapng`"),
+    (b"RTSS", "a file of Microsoft Network Monitor: convert it with `editcap -F pcapng`"),
+    (b"\xfd7zXZ\0", "compressed with xz: `xz -dc FILE` writes it to a pipe"),
+    (b"BZh", "compressed with bzip2: `bzip2 -dc FILE` writes it to a pipe"),
+    (b"\x04\x22\x4d\x18", "compressed with lz4: `lz4 -dc FILE` writes it to a pipe"),
+    (b"PK\x03\x04", "a ZIP archive: `unzip -p FILE` writes what is in it to a pipe"),
+];
+const KUZNETZOV: &str = "a pcap file as modified by Alexey Kuznetzov (magic 0xa1b2cd34), whose \
+                         records have several layouts: convert it with `tcpdump -r FILE -w NEW`";
+const MODIFIED: &str = "a pcap file in a modified format: convert it with `tcpdump -r FILE -w NEW`";
+
+/// Why a file cannot be read, or not further.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The source's error.
+    Io(io::Error),
+    /// There is no byte.
+    Empty,
+    /// It is in no format that is read; what it is, if that is known.
+    Foreign(Option<&'static str>),
+    /// It contradicts itself in the record or block that begins at this byte.
+    Damaged {
+        /// Where.
+        offset: u64,
+        /// How.
+        why: &'static str,
+    },
+    /// It ends within the record or block that begins at this byte.
+    Cut {
+        /// Where.
+        offset: u64,
+    },
+    /// It has more interfaces than [`INTERFACES_MAX`].
+    Interfaces,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "{error}"),
+            Self::Empty => f.write_str("neither a pcap nor a pcapng file: it is empty"),
+            Self::Foreign(None) => f.write_str("neither a pcap nor a pcapng file"),
+            Self::Foreign(Some(what)) => write!(f, "neither a pcap nor a pcapng file, but {what}"),
+            Self::Damaged { offset, why } => write!(f, "damaged at byte {offset}: {why}"),
+            Self::Cut { offset } => {
+                write!(f, "ends within the packet or block that begins at byte {offset}")
+            }
+            Self::Interfaces => write!(f, "more than {INTERFACES_MAX} interfaces"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// An interface of a file. A pcap file has one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interface {
+    /// Its name, if the file has one.
+    pub name: Option<String>,
+    /// The type of its link header (LINKTYPE_ of tcpdump.org).
+    pub link: u16,
+    /// Whether numbers in the byte order of the capturing machine are big-endian.
+    pub is_big_endian: bool,
+}
+
+/// A packet of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Captured<'a> {
+    /// Its interface, counted over all sections; `None` if the file describes no such interface.
+    pub interface: Option<usize>,
+    /// When, in nanoseconds since 1970; `None` in a simple packet block.
+    pub time_ns: Option<u64>,
+    /// Which way, if the file says so.
+    pub direction: Option<Direction>,
+    /// Its length on the link, with the frame check sequence if there is one.
+    pub length: u32,
+    /// Bytes of the frame check sequence at the end of the packet, if the file says so.
+    pub fcs_bytes: u8,
+    /// Its first bytes, or all of them.
+    pub bytes: &'a [u8],
+}
+
+/// What a file has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Record<'a> {
+    /// The next interface; they are numbered from zero on, in this order.
+    Interface(Interface),
+    /// A packet.
+    Packet(Captured<'a>),
+}
+
+/// A packet whose bytes are in the buffer.
+struct Placed {
+    packet: Captured<'static>,
+    bytes: Range<usize>,
+}
+
+/// What was found, and how many bytes of the buffer it takes.
+enum Step {
+    Interface(Interface, usize),
+    Packet(Placed, usize),
+    End,
+}
+
+enum Format {
+    Pcap(Records),
+    Ng(Blocks),
+}
+
+/// Reads a file.
+pub struct Reader<R> {
+    input: Input<R>,
+    format: Format,
+    /// Bytes of the record that was handed over last.
+    used: usize,
+}
+
+impl<R> fmt::Debug for Reader<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("offset", &self.offset()).finish_non_exhaustive()
+    }
+}
+
+impl<R> Reader<R> {
+    /// Where the record that was handed over last begins.
+    pub fn offset(&self) -> u64 {
+        self.input.offset()
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads what a file begins with.
+    ///
+    /// # Errors
+    /// It is in neither format, or the source's error.
+    pub fn new(source: R) -> Result<Self, ReadError> {
+        let mut input = Input::new(source);
+        if !input.fill(4)? {
+            let foreign = ReadError::Foreign(None);
+            return Err(if input.data().is_empty() { ReadError::Empty } else { foreign });
+        }
+        // A file that is too short for the longest magic number may have a shorter one.
+        input.fill(MAGIC_BYTES)?;
+        let format = if ng::is_section(input.data()) {
+            Format::Ng(Blocks::new())
+        } else if let Some(found) = Records::begin(&mut input)? {
+            Format::Pcap(found)
+        } else {
+            let found = FOREIGN.iter().find(|(magic, _)| input.data().starts_with(magic));
+            return Err(ReadError::Foreign(found.map(|(_, what)| *what)));
+        };
+        Ok(Self { input, format, used: 0 })
+    }
+
+    /// The next record; `None` at the end.
+    ///
+    /// # Errors
+    /// See [`ReadError`]. After an error nothing more can be read.
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
+        self.input.consume(std::mem::take(&mut self.used));
+        let step = match &mut self.format {
+            Format::Pcap(records) => records.step(&mut self.input)?,
+            Format::Ng(blocks) => blocks.step(&mut self.input)?,
+        };
+        Ok(match step {
+            Step::End => None,
+            Step::Interface(found, used) => {
+                self.used = used;
+                Some(Record::Interface(found))
+            }
+            Step::Packet(Placed { packet, bytes }, used) => {
+                self.used = used;
+                let bytes = &self.input.data()[bytes];
+                Some(Record::Packet(Captured { bytes, ..packet }))
+            }
+        })
+    }
+}
+
+/// The byte order of a file or section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    Little,
+    Big,
+}
+
+impl Order {
+    /// The number at this place.
+    ///
+    /// # Panics
+    /// If the bytes are not there.
+    fn u16(self, bytes: &[u8], at: usize) -> u16 {
+        let bytes = [bytes[at], bytes[at + 1]];
+        match self {
+            Self::Little => u16::from_le_bytes(bytes),
+            Self::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
+    /// The number at this place.
+    ///
+    /// # Panics
+    /// If the bytes are not there.
+    fn u32(self, bytes: &[u8], at: usize) -> u32 {
+        let (one, other) = (self.u16(bytes, at), self.u16(bytes, at + 2));
+        let (low, high) = match self {
+            Self::Little => (one, other),
+            Self::Big => (other, one),
+        };
+        u32::from(high) << 16 | u32::from(low)
+    }
+}
+
+#[cfg(test)]
+#[path = "read_tests.rs"]
+mod tests;
