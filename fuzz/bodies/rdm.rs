@@ -142,7 +142,7 @@ impl Pair {
         let Some(peer) = endpoint.peer_at(address(0)) else { return };
         let (src_qpn, dst_qpn) = (Qpn(1), Qpn(1));
         let payload = &payload[..];
-        let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable: true, payload };
+        let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable: true, ce: false, payload };
         rdm.admit(self.now, &delivery, ram);
     }
 

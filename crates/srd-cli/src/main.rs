@@ -67,7 +67,6 @@ EXIT CODES
 #[command(name = "srd", version, propagate_version = true, after_help = EXIT_CODES)]
 struct Cli {
     /// Log to standard error: -v what happens, -vv details, -vvv everything. RUST_LOG overrides.
-    /// `srd up` says what happens to it without, and -v says more.
     #[arg(short, long, action = ArgAction::Count, global = true)]
     verbose: u8,
 

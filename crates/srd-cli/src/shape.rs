@@ -28,7 +28,7 @@ const EXAMPLES: &str = "\
 EXAMPLES
   sudo srd shape eth0 --rate 10G --flow 1G    # ten flows get 1 Gb/s each instead of what they grab
   sudo srd shape eth0 --rate 10G --dry-run    # the commands of tc, and nothing else
-  srd shape eth0                              # what stands there, and what it has dropped
+  srd shape eth0                              # how it is shaped, and what was dropped
   sudo srd shape eth0 --off                   # as it was before
 
 Only what leaves is shaped: what arrives was sent elsewhere. Before and after: `srd watch`.
@@ -36,7 +36,7 @@ Only what leaves is shaped: what arrives was sent elsewhere. Before and after: `
 EXIT CODES
   0  done
   1  tc or the kernel refused
-  2  bad usage, or somebody else's queueing discipline stands there
+  2  bad usage, or the interface has a queueing discipline of another program's
   3  tc or CAP_NET_ADMIN is missing, or a queueing discipline that is needed";
 
 /// Ours, by their numbers.
@@ -58,7 +58,8 @@ pub(crate) struct ShapeArgs {
     /// The interface.
     #[arg(value_name = "IF")]
     interface: String,
-    /// The most that leaves, in bits a second. Without it and --off: show what stands there.
+    /// The most that leaves, in bits a second. Without it and --off: show the
+    /// present shape.
     #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "off")]
     rate: Option<u64>,
     /// The most of one flow (a TCP connection, or UDP between two ports), in bits a second.
@@ -278,7 +279,8 @@ fn off(args: &ShapeArgs, there: &[Discipline]) -> Result<()> {
     tc(&remove(interface))?;
     let root = disciplines(interface)?;
     let kind = root_of(&root).map_or("the kernel's default", |root| root.kind.as_str());
-    args.json.say(format!("{interface} is not shaped any more: {kind} stands there again"))
+    args.json
+        .say(format!("{interface} is not shaped any more: its queueing discipline is {kind} again"))
 }
 
 fn shown(interface: &str, there: &[Discipline]) -> Result<Shown> {
@@ -324,7 +326,9 @@ fn words(shown: &Shown) -> String {
             "{interface} is not shaped: a command was ended before it was done, and left {root}; \
              --rate does it again, --off takes it away; {counts}"
         ),
-        (None, ..) => format!("{interface} is not shaped: {root} stands there; {counts}"),
+        (None, ..) => {
+            format!("{interface} is not shaped: its queueing discipline is {root}; {counts}")
+        }
     }
 }
 
@@ -503,7 +507,7 @@ mod tests {
                 "tc qdisc replace dev eth0 parent 5d:10 fq maxrate 1000000000bit",
             ]
         );
-        // Of what stands there the root cannot be replaced by its like.
+        // The root that there is cannot be replaced by its like.
         assert_eq!(lines(&[discipline("htb", "5d:")]), [&*all[2], &*all[1]]);
     }
 

@@ -62,7 +62,7 @@ pub(crate) fn rate(bps: f64) -> String {
     } else if bps >= 1e6 {
         format!("{:.1} Mb/s", bps / 1e6)
     } else {
-        format!("{:.1} Kb/s", bps / 1e3)
+        format!("{:.1} kb/s", bps / 1e3)
     }
 }
 

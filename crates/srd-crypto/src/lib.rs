@@ -6,7 +6,10 @@
 //! Time is an argument; randomness comes from a 32-byte seed through [`Drbg`]. One seed
 //! therefore gives one transcript, which is what lets a simulation replay an encrypted run.
 //! The price is a duty of the caller: **a seed is used once.** Two endpoints, or two runs of
-//! one endpoint, that share a seed share ephemeral keys and session salts.
+//! one endpoint, that share a seed share ephemeral keys and session salts. Nor may one state be
+//! used twice: a copy of it, as a restored or cloned virtual machine has, seals other packets under
+//! the same numbers. The caller that learns of a copy mixes fresh bytes in ([`Drbg::mix_in`]) and
+//! gives up every session key.
 //!
 //! # What is protected against whom
 //!

@@ -1,8 +1,9 @@
 //! A cryptographic generator whose whole output follows from a 32-byte seed: HMAC_DRBG with
-//! SHA-256 (NIST SP 800-90A, 10.1.2), without reseeding and without additional input.
+//! SHA-256 (NIST SP 800-90A, 10.1.2), without additional input.
 //!
-//! The seed carries all the entropy there will ever be: 256 bits, uniformly random, secret
-//! and used once. After every request the state moves on by a one-way step, so that a later
+//! The seed carries 256 bits, uniformly random, secret and used once. The world may mix further
+//! ones in (10.1.2.4): two copies of one state that were given different bytes have nothing in
+//! common from then on. After every request the state moves on by a one-way step, so that a later
 //! theft of the state does not reveal earlier output. The standard's limit of 2^48 requests is
 //! out of reach of an endpoint that makes a few per handshake; it is not counted.
 
@@ -48,6 +49,12 @@ impl Drbg {
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         u64::from_be_bytes(self.array())
+    }
+
+    /// Mixes further secret bytes in. The output stays as unpredictable as it was, whatever they
+    /// are.
+    pub fn mix_in(&mut self, entropy: &[u8]) {
+        self.update(&[entropy]);
     }
 
     /// A generator of its own for a part that must own one.
@@ -136,6 +143,21 @@ mod tests {
         let (mut a, mut b) = (parent.fork("x"), parent.fork("x"));
         let (a, b, p) = (a.array::<32>(), b.array::<32>(), parent.array::<32>());
         assert!(a != b && b != p && a != p);
+    }
+
+    #[test]
+    fn bytes_that_are_mixed_in_part_two_copies_for_good() {
+        let copy = || {
+            let mut rng = Drbg::new(&[4; 32], "test");
+            let _: [u8; 40] = rng.array();
+            rng
+        };
+        let (mut a, mut b, mut c) = (copy(), copy(), copy());
+        a.mix_in(&[1; 16]);
+        b.mix_in(&[2; 16]);
+        let (a, b) = (a.array::<64>(), b.array::<64>());
+        let c: [u8; 64] = c.array();
+        assert!(a != b && a != c && b != c);
     }
 
     #[test]

@@ -16,9 +16,9 @@ use rustix::thread::{self, CapabilitySet, CapabilitySets};
 /// Capabilities have numbers below this one.
 const CAPABILITIES_MAX: u32 = 64;
 /// The account of the package's unit.
-const OWN_ACCOUNT: &str = "srd";
+pub(crate) const OWN_ACCOUNT: &str = "srd";
 /// The account that owns nothing.
-const NO_ACCOUNT: &str = "nobody";
+pub(crate) const NO_ACCOUNT: &str = "nobody";
 /// Its number where the machine has no such name.
 const NO_ACCOUNT_ID: u32 = 65_534;
 

@@ -143,6 +143,12 @@ pub fn seed() -> std::io::Result<[u8; 32]> {
     Ok(bytes)
 }
 
+/// Bytes from the kernel's random generator that are mixed into what is drawn already. If it has
+/// none, they stay as they are.
+pub(crate) fn fresh(bytes: &mut [u8; 16]) {
+    let _ = os::random(bytes);
+}
+
 /// CPU time that this process has used, all threads together.
 pub fn process_cpu() -> Duration {
     Duration::from_nanos(os::process_cpu_ns())

@@ -10,6 +10,8 @@ use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::{PacketRef, Transmit, TransmitBuf};
 use srd_proto::{Datagram, DatagramId, Delivery, Event, PeerId, Qpn, SendError, Status};
 
+use crate::clock;
+use crate::copies::{Copied, Copies};
 use crate::io::{BATCH_BYTES_MAX, Notice, PacketIo, Undelivered, Wait};
 
 /// Batches sent between two looks at what has arrived.
@@ -107,13 +109,16 @@ pub(crate) struct Engine<I> {
     last_look: Instant,
     /// Why transmitting last stopped.
     flow: Flow,
+    /// Whether this process may exist twice.
+    copies: Copies,
 }
 
 impl<I: PacketIo> Engine<I> {
-    pub(crate) fn new(core: srd_proto::Endpoint, io: I) -> Self {
+    pub(crate) fn new(mut core: srd_proto::Endpoint, io: I) -> Self {
+        core.mix_in(clock::fresh);
         let spare = Some(TransmitBuf::new(io.batch_segments_max(), BATCH_BYTES_MAX));
         let last_look = io.clock().now();
-        Self { core, io, waiting: None, spare, last_look, flow: Flow::Idle }
+        Self { core, io, waiting: None, spare, last_look, flow: Flow::Idle, copies: Copies::new() }
     }
 
     pub(crate) fn core(&mut self) -> &mut srd_proto::Endpoint {
@@ -130,6 +135,11 @@ impl<I: PacketIo> Engine<I> {
 
     pub(crate) fn io_ref(&self) -> &I {
         &self.io
+    }
+
+    /// The state of the look for copies of this process.
+    pub(crate) fn copies(&mut self) -> &mut Copies {
+        &mut self.copies
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -205,6 +215,9 @@ impl<I: PacketIo> Engine<I> {
     pub(crate) fn send_and_notify(&mut self, app: &mut impl Application) -> io::Result<Flow> {
         let before = self.last_look;
         let mut now = self.look();
+        if let Some(why) = self.copies.look(now) {
+            self.begin_run(now, why, app)?;
+        }
         if let Some(due) = self.core.poll_timeout().filter(|due| *due <= now) {
             if now.since(due.max(before)) >= STALL {
                 self.receive_all(app)?;
@@ -234,6 +247,24 @@ impl<I: PacketIo> Engine<I> {
         }
         self.flow = flow;
         Ok(flow)
+    }
+
+    /// This process may exist twice: nothing more is sealed under the keys that it has.
+    #[cold]
+    fn begin_run(
+        &mut self,
+        now: Instant,
+        why: Copied,
+        app: &mut impl Application,
+    ) -> io::Result<()> {
+        let seed = clock::seed()?;
+        self.core.reseed(now, clock::epoch(), seed);
+        if let Some((_, mut buf)) = self.waiting.take() {
+            buf.clear();
+            self.spare = Some(buf);
+        }
+        app.notice(Notice::Copied(why));
+        Ok(())
     }
 
     /// Receives all that is there.

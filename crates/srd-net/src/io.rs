@@ -12,6 +12,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::{PacketMeta, Transmit, TransmitBuf};
 
 use crate::clock::Clock;
+use crate::copies::Copied;
 
 /// Most UDP payload bytes in a batch: IP and UDP headers and a link-layer header must fit into
 /// the 65,536 bytes that devices segment.
@@ -107,6 +108,9 @@ pub enum Notice {
     },
     /// The kernel or the device refuses segmentation offload; sending goes on without it.
     SegmentationOff,
+    /// This process may exist twice, as a restored or cloned virtual machine does. Every session
+    /// was ended and begins anew, under fresh keys.
+    Copied(Copied),
     /// Sending failed for another reason; counted, and reported once per reason.
     SendFailed {
         /// Where it was going.
@@ -129,6 +133,11 @@ impl std::fmt::Display for Notice {
             Self::SegmentationOff => {
                 f.write_str("UDP segmentation offload was refused; sending packet by packet")
             }
+            Self::Copied(why) => write!(
+                f,
+                "this machine's state may exist twice ({why}): every session begins anew, under \
+                 fresh keys"
+            ),
             Self::SendFailed { destination, errno } => {
                 let error = io::Error::from_raw_os_error(*errno);
                 write!(f, "sending to {destination} failed: {error}")

@@ -47,6 +47,7 @@
 mod assembler;
 mod bind;
 pub mod clock;
+mod copies;
 mod datagrams;
 mod driver;
 mod endpoint;
@@ -80,6 +81,7 @@ mod wake_tests;
 pub mod xdp;
 
 pub use clock::Clock;
+pub use copies::Copied;
 pub use datagrams::Datagrams;
 pub use endpoint::{Closed, ConnectError, Endpoint, FlushError, Peer, Received, SendError};
 pub use engine::{Application, Context};

@@ -9,6 +9,7 @@ use crate::io::Segments as _;
 use crate::sys::interface::{self, Address};
 use crate::sys::send::Sender;
 use crate::sys::socket::Socket;
+use crate::xdp::netlink::Netlink;
 use srd_proto::ids::Entropy;
 use srd_proto::transmit::{Ecn, Transmit};
 
@@ -29,7 +30,9 @@ pub struct Link {
     pub local: IpAddr,
     /// The interface that has this address.
     pub interface: Option<String>,
-    /// MTU of the interface (or of the route, if smaller), IP header included.
+    /// MTU of the interface (or of the route, if smaller), IP header included, as they are set up.
+    /// A smaller one that the kernel has learned from ICMP, and forgets after ten minutes, does not
+    /// count: the transport finds out itself what passes, downward and upward.
     pub mtu_bytes: u32,
     /// UDP payload bytes that fit into it.
     pub packet_bytes_max: u16,
@@ -49,7 +52,11 @@ impl Link {
         }
         let socket = Socket::new(&destination)?;
         socket.connect(&destination)?;
-        let mtu_bytes = socket.path_mtu()?;
+        let mtu_bytes = match configured_mtu(&destination) {
+            Some(bytes) => bytes,
+            // Without netlink, what the kernel believes now.
+            None => socket.path_mtu()?,
+        };
         let local = socket.local_address()?.ip();
         let interface = interface::name_of(local)?;
         let rate_bps = interface.as_deref().and_then(rate_of);
@@ -58,6 +65,15 @@ impl Link {
         let packet_bytes_max = u16::try_from(payload).unwrap_or(0);
         Ok(Self { local, interface, mtu_bytes, packet_bytes_max, rate_bps })
     }
+}
+
+/// The MTU towards a destination as interface and route are set up.
+fn configured_mtu(destination: &SocketAddr) -> Option<u32> {
+    let scope = match destination {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => Some(v6.scope_id()),
+        _ => None,
+    };
+    Netlink::open().ok()?.configured_mtu(destination.ip(), scope).ok()?
 }
 
 /// UDP payload bytes that fit into one packet to `destination`.
@@ -102,7 +118,9 @@ pub fn is_up(interface: &str) -> io::Result<bool> {
 /// The operating system's.
 pub fn local_packet_bytes(ip: IpAddr) -> io::Result<u16> {
     let addresses = interface::addresses()?;
-    let same_family = |a: &&Address| a.ip.is_ipv4() == ip.is_ipv4() && a.up;
+    // A socket at `::` carries both families.
+    let both = ip.is_ipv6() && ip.is_unspecified();
+    let same_family = |a: &&Address| (both || a.ip.is_ipv4() == ip.is_ipv4()) && a.up;
     let mut interfaces: Vec<&Address> = addresses
         .iter()
         .filter(same_family)

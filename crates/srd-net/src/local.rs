@@ -312,6 +312,14 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.core_ref()
     }
 
+    /// Whether a step of the wall clock counts as a sign that this process may exist twice: a
+    /// restored virtual machine has its clock set, where it gives no better sign. Such a step ends
+    /// every session, and what is in flight with it, so that it counts for programs alone whose
+    /// traffic bears that. By default it does not.
+    pub fn reseed_at_clock_steps(&mut self, counts: bool) {
+        self.engine.copies().counts_steps = counts;
+    }
+
     /// The back end.
     pub fn io(&mut self) -> &mut I {
         self.engine.io()

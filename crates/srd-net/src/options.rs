@@ -16,8 +16,9 @@ const SPIN: Duration = Duration::from_micros(50);
 /// run of ports, plain packets.
 #[derive(Clone, Debug)]
 pub struct BindOptions {
-    /// The local address. With the unspecified address (0.0.0.0 or ::) the route decides
-    /// where packets leave from; on a host with several addresses bind the one that peers know.
+    /// The local address. With the unspecified address (0.0.0.0 for IPv4, :: for both families) the
+    /// route decides where packets leave from; on a host with several addresses bind the one
+    /// that peers know.
     pub address: IpAddr,
     /// The port that peers send to, and the first of the source ports. Zero: found.
     pub base_port: u16,
@@ -68,7 +69,8 @@ impl Default for BindOptions {
 /// Which UDP sockets to open.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
-    /// The address to bind, with the base port. Port zero: a free run of ports is found.
+    /// The address to bind, with the base port. `::` carries IPv4 and IPv6. Port zero: a free run
+    /// of ports is found.
     pub address: SocketAddr,
     /// Further local addresses, with the same ports: paths take turns over all of them.
     pub further: Vec<IpAddr>,
@@ -78,6 +80,8 @@ pub struct UdpOptions {
     pub paths_anywhere: bool,
     /// The ECN field of most packets (the others pay for a control message).
     pub ecn: Ecn,
+    /// The DSCP of every packet, 0 to 63: what is above the ECN field.
+    pub dscp: u8,
     /// How to wait.
     pub poll: PollMode,
     /// Receive buffer wanted, in bytes. Without privilege the system caps it at
@@ -100,6 +104,7 @@ impl UdpOptions {
             paths: 64,
             paths_anywhere: false,
             ecn: Ecn::Ect,
+            dscp: 0,
             poll: PollMode::Block,
             receive_buffer_bytes: 16 << 20,
             send_buffer_bytes: 4 << 20,

@@ -9,8 +9,8 @@ use std::io;
 use std::net::SocketAddr;
 
 use crate::options::UdpOptions;
-use crate::sys::os;
 use crate::sys::socket::Socket;
+use crate::sys::{errno, os};
 
 /// Attempts to find a free run of ports when none was asked for.
 const PORT_ATTEMPTS_MAX: usize = 64;
@@ -99,7 +99,7 @@ fn bind_run(
         };
         let mut address = *local;
         address.set_port(port);
-        let socket = Socket::new(&address)?;
+        let socket = Socket::new(&address).map_err(|e| of_family(&address, e))?;
         if !first && socket.number() >= descriptors_max {
             break;
         }
@@ -142,6 +142,19 @@ fn bind_run(
         sockets.push(socket);
     }
     Ok(Bound { sockets, receivers })
+}
+
+/// Why a socket of this family cannot be made.
+fn of_family(address: &SocketAddr, error: io::Error) -> io::Error {
+    let is_unknown = errno(&error) == libc::EAFNOSUPPORT;
+    if !(is_unknown && address.is_ipv6()) {
+        return error;
+    }
+    let text = format!(
+        "cannot bind {address}: {error}: IPv6 is switched off in this kernel; choose an IPv4 \
+         address, or 0.0.0.0 for all"
+    );
+    io::Error::new(error.kind(), text)
 }
 
 fn is_taken(bound: &io::Result<()>) -> bool {

@@ -117,15 +117,15 @@ impl UdpIo {
 
     fn over(options: &UdpOptions, bound: ports::Bound) -> io::Result<Self> {
         let path_count = bound.paths();
-        let ports::Bound { sockets, receivers } = bound;
+        let ports::Bound { mut sockets, receivers } = bound;
         let sources = sockets.iter().map(Socket::local_address).collect::<io::Result<Vec<_>>>()?;
         let mut receive_buffer_bytes = 0;
-        for (i, socket) in sockets.iter().enumerate() {
+        for (i, socket) in sockets.iter_mut().enumerate() {
             socket.never_fragment()?;
             if let Some(mark) = options.mark {
                 socket.mark(mark)?;
             }
-            socket.default_ecn(options.ecn)?;
+            socket.mark_packets(options.dscp, options.ecn)?;
             refused::queue_errors(socket)?;
             let receives = receivers.contains(&i);
             let wanted = if receives { options.receive_buffer_bytes } else { 0 };

@@ -87,7 +87,8 @@ pub enum DownReason {
     Unreachable,
     /// It stopped answering.
     Unresponsive,
-    /// It came back with a later epoch: a new process, or a new machine under its address.
+    /// It came back with a later epoch: a new process, or a new machine under its address. Or this
+    /// endpoint has begun another run ([`crate::Endpoint::reseed`]).
     Restarted,
     /// It sent a Close: its endpoint has ended, or has removed us.
     Closed,
@@ -235,6 +236,9 @@ pub struct Delivery<'a> {
     pub imm: u64,
     /// Whether it came by the reliable service: acknowledged, repeated if lost, delivered once.
     pub reliable: bool,
+    /// Whether the network marked the packet: congestion experienced (CE). Of the reliable service
+    /// the transport has dealt with it.
+    pub ce: bool,
     /// The payload.
     pub payload: &'a [u8],
 }

@@ -25,6 +25,12 @@ use crate::wire::handshake::{MAC_BYTES, Token};
 /// Bytes of a job-key opening before its sealed greeting: salt and epoch.
 const JOB_HEAD_BYTES: usize = SALT_BYTES + 8;
 
+/// Writes random bytes that no copy of this process has.
+pub(crate) type Fresh = fn(&mut [u8; FRESH_BYTES]);
+
+/// Bytes that are mixed in before each opening and answer.
+pub(crate) const FRESH_BYTES: usize = 16;
+
 /// The endpoint's keys and its guard.
 pub(crate) struct Security {
     mode: Protection,
@@ -32,6 +38,8 @@ pub(crate) struct Security {
     /// What openings to us are checked with, if packets are protected.
     hello_key: Option<HelloKey>,
     drbg: Drbg,
+    /// Where further random bytes come from.
+    fresh: Option<Fresh>,
     cookies: CookieJar,
     load: HandshakeLoad,
     limits: RotationLimits,
@@ -93,12 +101,35 @@ impl Security {
             public,
             cookies: CookieJar::new(drbg.array(), now),
             drbg,
+            fresh: None,
             load: HandshakeLoad::new(config.handshakes_per_second_max),
             limits: RotationLimits {
                 packets_max: config.key_packets_max,
                 lifetime: config.key_lifetime,
                 grace: config.rto_max.times(2),
             },
+        }
+    }
+
+    /// Draws anew all that was drawn: nothing that follows is known to a copy of the state before.
+    pub(crate) fn reseed(&mut self, seed: &[u8; 32], now: Instant) {
+        // S31
+        self.drbg.mix_in(seed);
+        self.cookies = CookieJar::new(self.drbg.array(), now);
+    }
+
+    /// Further random bytes come from here.
+    pub(crate) fn mix_in(&mut self, fresh: Fresh) {
+        self.fresh = Some(fresh);
+    }
+
+    /// To be called before anything is drawn that a session depends on.
+    fn stir(&mut self) {
+        // S31
+        if let Some(fresh) = self.fresh {
+            let mut bytes = [0; FRESH_BYTES];
+            fresh(&mut bytes);
+            self.drbg.mix_in(&bytes);
         }
     }
 
@@ -178,6 +209,7 @@ impl Security {
         let mut hello = Vec::new();
         greeting.encode(&mut hello);
         hello.extend_from_slice(&number.to_be_bytes());
+        self.stir();
         match &self.mode {
             Protection::Plain => None,
             Protection::Static(private) => {
@@ -196,6 +228,7 @@ impl Security {
 
     /// Reads a stranger's opening.
     pub(crate) fn read(&mut self, message: &[u8], now: Instant) -> Result<Request, DropReason> {
+        self.stir();
         match &self.mode {
             Protection::Plain => Err(DropReason::WrongProtection),
             Protection::Static(private) => {
@@ -224,6 +257,9 @@ impl Security {
     ) -> Result<(Vec<u8>, SessionSecrets), DropReason> {
         let mut hello = Vec::new();
         greeting.encode(&mut hello);
+        if self.is_job() {
+            self.stir();
+        }
         match (request.reading, &self.mode) {
             (Reading::Noise(responder), _) => {
                 let done =

@@ -9,7 +9,7 @@ use crate::credit::ReceiverShare;
 use crate::crypto::Drbg;
 use crate::egress::Egress;
 use crate::event::Event;
-use crate::ids::Qpn;
+use crate::ids::{Epoch, Qpn};
 use crate::node::{ContextNumbers, Node};
 use crate::security::Security;
 use crate::stats::Stats;
@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     pub node: Arc<Node>,
     /// Which of the node's shards this is.
     pub shard: u8,
+    /// The epoch of this run. The node's, until this shard begins another run.
+    pub epoch: Epoch,
     /// What this run numbers its contexts by.
     pub numbers: ContextNumbers,
     /// The time of the newest call.
@@ -45,6 +47,7 @@ impl Shared {
         let random = Drbg::new(seed, &purpose).next_u64();
         Self {
             shard,
+            epoch: node.epoch,
             numbers: ContextNumbers::new(shard, node.config.peers_max, random),
             now,
             stats: Stats::default(),

@@ -218,7 +218,8 @@ impl World {
     fn receive(&mut self, peer: usize, dst_qpn: Qpn, imm: u64, reliable: bool, payload: &[u8]) {
         let Node { express, guest, .. } = &mut self.nodes[0];
         let peer = self.peers[peer].id;
-        let delivery = Delivery { peer, src_qpn: FRESH_QPN, dst_qpn, imm, reliable, payload };
+        let delivery =
+            Delivery { peer, src_qpn: FRESH_QPN, dst_qpn, imm, reliable, ce: false, payload };
         express.delivered(self.now, &delivery, guest);
     }
 

@@ -63,7 +63,7 @@ impl Default for Man {
 
 /// A datagram from a peer, to the queue pair that all have.
 pub(crate) fn delivery(peer: PeerId, imm: u64, payload: &[u8]) -> Delivery<'_> {
-    Delivery { peer, src_qpn: Qpn(1), dst_qpn: Qpn(1), imm, reliable: true, payload }
+    Delivery { peer, src_qpn: Qpn(1), dst_qpn: Qpn(1), imm, reliable: true, ce: false, payload }
 }
 
 impl Man {

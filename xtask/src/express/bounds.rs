@@ -58,6 +58,7 @@ impl Rig {
             dst_qpn: FRAME_QPN,
             imm: place.encode(),
             reliable: true,
+            ce: false,
             payload,
         };
         self.express.delivered(self.now, &delivery, &mut self.guest);

@@ -6,11 +6,11 @@ use srd_proto::time::Instant;
 
 use super::stage::{Express, Guest};
 use crate::flow::table::Found;
-use crate::meta::Meta;
 use crate::meta::key::Direction;
 use crate::meta::layout::Layout;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
+use crate::meta::{FRAME_BYTES_MAX, Meta};
 use crate::queue::scheduler::{Kind, Lane, QueueCounts, Waiting};
 use crate::rewrite::segment::{self, Segments, fitted};
 use crate::rewrite::{checksum, fragment, mss, too_big};
@@ -27,6 +27,12 @@ struct Line {
 impl Express {
     /// Takes a frame from the guest: queues it for its peer, or answers it.
     pub fn from_guest(&mut self, now: Instant, mut frame: Vec<u8>, guest: &mut impl Guest) {
+        // G5
+        if frame.len() > FRAME_BYTES_MAX
+            && let Some(halves) = segment::halves(&frame)
+        {
+            return halves.into_iter().for_each(|half| self.from_guest(now, half, guest));
+        }
         let Some(meta) = Meta::parse(&frame, Direction::Egress) else {
             self.counters.guest_malformed += 1;
             return;

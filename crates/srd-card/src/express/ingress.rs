@@ -15,7 +15,7 @@ use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
 use crate::order::{Admission, Near, Order, Sink};
-use crate::rewrite::mss;
+use crate::rewrite::{ecn, mss};
 use crate::rules::snapshot::Rules;
 use crate::wire::frame::Place;
 use crate::wire::queue_pairs::{FRAME_QPN, OFFER_QPN};
@@ -40,6 +40,8 @@ struct Upward<'a, G> {
     mtu: u16,
     udp_bypass: bool,
     by_srd: bool,
+    /// The network marked what is handed up, and nothing else has dealt with it.
+    marked: bool,
 }
 
 impl<G: Guest> Upward<'_, G> {
@@ -99,11 +101,14 @@ impl<G: Guest> Sink for Upward<'_, G> {
     fn release(&mut self, peer: u32, near: &mut Near, meta: &Meta, frame: &[u8]) {
         let Some(flow) = self.classify(peer, near, meta) else { return };
         self.count(peer, flow, meta);
-        if !meta.layout.is_syn() {
+        if !meta.layout.is_syn() && !self.marked {
             self.guest.deliver(frame);
             return;
         }
         let mut copy = Vec::from(frame);
+        if self.marked {
+            ecn::mark(&mut copy[OFFLOAD_BYTES..]); // G6
+        }
         let clamped = mss::clamp(&mut copy[OFFLOAD_BYTES..], &meta.layout, self.mtu); // G2
         self.counters.mss_clamped += u64::from(clamped);
         self.guest.deliver(&copy);
@@ -137,6 +142,7 @@ impl Express {
             return;
         }
         let (order, mut upward) = self.upward(now, guest, delivery.reliable);
+        upward.marked = delivery.ce && !delivery.reliable;
         if delivery.reliable {
             let place = Place::decode(delivery.imm);
             order.chunk(now, (slot, by.shard), place, delivery.payload, &mut upward);
@@ -171,6 +177,7 @@ impl Express {
             mtu: self.config.mtu,
             udp_bypass: self.config.udp_bypass,
             by_srd,
+            marked: false,
         };
         (&mut self.order, upward)
     }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::checksum;
 use crate::meta::layout::Layout;
 use crate::meta::offload::{Gso, OFFLOAD_BYTES, Offload, PACKETS_MAX};
-use crate::meta::packet::{IPV6_BYTES, protocol, u16_at};
+use crate::meta::packet::{IPV6_BYTES, Packet, protocol, u16_at};
 
 const TCP_FIN: u8 = 0x01;
 const TCP_PUSH: u8 = 0x08;
@@ -43,6 +43,32 @@ pub(crate) fn largest(layout: &Layout) -> usize {
     let whole = layout.packet_bytes();
     let step = layout.offload.gso.map(|(_, step)| usize::from(step));
     step.map_or(whole, |step| whole.min(layout.header_bytes() + step))
+}
+
+/// A super-packet whose frame is longer than any may be, as two that are not: `UDP_SEGMENT` makes
+/// packets of up to 65,535 bytes, and a frame has its offload header beside them. `None`: it is no
+/// packet, or none that may be cut.
+pub(crate) fn halves(frame: &[u8]) -> Option<[Vec<u8>; 2]> {
+    let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
+    let packet = Packet::read(bytes)?;
+    let layout = Layout::of(&packet, bytes)?.with_offload(header)?;
+    let (gso, step) = layout.offload.gso?;
+    let count = layout.payload_bytes().div_ceil(step.into());
+    let first = u16::try_from(count.div_ceil(2) * usize::from(step)).ok()?;
+    let cut = layout.leaving(Offload { gso: Some((gso, first)), ..layout.offload });
+    let mut parts = Segments::new(frame, &cut);
+    if parts.count() != 2 {
+        return None;
+    }
+    Some([0, 1].map(|index| {
+        let mut half = parts.write(index).to_vec();
+        let payload_bytes = half.len() - OFFLOAD_BYTES - layout.header_bytes();
+        let gso = layout.offload.gso.filter(|(_, step)| payload_bytes > usize::from(*step));
+        let offload = Offload { gso, ..layout.offload };
+        let header = offload.write(layout.is_v4(), layout.header_bytes());
+        half[..OFFLOAD_BYTES].copy_from_slice(&header);
+        half
+    }))
 }
 
 /// The packets that a frame stands for: itself, if it is no super-packet.
@@ -154,6 +180,8 @@ pub(super) fn size_ip(segment: &mut [u8], layout: &Layout, index: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::key::Direction;
+    use crate::meta::{FRAME_BYTES_MAX, Meta};
     use crate::testing::{self, v4, v6};
     use std::vec;
     use std::vec::Vec;
@@ -225,6 +253,38 @@ mod tests {
                 checked(&completed(&part));
             }
         }
+    }
+
+    #[test]
+    fn the_longest_packets_become_two_frames_that_stand_for_the_same_segments() {
+        for payload_bytes in [65_498, 65_500, 65_507] {
+            let payload: Vec<u8> = (0..payload_bytes).map(|i: u32| (i % 251) as u8).collect();
+            let bytes = v4(protocol::UDP, (1, 2), &payload);
+            let layout = testing::layout(&bytes);
+            let offload =
+                Offload { gso: Some((Gso::Udp, 1400)), checksum: Some((20, 6)), checked: false };
+            let mut frame = offload.write(true, layout.header_bytes()).to_vec();
+            frame.extend_from_slice(&bytes);
+            assert!(frame.len() > FRAME_BYTES_MAX);
+            let mut seen = Vec::new();
+            for half in halves(&frame).unwrap() {
+                let meta = Meta::parse(&half, Direction::Egress).unwrap();
+                assert_eq!(meta.layout.offload.gso, Some((Gso::Udp, 1400)));
+                let mut parts = Segments::new(&half, &meta.layout);
+                for index in 0..parts.count() {
+                    let packet = completed(parts.write(index));
+                    checked(&packet);
+                    seen.push(packet[28..].to_vec());
+                }
+            }
+            let wanted: Vec<Vec<u8>> = payload.chunks(1400).map(<[u8]>::to_vec).collect();
+            assert_eq!(seen, wanted);
+        }
+        // An ordinary packet cannot be cut.
+        let whole = v4(protocol::UDP, (1, 2), &vec![0; 65_507]);
+        let frame: Vec<u8> = [&[0; OFFLOAD_BYTES], &whole[..]].concat();
+        assert_eq!(halves(&frame), None);
+        assert_eq!(halves(&[0; 5]), None);
     }
 
     #[test]

@@ -16,10 +16,12 @@ use super::port::{Around, PortId};
 use super::read::{Read, bytes_of};
 use super::trace::Event;
 use crate::limits::{Asked, Offer};
+use crate::meta::FRAME_BYTES_MAX;
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
 use crate::observe::Path;
+use crate::rewrite::segment;
 use crate::track::{Found, Key, Seen, TrackId};
 
 impl Card {
@@ -35,6 +37,14 @@ impl Card {
             return self.drop_of(None, Cause::NotHere, 1);
         };
         let index = there.index;
+        // G5 of express.md
+        if frame.len() > FRAME_BYTES_MAX
+            && let Some(halves) = segment::halves(&frame)
+        {
+            return halves.into_iter().for_each(|half| {
+                self.from_guest(now, port, half, around);
+            });
+        }
         let Some(read) = Read::frame(&frame) else {
             return self.drop_of(Some(port), Cause::Malformed, 1);
         };

@@ -13,7 +13,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Write as _};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -112,7 +112,8 @@ impl Try {
         format!(
             "{INTERFACE}: {here} here, {there} on {peer}. Unless it runs there already, type \
              there\n\n    {command}\n\nThen try `ping {there}`, `iperf3 -c {there}`, \
-             `srd status -i {INTERFACE}`. Ctrl-C ends it, and nothing of it stays.",
+             `srd status -i {INTERFACE}`. Ctrl-C ends it; what stays is a key in {DIRECTORY}, for \
+             the next try, until the machine is started anew.",
             peer = self.peer,
             command = self.command(),
         )
@@ -121,8 +122,13 @@ impl Try {
     /// The configuration; nothing without the other machine's key.
     pub(super) fn configuration(&self) -> Option<String> {
         let (theirs, [here, there]) = (self.theirs?, self.inner());
+        // At every address of the family that the peer has: this machine may change its own.
+        let everywhere: IpAddr = match self.peer {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
         let [listen, endpoint] =
-            [self.own, self.peer].map(|ip| SocketAddr::new(ip, self.port).to_string());
+            [everywhere, self.peer].map(|ip| SocketAddr::new(ip, self.port).to_string());
         Some(format!(
             "# Made by `srd up --try`. Copied to /etc/srd, with a key of its own, it is a start.\n\
              [interface]\nname = \"{INTERFACE}\"\naddress = [\"{here}/{PREFIX_BITS}\"]\n\
@@ -246,7 +252,10 @@ mod tests {
         let (at_a, at_b) = (read(&side_a, &a.0), read(&side_b, &b.0));
         assert_eq!(at_a.peers[0].allowed[0].addr(), at_b.interface.address[0].addr());
         assert_eq!(at_b.peers[0].allowed[0].addr(), at_a.interface.address[0].addr());
-        assert_eq!(at_a.peers[0].endpoint.unwrap(), at_b.interface.listen);
+        assert_eq!(at_a.peers[0].endpoint.unwrap().ip(), ip_b);
+        assert_eq!(at_a.peers[0].endpoint.unwrap().port(), at_b.interface.listen.port());
+        // A machine that gets another address goes on.
+        assert!(at_a.interface.listen.ip().is_unspecified());
         // The ports that it names are all that it uses, on a machine with many cores, too.
         assert!(side_a.configuration().unwrap().contains("\nworkers = 1\n"));
         let last = at_a.interface.last_port().to_string();

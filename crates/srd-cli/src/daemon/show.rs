@@ -20,7 +20,7 @@ pub(super) fn status(snapshot: &Snapshot) -> String {
         "rtt",
         "queueing",
         "again",
-        "good",
+        "paths",
         "handshake",
         "endpoint",
     ];
@@ -35,7 +35,7 @@ pub(super) fn status(snapshot: &Snapshot) -> String {
             if peer.rtt_us > 0.0 { micros(peer.rtt_us) } else { "-".into() },
             micros(peer.queue_delay_us),
             peer.retransmissions.to_string(),
-            good_paths(peer.paths),
+            passing_paths(peer.paths),
             peer.last_handshake_s.map_or_else(|| "-".into(), |s| format!("{} ago", span(s))),
             endpoint(peer),
         ]);
@@ -109,7 +109,7 @@ pub(super) fn paths(peer: &PeerSnapshot) -> String {
         peer.name,
         peer.state,
         express(peer),
-        good_paths(peer.paths)
+        passing_paths(peer.paths)
     );
     if list.is_empty() {
         return head + "\nno paths yet: nothing has been sent";
@@ -156,7 +156,7 @@ pub(super) fn express(peer: &PeerSnapshot) -> String {
 }
 
 /// How many of its paths pass packets: `62/64`.
-pub(super) fn good_paths(paths: PathCounts) -> String {
+pub(super) fn passing_paths(paths: PathCounts) -> String {
     format!("{}/{}", paths.passing, paths.all())
 }
 

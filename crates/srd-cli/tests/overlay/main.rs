@@ -4,6 +4,7 @@
 
 mod compare;
 mod eligibility;
+mod families;
 mod goodbye;
 mod operate;
 mod paths;

@@ -8,14 +8,14 @@ use crate::support::pair::{Pair, Settings, must, ready};
 use std::fs::File;
 
 /// Starts an end's daemon with its log in a file.
-fn start_logged(pair: &mut Pair, end: usize) {
+pub(crate) fn start_logged(pair: &mut Pair, end: usize) {
     let log = File::create(pair.path(format!("{end}.log"))).unwrap();
     let config = pair.path(format!("{end}.toml"));
     let child = pair.command(end).arg("up").arg("-c").arg(config).stderr(log).spawn().unwrap();
     pair.daemons[end] = Some(child);
 }
 
-fn log(pair: &Pair, end: usize) -> String {
+pub(crate) fn log(pair: &Pair, end: usize) -> String {
     std::fs::read_to_string(pair.path(format!("{end}.log"))).unwrap()
 }
 
@@ -49,10 +49,10 @@ fn regression_the_log_says_in_words_and_with_the_time_what_listens_and_which_pee
 }
 
 /// Names for one namespace, which `ip netns exec` puts in the place of /etc/hosts.
-struct Hosts(std::path::PathBuf);
+pub(crate) struct Hosts(std::path::PathBuf);
 
 impl Hosts {
-    fn new(namespace: &str) -> Self {
+    pub(crate) fn new(namespace: &str) -> Self {
         let directory = std::path::Path::new("/etc/netns").join(namespace);
         let make = || {
             std::fs::create_dir_all(&directory)?;
@@ -65,7 +65,7 @@ impl Hosts {
     }
 
     /// Writes the file in place: it is mounted where programs look.
-    fn set(&self, lines: &str) {
+    pub(crate) fn set(&self, lines: &str) {
         std::fs::write(self.0.join("hosts"), lines).unwrap();
     }
 }

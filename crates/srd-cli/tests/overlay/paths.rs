@@ -83,6 +83,37 @@ fn regression_a_small_mtu_of_a_route_does_not_keep_a_daemon_from_starting() {
     pair.wait("the size that passes", |pair| packet_bytes(pair) <= 1272);
 }
 
+/// The kernel has learned a smaller MTU from a router, and believes it for ten minutes. The network
+/// passes more by now.
+#[test]
+fn regression_an_mtu_that_the_kernel_has_learned_is_not_kept_by_a_daemon_that_starts() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::routed("me");
+    let router = pair.router.clone().unwrap();
+    must(&format!("-n {router} link set w1 mtu 1400"));
+    let [a, _] = pair.names.clone();
+    let learned = || must(&format!("-n {a} route get 198.18.0.2")).contains("mtu 1400");
+    // One large packet, which the router refuses.
+    pair.wait("the kernel's exception", |pair| {
+        pair.within(0, || {
+            let socket = std::net::UdpSocket::bind("198.18.0.1:0").unwrap();
+            // An error of this call is that of the packet before.
+            let _ = socket.send_to(&[0; 5000], "198.18.0.2:9");
+        });
+        learned()
+    });
+    must(&format!("-n {router} link set w1 mtu 9000"));
+    start(&mut pair);
+    assert!(learned(), "the exception lasts");
+    assert_eq!(pair.ask(0, &["status"]).unwrap()["mtu"], 8900);
+    pair.wait("the size of the interface", |pair| {
+        pair.transfer("10.77.0.2");
+        packet_bytes(pair) == LARGE
+    });
+}
+
 #[test]
 fn one_source_port_that_a_firewall_lets_through_is_enough_and_is_told() {
     if !ready() {

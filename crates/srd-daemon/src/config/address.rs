@@ -7,6 +7,7 @@ use srd_config::{ConfigError, Source};
 use toml::Spanned;
 
 use super::Mode;
+use super::endpoint::canonical;
 use super::file::InterfaceTable;
 
 type Result<T> = std::result::Result<T, ConfigError>;
@@ -67,7 +68,7 @@ pub(super) fn socket_address(
     example: &str,
 ) -> Result<SocketAddr> {
     let remedy = format!("write an address and a port, as in {example}");
-    let found: Option<SocketAddr> = text.as_ref().parse().ok();
+    let found: Option<SocketAddr> = text.as_ref().parse().ok().map(canonical);
     let found = found.filter(|address| address.port() != 0);
     let why = match found {
         Some(address) if !is_many(address.ip()) => return Ok(address),

@@ -41,6 +41,8 @@ const ORDER_WAIT_MS: RangeInclusive<f64> = 0.1..=10_000.0;
 const ORDER_WAIT_DEFAULT_MS: (f64, f64) = (100.0, 1000.0);
 const ORDER_WAIT_BYTES: u64 = 2 << 20;
 /// What queue management may aim at.
+/// Six bits.
+const DSCP: RangeInclusive<i64> = 0..=63;
 const QUEUE_DELAY_MS: RangeInclusive<f64> = 0.05..=1000.0;
 /// Paths unless the file says.
 const PATHS_DEFAULT: i64 = 64;
@@ -90,6 +92,7 @@ fn interface(
     let io = back_end::io(source, table, &listen, &listen_further)?;
     let workers = workers::workers(source, table, (listen.port(), paths), io)?;
     let mtu = whole(source, table.mtu.as_ref(), "mtu", &MTU)?;
+    let dscp = whole(source, table.dscp.as_ref(), "dscp", &DSCP)?;
     let orderings = [(UdpOrdering::Ordered, "ordered"), (UdpOrdering::Bypass, "bypass")];
     let order_wait = table.order_wait_ms.as_ref();
     let link_rate_bps = link_rate(source, table.link_rate.as_ref())?;
@@ -112,6 +115,7 @@ fn interface(
         express_tunnels: table.express_tunnels.unwrap_or(false),
         udp_ordering: choice(source, table.udp_ordering.as_ref(), "udp_ordering", &orderings)?,
         order_wait: millis(source, order_wait, "order_wait_ms", &ORDER_WAIT_MS, order_wait_ms)?,
+        dscp: dscp.and_then(|dscp| u8::try_from(dscp).ok()).unwrap_or(0),
         queue_delay: millis(source, queue_delay, "queue_delay_ms", &QUEUE_DELAY_MS, 5.0)?,
         table: routes::table(source, table.table.as_ref())?,
         kill_switch: routes::kill_switch(source, table, mode)?,
@@ -208,7 +212,7 @@ fn listens(
     overlay: &[IpNet],
 ) -> Result<(SocketAddr, Vec<IpAddr>)> {
     let Some(value) = &spanned.as_ref().listen else {
-        let remedy = "add listen = \"0.0.0.0:7471\"";
+        let remedy = "add listen = \"[::]:7471\", or \"0.0.0.0:7471\" for IPv4 alone";
         return Err(source.error(Some(spanned.span()), "`listen` is missing", remedy));
     };
     let texts = several::texts(source, "listen", value)?;
@@ -415,8 +419,11 @@ fn endpoint(
         Endpoint::Address(to) if !interface.reaches(to.ip()) => {
             let (ours, other) = if to.is_ipv6() { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
             let what = format!("{} cannot be reached from {listen}, an {ours} socket", to.ip());
-            let remedy =
-                format!("listen at an {other} address, or write the peer's {ours} address");
+            let remedy = format!(
+                "listen = \"[::]:{}\" reaches both families; or listen at an {other} address, or \
+                 write the peer's {ours} address",
+                listen.port()
+            );
             Err(error((what, remedy)))
         }
         Endpoint::Address(to) if is_many(to.ip()) => {

@@ -44,6 +44,9 @@ impl PeerChange {
     }
 }
 
+/// Follows the name of a peer that has another key now.
+pub(crate) const REKEYED: &str = " (another key)";
+
 /// What a reload did: names of peers, and keys in the file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -79,12 +82,19 @@ impl Difference {
 
     /// What is to be told of it.
     pub fn report(&self) -> ReloadReport {
-        let names = |peers: &[PeerSettings]| peers.iter().map(|p| p.name.clone()).collect();
+        // A peer is known by its key; for a person it is the one of that name.
+        let has = |peers: &[PeerSettings], name: &str| peers.iter().any(|p| p.name == name);
+        let rekeyed = |name: &str| has(&self.added, name) && has(&self.removed, name);
+        let names = |peers: &[PeerSettings]| {
+            peers.iter().map(|p| p.name.clone()).filter(|name| !rekeyed(name)).collect()
+        };
+        let anew = self.added.iter().map(|peer| &peer.name).filter(|name| rekeyed(name));
+        let anew = anew.map(|name| format!("{name}{REKEYED}"));
         let words = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
         ReloadReport {
             added: names(&self.added),
             removed: names(&self.removed),
-            changed: self.changed.iter().map(PeerChange::shown).collect(),
+            changed: self.changed.iter().map(PeerChange::shown).chain(anew).collect(),
             failed: Vec::new(),
             live: words(&self.live),
             restart: words(&self.restart),
@@ -224,6 +234,7 @@ fn restart_keys(old: &Config, new: &Config) -> Vec<&'static str> {
         ("paths", from.paths != to.paths),
         ("workers", from.workers != to.workers),
         ("io", from.io != to.io),
+        ("dscp", from.dscp != to.dscp),
         ("link_rate", from.link_rate_bps != to.link_rate_bps),
         ("table", from.table != to.table),
         ("kill_switch", from.kill_switch != to.kill_switch),

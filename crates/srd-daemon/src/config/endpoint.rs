@@ -48,16 +48,21 @@ impl HostPort {
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let found: Vec<SocketAddr> = found.map_err(|e| reason(&e))?.collect();
         let mut usable: Vec<SocketAddr> = Vec::new();
-        for address in found {
+        let count = found.len();
+        for address in found.into_iter().map(canonical) {
             let is_reached = address.is_ipv4() || !ipv4_only;
             if is_reached && is_unicast(address.ip()) && !usable.contains(&address) {
                 usable.push(address);
             }
         }
         usable.truncate(ADDRESSES_MAX);
+        if usable.is_empty() && ipv4_only && count > 0 {
+            let why = "it has no IPv4 address, and `listen` names IPv4 alone: \
+                       listen = \"[::]:PORT\" reaches both families";
+            return Err(why.to_owned());
+        }
         if usable.is_empty() {
-            let family = if ipv4_only { "IPv4 " } else { "" };
-            return Err(format!("it has no {family}address that a peer can have"));
+            return Err("it has no address that a peer can have".to_owned());
         }
         Ok(usable)
     }
@@ -68,6 +73,14 @@ fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
     text.to_owned()
+}
+
+/// An IPv4 address that is written as one of IPv6 is the IPv4 address.
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        IpAddr::V6(_) => address,
+    }
 }
 
 fn is_unicast(ip: IpAddr) -> bool {
@@ -86,7 +99,7 @@ impl Endpoint {
                 .to_owned()
         };
         let no_endpoint = || (format!("`{text}` is no address with a port"), example());
-        if let Some(address) = with_zone(text)?.or_else(|| text.parse().ok()) {
+        if let Some(address) = with_zone(text)?.or_else(|| text.parse().ok()).map(canonical) {
             if address.port() == 0 {
                 return Err(no_endpoint());
             }
@@ -159,6 +172,7 @@ mod tests {
         let address = |text: &str| Ok(Endpoint::Address(text.parse().unwrap()));
         assert_eq!(Endpoint::parse("192.0.2.2:7471"), address("192.0.2.2:7471"));
         assert_eq!(Endpoint::parse("[2001:db8::2]:1"), address("[2001:db8::2]:1"));
+        assert_eq!(Endpoint::parse("[::ffff:192.0.2.2]:1"), address("192.0.2.2:1"));
         for name in ["b.example:7471", "b:1", "a-1.b_2.example.:65535"] {
             let (host, port) = name.rsplit_once(':').unwrap();
             let wanted = HostPort { host: host.into(), port: port.parse().unwrap() };
@@ -203,6 +217,10 @@ mod tests {
         let here = HostPort { host: "localhost".into(), port: 9 };
         let found = here.resolve(true).unwrap();
         assert!(found.iter().all(|a| a.is_ipv4() && a.port() == 9), "{found:?}");
+        let six = HostPort { host: "::1".into(), port: 9 };
+        assert_eq!(six.resolve(false), Ok(vec!["[::1]:9".parse().unwrap()]));
+        let why = six.resolve(true).unwrap_err();
+        assert!(why.contains("no IPv4 address") && why.contains("[::]:PORT"), "{why}");
         let none = HostPort { host: "no-such-name.invalid".into(), port: 9 };
         assert!(!none.resolve(false).unwrap_err().contains("failed to lookup"));
     }

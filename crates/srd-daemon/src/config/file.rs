@@ -48,6 +48,7 @@ pub(super) struct InterfaceTable {
     pub(super) udp_ordering: Maybe<String>,
     pub(super) order_wait_ms: Maybe<f64>,
     pub(super) queue_delay_ms: Maybe<f64>,
+    pub(super) dscp: Maybe<i64>,
     pub(super) table: Maybe<toml::Value>,
     pub(super) kill_switch: Maybe<bool>,
     #[serde(default)]

@@ -122,6 +122,8 @@ pub struct Interface {
     pub order_wait: Duration,
     /// Delay in a peer's queue that its management aims at.
     pub queue_delay: Duration,
+    /// The DSCP of the daemon's own packets.
+    pub dscp: u8,
     /// Where its routes stand.
     pub table: Table,
     /// Whether what lies behind peers stays unreachable after the daemon's end.

@@ -34,6 +34,7 @@ express_udp = false
 udp_ordering = "bypass"
 order_wait_ms = 50
 queue_delay_ms = 1.5
+dscp = 26
 
 [control]
 socket = "/run/srd/other.sock"
@@ -93,6 +94,7 @@ fn the_whole_file_is_understood() {
     assert_eq!(interface.udp_ordering, UdpOrdering::Bypass);
     assert_eq!(interface.order_wait, Duration::from_millis(50));
     assert_eq!(interface.queue_delay, Duration::from_micros(1500));
+    assert_eq!(interface.dscp, 26);
     assert_eq!(config.control.socket, Path::new("/run/srd/other.sock"));
     assert_eq!(config.control.group, Some(Group { name: "root".into(), id: 0 }));
     assert!(!config.metrics.unwrap().allow_remote);
@@ -189,6 +191,7 @@ fn bad_values_are_refused_with_what_is_good() {
         ("order_wait_ms = 50", "order_wait_ms = -1", "from 0.1 to 10000"),
         ("order_wait_ms = 50", "order_wait_ms = nan", "from 0.1 to 10000"),
         ("queue_delay_ms = 1.5", "queue_delay_ms = inf", "from 0.05 to 1000"),
+        ("dscp = 26", "dscp = 64", "from 0 to 63"),
         ("protection = \"encrypted\"", "protection = \"some\"", "\"encrypted\" or \"plain\""),
         ("/run/srd/other.sock", "other.sock", "absolute"),
         ("group = \"root\"", "group = \"nobody-has-this\"", "groupadd"),

@@ -4,7 +4,7 @@
 //!   [Interface]                       [interface]
 //!   Address = 10.0.0.1/24        -->  address = ["10.0.0.1/24"]
 //!   PrivateKey = ...                  private_key_file = "/etc/srd/private.key"
-//!   ListenPort = 51820                listen = "0.0.0.0:51820"
+//!   ListenPort = 51820                listen = "[::]:51820"
 //!   [Peer]                            [[peer]]
 //!   PublicKey = ...                   public_key = "..."
 //!   AllowedIPs = 10.0.0.2/32          allowed = ["10.0.0.2/32"]
@@ -77,7 +77,7 @@ pub fn convert(text: &str, names: Names<'_>) -> Result<String, String> {
                 list.extend(value.split(',').map(|item| format!("{:?}", item.trim())));
                 continue;
             }
-            ("[Interface]", "listenport") => format!("listen = \"0.0.0.0:{value}\""),
+            ("[Interface]", "listenport") => format!("listen = \"[::]:{value}\""),
             ("[Interface]", "mtu") => format!("# mtu = {value}  # found by itself, usually larger"),
             ("[Interface]", "privatekey") => private_key(names),
             (_, "publickey") => format!("public_key = {value:?}"),
@@ -104,7 +104,7 @@ fn finish(out: &mut String, table: &str, listens: bool, list: &mut Vec<String>) 
         list.clear();
     }
     if table == "[Interface]" && !listens {
-        let _ = writeln!(out, "listen = \"0.0.0.0:{PORT}\"");
+        let _ = writeln!(out, "listen = \"[::]:{PORT}\"");
     }
 }
 

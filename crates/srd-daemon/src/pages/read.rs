@@ -208,12 +208,7 @@ fn peer_snapshot(directory: &Directory, peer: &Listed, now: Instant) -> PeerSnap
     let [good, skip, assumed_bad, denied] = stats.paths;
     let [tx_bps, rx_bps] = peer.page.rates();
     let is_known = all.known_addresses().next().is_some();
-    let problem = match &peer.host {
-        Some(host) if !is_known && all.state() != PeerState::Up => {
-            Some(evidence::unresolved(&host.to_string(), &peer.lookup_error))
-        }
-        _ => all.problem(),
-    };
+    let problem = evidence::of_peer(&all, peer.host.as_ref(), &peer.lookup_error);
     PeerSnapshot {
         name: peer.name.clone(),
         public_key: peer.public_key.clone(),
@@ -263,7 +258,8 @@ fn peer_snapshot(directory: &Directory, peer: &Listed, now: Instant) -> PeerSnap
 }
 
 impl PeerFigures {
-    /// Why the peer does not answer, as far as that is known.
+    /// Why the peer does not answer, as far as its packets say. [`evidence::of_peer`] knows its
+    /// name as well.
     pub(crate) fn problem(&self) -> Option<Problem> {
         if self.state() == PeerState::Up {
             return None;

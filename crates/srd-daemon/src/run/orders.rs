@@ -103,7 +103,7 @@ pub(crate) enum Report {
     /// Something happened to a peer: look at its row.
     Peer(PeerNumber),
     /// The network passes packets of another size to a peer.
-    PathMtu { peer: PeerNumber, works_bytes: u16, configured_bytes: u16 },
+    PathMtu { peer: PeerNumber, configured_bytes: u16 },
     /// The sockets found out something that a person should know.
     Notice(Notice),
 }

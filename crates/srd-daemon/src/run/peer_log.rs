@@ -25,6 +25,8 @@ use crate::snapshot::PeerState;
 const HOLD: Duration = Duration::from_secs(2);
 /// A peer that was up for so long is not starting.
 const SETTLED: Duration = Duration::from_secs(10);
+/// The least interruption whose length is said.
+const BLIP_MIN: Duration = Duration::from_millis(100);
 /// Peers that get a line of their own at a time.
 const LINES_MAX: usize = 4;
 
@@ -117,8 +119,9 @@ impl PeerLog {
                 }
                 PeerState::Up => {
                     let blip = entry.blip.take();
-                    // Both seen at one look, as after a pause of our own: how long is not known.
-                    let known = |gap| Some(gap).filter(|gap| *gap > Duration::ZERO);
+                    // Both seen at one look, as after a pause of our own, or nearly: how long it
+                    // was is not known, or nothing to speak of.
+                    let known = |gap| Some(gap).filter(|gap| *gap >= BLIP_MIN);
                     again.extend(blip.map(|gap| (show(name).name, after(known(gap)))));
                 }
                 PeerState::Down if said != Some(PeerState::Down) => {
@@ -223,9 +226,13 @@ mod tests {
         log.changed(at(65_000), p, PeerState::Down);
         log.changed(at(65_000), p, PeerState::Up);
         assert_eq!(texts(&mut log, 65_000), ["p1 answers again"]);
-        log.changed(at(70_000), p, PeerState::Down);
+        // One that is too short for a figure has none.
+        log.changed(at(80_000), p, PeerState::Down);
+        log.changed(at(80_030), p, PeerState::Up);
+        assert_eq!(texts(&mut log, 80_100), ["p1 answers again"]);
+        log.changed(at(90_000), p, PeerState::Down);
         log.forget(p);
-        assert!(texts(&mut log, 80_000).is_empty());
+        assert!(texts(&mut log, 99_000).is_empty());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What `srd up` works with: sockets, the interface, and no more privileges than it needs.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -70,6 +71,7 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     options.further.clone_from(&interface.listen_further);
     options.paths = core.paths;
     options.receive_buffer_bytes = RECEIVE_BUFFER_BYTES;
+    options.dscp = interface.dscp;
     options.poll = PollMode::Block;
     options.mark = Some(routing::spec(interface).mark);
     let options = XdpOptions::new(options);
@@ -79,7 +81,10 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     })?;
     let epoch = epoch_of(&interface.name);
     let ios = ios.into_iter().map(Tapped::new).collect();
-    Ok(Endpoint::over_shards(ios, core, epoch)?)
+    let mut endpoints = Endpoint::over_shards(ios, core, epoch)?;
+    // Whatever is in flight is repeated by those who sent it.
+    endpoints.iter_mut().for_each(|endpoint| endpoint.reseed_at_clock_steps(true));
+    Ok(endpoints)
 }
 
 /// The epoch of this run: larger than that of the run before even if the clock was set back, as far
@@ -108,6 +113,8 @@ fn epoch_of(interface: &str) -> Epoch {
     })
 }
 
+/// Bytes that the header of IPv6 has beyond that of IPv4.
+const IPV6_MORE_BYTES: u16 = 20;
 /// Bytes of the greeting that a plain context's first packets carry.
 #[allow(clippy::cast_possible_truncation)] // sixteen
 const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
@@ -115,9 +122,8 @@ const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
 /// UDP payload bytes that fit into one packet on the way to every address of a peer that we know,
 /// and on each network card where there are several.
 ///
-/// A way that leaves less than [`MTU_MIN`] is a peer's own affair, or an MTU that the kernel has
-/// learned and soon forgets: the others get what their ways carry, and the transport finds out what
-/// passes there.
+/// A way that leaves less than [`MTU_MIN`] is a peer's own affair: the others get what their ways
+/// carry, and the transport finds out what passes there.
 fn outer_packet_bytes(config: &Config) -> io::Result<u16> {
     let peers = config.peers.iter();
     let ways = peers.flat_map(|peer| peer.endpoints().map(move |to| (&peer.name, to)));
@@ -138,7 +144,11 @@ fn outer_packet_bytes(config: &Config) -> io::Result<u16> {
         }
         Some(card.min(PACKET_BYTES_MIN))
     });
-    let ways = ways.min();
+    // A name may stand for an IPv6 address, whose header is larger.
+    let is_open = |at: SocketAddr| at.is_ipv6() && at.ip().is_unspecified();
+    let by_name = config.peers.iter().any(|peer| peer.host.is_some());
+    let spare = if is_open(config.interface.listen) && by_name { IPV6_MORE_BYTES } else { 0 };
+    let ways = ways.min().map(|bytes| bytes.saturating_sub(spare));
     match ways {
         Some(bytes) if config.interface.listen_further.is_empty() => Ok(bytes),
         _ => {
@@ -190,7 +200,14 @@ pub(super) fn open_tun(config: &Config) -> Result<Vec<Tun>> {
 pub(super) fn give_up_privileges(config: &Config) -> Result<()> {
     let stays = privileges::leave_root(|| Config::load(&config.file).is_ok())?;
     privileges::drop_all()?;
-    if let Some(user) = stays {
+    if stays.as_deref() == Some(privileges::NO_ACCOUNT) {
+        // Without the package's account there is no user that could read the file.
+        tracing::info!(
+            "the daemon stays user root, without capabilities; the package's unit runs it as the \
+             user {}",
+            privileges::OWN_ACCOUNT
+        );
+    } else if let Some(user) = stays {
         tracing::warn!(
             "the daemon stays user root, without capabilities: the user {user} could not read {} \
              and its key files for a reload. The systemd unit runs as a user of its own",

@@ -41,7 +41,20 @@ impl SockAddr {
         (Self { bytes }, u32::try_from(length).unwrap_or(Self::CAPACITY))
     }
 
-    /// The address that the kernel wrote; `None` for another family or a short one.
+    /// The form that a socket of this family takes: one of both families names IPv4 addresses as
+    /// mapped ones.
+    pub(crate) fn encode_for(ipv6: bool, address: &SocketAddr) -> (Self, u32) {
+        match address {
+            SocketAddr::V4(v4) if ipv6 => {
+                let mapped = v4.ip().to_ipv6_mapped();
+                Self::encode(&SocketAddrV6::new(mapped, v4.port(), 0, 0).into())
+            }
+            _ => Self::encode(address),
+        }
+    }
+
+    /// The address that the kernel wrote; `None` for another family or a short one. A mapped one
+    /// is of IPv4: beyond this border it has one form, whatever socket it came by.
     ///
     /// The flow label is dropped: it is per packet, and an address must compare equal.
     pub(crate) fn decode(&self, length: u32) -> Option<SocketAddr> {
@@ -56,6 +69,9 @@ impl SockAddr {
             let mut octets = [0; 16];
             octets.copy_from_slice(&b[8..24]);
             let scope = u32::from_ne_bytes([b[24], b[25], b[26], b[27]]);
+            if let Some(v4) = Ipv6Addr::from(octets).to_ipv4_mapped() {
+                return Some(SocketAddr::V4(SocketAddrV4::new(v4, port)));
+            }
             Some(SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(octets), port, 0, scope)))
         } else {
             None
@@ -97,6 +113,17 @@ mod tests {
             let (encoded, length) = SockAddr::encode(&address);
             assert_eq!(encoded.decode(length), Some(address));
         }
+    }
+
+    #[test]
+    fn a_socket_of_both_families_takes_ipv4_addresses_as_mapped_ones_and_nobody_else_sees_them() {
+        let address: SocketAddr = "192.0.2.1:7471".parse().unwrap();
+        let (mapped, length) = SockAddr::encode_for(true, &address);
+        assert_eq!(length, SockAddr::CAPACITY);
+        assert_eq!(mapped.bytes[18..24], [0xff, 0xff, 192, 0, 2, 1]);
+        assert_eq!(mapped.decode(length), Some(address));
+        let (plain, length) = SockAddr::encode_for(false, &address);
+        assert_eq!(plain.decode(length), Some(address));
     }
 
     #[test]

@@ -74,9 +74,9 @@ impl Control {
         self.push(libc::SOL_UDP, UDP_SEGMENT, &segment_bytes.to_ne_bytes());
     }
 
-    /// Sets the ECN field of this one message.
-    pub(crate) fn push_ecn(&mut self, ecn: Ecn, ipv6: bool) {
-        let data = i32::from(ecn_bits(ecn)).to_ne_bytes();
+    /// Sets DSCP and ECN field of this one message.
+    pub(crate) fn push_ecn(&mut self, dscp: u8, ecn: Ecn, ipv6: bool) {
+        let data = i32::from(traffic_class(dscp, ecn)).to_ne_bytes();
         if ipv6 {
             self.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &data);
         } else {
@@ -144,8 +144,13 @@ impl Received {
     }
 }
 
+/// The TOS or traffic class byte: the DSCP above the ECN field.
+pub(crate) fn traffic_class(dscp: u8, ecn: Ecn) -> u8 {
+    dscp << 2 | ecn_bits(ecn)
+}
+
 /// The two bits in the IP header.
-pub(crate) fn ecn_bits(ecn: Ecn) -> u8 {
+fn ecn_bits(ecn: Ecn) -> u8 {
     match ecn {
         Ecn::NotEct => 0,
         Ecn::Ect => 2,
@@ -184,7 +189,7 @@ mod tests {
     fn what_is_pushed_has_the_c_librarys_layout() {
         let mut control = Control::new();
         control.push_segment(8972);
-        control.push_ecn(Ecn::Ect, false);
+        control.push_ecn(0, Ecn::Ect, false);
         // SAFETY: CMSG_SPACE is pure arithmetic.
         let space = unsafe { libc::CMSG_SPACE(2) + libc::CMSG_SPACE(4) };
         assert_eq!(control.len(), space as usize);
@@ -214,7 +219,8 @@ mod tests {
     fn ipv6_ecn_is_read_back() {
         for ecn in [Ecn::NotEct, Ecn::Ect, Ecn::Ce] {
             let mut control = Control::new();
-            control.push_ecn(ecn, true);
+            control.push_ecn(46, ecn, true);
+            assert_eq!(i32_at(&control.bytes[HEADER..]), i32::from(46 << 2 | ecn_bits(ecn)));
             assert_eq!(control.parse(control.len()).ecn, ecn);
         }
     }

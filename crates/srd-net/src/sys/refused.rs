@@ -9,7 +9,7 @@ use srd_proto::Unreachable;
 use super::addr::SockAddr;
 use super::check;
 use super::cmsg::{Control, Refusal};
-use super::socket::{Socket, set_int};
+use super::socket::Socket;
 use crate::io::Undelivered;
 
 /// `SO_EE_ORIGIN_ICMP`.
@@ -20,11 +20,7 @@ const ICMP6: u8 = 3;
 /// Asks for errors to be queued. Then a call on the socket also fails, once, for a packet that was
 /// sent before, until the queue is read.
 pub(crate) fn queue_errors(socket: &Socket) -> io::Result<()> {
-    if socket.is_ipv6() {
-        set_int(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)
-    } else {
-        set_int(socket.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1)
-    }
+    socket.set_each((libc::IP_RECVERR, 1), (libc::IPV6_RECVERR, 1))
 }
 
 /// Takes the oldest error: where the packet was going, and why it did not get there, if that is
@@ -116,15 +112,24 @@ mod tests {
 
     #[test]
     fn a_closed_port_is_told_with_its_address_in_both_families() {
-        for text in ["127.0.0.1:0", "[::1]:0"] {
-            let address: SocketAddr = text.parse().unwrap();
-            let closed = std::net::UdpSocket::bind(address).unwrap().local_addr().unwrap();
+        let each = [("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:0", "[::1]:0")];
+        // A socket of both families hears of each.
+        let both = [("127.0.0.1:0", "[::]:0"), ("[::1]:0", "[::]:0")];
+        for (at, from) in each.into_iter().chain(both) {
+            let closed = std::net::UdpSocket::bind(at).unwrap().local_addr().unwrap();
+            let address: SocketAddr = from.parse().unwrap();
             let socket = Socket::new(&address).unwrap();
             socket.bind(&address).unwrap();
             queue_errors(&socket).unwrap();
             assert!(take_error(&socket).unwrap().is_none());
             let sender = std::net::UdpSocket::from(std::os::fd::OwnedFd::from(socket));
-            sender.send_to(b"anyone?", closed).unwrap();
+            let mapped = match closed {
+                SocketAddr::V4(v4) if address.is_ipv6() => {
+                    (v4.ip().to_ipv6_mapped(), v4.port()).into()
+                }
+                _ => closed,
+            };
+            sender.send_to(b"anyone?", mapped).unwrap();
             let socket = Socket::from_fd(sender.into(), address.is_ipv6());
             let mut tries = 0;
             let told = loop {

@@ -118,13 +118,13 @@ impl Sender {
         default_ecn: Ecn,
         segment_bytes: usize,
     ) {
-        let (name, name_length) = SockAddr::encode(to);
+        let (name, name_length) = SockAddr::encode_for(socket.is_ipv6(), to);
         let mut control = Control::new();
         if segment_bytes > 0 {
             control.push_segment(u16::try_from(segment_bytes).unwrap_or(u16::MAX));
         }
         if ecn != default_ecn {
-            control.push_ecn(ecn, socket.is_ipv6());
+            control.push_ecn(socket.dscp(), ecn, to.is_ipv6());
         }
         let pieces_end = self.pieces.len();
         self.messages.push(Message { name, name_length, control, pieces_end });

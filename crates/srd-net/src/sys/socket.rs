@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use srd_proto::transmit::Ecn;
 
 use super::addr::{SockAddr, family_of};
-use super::cmsg::{UDP_GRO, UDP_SEGMENT, ecn_bits};
+use super::cmsg::{UDP_GRO, UDP_SEGMENT, traffic_class};
 use super::{check, steer};
 
 /// A UDP socket, non-blocking by flag of each call.
@@ -15,14 +15,21 @@ use super::{check, steer};
 pub(crate) struct Socket {
     fd: OwnedFd,
     ipv6: bool,
+    /// Of the IPv6 family, and carries IPv4 as well.
+    both: bool,
+    /// The DSCP of packets that are sent.
+    dscp: u8,
 }
 
 impl Socket {
-    /// An unbound socket of the family of `like`. An IPv6 socket takes IPv6 only.
+    /// An unbound socket of the family of `like`. One for every address of the machine, `::`,
+    /// carries IPv4 as well, whatever `net.ipv6.bindv6only` says; any other IPv6 socket does not.
     pub(crate) fn new(like: &SocketAddr) -> io::Result<Self> {
-        let socket = Self::of_kind(like, libc::SOCK_DGRAM)?;
+        let mut socket = Self::of_kind(like, libc::SOCK_DGRAM)?;
         if socket.ipv6 {
-            socket.set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+            socket.both = like.ip().is_unspecified();
+            let only = i32::from(!socket.both);
+            socket.set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, only)?;
         }
         Ok(socket)
     }
@@ -39,12 +46,12 @@ impl Socket {
         let fd = i32::try_from(fd).unwrap_or(-1);
         // SAFETY: `fd` was just created and nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { fd, ipv6: like.is_ipv6() })
+        Ok(Self { fd, ipv6: like.is_ipv6(), both: false, dscp: 0 })
     }
 
     /// One that is open and bound.
     pub(crate) fn from_fd(fd: OwnedFd, ipv6: bool) -> Self {
-        Self { fd, ipv6 }
+        Self { fd, ipv6, both: false, dscp: 0 }
     }
 
     /// The number of its descriptor.
@@ -80,6 +87,11 @@ impl Socket {
         name.decode(length).ok_or_else(|| io::Error::other("the socket has no IP address"))
     }
 
+    /// The DSCP of what is sent.
+    pub(crate) fn dscp(&self) -> u8 {
+        self.dscp
+    }
+
     /// Whether it is of the IPv6 family.
     pub(crate) fn is_ipv6(&self) -> bool {
         self.ipv6
@@ -103,34 +115,46 @@ impl Socket {
         self.set(libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
     }
 
+    /// Whether it carries packets of a family.
+    fn carries(&self, ipv6: bool) -> bool {
+        self.both || self.ipv6 == ipv6
+    }
+
+    /// Sets an option of IPv4, of IPv6, or of both: to each family that the socket carries.
+    pub(crate) fn set_each(
+        &self,
+        (v4, v4_value): (i32, i32),
+        (v6, v6_value): (i32, i32),
+    ) -> io::Result<()> {
+        if self.carries(true) {
+            self.set(libc::IPPROTO_IPV6, v6, v6_value)?;
+        }
+        if self.carries(false) {
+            self.set(libc::IPPROTO_IP, v4, v4_value)?;
+        }
+        Ok(())
+    }
+
     /// Never lets a packet be fragmented, nor the kernel second-guess the size: too large for
     /// the interface is an error, too large for the path is a loss that the core discovers.
     pub(crate) fn never_fragment(&self) -> io::Result<()> {
         // W2
-        if self.ipv6 {
-            self.set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
-        } else {
-            self.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
-        }
+        self.set_each(
+            (libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+            (libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
+        )
     }
 
-    /// What goes into the ECN field unless a message says otherwise.
-    pub(crate) fn default_ecn(&self, ecn: Ecn) -> io::Result<()> {
-        let bits = i32::from(ecn_bits(ecn));
-        if self.ipv6 {
-            self.set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, bits)
-        } else {
-            self.set(libc::IPPROTO_IP, libc::IP_TOS, bits)
-        }
+    /// Sets the DSCP of packets, and their ECN field unless a message says otherwise.
+    pub(crate) fn mark_packets(&mut self, dscp: u8, ecn: Ecn) -> io::Result<()> {
+        self.dscp = dscp;
+        let bits = i32::from(traffic_class(dscp, ecn));
+        self.set_each((libc::IP_TOS, bits), (libc::IPV6_TCLASS, bits))
     }
 
     /// Asks for the ECN field of what arrives.
     pub(crate) fn receive_ecn(&self) -> io::Result<()> {
-        if self.ipv6 {
-            self.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)
-        } else {
-            self.set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
-        }
+        self.set_each((libc::IP_RECVTOS, 1), (libc::IPV6_RECVTCLASS, 1))
     }
 
     /// Asks for the kernel's receive time of what arrives.
@@ -254,9 +278,9 @@ mod tests {
     fn both_families_take_every_option() {
         for text in ["127.0.0.1:0", "[::1]:0"] {
             let address: SocketAddr = text.parse().unwrap();
-            let socket = Socket::new(&address).unwrap();
+            let mut socket = Socket::new(&address).unwrap();
             socket.never_fragment().unwrap();
-            socket.default_ecn(Ecn::Ect).unwrap();
+            socket.mark_packets(10, Ecn::Ect).unwrap();
             socket.receive_ecn().unwrap();
             socket.receive_stamps().unwrap();
             assert!(socket.buffers(1 << 18, 1 << 18).unwrap() >= 1 << 17);
@@ -265,6 +289,21 @@ mod tests {
             let bound = socket.local_address().unwrap();
             assert_eq!(bound.ip(), address.ip());
             assert_ne!(bound.port(), 0);
+        }
+    }
+
+    #[test]
+    fn a_dscp_stands_above_the_ecn_field_in_each_family_that_a_socket_carries() {
+        let v4 = (libc::IPPROTO_IP, libc::IP_TOS);
+        let v6 = (libc::IPPROTO_IPV6, libc::IPV6_TCLASS);
+        let each = [("127.0.0.1:0", vec![v4]), ("[::1]:0", vec![v6]), ("[::]:0", vec![v4, v6])];
+        for (text, fields) in each {
+            let mut socket = Socket::new(&text.parse().unwrap()).unwrap();
+            socket.mark_packets(26, Ecn::Ect).unwrap();
+            assert_eq!(socket.dscp(), 26);
+            for (level, option) in fields {
+                assert_eq!(socket.value(level, option).unwrap(), 26 << 2 | 2, "{text}");
+            }
         }
     }
 

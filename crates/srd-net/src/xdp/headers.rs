@@ -46,6 +46,7 @@ pub(super) struct Headers {
     pub(super) from_mac: Mac,
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
+    pub(super) dscp: u8,
     pub(super) ecn: Ecn,
 }
 
@@ -83,12 +84,18 @@ impl Headers {
         ip_end + UDP_BYTES
     }
 
+    /// The DSCP above the ECN field.
+    fn traffic_class(&self) -> u8 {
+        self.dscp << 2 | ecn_bits(self.ecn)
+    }
+
     fn write_v4(&self, out: &mut [u8], from: Ipv4Addr, to: Ipv4Addr, udp_bytes: u16) -> usize {
         out[12..14].copy_from_slice(&[0x08, 0x00]);
         let ip = &mut out[ETHERNET_BYTES..ETHERNET_BYTES + V4_BYTES];
         let total = udp_bytes.saturating_add(20).to_be_bytes();
         // Never fragmented, so that the identification has no use (RFC 6864).
-        let fixed = [0x45, ecn_bits(self.ecn), total[0], total[1], 0, 0, 0x40, 0, HOPS, UDP, 0, 0];
+        let fixed =
+            [0x45, self.traffic_class(), total[0], total[1], 0, 0, 0x40, 0, HOPS, UDP, 0, 0];
         ip[..12].copy_from_slice(&fixed);
         ip[12..16].copy_from_slice(&from.octets());
         ip[16..].copy_from_slice(&to.octets());
@@ -101,7 +108,7 @@ impl Headers {
     fn write_v6(&self, out: &mut [u8], from: &Ipv6Addr, to: &Ipv6Addr, udp_bytes: u16) -> usize {
         out[12..14].copy_from_slice(&[0x86, 0xdd]);
         let ip = &mut out[ETHERNET_BYTES..ETHERNET_BYTES + V6_BYTES];
-        let first = 6 << 28 | u32::from(ecn_bits(self.ecn)) << 20 | flow_label(self.from.port());
+        let first = 6 << 28 | u32::from(self.traffic_class()) << 20 | flow_label(self.from.port());
         ip[..4].copy_from_slice(&first.to_be_bytes());
         ip[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
         ip[6..8].copy_from_slice(&[UDP, HOPS]);
@@ -299,6 +306,7 @@ mod tests {
             from_mac: [2; 6],
             from: from.parse().unwrap(),
             to: to.parse().unwrap(),
+            dscp: 0,
             ecn: Ecn::Ect,
         }
     }
@@ -320,7 +328,7 @@ mod tests {
     fn what_is_written_is_read_in_both_families_and_for_every_ecn() {
         for headers in both() {
             for (length, ecn) in [(0, Ecn::NotEct), (1, Ecn::Ect), (1399, Ecn::Ce)] {
-                let headers = Headers { ecn, ..headers };
+                let headers = Headers { dscp: 10, ecn, ..headers };
                 let payload: Vec<u8> =
                     (0..length).map(|i| u8::try_from(i % 251).unwrap()).collect();
                 let frame = frame(&headers, &payload);

@@ -29,7 +29,7 @@ mod attachment;
 mod choice;
 mod features;
 mod headers;
-mod netlink;
+pub(crate) mod netlink;
 mod next_hops;
 mod options;
 mod program;
@@ -86,6 +86,7 @@ pub struct XdpIo {
     index: u32,
     /// Where each path sends from.
     sources: Arc<[SocketAddr]>,
+    dscp: u8,
     kernel: Kernel,
     next_hops: NextHops,
     gather: Gather,
@@ -198,6 +199,7 @@ impl XdpIo {
             free,
             index,
             sources,
+            dscp: options.udp.dscp,
             kernel,
             next_hops,
             gather: Gather::default(),

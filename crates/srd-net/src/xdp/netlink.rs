@@ -16,7 +16,7 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -57,7 +57,7 @@ pub(super) struct Neighbour {
 }
 
 /// A socket for questions and one for changes.
-pub(super) struct Netlink {
+pub(crate) struct Netlink {
     questions: Socket,
     changes: Socket,
     sequence: u32,
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Netlink {
 }
 
 impl Netlink {
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let changes = socket()?;
         for group in GROUPS {
             changes.add_membership(group)?;
@@ -122,6 +122,57 @@ impl Netlink {
         let flags = answer.header.flags;
         let up = flags.contains(LinkFlags::Up) && flags.contains(LinkFlags::LowerUp);
         Ok(mac.map(|mac| Interface { mac, mtu, up }))
+    }
+
+    /// The MTU towards a destination, as interface and route are set up. An MTU that the kernel has
+    /// learned from ICMP is a state of the network that passes, and does not count.
+    pub(crate) fn configured_mtu(
+        &mut self,
+        to: IpAddr,
+        scope: Option<u32>,
+    ) -> io::Result<Option<u32>> {
+        let way = self.way(to, scope, RouteFlags::empty())?;
+        let index = way.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Oif(index) => Some(*index),
+            _ => None,
+        });
+        let Some(link) = index.map(|index| self.link(index)).transpose()?.flatten() else {
+            return Ok(None);
+        };
+        let of_link = link.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::Mtu(bytes) => Some(*bytes),
+            _ => None,
+        });
+        // The entry of the table itself, without the exceptions that hang on it.
+        let entry = self.way(to, scope, RouteFlags::FibMatch)?;
+        let metrics = entry.iter().filter_map(|attribute| match attribute {
+            RouteAttribute::Metrics(metrics) => Some(metrics),
+            _ => None,
+        });
+        let of_route = metrics.flatten().find_map(|metric| match metric {
+            RouteMetric::Mtu(bytes) if *bytes > 0 => Some(*bytes),
+            _ => None,
+        });
+        Ok(of_link.into_iter().chain(of_route).min())
+    }
+
+    /// The attributes of the route to a destination; none if there is no route.
+    fn way(
+        &mut self,
+        to: IpAddr,
+        scope: Option<u32>,
+        flags: RouteFlags,
+    ) -> io::Result<Vec<RouteAttribute>> {
+        let mut question = RouteMessage::default();
+        question.header.address_family = family(to);
+        question.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
+        question.header.flags = flags;
+        question.attributes.push(RouteAttribute::Destination(to.into()));
+        question.attributes.extend(scope.map(RouteAttribute::Oif));
+        match self.ask(Message::GetRoute(question))? {
+            Some(Message::NewRoute(answer)) => Ok(answer.attributes),
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// The route of a packet; none if it stays here, or goes another way than to one neighbour.
@@ -296,5 +347,15 @@ mod tests {
             assert_eq!(netlink.neighbour(1, ip).ok().flatten().filter(|n| n.mac != [0; 6]), None);
         }
         assert_eq!(netlink.interface(0x7fff_fff0).unwrap(), None);
+    }
+
+    #[test]
+    fn the_mtu_of_loopback_is_that_of_its_interface_in_both_families() {
+        let mut netlink = Netlink::open().unwrap();
+        let mtu = netlink.interface(1).unwrap().unwrap().mtu;
+        for ip in ["127.0.0.1", "::1"] {
+            let found = netlink.configured_mtu(ip.parse().unwrap(), None).unwrap();
+            assert_eq!(found, Some(mtu), "{ip}");
+        }
     }
 }

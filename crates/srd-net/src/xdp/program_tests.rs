@@ -38,6 +38,7 @@ fn packet(from: &str, to: &str, payload: usize) -> Vec<u8> {
         from_mac: [2, 0, 0, 0, 0, 2],
         from: from.parse().unwrap(),
         to: to.parse().unwrap(),
+        dscp: 0,
         ecn: Ecn::Ect,
     };
     let mut out = vec![0; headers.length()];

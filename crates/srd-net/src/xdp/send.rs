@@ -111,6 +111,7 @@ impl XdpIo {
             from_mac: hop.from,
             from: self.source(transmit.entropy, transmit.destination),
             to: transmit.destination,
+            dscp: self.dscp,
             ecn: transmit.ecn,
         };
         for (head, payload) in segments.parts() {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
+mod copies;
 mod endpoint;
 #[macro_use]
 #[path = "../support/inner.rs"]

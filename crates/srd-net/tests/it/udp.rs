@@ -36,6 +36,31 @@ fn a_batch_arrives_segment_by_segment_in_both_families() {
 }
 
 #[test]
+fn one_socket_carries_both_families_and_each_peer_has_the_address_of_its_own() {
+    let mut all = open("::", 4);
+    let port = all.local_address().port();
+    for ip in ["127.0.0.1", "::1"] {
+        let mut peer = open(ip, 1);
+        let here = SocketAddr::new(ip.parse().unwrap(), port);
+        for ecn in [Ecn::NotEct, Ecn::Ect, Ecn::Ce] {
+            let (mut there, mut back) =
+                (batch(here, 0, &[900, 900]), batch(peer.local_address(), 3, &[1400; 3]));
+            (there.0.ecn, back.0.ecn) = (ecn, ecn);
+            peer.send(std::slice::from_ref(&there)).unwrap();
+            let got = collect(&mut all, 2);
+            assert_eq!((got[0].0.source, got[0].0.ecn), (peer.local_address(), ecn), "{ip}");
+            assert_eq!(all.send(std::slice::from_ref(&back)).unwrap(), Sent::All);
+            let got = collect(&mut peer, 3);
+            let wanted = SocketAddr::new(here.ip(), port + 3);
+            assert_eq!((got[0].0.source, got[0].0.ecn), (wanted, ecn), "{ip}");
+            let bytes: Vec<_> = got.into_iter().map(|(_, bytes)| bytes).collect();
+            assert_eq!(bytes, back.1);
+        }
+    }
+    assert_eq!(all.stats().send_failed, 0);
+}
+
+#[test]
 fn segmentation_and_coalescing_save_system_calls() {
     let (mut a, mut b) = (open("127.0.0.1", 1), open("127.0.0.1", 1));
     if !a.segmentation() {

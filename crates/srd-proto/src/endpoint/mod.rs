@@ -7,6 +7,7 @@ mod peers;
 mod presence;
 mod receive;
 mod replies;
+mod reseed;
 mod sessions;
 mod teardown;
 

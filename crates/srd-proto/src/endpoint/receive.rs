@@ -9,7 +9,7 @@ use crate::ids::{PeerId, Qpn};
 use crate::node::shard_of_context;
 use crate::peer::{Accepted, DataPacket, Peer, ReplyRoute, read_unreliable};
 use crate::time::Instant;
-use crate::transmit::{PacketMeta, PacketRef};
+use crate::transmit::{Ecn, PacketMeta, PacketRef};
 use crate::wire::ack::AckView;
 use crate::wire::data::Data;
 use crate::wire::greeting::Greeting;
@@ -296,6 +296,7 @@ impl Endpoint {
             // D11
             imm: data.imm,
             reliable: true,
+            ce: meta.ecn == Ecn::Ce,
             payload,
         };
         let shared = &mut self.shared;
@@ -343,8 +344,9 @@ impl Endpoint {
     ) -> Result<Delivery<'a>, DropReason> {
         let (fields, payload) = read_unreliable(body, payload)?;
         let (src_qpn, dst_qpn) = (Qpn(fields.src_qpn), Qpn(fields.dst_qpn));
+        let ce = call.meta.ecn == Ecn::Ce;
         let delivery =
-            Delivery { peer, src_qpn, dst_qpn, imm: fields.imm, reliable: false, payload };
+            Delivery { peer, src_qpn, dst_qpn, imm: fields.imm, reliable: false, ce, payload };
         let taken = self.queue_pairs.take_buffer(dst_qpn) == Status::Ok
             && (call.admit)(&delivery) == Status::Ok;
         // D15

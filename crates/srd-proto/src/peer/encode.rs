@@ -193,7 +193,7 @@ impl Peer {
         if header.flags & FLAG_GREETING != 0 {
             Greeting {
                 context: self.local_context,
-                epoch: shared.node.epoch.0.saturating_add(self.epoch_bump),
+                epoch: shared.epoch.0.saturating_add(self.epoch_bump),
                 port: shared.node.config.local_port,
                 features: 0,
             }

@@ -173,7 +173,7 @@ impl Peer {
     fn greeting(&self, context: u32, shared: &Shared) -> Greeting {
         Greeting {
             context,
-            epoch: shared.node.epoch.0.saturating_add(self.epoch_bump),
+            epoch: shared.epoch.0.saturating_add(self.epoch_bump),
             port: shared.node.config.local_port,
             features: 0,
         }

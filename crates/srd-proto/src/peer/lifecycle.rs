@@ -146,6 +146,16 @@ impl Peer {
         self.send_anew(now, shared, had_received.then_some(reason));
     }
 
+    /// This endpoint begins another run, under this context number: the session ends, and what was
+    /// in flight with it.
+    pub(crate) fn begin_run(&mut self, now: Instant, context: u32, seed: u64, shared: &mut Shared) {
+        self.restart(now, shared, DownReason::Restarted);
+        (self.local_context, self.seed) = (context, seed);
+        (self.epoch_bump, self.openings) = (0, 0);
+        self.control_number = 0;
+        self.control_window = None;
+    }
+
     /// The peer has removed our context, and has sent a Reset: another one begins. The peer's own
     /// context goes on: if it were taken to be over, it would have to begin another in turn, which
     /// would make us begin another, for ever.

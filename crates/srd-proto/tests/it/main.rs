@@ -6,6 +6,7 @@ mod addresses;
 mod attacks;
 #[path = "../../../../fuzz/bodies/proto.rs"]
 mod bodies;
+mod copies;
 mod corpus;
 mod egress;
 mod hibernation;

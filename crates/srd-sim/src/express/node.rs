@@ -153,6 +153,7 @@ impl ExpressNode {
             dst_qpn: OFFER_QPN,
             imm: 0,
             reliable: true,
+            ce: false,
             payload: &offer,
         };
         let Self { express, guest, slot, .. } = self;

@@ -34,7 +34,7 @@ impl Rig {
     fn receive(&mut self, peer: PeerId, imm: u64, reliable: bool, payload: &[u8]) {
         let End { express, guest, .. } = &mut self.ends[1];
         let (src_qpn, dst_qpn) = (FRAME_QPN, FRAME_QPN);
-        let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable, payload };
+        let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable, ce: false, payload };
         express.delivered(self.now, &delivery, guest);
     }
 
@@ -108,6 +108,47 @@ fn regression_the_next_peer_of_a_slot_meets_no_flow_of_the_one_before() {
     assert_eq!(numbers(&rig.ends[1].guest.0), [0, 1, 100]);
     let counters = rig.ends[1].express.counters();
     assert_eq!((counters.order.bad_chunks, counters.peer_bad_source), (0, 0));
+}
+
+#[test]
+fn a_mark_on_a_plain_packet_reaches_the_inner_one_and_one_on_a_packet_of_srd_does_not() {
+    let mut rig = Rig::both();
+    let first = rig.first();
+    let mut capable = tcp(1);
+    capable[1] = 2;
+    let incapable = tcp(2);
+    let mut deliver = |reliable: bool, ce: bool, sequence: u16, packet: &[u8]| {
+        let frame = framed(1, packet);
+        let imm = whole(9, sequence, &frame);
+        let End { express, guest, .. } = &mut rig.ends[1];
+        let (peer, src_qpn, dst_qpn) = (first, FRAME_QPN, FRAME_QPN);
+        let payload = frame.as_slice();
+        let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable, ce, payload };
+        express.delivered(rig.now, &delivery, guest);
+        guest.0.pop().map(|frame| frame[OFFLOAD_BYTES + 1])
+    };
+    assert_eq!(deliver(false, false, 0, &capable), Some(2));
+    assert_eq!(deliver(false, true, 0, &capable), Some(3), "congestion experienced");
+    assert_eq!(deliver(false, true, 0, &incapable), Some(0), "it has no field for that");
+    // The transport has slowed down for it.
+    assert_eq!(deliver(true, true, 0, &capable), Some(2));
+}
+
+#[test]
+fn regression_the_longest_super_packets_are_cut_in_two_and_none_is_malformed() {
+    let mut rig = Rig::both();
+    for payload_bytes in [65_497, 65_498, 65_507] {
+        let packet = v4(protocol::UDP, (1, 2), &vec![7; payload_bytes]);
+        let gso = Some((Gso::Udp, 1372));
+        let offload = Offload { gso, checksum: Some((20, 6)), checked: false };
+        let frame = [&offload.write(true, 28)[..], &packet].concat();
+        rig.send_frame(0, &frame);
+        rig.run_ms(20);
+        let arrived = std::mem::take(&mut rig.ends[1].guest.0);
+        let bytes: usize = arrived.iter().map(|frame| frame.len() - OFFLOAD_BYTES - 28).sum();
+        assert_eq!(bytes, payload_bytes);
+    }
+    assert_eq!(rig.ends[0].express.counters().guest_malformed, 0);
 }
 
 fn without_udp() -> Rig {

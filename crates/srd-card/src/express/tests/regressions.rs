@@ -68,7 +68,7 @@ fn regression_an_offer_of_the_peer_does_not_keep_a_change_of_ours_from_it() {
     // Before our offer leaves, one of the peer arrives, which needs no answer.
     let (peer, src_qpn, dst_qpn) = (id_of(end), OFFER_QPN, OFFER_QPN);
     let payload = &Offer { express: true, udp: true, ..Offer::default() }.encode();
-    let delivery = Delivery { peer, src_qpn, dst_qpn, imm: 0, reliable: true, payload };
+    let delivery = Delivery { peer, src_qpn, dst_qpn, imm: 0, reliable: true, ce: false, payload };
     end.express.delivered(now, &delivery, &mut end.guest);
     rig.run_ms(20);
     assert_eq!(rig.reach(1), Reach::Off);

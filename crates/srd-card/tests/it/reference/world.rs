@@ -183,7 +183,8 @@ impl World {
 
     fn receive(&mut self, machine: usize, dst_qpn: Qpn, imm: u64, reliable: bool, payload: &[u8]) {
         let Some(peer) = self.machines[machine].id else { return };
-        let delivery = Delivery { peer, src_qpn: dst_qpn, dst_qpn, imm, reliable, payload };
+        let delivery =
+            Delivery { peer, src_qpn: dst_qpn, dst_qpn, imm, reliable, ce: false, payload };
         self.express.delivered(self.now, &delivery, &mut self.guest);
     }
 

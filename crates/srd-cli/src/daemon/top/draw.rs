@@ -1,7 +1,7 @@
 //! How the live view looks: facts, peers, paths of the chosen one, flows.
 
 use super::view::View;
-use crate::daemon::show::{express, good_paths, micros, span};
+use crate::daemon::show::{express, micros, passing_paths, span};
 use crate::units;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -77,12 +77,12 @@ fn peers(frame: &mut Frame<'_>, area: Rect, view: &View) {
             Line::from(micros(peer.rtt_us)).right_aligned(),
             Line::from(micros(peer.queue_delay_us)).right_aligned(),
             Line::from(peer.retransmissions.to_string()).right_aligned(),
-            Line::from(good_paths(peer.paths)).right_aligned(),
+            Line::from(passing_paths(peer.paths)).right_aligned(),
         ])
     };
     let widths = [16, 10, 20, 11, 11, 9, 9, 8, 8].map(Constraint::Length);
     let names =
-        ["peer", "state", "express", "sent", "received", "rtt", "queueing", "again", "good"];
+        ["peer", "state", "express", "sent", "received", "rtt", "queueing", "again", "paths"];
     let heads = names.iter().enumerate().map(|(at, name)| {
         let line = Line::from(*name);
         if at < 3 { line } else { line.right_aligned() }

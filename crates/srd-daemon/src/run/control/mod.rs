@@ -190,12 +190,13 @@ impl Control {
     /// Looks at what workers have reported.
     fn take_reports(&mut self, now: Instant) {
         let (mut seen, mut sizes) = (Vec::<PeerNumber>::new(), Vec::new());
+        let mut notices = Vec::new();
         let look_again = self.crew.reports(|report| match report {
             Report::Peer(number) => seen.push(number),
-            Report::PathMtu { peer, works_bytes, configured_bytes } => {
-                sizes.push((peer, works_bytes, configured_bytes));
-            }
-            Report::Notice(notice) => tracing::warn!("{notice}"),
+            Report::PathMtu { peer, configured_bytes } => sizes.push((peer, configured_bytes)),
+            // Several workers may find out the same.
+            Report::Notice(notice) if notices.contains(&notice) => {}
+            Report::Notice(notice) => notices.push(notice),
         });
         if look_again {
             tracing::debug!("more happened than the workers' queues hold: looking at every peer");
@@ -206,8 +207,11 @@ impl Control {
         for number in seen {
             self.look_at(now, number);
         }
-        for (peer, works_bytes, configured_bytes) in sizes {
-            self.log_path_mtu(peer, works_bytes, configured_bytes);
+        for (peer, configured_bytes) in sizes {
+            self.note_path_mtu(peer, configured_bytes);
+        }
+        for notice in notices {
+            tracing::warn!("{notice}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! a peer that was up, and all of whose contexts that were up have come up anew since, was gone in
 //! between, however short.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
@@ -39,6 +40,13 @@ pub(super) struct Peer {
     passing: u16,
     passing_for: u8,
     passing_said: Option<u16>,
+    /// The size of packet that was configured, once another was found to pass; what is used at the
+    /// last look, and what was said of that.
+    size_configured: Option<u16>,
+    size: u16,
+    size_said: Option<u16>,
+    /// Where it was at the last look while it answered.
+    at: Option<SocketAddr>,
     /// Bytes to it and from it at the last tick.
     pub(super) before: [u64; 2],
 }
@@ -68,6 +76,10 @@ impl Peer {
             passing: 0,
             passing_for: 0,
             passing_said: None,
+            size_configured: None,
+            size: 0,
+            size_said: None,
+            at: None,
             before: [0; 2],
         }
     }
@@ -154,6 +166,35 @@ impl Peer {
                 "{passing} of {all} paths to {name} pass packets: a firewall on the way lets only \
                  some source ports through, or a link is down (`srd paths {name}` lists them)"
             );
+        }
+    }
+
+    /// Says what size of packet the network passes to it, once all workers use the same for a look:
+    /// each finds out by itself.
+    pub(super) fn log_size(&mut self, figures: &PeerFigures) {
+        let Some(configured) = self.size_configured.filter(|_| self.is_up()) else { return };
+        let size = figures.packet_bytes_max;
+        let is_settled = std::mem::replace(&mut self.size, size) == size;
+        if !is_settled || size == self.size_said.unwrap_or(configured) {
+            return;
+        }
+        self.size_said = Some(size);
+        let name = &self.settings.name;
+        if size < configured {
+            tracing::warn!(
+                "on the way to {name} UDP packets of {size} bytes pass and of {configured} bytes \
+                 do not: the smaller size is used; an MTU that is the same all the way carries more"
+            );
+        } else {
+            tracing::info!("on the way to {name} UDP packets of {size} bytes pass again");
+        }
+    }
+
+    /// Says that it answers at another address than before.
+    pub(super) fn log_move(&mut self, figures: &PeerFigures) {
+        let Some(at) = figures.known_addresses().next().filter(|_| self.is_up()) else { return };
+        if let Some(before) = self.at.replace(at).filter(|before| *before != at) {
+            tracing::info!("{} has moved from {before} to {at}", self.settings.name);
         }
     }
 
@@ -247,17 +288,10 @@ impl Control {
         }
     }
 
-    /// Says what size of packet the network passes to a peer now.
-    pub(super) fn log_path_mtu(&self, peer: PeerNumber, works_bytes: u16, configured_bytes: u16) {
-        let name = self.name_of(peer);
-        if works_bytes < configured_bytes {
-            tracing::warn!(
-                "on the way to {name} UDP packets of {works_bytes} bytes pass and of \
-                 {configured_bytes} bytes do not: the smaller size is used; an MTU that is \
-                 the same all the way carries more"
-            );
-        } else {
-            tracing::info!("on the way to {name} UDP packets of {works_bytes} bytes pass again");
+    /// The network passes packets of another size to a peer: the next tick says so.
+    pub(super) fn note_path_mtu(&mut self, number: PeerNumber, configured_bytes: u16) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.number == number) {
+            peer.size_configured = Some(configured_bytes);
         }
     }
 }

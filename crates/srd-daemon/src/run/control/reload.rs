@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use super::Control;
 use super::peers::{Peer, prefixes};
-use crate::config::diff::is_same;
+use crate::config::diff::{REKEYED, is_same};
 use crate::config::{Config, Difference, PeerChange, PeerSettings, ReloadReport, UdpOrdering};
 use crate::plane;
 use crate::run::orders::{CardSettings, Change};
@@ -117,7 +117,8 @@ impl Control {
         (self.is_relisted, self.is_rerouted) = (true, true);
         for (name, error) in self.apply(&changes).map_err(|error| error.to_string())? {
             report.added.retain(|added| *added != name);
-            report.changed.retain(|changed| *changed != name);
+            let rekeyed = format!("{name}{REKEYED}");
+            report.changed.retain(|changed| *changed != name && *changed != rekeyed);
             report.failed.push(format!("{name} (cannot add the peer {name}: {error})"));
         }
         Ok(report)

@@ -6,6 +6,7 @@ use srd_proto::{Duration, Instant};
 use super::Control;
 use crate::config::{Mode, Protection};
 use crate::pages::peer::PeerFigures;
+use crate::run::evidence;
 use crate::run::peer_log::{PeerLog, Shown};
 use crate::units::rate_bps;
 
@@ -60,6 +61,8 @@ impl Control {
         for peer in &mut self.peers {
             let figures = peer.figures();
             peer.log_passing(&figures);
+            peer.log_size(&figures);
+            peer.log_move(&figures);
             let bytes = moved_bytes(&figures);
             let rate = |at: usize| {
                 let moved = bytes[at].saturating_sub(peer.before[at]);
@@ -81,7 +84,11 @@ impl Control {
                     Some(address) => format!("{name} ({address})"),
                     None => format!("{name} (no address known yet)"),
                 },
-                problem: figures.problem(),
+                problem: peer.and_then(|peer| {
+                    let host = peer.settings.host.as_ref();
+                    let error = peer.lookup.as_ref().map_or("", |lookup| lookup.error.as_str());
+                    evidence::of_peer(&figures, host, error)
+                }),
             }
         };
         let lines = log.lines(now, show);

@@ -117,9 +117,9 @@ impl<P: Port> Application for Card<P> {
                     self.reports.send(Report::Peer(number));
                 }
             }
-            Event::PathMtu { peer, works_bytes, configured_bytes } => {
+            Event::PathMtu { peer, configured_bytes, .. } => {
                 if let Some(peer) = self.peers.number_of(context.core(), peer) {
-                    self.reports.send(Report::PathMtu { peer, works_bytes, configured_bytes });
+                    self.reports.send(Report::PathMtu { peer, configured_bytes });
                 }
             }
             _ => {}

@@ -217,8 +217,15 @@ fn what_no_sender_joins_is_malformed() {
     let incoming = rdm.conn(index).unwrap().incoming.unwrap();
     let imm = crate::wire::Opaque::Send { check: incoming.check, imm: None }.encode();
     let mut throw = |payload: &[u8]| {
-        let delivery =
-            srd_proto::Delivery { peer, src_qpn: QPN, dst_qpn: QPN, imm, reliable: true, payload };
+        let delivery = srd_proto::Delivery {
+            peer,
+            src_qpn: QPN,
+            dst_qpn: QPN,
+            imm,
+            reliable: true,
+            ce: false,
+            payload,
+        };
         rdm.admit(net.now, &delivery, ram)
     };
     assert_eq!(throw(&join(2, 1, &[whole(1), part(2)])), Status::RemoteBadLength);

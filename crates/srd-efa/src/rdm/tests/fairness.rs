@@ -11,7 +11,7 @@ impl Net {
         let Node { endpoint, rdm, ram, .. } = &mut self.nodes[at];
         let peer = endpoint.peer_at(address(from)).unwrap();
         let (src_qpn, dst_qpn) = (QPN, QPN);
-        let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable: true, payload };
+        let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable: true, ce: false, payload };
         rdm.admit(self.now, &delivery, ram)
     }
 }

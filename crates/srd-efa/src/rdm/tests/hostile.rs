@@ -36,7 +36,8 @@ impl Stranger {
     fn throw(&mut self, opaque: Opaque, payload: &[u8]) -> Status {
         let imm = opaque.encode();
         let (src_qpn, dst_qpn) = (QPN, QPN);
-        let delivery = Delivery { peer: self.peer, src_qpn, dst_qpn, imm, reliable: true, payload };
+        let delivery =
+            Delivery { peer: self.peer, src_qpn, dst_qpn, imm, reliable: true, ce: false, payload };
         let Node { rdm, ram, .. } = &mut self.net.nodes[1];
         let status = rdm.admit(self.net.now, &delivery, ram);
         while rdm.done.len() > 40 {
@@ -214,7 +215,7 @@ fn regression_an_id_that_waits_for_its_turn_cannot_come_again() {
     rdm.done.resize(rdm.bounds.dones_max - 1, done);
     let (src_qpn, dst_qpn, imm) = (QPN, QPN, Opaque::Send { check, imm: None }.encode());
     let (peer, payload) = (stranger.peer, &short(2)[..]);
-    let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable: true, payload };
+    let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable: true, ce: false, payload };
     let Node { rdm, ram, .. } = &mut stranger.net.nodes[1];
     assert_eq!(rdm.admit(stranger.net.now, &delivery, ram), Status::Ok);
     assert_eq!(rdm.done.len(), rdm.bounds.dones_max);

@@ -1,0 +1,72 @@
+//! Another run of an endpoint whose state may exist twice: a virtual machine was restored to an
+//! earlier state or cloned, a process was restored from a checkpoint.
+//!
+//! Both copies hold the same keys and would seal different packets under the same numbers, which
+//! gives an observer the exclusive or of their contents and the key that authenticates them. The
+//! core cannot find out that it was copied; the world does, and says so.
+
+use super::Endpoint;
+use super::replies::Replies;
+use crate::ids::Epoch;
+use crate::node::ContextNumbers;
+use crate::rng::Rng;
+use crate::security::FRESH_BYTES;
+use crate::time::Instant;
+
+impl Endpoint {
+    /// Begins another run: draws all randomness anew and ends every session, so that nothing is
+    /// sealed under a key that a copy of this endpoint may have. To be called, on each copy, when
+    /// the state may have been copied, with a `seed` that no copy was given, and with an `epoch` as
+    /// at a start. Datagrams that were sent and are not settled end as
+    /// [`crate::Status::RemoteAbort`], those that were not sent wait for the new session, and each
+    /// peer that was up goes down once, as [`crate::DownReason::Restarted`]. The next packet to a
+    /// peer or from it opens a session.
+    pub fn reseed(&mut self, now: Instant, epoch: Epoch, seed: [u8; 32]) {
+        // S31
+        let now = self.at(now);
+        if self.closed {
+            return;
+        }
+        let shared = &mut self.shared;
+        shared.security.reseed(&seed, now);
+        self.rng = Rng::new(shared.security.word());
+        // They were sealed under the keys of sessions that end.
+        self.queued_closes.clear();
+        self.replies = Replies::new(now, shared.security.word());
+        // H4
+        let bumps = self.peers.slots.iter().flatten().map(|peer| peer.epoch_bump);
+        let bump = bumps.max().unwrap_or(0).max(self.epoch_bump_next);
+        let next = shared.epoch.0.saturating_add(bump).saturating_add(1);
+        shared.epoch = Epoch(epoch.0.max(next));
+        self.epoch_bump_next = 0;
+        // H2a
+        let (before, peers_max) = (shared.numbers, shared.node.config.peers_max);
+        shared.numbers = ContextNumbers::new(shared.shard, peers_max, shared.security.word());
+        let numbers = shared.numbers;
+        for last in &mut self.free {
+            *last = numbers.first(random_bits(&mut self.rng), before.index(*last));
+        }
+        for slot in 0..self.peers.slots.len() {
+            let Some(peer) = self.peers.slots[slot].as_deref_mut() else { continue };
+            let context = numbers.first(random_bits(&mut self.rng), peer.id.index());
+            peer.begin_run(now, context, self.rng.next_u64(), &mut self.shared);
+            let id = peer.id;
+            self.peers.make_ready(id);
+        }
+        #[cfg(debug_assertions)]
+        self.audit();
+    }
+
+    /// Has `fresh` called before each opening of a session and before each answer to one, and mixes
+    /// what it writes into the generator that draws their keys: a copy of this process that has not
+    /// been noticed yet makes other sessions than this one.
+    pub fn mix_in(&mut self, fresh: fn(&mut [u8; FRESH_BYTES])) {
+        self.shared.security.mix_in(fresh);
+    }
+}
+
+/// A few random bits of a context number.
+#[allow(clippy::cast_possible_truncation)] // half of the word is enough
+fn random_bits(rng: &mut Rng) -> u32 {
+    rng.next_u64() as u32
+}

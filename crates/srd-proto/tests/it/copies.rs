@@ -1,0 +1,153 @@
+//! Two copies of one endpoint, as a restored or cloned virtual machine makes them: no key seals
+//! under one number twice once the world has said that there may be copies.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::support::{InFlight, Pair};
+use srd_proto::{Class, Config, Datagram, DownReason, Duration, Epoch, Protection, Qpn, Status};
+
+/// Bytes of a header, and of a tag.
+const HEADER: usize = 12;
+const TAG: usize = 16;
+/// Payload of the datagrams that tell a key stream.
+const PAYLOAD: usize = 600;
+/// Kinds of packets: data, and an opening.
+const DATA: u8 = 1;
+const HELLO: u8 = 4;
+
+fn modes() -> [Config; 2] {
+    let with = |protection| Config { protection, packet_bytes_max: 4122, ..Config::default() };
+    [with(Protection::Static([9; 32])), with(Protection::JobKey([7; 32]))]
+}
+
+/// Two pairs that have done the same: the endpoints of one are copies of those of the other.
+fn copies(config: &Config) -> [Pair; 2] {
+    [0, 1].map(|_| {
+        let mut pair = Pair::new(config.clone(), 3);
+        pair.send_many(50, 1000);
+        pair.run_for(Duration::from_millis(5));
+        pair.assert_all_completed(50);
+        pair.check_payload = false;
+        pair
+    })
+}
+
+/// What a sends from now on of zeros: the key stream itself, from under each number.
+fn key_streams(pair: &mut Pair, mark: u64) -> (BTreeSet<Vec<u8>>, Vec<InFlight>) {
+    pair.recorded = Some(Vec::new());
+    for user in 0..30 {
+        let payload = vec![0; PAYLOAD].into();
+        // Other packets than those of the copy.
+        let imm = mark + user;
+        let datagram =
+            Datagram { src_qpn: Qpn(1), dst_qpn: Qpn(7), imm, payload, class: Class::Bulk, user };
+        pair.a.send(pair.now, pair.b_at_a, datagram).unwrap();
+    }
+    pair.run_for(Duration::from_millis(20));
+    let sent: Vec<InFlight> = pair.recorded.take().unwrap();
+    let data = sent.iter().filter(|p| p.to_b && p.kind() == DATA && p.bytes.len() > PAYLOAD);
+    let streams = data.map(|p| {
+        let end = p.bytes.len() - TAG;
+        p.bytes[end - PAYLOAD..end].to_vec()
+    });
+    (streams.collect(), sent.into_iter().filter(|p| p.to_b).collect())
+}
+
+/// The receiver's context that a packet names.
+fn named(packet: &InFlight) -> u32 {
+    u32::from_be_bytes(packet.bytes[4..8].try_into().unwrap())
+}
+
+#[test]
+fn copies_that_are_not_reseeded_repeat_their_key_streams() {
+    // What the rule is for; the test below would pass if it looked at the wrong bytes.
+    for config in modes() {
+        let [mut one, mut two] = copies(&config);
+        let (first, _) = key_streams(&mut one, 1000);
+        let (second, _) = key_streams(&mut two, 2000);
+        assert!(first.intersection(&second).count() >= 20, "{}", first.len());
+    }
+}
+
+#[test]
+fn copies_that_are_reseeded_never_seal_under_the_same_key_and_number() {
+    for config in modes() {
+        let [mut one, mut two] = copies(&config);
+        for (pair, seed) in [(&mut one, 101), (&mut two, 102)] {
+            pair.send_many(20, 3000); // in flight when it happens
+            pair.run_for(Duration::from_micros(3));
+            pair.a.reseed(pair.now, Epoch(0), [seed; 32]);
+        }
+        let (first, sent_first) = key_streams(&mut one, 1000);
+        let (second, sent_second) = key_streams(&mut two, 2000);
+        assert!(first.len() >= 30 && second.len() >= 30, "{} {}", first.len(), second.len());
+        assert_eq!(first.intersection(&second).count(), 0, "a key stream comes twice");
+        // Nor does anything else leave under a key that both had, in either space.
+        let known = |sent: &[InFlight]| {
+            let sealed = sent.iter().filter(|p| p.bytes.len() > HEADER + TAG && named(p) != 0);
+            sealed.map(named).collect::<BTreeSet<u32>>().len()
+        };
+        assert_eq!((known(&sent_first), known(&sent_second)), (1, 1), "one new session each");
+        let hellos = |sent: &[InFlight]| {
+            let hellos = sent.iter().filter(|p| p.kind() == HELLO);
+            hellos.map(|p| p.bytes[HEADER + 36..HEADER + 68].to_vec()).collect::<BTreeSet<_>>()
+        };
+        assert!(hellos(&sent_first).is_disjoint(&hellos(&sent_second)), "one ephemeral key");
+        for pair in [&one, &two] {
+            assert_eq!(pair.down_reasons(), [DownReason::Restarted]);
+            let (ok, other): (Vec<Status>, Vec<Status>) =
+                pair.completions().into_iter().partition(|status| *status == Status::Ok);
+            assert!(ok.len() >= 80, "{}", ok.len());
+            assert!(other.iter().all(|status| *status == Status::RemoteAbort), "{other:?}");
+            pair.a.check_invariants();
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_speaks_first_after_a_reseed_is_heard_at_once() {
+    let plain = Config { protection: Protection::Plain, ..Config::default() };
+    for config in modes().into_iter().chain([plain]) {
+        let mut pair = Pair::new(config, 3);
+        pair.send_many(20, 1000);
+        pair.run_for(Duration::from_millis(5));
+        pair.a.reseed(pair.now, Epoch(0), [9; 32]);
+        pair.again_after_restart = true;
+        pair.send_back(1, 100);
+        pair.run_for(Duration::from_millis(50));
+        let back = pair.delivered_back();
+        // The first may have been on its way when the session ended.
+        pair.send_back(5, 100);
+        pair.run_for(Duration::from_millis(50));
+        assert!(pair.delivered_back() >= back + 5, "{back}, {}", pair.delivered_back());
+        pair.send_many(20, 1000);
+        pair.run_until_idle(Duration::from_millis(100));
+        assert_eq!(pair.delivered(), 40);
+        assert!(pair.events_b.iter().any(|event| matches!(
+            event,
+            srd_proto::Event::PeerDown { reason: DownReason::Restarted, .. }
+        )));
+    }
+}
+
+#[test]
+fn copies_that_are_not_noticed_open_other_sessions_if_fresh_bytes_are_mixed_in() {
+    static NEXT: AtomicU8 = AtomicU8::new(0);
+    for config in modes() {
+        let opening = |fresh: bool| {
+            let mut pair = Pair::new(config.clone(), 3);
+            if fresh {
+                pair.a.mix_in(|bytes| bytes.fill(NEXT.fetch_add(1, Ordering::Relaxed)));
+            }
+            pair.recorded = Some(Vec::new());
+            pair.send_many(1, 100);
+            pair.run_for(Duration::from_millis(5));
+            pair.assert_all_completed(1);
+            let sent = pair.recorded.take().unwrap();
+            sent.into_iter().find(|p| p.to_b && p.kind() == HELLO).unwrap().bytes
+        };
+        assert_eq!(opening(false), opening(false));
+        assert_ne!(opening(true), opening(true));
+    }
+}
