@@ -16,6 +16,7 @@ use super::metrics::metrics;
 use super::number::whole;
 use super::routes;
 use super::several;
+use super::wireguard;
 use super::workers;
 use super::{
     ALL_PEERS, ALLOWED_MAX, Config, Control, Group, Interface, Mode, PEERS_MAX, PeerSettings,
@@ -44,7 +45,7 @@ const ORDER_WAIT_BYTES: u64 = 2 << 20;
 /// What queue management may aim at.
 const QUEUE_DELAY_MS: RangeInclusive<f64> = 0.05..=1000.0;
 /// Paths unless the file says.
-const PATHS_DEFAULT: i64 = 64;
+pub(super) const PATHS_DEFAULT: i64 = 64;
 
 /// The longest path that a socket's address holds (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -193,7 +194,16 @@ fn key_file(
         return SecretKey::draw().map_err(failed);
     }
     let path = beside(source.path, file.as_ref());
-    load(&path).map_err(|e| source.error(Some(file.span()), e.what, e.remedy))
+    load(&path).map_err(|e| {
+        // A new key would be another than the one that the peers know.
+        let is_to_come = wireguard::is_made(source.text) && !path.exists();
+        let remedy = if is_to_come {
+            "do what the comment above it says: the key of WireGuard's file goes there".to_owned()
+        } else {
+            e.remedy
+        };
+        source.error(Some(file.span()), e.what, remedy)
+    })
 }
 
 /// A relative path starts from the directory of the file that it stands in.
