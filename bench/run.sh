@@ -156,7 +156,7 @@ one_round() {
 mkdir "$work/results"
 head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' >"$work/key"
 network
-serve "$srd" perf server --job-key-file "$work/key"
+serve "$srd" perf server --job-key-file "$work/key" --allow-plain
 
 echo "veth, MTU $mtu, $mode; $rounds rounds of $time s; cores $cpus; load $(cut -d' ' -f1 /proc/loadavg)"
 for round in $(seq "$rounds"); do

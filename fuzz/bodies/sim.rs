@@ -75,6 +75,27 @@ pub(crate) fn cm(bytes: &[u8]) {
     }
 }
 
+/// The files of the ranks of a Chakra trace: of one rank, of two that do the same, or of two that do
+/// not, the first byte saying where the second one begins.
+pub(crate) fn chakra(bytes: &[u8]) {
+    let hosts: Vec<u32> = (0..16).collect();
+    let cut = bytes.first().map_or(0, |byte| usize::from(*byte) * bytes.len() / 256);
+    let (one, two) = bytes.split_at(cut);
+    let groups = chakra::groups("{\"a\": [1, 0]}").expect("it is right");
+    for files in [vec![bytes.to_vec()], vec![bytes.to_vec(); 2], vec![one.to_vec(), two.to_vec()]] {
+        for groups in [&Groups::new(), &groups] {
+            match chakra::read(&files, groups, &hosts) {
+                Ok(workload) => {
+                    workload.check(16).expect("what is read fits the network");
+                    let schedule = workload.schedule.expect("it has operations");
+                    schedule.check(&workload.flows).expect("operations and flows fit each other");
+                }
+                Err(error) => assert!(!error.what.is_empty()),
+            }
+        }
+    }
+}
+
 /// A schedule in GOAL, in either form (`txt2bin.goal.bin` is what `txt2bin` of LogGOPSim made of
 /// the text in the reader's tests), or the file of a rank of a Chakra trace, which one rank has,
 /// or two.

@@ -1,4 +1,5 @@
-//! Keys: 32 bytes, written as one line of base64, as WireGuard writes them.
+//! Keys: 32 bytes, written as one line of base64, as WireGuard writes them. Read in either form:
+//! base64, or 64 hexadecimal digits as `openssl rand -hex 32` prints them.
 //!
 //! A secret lives in a file of its own that only its owner may read. It is never shown: not in
 //! an error, not by `Debug`.
@@ -19,6 +20,13 @@ use zeroize::Zeroize as _;
 const MAKE: &str = "srd genkey";
 /// The command that prints a key for two.
 const MAKE_SHARED: &str = "srd genpsk";
+
+/// Characters of a key in base64.
+const BASE64_CHARACTERS: usize = 44;
+/// Characters of a key in hexadecimal digits.
+const HEX_CHARACTERS: usize = 64;
+/// Fewer characters of a key name no peer.
+const NAME_CHARACTERS_MIN: usize = 8;
 
 /// A public key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,16 +54,37 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// Reads 32 bytes of base64.
+/// Reads 32 bytes of base64 or of hexadecimal digits.
 fn decode(text: &str) -> Result<[u8; 32], KeyError> {
     let text = text.trim();
-    let wrong = |what: &str| KeyError(format!("{what}; a key is 44 characters of base64"));
+    let wrong = |what: &str| {
+        KeyError(format!("{what}; a key is 44 characters of base64, or 64 hexadecimal digits"))
+    };
     let characters = text.chars().count();
-    if characters != 44 {
+    if characters == HEX_CHARACTERS {
+        return from_hex(text).ok_or_else(|| wrong("not all of it are digits from 0 to f"));
+    }
+    if characters != BASE64_CHARACTERS {
         return Err(wrong(&format!("it has {characters} characters")));
     }
     let bytes = STANDARD.decode(text).map_err(|_| wrong("it is not base64"))?;
     bytes.try_into().map_err(|_| wrong("it does not hold 32 bytes"))
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let mut key = [0; 32];
+    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+    for (byte, pair) in key.iter_mut().zip(digits?.chunks_exact(2)) {
+        *byte = u8::try_from(pair[0] * 16 + pair[1]).ok()?;
+    }
+    Some(key)
+}
+
+/// Whether a command means the public key `key`, in base64, by `wanted`: the beginning of it, of at
+/// least eight characters, or all of it in hexadecimal digits.
+pub fn is_meant(key: &str, wanted: &str) -> bool {
+    let in_hex = || PublicKey::parse(wanted).is_ok_and(|wanted| wanted.to_string() == key);
+    wanted.len() >= NAME_CHARACTERS_MIN && (key.starts_with(wanted) || in_hex())
 }
 
 impl PublicKey {
@@ -222,11 +251,32 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_read_in_either_form_and_written_in_one() {
+        // RFC 7748, section 6.1, Alice.
+        let hex = "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a";
+        let base64 = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
+        for text in [hex, &hex.to_uppercase(), &format!(" {hex}\n"), base64] {
+            assert_eq!(PublicKey::parse(text).unwrap().to_string(), base64);
+        }
+        for (wanted, is) in [
+            (hex, true),
+            (base64, true),
+            (&base64[..8], true),
+            (&base64[..7], false),
+            (&hex[..32], false),
+            (&"0".repeat(64), false),
+        ] {
+            assert_eq!(is_meant(base64, wanted), is, "{wanted}");
+        }
+    }
+
+    #[test]
     fn a_bad_key_is_refused_without_showing_it() {
         let text = format!("{}=", "!".repeat(43));
-        for text in ["abc", &text, &"é".repeat(44)] {
+        for text in ["abc", &text, &"é".repeat(44), &"é".repeat(64), &"z".repeat(64)] {
             let error = SecretKey::parse(text).unwrap_err().to_string();
             assert!(error.contains("44 characters of base64") && !error.contains(text), "{error}");
+            assert!(error.contains("64 hexadecimal digits"), "{error}");
         }
         assert!(PublicKey::parse(&STANDARD.encode([0; 32])).is_err());
         assert_eq!(format!("{:?}", SecretKey([7; 32])), "SecretKey");

@@ -31,6 +31,10 @@
 
 #![forbid(unsafe_code)]
 
+// Bodies of fuzz targets name this crate, and tests replay them.
+#[cfg(test)]
+extern crate self as srd_daemon;
+
 pub mod capture;
 pub mod config;
 pub mod control;

@@ -383,7 +383,7 @@ impl Snapshot {
     /// The peer that goes by this name or key; a key may be cut short to eight characters.
     pub fn peer(&self, wanted: &str) -> Option<&PeerSnapshot> {
         self.peers.iter().find(|p| p.name == wanted).or_else(|| {
-            let by_key = |key: &str| wanted.len() >= 8 && key.starts_with(wanted);
+            let by_key = |key: &str| crate::keys::is_meant(key, wanted);
             self.peers.iter().find(|p| p.public_key.as_deref().is_some_and(by_key))
         })
     }

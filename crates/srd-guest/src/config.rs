@@ -24,6 +24,8 @@ pub const SCALE_MAX: u32 = 1_000_000;
 pub const CREDITS_S_MAX: u32 = 3600;
 /// How long it lasts unless the file says otherwise, in seconds.
 pub const CREDITS_S_DEFAULT: u32 = 300;
+/// Most names of metrics.
+const HOST_NAMES_MAX: usize = 16;
 /// The name of a host unless the file says otherwise.
 pub const HOST_DEFAULT: &str = "here";
 
@@ -62,6 +64,8 @@ struct MetricsTable {
     listen: Spanned<String>,
     #[serde(default)]
     remote: bool,
+    #[serde(default)]
+    host_names: Vec<Spanned<String>>,
 }
 
 /// Reads a file. Paths in it begin at its directory. `socket`: where requests are listened for, if
@@ -228,7 +232,19 @@ fn metrics(source: &Source<'_>, of: &MetricsTable) -> Result<Metrics, ConfigErro
             format!("write \"127.0.0.1:{}\", or remote = true if they shall", listen.port());
         return Err(source.error(Some(of.listen.span()), what, remedy));
     }
-    Ok(Metrics { listen, allow_remote: of.remote })
+    if let Some(name) = of.host_names.get(HOST_NAMES_MAX) {
+        let what = format!("there are more than {HOST_NAMES_MAX} names");
+        return Err(source.error(Some(name.span()), what, "take some out"));
+    }
+    let name = |name: &Spanned<String>| {
+        srd_http::host_name(name.get_ref()).ok_or_else(|| {
+            let what = format!("`{}` is no name of a host", name.get_ref());
+            let remedy = "write a whole name without a port, as in \"node7.rack.example\"";
+            source.error(Some(name.span()), what, remedy)
+        })
+    };
+    let host_names = of.host_names.iter().map(name).collect::<Result<_, _>>()?;
+    Ok(Metrics { listen, allow_remote: of.remote, host_names })
 }
 
 /// What differs from the settings that a card has, and cannot be changed while that process runs,
@@ -279,6 +295,7 @@ mod tests {
             [metrics]
             listen = "0.0.0.0:9472"
             remote = true
+            host_names = ["Card.rack.example"]
             [vhost_user]
             web = "/run/web.sock"
             [vhost_user_client]
@@ -291,7 +308,9 @@ mod tests {
         assert!(options.internet && options.busy_poll);
         let underlay = options.underlay.clone().unwrap();
         assert!(underlay.plain && underlay.hosts["beta"] == IpAddr::from([10, 77, 77, 2]));
-        assert_eq!(options.metrics.unwrap().listen.port(), 9472);
+        let metrics = options.metrics.clone().unwrap();
+        assert_eq!(metrics.listen.port(), 9472);
+        assert_eq!(metrics.host_names, ["card.rack.example"]);
         assert_eq!(options.vhost_user["web"], Path::new("/run/web.sock"));
         assert_eq!(options.vhost_user["app"], Path::new("/etc/srd/app.sock"));
         assert_eq!(options.vhost_user_client, BTreeSet::from([String::from("app")]));
@@ -332,6 +351,11 @@ mod tests {
                 "[metrics]\nlisten = \"0.0.0.0:1\"",
                 2,
                 "remedy: write \"127.0.0.1:1\", or remote = true",
+            ),
+            (
+                "[metrics]\nlisten = \"127.0.0.1:1\"\nhost_names = [\"*.example\"]",
+                3,
+                "remedy: write a whole name",
             ),
             ("[vhost_user]\na = \"s\"\nb = \"s\"", 3, "`a` has this socket already"),
             (

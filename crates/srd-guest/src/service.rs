@@ -65,7 +65,8 @@ impl Service {
         }
         guests::check(&vpc.world(), &options.host)?;
         let server = Server::listen(&options.socket, orders.clone())?;
-        let metrics = options.metrics.map(|of| metrics::start(of, orders.clone())).transpose()?;
+        let metrics = options.metrics.clone();
+        let metrics = metrics.map(|of| metrics::start(of, orders.clone())).transpose()?;
         let undo = Undo::start()?;
         locks::sweep(Path::new(locks::DIRECTORY), Path::new(NETNS_DIR));
         let world = vpc.world();

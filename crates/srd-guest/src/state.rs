@@ -66,12 +66,14 @@ impl Options {
 }
 
 /// Where figures are served over HTTP.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metrics {
     /// The address and port.
     pub listen: SocketAddr,
     /// Whether others than this machine may ask.
     pub allow_remote: bool,
+    /// Names under which they may be asked for, beside addresses and the machine's own names.
+    pub host_names: Vec<String>,
 }
 
 /// How a service ended.

@@ -1,30 +1,22 @@
 //! Whether a `Host` header names this machine.
 //!
 //! A browser shows a page from `evil.example` our answers if that name leads to our address,
-//! unless we look at the name. An address cannot be bent, nor can `localhost`; of other names
-//! only the machine's own counts, and only where others than this machine may ask at all.
+//! unless we look at the name. An address cannot be bent, nor can `localhost`. Other names count as
+//! a whole: those that the operator gave and, where others than this machine may ask at all, the
+//! machine's own. Anybody can have a domain in which a name begins like the machine's.
 
 use std::net::IpAddr;
 
-/// Most characters of a host name in DNS.
-const NAME_CHARS_MAX: usize = 255;
+use crate::names::host_name;
 
-/// Whether the header's value is one of our names. `own`: the machine's, if it counts.
-pub(super) fn is_ours(header: &str, own: Option<&str>) -> bool {
+/// Whether the header's value is an address, `localhost`, or one of `names`.
+pub(super) fn is_ours(header: &str, names: &[String]) -> bool {
     let Some(name) = without_port(header) else { return false };
-    if name.is_empty() || name.len() > NAME_CHARS_MAX {
-        return false;
-    }
     let address = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
     if address.parse::<IpAddr>().is_ok() {
         return true;
     }
-    let name = name.strip_suffix('.').unwrap_or(name);
-    let is = |other: &str| name.eq_ignore_ascii_case(other);
-    // Prometheus may know us by a longer name than we do.
-    let first = name.split('.').next().unwrap_or(name);
-    let is_own = |own: &str| is(own) || first.eq_ignore_ascii_case(own);
-    is("localhost") || own.is_some_and(is_own)
+    host_name(name).is_some_and(|name| name == "localhost" || names.contains(&name))
 }
 
 fn without_port(header: &str) -> Option<&str> {
@@ -44,13 +36,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_localhost_and_our_own_name_are_ours() {
+    fn addresses_localhost_and_our_own_names_are_ours() {
         for host in ["127.0.0.1", "127.0.0.1:9471", "[::1]", "[::1]:9471", "localhost:9471"] {
-            assert!(is_ours(host, None), "{host}");
+            assert!(is_ours(host, &[]), "{host}");
         }
-        for host in ["node7", "NODE7:9471", "node7.rack.example:9471", "node7."] {
-            assert!(is_ours(host, Some("node7")), "{host}");
-            assert!(!is_ours(host, None), "{host}");
+        let names = ["node7".to_owned(), "node7.rack.example".to_owned()];
+        for host in ["node7", "NODE7:9471", "Node7.rack.example:9471", "node7."] {
+            assert!(is_ours(host, &names), "{host}");
+            assert!(!is_ours(host, &[]), "{host}");
+        }
+    }
+
+    /// It was one of ours for its first label, and anybody may have it lead to this machine.
+    #[test]
+    fn regression_a_domain_behind_our_name_is_not_ours() {
+        let names = ["node7".to_owned()];
+        for host in ["node7.evil.example", "node7.evil.example:9471", "node7.rack.example"] {
+            assert!(!is_ours(host, &names), "{host}");
         }
     }
 
@@ -72,7 +74,7 @@ mod tests {
             &long,
         ];
         for host in others {
-            assert!(!is_ours(host, Some("node7")), "{host}");
+            assert!(!is_ours(host, &["node7".to_owned()]), "{host}");
         }
     }
 }

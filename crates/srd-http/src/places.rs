@@ -2,7 +2,7 @@
 //! give way gives its place up to a new one.
 
 use std::collections::BTreeMap;
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 
 /// The connections that have a place, by number: the oldest first.
 #[derive(Default, Debug)]
@@ -39,6 +39,27 @@ impl Places {
         self.next += 1;
         self.taken.insert(number, Taken { socket, gives_way });
         Some((number, is_full))
+    }
+
+    /// Makes way for a connection if all of `most` places are kept: the address that has the most of
+    /// them gives up its oldest, if it has at least two more than the address of the newcomer.
+    pub fn share(&mut self, newcomer: &TcpStream, most: usize) {
+        if self.taken.len() < most || self.taken.values().any(|taken| taken.gives_way) {
+            return;
+        }
+        let mut held: BTreeMap<Option<IpAddr>, (usize, u64)> = BTreeMap::new();
+        for (number, taken) in &self.taken {
+            held.entry(network(&taken.socket)).or_insert((0, *number)).0 += 1;
+        }
+        let own = held.get(&network(newcomer)).map_or(0, |(count, _)| *count);
+        let Some((count, oldest)) = held.into_values().max_by_key(|(count, _)| *count) else {
+            return;
+        };
+        if count >= own + 2
+            && let Some(gone) = self.taken.remove(&oldest)
+        {
+            let _ = gone.socket.shutdown(Shutdown::Both);
+        }
     }
 
     /// From now on it keeps its place.
@@ -79,4 +100,17 @@ impl Places {
     pub fn kept(&self) -> usize {
         self.taken.values().filter(|taken| !taken.gives_way).count()
     }
+}
+
+/// The address of the other end, of IPv6 the network that one host usually has to itself; `None` if
+/// the connection has ended.
+fn network(of: &TcpStream) -> Option<IpAddr> {
+    let address = of.peer_addr().ok()?.ip().to_canonical();
+    Some(match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+    })
 }

@@ -1,9 +1,9 @@
 //! Connections, at most so many, each with a thread of its own. If all places are taken, the oldest
 //! connection whose request has not come yet gives its place up to a new one: connections that ask
-//! for nothing keep nobody out.
+//! for nothing keep nobody out. If all have asked, the address that holds the most places gives up
+//! its oldest to an address that holds few: readers that take no answer keep no other address out.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::net::{Shutdown as SocketShutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use rustix::net::Shutdown;
 
-use super::host;
 use super::http::{self, Request, Response, Status};
+use super::{host, names};
 use crate::places::Places;
 
 /// Connections at once. One more takes the place of one that has not asked, or is closed at once.
@@ -26,8 +26,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
-    /// The machine's name, if it counts.
-    own_name: Option<String>,
+    /// Names that count beside addresses and `localhost`.
+    names: Vec<String>,
 }
 
 impl Listener {
@@ -41,9 +41,15 @@ impl Listener {
             io::Error::new(e.kind(), text)
         };
         let listener = TcpListener::bind(at).map_err(because)?;
-        let own_name = || fs::read_to_string("/proc/sys/kernel/hostname").ok();
-        let own_name = allow_remote.then(own_name).flatten();
-        Ok(Self { listener, own_name: own_name.map(|name| name.trim().to_owned()) })
+        let names = if allow_remote { names::of_this_machine() } else { Vec::new() };
+        Ok(Self { listener, names })
+    }
+
+    /// Answers under these names as well, each as [`host_name`](crate::host_name) gives it.
+    #[must_use]
+    pub fn also_named(mut self, names: &[String]) -> Self {
+        self.names.extend_from_slice(names);
+        self
     }
 
     /// Where it listens.
@@ -61,7 +67,7 @@ pub type Answer = dyn Fn(&Request) -> Response + Send + Sync;
 /// What all connections share.
 struct Shared {
     answer: Box<Answer>,
-    own_name: Option<String>,
+    names: Vec<String>,
     places: Mutex<Places>,
     is_ending: AtomicBool,
 }
@@ -91,10 +97,10 @@ impl Server {
     /// # Errors
     /// There is no thread to be had.
     pub fn start(listener: Listener, answer: Box<Answer>) -> io::Result<Self> {
-        let Listener { listener, own_name } = listener;
+        let Listener { listener, names } = listener;
         let shared = Arc::new(Shared {
             answer,
-            own_name,
+            names,
             places: Mutex::default(),
             is_ending: AtomicBool::new(false),
         });
@@ -150,9 +156,12 @@ struct Place {
 }
 
 impl Place {
-    /// A place, if there is one, or one that has not asked gives its own up.
+    /// A place, if there is one, or another connection gives its own up.
     fn take(stream: &TcpStream, shared: &Arc<Shared>) -> Option<Self> {
-        let (number, _) = shared.places().take(stream, CONNECTIONS_MAX, true)?;
+        let mut places = shared.places();
+        places.share(stream, CONNECTIONS_MAX);
+        let (number, _) = places.take(stream, CONNECTIONS_MAX, true)?;
+        drop(places);
         Some(Self { number, shared: Arc::clone(shared) })
     }
 }
@@ -178,8 +187,9 @@ fn serve(stream: &TcpStream, place: &Place) {
 }
 
 fn answer(request: &Request, shared: &Shared) -> Response {
-    if !host::is_ours(&request.host, shared.own_name.as_deref()) {
-        let text = "ask under an address of this machine, or as localhost";
+    if !host::is_ours(&request.host, &shared.names) {
+        let text = "ask under an address of this machine, or as localhost; other names are given \
+                    in its configuration";
         return Response::text(Status::Misdirected, text);
     }
     (shared.answer)(request)
@@ -237,6 +247,64 @@ mod tests {
         assert!(said.starts_with("HTTP/1.1 200"), "{said}");
         assert_eq!(oldest, "", "the oldest gave its place up");
         assert!(text(&stalled[1]).starts_with("HTTP/1.1 408"), "the others have their time");
+    }
+
+    /// A connection from one of the machine's loopback addresses.
+    fn connect_from(from: [u8; 4], address: SocketAddr, request: &[u8]) -> TcpStream {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::from((from, 0))).unwrap();
+        connect(&socket, &address).unwrap();
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request).unwrap();
+        stream
+    }
+
+    #[test]
+    fn readers_that_take_no_answer_leave_places_to_other_addresses() {
+        // More than the buffers of both ends hold.
+        let body = "x".repeat(8 << 20);
+        let answer = move |request: &Request| {
+            let body = if request.path == "/much" { body.clone() } else { "figures".to_owned() };
+            Response::ok("text/plain", body)
+        };
+        let (server, address) = server(Box::new(answer));
+        let much = b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let began = Instant::now();
+        let idle: Vec<TcpStream> =
+            (0..CONNECTIONS_MAX).map(|_| connect_from([127, 0, 0, 2], address, much)).collect();
+        while server.shared.places().kept() < CONNECTIONS_MAX {
+            assert!(began.elapsed() < PATIENCE);
+            thread::sleep(Duration::from_millis(1));
+        }
+        let said = text(&connect_from([127, 0, 0, 2], address, ASKED));
+        let hold = began.elapsed() < http::RESPONSE_TAKEN_MAX;
+        assert!(said.is_empty() || !hold, "an address that has its share gets no more: {said}");
+        for _ in 0..CONNECTIONS_MAX {
+            let said = text(&connect_from([127, 0, 0, 1], address, ASKED));
+            assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        }
+        drop(idle);
+    }
+
+    #[test]
+    fn a_request_under_a_name_that_was_given_is_answered() {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let address = listener.address().unwrap();
+        let listener = listener.also_named(&["figures.example".to_owned()]);
+        let _server =
+            Server::start(listener, Box::new(|_| Response::ok("text/plain", "figures".into())));
+        for (host, status) in [
+            ("figures.example", "200"),
+            ("Figures.example:9471", "200"),
+            ("figures.example.evil.example", "421"),
+            ("other.example", "421"),
+        ] {
+            let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            let said = text(&connect(address, request.as_bytes()));
+            assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{host}: {said}");
+        }
     }
 
     #[test]

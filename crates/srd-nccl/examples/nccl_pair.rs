@@ -10,6 +10,7 @@
 //! nccl_pair 10.0.0.1:7000 tcp-half 8 10000
 //! nccl_pair 10.0.0.1:7000 hang 0                   the client is away: a receive fails
 //! nccl_pair 10.0.0.1:7000 pour 0                   the same for many small messages to the client
+//! nccl_pair 10.0.0.1:7000 both 0                   the same for a receive beside large messages
 //! ```
 //!
 //! `NCCL_PAIR_PLUGIN` names another plugin's library, which must have version 12, to compare with.
@@ -65,6 +66,19 @@ fn serve(address: &str) {
             println!("it ended: {:?}", pair.pour());
             pair.close();
         }
+        "both" => {
+            let pair = Pair::open(&mut control);
+            let mut room = [0_u8; 8];
+            let request = pair.post(&mut [&mut room[..]], &[0]);
+            let data = vec![1; 1 << 20];
+            let sent = pair.begin(&data, 0);
+            println!("waits");
+            println!("the message ended: {:?}", pair.plugin.wait(sent).map(|_| ()));
+            let begin = Instant::now();
+            let ended = pair.plugin.wait(request).map(|_| ());
+            println!("the receive ended: {ended:?} after {} ms", begin.elapsed().as_millis());
+            pair.close();
+        }
         "hang" => {
             let pair = Pair::open(&mut control);
             let mut room = [0_u8; 8];
@@ -94,7 +108,7 @@ fn ask(address: &str, what: &str, sizes: &str, count: Option<&str>) {
             let sockets = (0..SOCKETS).map(|_| TcpStream::connect(address).unwrap()).collect();
             job.run(&mut Sockets::new(sockets), control, true);
         }
-        "hang" | "pour" => {
+        "hang" | "pour" | "both" => {
             let _pair = Pair::open(&mut control);
             println!("connected");
             std::thread::sleep(std::time::Duration::from_secs(600));

@@ -133,7 +133,8 @@ impl Submitter<'_> {
         let (address, incarnation) = self.rdm.address_of(peer)?;
         let peer = self.rdm.add_peer(&mut self.world, address, incarnation).ok()?;
         let number = self.sink.number()?;
-        let flow = Arc::new(Flow::new(number, End::Receiver, Link::Open(sender), address));
+        let flow = Flow::new(number, End::Receiver, Link::Open(sender), (peer, address));
+        let flow = Arc::new(flow);
         self.sink.flows.insert(number, Arc::clone(&flow));
         self.sink.listeners.get_mut(&listener)?.0.push_back((flow, peer));
         Some(number)

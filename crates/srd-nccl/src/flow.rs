@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use srd_efa::layer::Peer;
+
 use crate::abi::NCCL_NET_MAX_REQUESTS;
 use crate::{Fault, Outcome};
 
@@ -164,18 +166,25 @@ struct State {
 pub struct Flow {
     id: u32,
     end: End,
+    /// The endpoint at its other end, and where that is.
+    remote: Peer,
     peer: SocketAddr,
     state: Mutex<State>,
 }
 
 impl Flow {
-    /// A flow with the endpoint at an address, with room for so many requests as its end needs.
+    /// A flow with an endpoint and its address, with room for so many requests as its end needs.
     #[must_use]
-    pub fn new(id: u32, end: End, link: Link, peer: SocketAddr) -> Self {
-        Self::with_room(id, end, (link, peer), end.requests_max())
+    pub fn new(id: u32, end: End, link: Link, with: (Peer, SocketAddr)) -> Self {
+        Self::with_room(id, (end, end.requests_max()), link, with)
     }
 
-    fn with_room(id: u32, end: End, (link, peer): (Link, SocketAddr), requests_max: u16) -> Self {
+    fn with_room(
+        id: u32,
+        (end, requests_max): (End, u16),
+        link: Link,
+        (remote, peer): (Peer, SocketAddr),
+    ) -> Self {
         let state = State {
             slots: Vec::new(),
             free: Vec::new(),
@@ -185,7 +194,7 @@ impl Flow {
             last_activity: Instant::now(),
             probing: false,
         };
-        Self { id, end, peer, state: Mutex::new(state) }
+        Self { id, end, remote, peer, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -202,6 +211,12 @@ impl Flow {
     #[must_use]
     pub fn end(&self) -> End {
         self.end
+    }
+
+    /// The endpoint at its other end.
+    #[must_use]
+    pub fn remote(&self) -> Peer {
+        self.remote
     }
 
     /// Where its other end is.
@@ -376,7 +391,7 @@ mod tests {
 
     fn flow(requests_max: u16) -> Flow {
         let peer = "127.0.0.1:9".parse().unwrap();
-        Flow::with_room(7, End::Sender, (Link::Open(8), peer), requests_max)
+        Flow::with_room(7, (End::Sender, requests_max), Link::Open(8), (Peer(3), peer))
     }
 
     #[test]

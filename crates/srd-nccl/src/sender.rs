@@ -49,7 +49,8 @@ impl Sender {
             let peer = added.map_err(|_| unreachable())?;
             let number = submitter.sink.number();
             let number = number.ok_or_else(|| Fault::internal("all numbers were used"))?;
-            let flow = Flow::new(number, End::Sender, Link::Opening, target.address);
+            let with = (peer, target.address);
+            let flow = Flow::new(number, End::Sender, Link::Opening, with);
             let flow = Arc::new(flow);
             submitter.sink.flows.insert(number, Arc::clone(&flow));
             let control = Control::Connect { listener: target.listener, sender: number };

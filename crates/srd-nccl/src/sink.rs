@@ -83,10 +83,19 @@ impl PortSink {
         }
     }
 
+    /// The first operation that a peer's end has failed is evidence enough for all connections with
+    /// it. Their own operations might find out much later, and another reason: a message to a peer
+    /// that was given up waits as one to a peer that never answered.
+    fn fail_peer(&mut self, peer: Peer, fault: &Fault) {
+        for flow in self.flows.values().filter(|flow| flow.remote() == peer) {
+            flow.set_link(Link::Failed(fault.clone()));
+        }
+    }
+
     /// A control message, or the end of one of ours.
     fn control(&mut self, done: &Done) {
         if done.kind != Kind::Receive {
-            return; // a lost one was for a peer that is gone
+            return;
         }
         self.vacant += 1;
         self.status.control.store(true, Ordering::Release);
@@ -110,6 +119,11 @@ impl Sink for PortSink {
 
     fn done(&mut self, done: Done, rdm: &Rdm) {
         let purpose = Purpose::of(done.context);
+        if let (true, Some(peer)) = (is_gone(done.outcome), done.peer)
+            && let Some(fault) = fault(&done, rdm)
+        {
+            self.fail_peer(peer, &fault);
+        }
         let id = match purpose {
             Purpose::Port => return self.control(&done),
             Purpose::Discard => return,
@@ -139,6 +153,11 @@ impl Sink for PortSink {
     fn broken(&mut self, error: &io::Error) {
         self.fail_all(&Fault::system(format!("the endpoint's sockets were lost: {error}")));
     }
+}
+
+/// Whether an operation has failed because its peer is gone, and not for a reason of its own.
+fn is_gone(outcome: Ended) -> bool {
+    matches!(outcome, Ended::Unreachable | Ended::Unresponsive | Ended::Restarted)
 }
 
 /// What is wrong with the end of an operation.

@@ -115,6 +115,10 @@ pub(crate) struct UpArgs {
     /// Others than this machine may read them.
     #[arg(long, requires = "metrics")]
     metrics_remote: bool,
+    /// Answer requests for figures under this host name as well; several times for several names.
+    /// Addresses and, with --metrics-remote, the machine's own name need not be given.
+    #[arg(long, value_name = "NAME", requires = "metrics", value_parser = metrics_name)]
+    metrics_name: Vec<String>,
     #[command(flatten)]
     socket: SocketArg,
 }
@@ -127,6 +131,12 @@ fn place(text: &str) -> Result<(String, PathBuf), String> {
         }
         _ => Err(String::from("write NAME=PATH, as in web=/run/srd/web.sock")),
     }
+}
+
+/// Reads the name of a host.
+fn metrics_name(text: &str) -> Result<String, String> {
+    let name = srd_http::host_name(text);
+    name.ok_or_else(|| String::from("write a whole name without a port, as in node7.rack.example"))
 }
 
 /// Reads `NAME=ADDRESS`.
@@ -255,7 +265,11 @@ impl UpArgs {
                 .map(|(name, _)| name.clone())
                 .collect(),
             busy_poll: self.busy_poll,
-            metrics: self.metrics.map(|listen| Metrics { listen, allow_remote }),
+            metrics: self.metrics.map(|listen| Metrics {
+                listen,
+                allow_remote,
+                host_names: self.metrics_name.clone(),
+            }),
         })
     }
 }

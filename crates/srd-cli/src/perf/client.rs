@@ -16,8 +16,9 @@ use std::time::Duration;
 
 /// How long the server may take to accept a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long the server may take to get ready, and to report.
-const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// How long the server may take to get ready, and to report: longer than another client that says
+/// nothing, or sends no data, holds it.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The largest payload of a UDP datagram over IPv4.
 const UDP_PAYLOAD_MAX: u64 = 65_507;
 /// Bytes per write to a TCP stream when none are given.
@@ -102,7 +103,7 @@ fn secrets(args: &ClientArgs) -> Result<Secrets> {
     Ok(Secrets {
         protection: srd_proto::Protection::Static(keys::draw()?),
         announced: Protection::PublicKey,
-        server_key: Some(keys::parse(text, "--peer-key")?),
+        server_key: Some(keys::public_key(text)?),
     })
 }
 

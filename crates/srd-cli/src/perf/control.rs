@@ -7,8 +7,9 @@
 use super::params::{Params, ServerResult};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 /// Changes when the messages do.
 pub(super) const VERSION: u32 = 2;
@@ -45,10 +46,42 @@ pub(super) fn send(stream: &mut TcpStream, message: &Message) -> Result<()> {
     stream.write_all(&bytes).context("the control connection broke")
 }
 
-/// Receives one message.
+/// Receives one message, all of it within the time given. A limit for each read would let a
+/// stranger hold the connection with a byte every few seconds.
+pub(super) fn receive_within(stream: &mut TcpStream, most: Duration) -> Result<Message> {
+    receive_by(stream, Instant::now() + most)
+}
+
+/// Receives one message, all of it before the deadline.
+pub(super) fn receive_by(stream: &mut TcpStream, deadline: Instant) -> Result<Message> {
+    receive_from(&mut Timed { stream, deadline })
+}
+
+/// Receives one message. Each read may take as long as the stream lets it.
 pub(super) fn receive(stream: &mut TcpStream) -> Result<Message> {
+    receive_from(stream)
+}
+
+/// A stream that is read until a deadline.
+struct Timed<'a> {
+    stream: &'a mut TcpStream,
+    deadline: Instant,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(buffer)
+    }
+}
+
+fn receive_from(stream: &mut impl Read) -> Result<Message> {
     let mut head = [0; 8];
-    stream.read_exact(&mut head).context("the control connection broke")?;
+    stream.read_exact(&mut head).map_err(broke)?;
     let [m0, m1, m2, m3, l0, l1, l2, l3] = head;
     if [m0, m1, m2, m3] != MAGIC {
         bail!("the other end is no `srd perf`: is the port right?");
@@ -58,16 +91,25 @@ pub(super) fn receive(stream: &mut TcpStream) -> Result<Message> {
         bail!("a control message of {length} bytes: at most {MESSAGE_BYTES_MAX} are permitted");
     }
     let mut body = vec![0; length as usize];
-    stream.read_exact(&mut body).context("the control connection broke")?;
+    stream.read_exact(&mut body).map_err(broke)?;
     serde_json::from_slice(&body).context("a control message that this version does not know")
 }
 
+fn broke(error: std::io::Error) -> anyhow::Error {
+    let what = match error.kind() {
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => "not all of a message came in time",
+        _ => "the control connection broke",
+    };
+    anyhow::Error::new(error).context(what)
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::net::TcpListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    fn pair() -> (TcpStream, TcpStream) {
+    pub(in crate::perf) fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (near, listener.accept().unwrap().0)
@@ -93,6 +135,27 @@ mod tests {
         let (mut near, mut far) = pair();
         near.write_all(b"srdp\xff\xff\xff\xff").unwrap();
         assert!(receive(&mut far).unwrap_err().to_string().contains("at most"));
+    }
+
+    /// Each read of a stranger that sends a byte now and then is short; all of them together are
+    /// not.
+    #[test]
+    fn a_message_that_comes_byte_by_byte_has_one_deadline() {
+        let (mut near, mut far) = pair();
+        near.write_all(b"srdp\x00\x00\xff\x00").unwrap();
+        let stop = AtomicBool::new(false);
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = near.write_all(b" ");
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let error = receive_within(&mut far, Duration::from_millis(100)).unwrap_err();
+            stop.store(true, Ordering::Relaxed);
+            error
+        });
+        assert!(error.to_string().contains("not all of a message came in time"), "{error:#}");
     }
 
     #[test]

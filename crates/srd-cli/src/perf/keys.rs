@@ -1,11 +1,11 @@
-//! Keys: 32 bytes, written as 64 hexadecimal digits.
+//! Keys: 32 bytes, written in base64 as those of `srd up`, and read in hexadecimal digits as well.
 
 use super::KeyArgs;
 use crate::failure::Usage;
 use crate::output;
 use anyhow::{Context, Result};
+use srd_daemon::keys::{PublicKey, SecretKey};
 use srd_proto::crypto::noise;
-use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,42 +14,25 @@ use std::path::Path;
 /// A secret or public key.
 pub(super) type Key = [u8; 32];
 
-/// Reads a key as people pass it.
-pub(super) fn parse(text: &str, what: &str) -> Result<Key> {
-    let text = text.trim();
-    let mut key = [0; 32];
-    let digit = |at: usize| text.as_bytes().get(at).and_then(|c| char::from(*c).to_digit(16));
-    let wrong = || {
-        let length = text.chars().count();
-        Usage(format!("{what} must be 64 hexadecimal digits (32 bytes), not {length} characters"))
-    };
-    if text.len() != 64 {
-        return Err(wrong().into());
-    }
-    for (at, byte) in key.iter_mut().enumerate() {
-        let pair = digit(2 * at).zip(digit(2 * at + 1));
-        let value = pair.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-        *byte = value
-            .ok_or_else(|| Usage(format!("{what} must be hexadecimal digits only (0-9, a-f)")))?;
-    }
-    Ok(key)
+/// Reads a secret key in either of its forms.
+fn secret(text: &str, what: &str) -> Result<Key> {
+    let key = SecretKey::parse(text).map_err(|e| Usage(format!("{what} is no key: {e}")))?;
+    Ok(key.bytes())
 }
 
-/// Writes a key as people pass it.
-pub(super) fn hex(key: &Key) -> String {
-    key.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+/// Reads the server's public key in either of its forms.
+pub(super) fn public_key(text: &str) -> Result<Key> {
+    let key = PublicKey::parse(text).map_err(|e| Usage(format!("--peer-key is no key: {e}")))?;
+    Ok(key.0)
 }
 
 /// The key that both ends share, if one was given.
 pub(super) fn job_key(args: &KeyArgs) -> Result<Option<Key>> {
     if let Some(text) = &args.job_key {
-        return parse(text, "--job-key").map(Some);
+        return secret(text, "--job-key").map(Some);
     }
     let Some(file) = &args.job_key_file else { return Ok(None) };
-    parse(&output::read(file)?, &format!("the key in {}", file.display())).map(Some)
+    secret(&output::read(file)?, &format!("what {} holds", file.display())).map(Some)
 }
 
 /// A new private key.
@@ -58,18 +41,18 @@ pub(super) fn draw() -> Result<Key> {
 }
 
 /// The public key of a private one.
-pub(super) fn public(private: &Key) -> Key {
-    noise::public_key(private)
+pub(super) fn public(private: &Key) -> PublicKey {
+    PublicKey(noise::public_key(private))
 }
 
 /// The private key in a file, which is made if it does not exist.
 pub(super) fn private_key(file: Option<&Path>) -> Result<Key> {
     let Some(file) = file else { return draw() };
     if file.exists() {
-        return parse(&output::read(file)?, &format!("the key in {}", file.display()));
+        return secret(&output::read(file)?, &format!("what {} holds", file.display()));
     }
     output::check_writable(file)?;
-    let key = draw()?;
+    let key = SecretKey::draw_private().context("no random numbers from the kernel")?;
     let mut options = OpenOptions::new();
     let mut made = options
         .write(true)
@@ -77,30 +60,39 @@ pub(super) fn private_key(file: Option<&Path>) -> Result<Key> {
         .mode(0o600)
         .open(file)
         .with_context(|| format!("cannot write {}", file.display()))?;
-    writeln!(made, "{}", hex(&key)).with_context(|| format!("cannot write {}", file.display()))?;
-    Ok(key)
+    writeln!(made, "{}", key.expose())
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(key.bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Either end may have its key from `srd genkey` and `srd pubkey`, or in hexadecimal digits.
     #[test]
-    fn keys_survive_writing_and_reading() {
-        let key = draw().unwrap();
-        assert_eq!(parse(&hex(&key), "key").unwrap(), key);
-        assert_eq!(parse(&format!(" {}\n", hex(&key).to_uppercase()), "key").unwrap(), key);
+    fn keys_are_read_in_both_forms() {
+        let private = SecretKey::draw_private().unwrap();
+        let hex = |key: &Key| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let public = public(&private.bytes());
+        for text in [private.expose(), hex(&private.bytes())] {
+            assert_eq!(secret(&format!("{text}\n"), "key").unwrap(), private.bytes());
+        }
+        for text in [public.to_string(), hex(&public.0), hex(&public.0).to_uppercase()] {
+            assert_eq!(public_key(&text).unwrap(), public.0);
+        }
+        assert_eq!(public, private.public(), "as `srd pubkey` prints it");
     }
 
     #[test]
-    fn a_bad_key_is_refused_without_showing_it() {
-        let short = parse("abc", "--job-key").unwrap_err().to_string();
-        assert!(short.contains("64 hexadecimal digits") && short.contains("3 characters"));
+    fn a_bad_key_is_refused_with_both_forms_and_without_showing_it() {
         let text = "zz".repeat(32);
-        let error = parse(&text, "--job-key").unwrap_err().to_string();
-        assert!(error.contains("0-9") && !error.contains("zz"), "{error}");
-        // Sixty-four bytes that are not sixty-four characters.
-        assert!(parse(&"é".repeat(32), "--job-key").is_err());
+        for text in ["abc", &text, &"é".repeat(32)] {
+            let error = secret(text, "--job-key").unwrap_err().to_string();
+            assert!(error.contains("base64") && error.contains("64 hexadecimal"), "{error}");
+            assert!(!error.contains(text), "{error}");
+        }
+        assert!(public_key(&"0".repeat(64)).unwrap_err().to_string().contains("nobody's"));
     }
 
     #[test]

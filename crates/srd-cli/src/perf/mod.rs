@@ -11,6 +11,7 @@ mod keys;
 mod params;
 mod received;
 mod report;
+mod running;
 mod server;
 mod srd;
 mod tcp;
@@ -43,6 +44,9 @@ EXAMPLES
     srd perf client 10.0.0.2 --transport udp         raw UDP: the ceiling
     srd perf client 10.0.0.2 --mode rr --encrypt off --busy-poll --time 5 --json -
 
+  A server with --key-file, --job-key or --job-key-file measures nothing that is not encrypted
+  unless it has --allow-plain.
+
 Data uses the same port number as control: UDP ports from it on (one per path and worker) for SRD,
 the port itself for TCP and UDP. A firewall must let these through.";
 
@@ -61,9 +65,9 @@ pub(crate) enum PerfCommand {
 /// Secrets that both kinds of ends may be given.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct KeyArgs {
-    /// A key that server and client share: 64 hexadecimal digits. Other users of this machine
-    /// may see it in the list of processes; prefer --job-key-file.
-    #[arg(long, value_name = "HEX", conflicts_with = "job_key_file")]
+    /// A key that server and client share: 44 characters of base64 or 64 hexadecimal digits. Other
+    /// users of this machine may see it in the list of processes; prefer --job-key-file.
+    #[arg(long, value_name = "KEY", conflicts_with = "job_key_file")]
     job_key: Option<String>,
     /// A file that holds a key that server and client share.
     #[arg(long, value_name = "FILE")]
@@ -76,11 +80,12 @@ pub(crate) struct ServerArgs {
     /// Listen on this address only.
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0")]
     bind: IpAddr,
-    /// Listen on this port.
+    /// Listen on this port. 0: on one that is free for TCP and for UDP.
     #[arg(long, short, default_value_t = PORT)]
     port: u16,
-    /// A file that holds this server's private key (64 hexadecimal digits), so that its public
-    /// key stays the same; made if it does not exist. Without it a new key is drawn.
+    /// A file that holds this server's private key, as `srd genkey` prints it or in 64 hexadecimal
+    /// digits, so that its public key stays the same; made if it does not exist. Without it a new
+    /// key is drawn.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     #[command(flatten)]
@@ -90,6 +95,10 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u8).range(1..=i64::from(WORKERS_MAX)))]
     workers: Option<u8>,
+    /// Measure without encryption, too (kernel TCP, UDP, and SRD with `--encrypt off`), though a
+    /// key was given. With --key-file or a job key the server otherwise serves protected SRD only.
+    #[arg(long)]
+    allow_plain: bool,
     /// Serve one client and exit.
     #[arg(long, short = '1')]
     one_off: bool,
@@ -122,7 +131,7 @@ pub(crate) struct ClientArgs {
     /// fits into one packet; 128K for tcp; 64 for rr.
     #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
     size: Option<u64>,
-    /// For how long to measure, for example 10, 500ms or 2m.
+    /// For how long to measure, for example 10, 500ms or 2m; a day at most.
     #[arg(long, short, value_name = "TIME", default_value = "10", value_parser = units::parse_time)]
     time: Duration,
     /// Flows in parallel: queue pairs of a worker's context (srd), connections (tcp), sockets
@@ -142,8 +151,9 @@ pub(crate) struct ClientArgs {
     /// Whether SRD authenticates and encrypts (AES-256-GCM). On needs --peer-key or a job key.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     encrypt: Switch,
-    /// The server's public key: 64 hexadecimal digits, which the server prints.
-    #[arg(long, value_name = "HEX", conflicts_with_all = ["job_key", "job_key_file"])]
+    /// The server's public key, which the server prints: 44 characters of base64, or 64 hexadecimal
+    /// digits.
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["job_key", "job_key_file"])]
     peer_key: Option<String>,
     #[command(flatten)]
     keys: KeyArgs,
@@ -193,6 +203,9 @@ fn check(args: &ClientArgs) -> Result<()> {
     }
     if args.size == Some(0) || args.size.is_some_and(|size| size > params::SIZE_MAX) {
         return usage(format!("--size must be between 1 and {} bytes", params::SIZE_MAX));
+    }
+    if args.time.as_millis() > u128::from(params::TIME_MS_MAX) {
+        return usage("--time must be a day at most");
     }
     if args.transport != Transport::Srd && args.peer_key.is_some() {
         return usage("--peer-key is for --transport srd: tcp and udp are not encrypted here");

@@ -1,10 +1,17 @@
 //! What is measured: agreed on by both ends before data flows.
 
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// Largest `--size`.
 pub(super) const SIZE_MAX: u64 = 16 << 20;
+/// Longest `--time`: a day.
+pub(super) const TIME_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// Most `--streams`.
+pub(super) const STREAMS_MAX: u16 = 64;
+/// Most `--paths`.
+pub(super) const PATHS_MAX: u16 = 256;
 
 /// What carries the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ValueEnum)]
@@ -82,6 +89,28 @@ pub(super) struct Params {
 }
 
 impl Params {
+    /// Whether a client may ask for this. A client that is no `srd` may write any numbers.
+    pub(super) fn check(&self) -> Result<()> {
+        if !(1..=TIME_MS_MAX).contains(&self.time_ms) {
+            bail!("a measurement lasts from a millisecond to a day, not {} ms", self.time_ms);
+        }
+        if !(1..=SIZE_MAX).contains(&self.size_bytes) {
+            bail!("a size is between 1 and {SIZE_MAX} bytes, not {}", self.size_bytes);
+        }
+        if !(1..=STREAMS_MAX).contains(&self.streams) {
+            bail!("there are 1 to {STREAMS_MAX} streams, not {}", self.streams);
+        }
+        if !(1..=PATHS_MAX).contains(&self.paths) {
+            bail!("there are 1 to {PATHS_MAX} paths, not {}", self.paths);
+        }
+        Ok(())
+    }
+
+    /// Whether nobody but the holder of a key can take part.
+    pub(super) fn is_protected(&self) -> bool {
+        self.transport == Transport::Srd && self.protection != Protection::Plain
+    }
+
     /// `1 stream`, `2 streams`.
     pub(super) fn streams_text(&self) -> String {
         format!("{} stream{}", self.streams, if self.streams == 1 { "" } else { "s" })
@@ -105,4 +134,43 @@ pub(super) struct ServerResult {
     /// Threads of the server that moved SRD's packets.
     #[serde(default)]
     pub(super) workers: u8,
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::perf) fn requests(transport: Transport) -> Params {
+        Params {
+            transport,
+            mode: Mode::RequestResponse,
+            size_bytes: 64,
+            time_ms: 1000,
+            streams: 1,
+            paths: 32,
+            protection: Protection::Plain,
+            busy_poll: false,
+            link_rate_bps: 0,
+            workers: 1,
+        }
+    }
+
+    #[test]
+    fn numbers_that_no_client_of_ours_sends_are_refused() {
+        requests(Transport::Tcp).check().unwrap();
+        let refused = |change: fn(&mut Params)| {
+            let mut params = requests(Transport::Tcp);
+            change(&mut params);
+            params.check().unwrap_err().to_string()
+        };
+        assert!(refused(|p| p.time_ms = u64::MAX).contains("a day"));
+        assert!(refused(|p| p.time_ms = TIME_MS_MAX + 1).contains("a day"));
+        assert!(refused(|p| p.time_ms = 0).contains("a day"));
+        assert!(refused(|p| p.size_bytes = 0).contains("between 1"));
+        assert!(refused(|p| p.size_bytes = SIZE_MAX + 1).contains("between 1"));
+        assert!(refused(|p| p.streams = 0).contains("streams"));
+        assert!(refused(|p| p.streams = STREAMS_MAX + 1).contains("streams"));
+        assert!(refused(|p| p.paths = 0).contains("paths"));
+        assert!(refused(|p| p.paths = PATHS_MAX + 1).contains("paths"));
+    }
 }

@@ -4,20 +4,23 @@ use super::control::{self, Message};
 use super::keys::{self, Key};
 use super::params::{Params, Protection, ServerResult, Transport};
 use super::received::Received;
+use super::running::{IDLE_MAX, Running};
 use super::{ServerArgs, srd, tcp, udp, usual_workers};
 use crate::output::say;
 use crate::units;
 use anyhow::{Context, Result, bail};
 use srd_net::{LocalEndpoint, clock};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a stranger may take to say what it wants.
+/// How long a stranger may take to say what it wants, from the first byte to the last.
 const HELLO_MAX: Duration = Duration::from_secs(5);
 /// How much longer than announced a client may take.
 const GRACE: Duration = Duration::from_secs(60);
+/// Attempts to find a port that is free for TCP and for UDP.
+const PORT_ATTEMPTS_MAX: usize = 64;
 
 /// The server's secrets.
 struct Secrets {
@@ -29,23 +32,67 @@ struct Secrets {
 struct Server {
     listener: TcpListener,
     secrets: Secrets,
+    /// Keys were given, and nothing else may be measured.
+    protected_only: bool,
     workers: u8,
+}
+
+/// The UDP port with the number of the listener's. A port that the system chose is held between
+/// measurements, so that no other program takes it.
+struct UdpPort {
+    at: SocketAddr,
+    is_chosen: bool,
+    held: Option<UdpSocket>,
+}
+
+impl UdpPort {
+    /// A measurement takes the port.
+    fn release(&mut self) {
+        self.held = None;
+    }
+
+    /// Holds the port until the next measurement, as far as that is possible.
+    fn hold(&mut self) {
+        if self.is_chosen && self.held.is_none() {
+            self.held = UdpSocket::bind(self.at).ok();
+        }
+    }
+}
+
+/// Listens. Port 0: at one that is free for TCP and for UDP.
+fn listen(at: SocketAddr) -> Result<(TcpListener, UdpPort)> {
+    let is_chosen = at.port() == 0;
+    for _ in 0..PORT_ATTEMPTS_MAX {
+        let listener = TcpListener::bind(at).with_context(|| {
+            format!("cannot listen on {at}; another --port or --bind may be free")
+        })?;
+        let at = listener.local_addr()?;
+        let held = match is_chosen.then(|| UdpSocket::bind(at)).transpose() {
+            Ok(held) => held,
+            Err(error) if error.kind() == ErrorKind::AddrInUse => continue,
+            Err(error) => return Err(error).with_context(|| format!("UDP at {at}")),
+        };
+        return Ok((listener, UdpPort { at, is_chosen, held }));
+    }
+    bail!("no port of {} is free for both TCP and UDP; give one by --port", at.ip())
 }
 
 /// Serves until it is stopped.
 pub(super) fn run(args: &ServerArgs) -> Result<()> {
     let private = keys::private_key(args.key_file.as_deref())?;
     let secrets = Secrets { private, job: keys::job_key(&args.keys)? };
-    let at = SocketAddr::new(args.bind, args.port);
-    let listener = TcpListener::bind(at)
-        .with_context(|| format!("cannot listen on {at}; another --port or --bind may be free"))?;
+    let (listener, mut udp_port) = listen(SocketAddr::new(args.bind, args.port))?;
+    let has_keys = args.key_file.is_some() || secrets.job.is_some();
+    let protected_only = has_keys && !args.allow_plain;
     let workers = args.workers.unwrap_or_else(usual_workers);
     say(format_args!("srd perf server on {}", listener.local_addr()?))?;
-    say(format_args!("public key {}", keys::hex(&keys::public(&secrets.private))))?;
-    let server = Server { listener, secrets, workers };
+    say(format_args!("public key {}", keys::public(&secrets.private)))?;
+    let server = Server { listener, secrets, protected_only, workers };
     loop {
         let (mut control, from) = server.listener.accept().context("accept")?;
-        match server.serve(&mut control) {
+        let served = server.serve(&mut control, from.ip().to_canonical(), &mut udp_port);
+        udp_port.hold();
+        match served {
             Ok((params, received)) => {
                 say(format_args!("{from}: {}", describe(&params, &received)))?;
             }
@@ -81,36 +128,30 @@ enum Data {
 }
 
 impl Server {
-    fn serve(&self, control: &mut TcpStream) -> Result<(Params, Received)> {
+    fn serve(
+        &self,
+        control: &mut TcpStream,
+        client: IpAddr,
+        udp_port: &mut UdpPort,
+    ) -> Result<(Params, Received)> {
         control.set_nodelay(true)?;
-        control.set_read_timeout(Some(HELLO_MAX))?;
-        let params = match control::receive(control)? {
-            Message::Hello { version: control::VERSION, params } => params,
-            Message::Hello { version, .. } => bail!(
-                "client speaks version {version} of `srd perf`, server {}: use the same `srd` on \
-                 both",
-                control::VERSION
-            ),
-            other => bail!("a client that begins with {other:?}"),
-        };
-        control.set_read_timeout(Some(Duration::from_millis(params.time_ms) + GRACE))?;
+        let params = self.requested(control)?;
+        let most = Duration::from_millis(params.time_ms) + GRACE;
+        let deadline = Instant::now().checked_add(most).context("a time that a clock has")?;
         let token = u64::from_le_bytes(*keys::draw()?.first_chunk().unwrap_or(&[0; 8]));
+        udp_port.release();
         let mut data = self.open(control.local_addr()?, &params, token)?;
         control::send(control, &Message::Ready { token })?;
         let cpu_before = clock::process_cpu();
-        let stop = AtomicBool::new(false);
+        let running = Running::default();
         let mut watched = control.try_clone().context("the control connection")?;
         let (received, finished) = thread::scope(|scope| {
-            let watcher = scope.spawn(|| {
-                let message = control::receive(&mut watched);
-                stop.store(true, Ordering::Relaxed);
-                message
-            });
+            let watcher = scope.spawn(|| running.watch(&mut watched, deadline, IDLE_MAX));
             let received = match &mut data {
-                Data::Srd(endpoints) => srd::serve(endpoints, &params, &stop),
-                Data::Udp(socket) => udp::serve(socket, &params, &stop),
+                Data::Srd(endpoints) => srd::serve(endpoints, client, &params, &running),
+                Data::Udp(socket) => udp::serve(socket, client, &params, &running),
                 Data::Tcp { token } => tcp::accept(&self.listener, *token, &params)
-                    .and_then(|streams| tcp::serve(streams, &params, &stop)),
+                    .and_then(|streams| tcp::serve(streams, &params, &running)),
             };
             if received.is_err() {
                 // The watcher must not outlive this; the client sees the end of the connection.
@@ -120,7 +161,7 @@ impl Server {
         });
         let cpu_s = (clock::process_cpu().as_nanos() - cpu_before.as_nanos()) as f64 / 1e9;
         let received = received?;
-        match finished.context("the client is gone")? {
+        match finished? {
             Message::Finish => {}
             other => bail!("a client that ends with {other:?}"),
         }
@@ -128,6 +169,27 @@ impl Server {
         let result = ServerResult { bytes, seconds, cpu_s, workers: self.workers };
         control::send(control, &Message::Result(result))?;
         Ok((params, received))
+    }
+
+    /// What the client wants to measure, if it may.
+    fn requested(&self, control: &mut TcpStream) -> Result<Params> {
+        let params = match control::receive_within(control, HELLO_MAX)? {
+            Message::Hello { version: control::VERSION, params } => params,
+            Message::Hello { version, .. } => bail!(
+                "client speaks version {version} of `srd perf`, server {}: use the same `srd` on \
+                 both",
+                control::VERSION
+            ),
+            other => bail!("a client that begins with {other:?}"),
+        };
+        params.check()?;
+        if self.protected_only && !params.is_protected() {
+            bail!(
+                "the server has keys and measures encrypted SRD only: use --peer-key or \
+                 --job-key-file, or start the server with --allow-plain"
+            );
+        }
+        Ok(params)
     }
 
     fn open(&self, local: SocketAddr, params: &Params, token: u64) -> Result<Data> {

@@ -6,6 +6,7 @@ use super::keys::Key;
 use super::params::{Mode, Params};
 use super::received::Received;
 use super::report::Rtt;
+use super::running::Running;
 use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
 use srd_net::{Application, BindOptions, Context, LocalEndpoint, PollMode};
@@ -14,7 +15,7 @@ use srd_proto::{
     Class, Datagram, Delivery, DownReason, Duration, Event, PeerId, Protection, Qpn,
     ReceiveBuffers, Status,
 };
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{self, Instant};
@@ -44,6 +45,8 @@ pub(super) fn bind(
     let mut options = BindOptions::at(local);
     options.config.protection = protection;
     options.config.paths = params.paths;
+    // The server's base port is given, and ports behind it may be another program's.
+    options.paths_anywhere = local.port() != 0;
     options.config.link_rate_bps = params.link_rate_bps;
     // A client that knows the key of the server, or its address if plain, may measure against it.
     options.config.admission = Admission::Anyone;
@@ -62,11 +65,12 @@ fn datagram(payload: Bytes, stream: u16) -> Datagram {
     Datagram { src_qpn, dst_qpn: QPN, imm: 0, payload, class: Class::Bulk, user }
 }
 
-/// Receives, or answers, until the client is through or a worker fails.
+/// Receives of the client's address, or answers it, until the client is through or a worker fails.
 pub(super) fn serve(
     endpoints: &mut [LocalEndpoint],
+    client: IpAddr,
     params: &Params,
-    stop: &AtomicBool,
+    running: &Running,
 ) -> Result<Received> {
     let failed = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -74,8 +78,8 @@ pub(super) fn serve(
             .iter_mut()
             .map(|endpoint| {
                 scope.spawn(|| {
-                    let done = || stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
-                    let received = serve_shard(endpoint, params, done);
+                    let done = || running.is_over() || failed.load(Ordering::Relaxed);
+                    let received = serve_shard(endpoint, client, params, running, done);
                     failed.fetch_or(received.is_err(), Ordering::Relaxed);
                     received
                 })
@@ -98,17 +102,20 @@ pub(super) fn serve(
 
 fn serve_shard(
     endpoint: &mut LocalEndpoint,
+    client: IpAddr,
     params: &Params,
+    running: &Running,
     done: impl Fn() -> bool,
 ) -> Result<Received> {
     srd_net::raw::timer_slack_minimum();
     let answer = params.mode == Mode::RequestResponse;
-    let mut sink = Sink { bytes: 0, answer, refused: None };
+    let mut sink = Sink { client, bytes: 0, answer, refused: None };
     let mut received = Received::default();
     while !done() {
         endpoint.poll(NAP, &mut sink).context("the SRD socket broke")?;
         if sink.bytes > 0 {
             received.add(std::mem::take(&mut sink.bytes));
+            running.arrived();
         }
         if let Some(reason) = sink.refused.take() {
             bail!("cannot answer: {reason}");
@@ -126,6 +133,8 @@ fn tell_stats(endpoint: &LocalEndpoint) {
 
 /// The server's application.
 struct Sink {
+    /// The address of the control connection.
+    client: IpAddr,
     /// What arrived since the last poll.
     bytes: u64,
     answer: bool,
@@ -134,6 +143,11 @@ struct Sink {
 
 impl Application for Sink {
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
+        // Another machine may know the key, too: a measurement is of one client.
+        let from = context.core().address_of(delivery.peer);
+        if from.is_none_or(|from| from.ip().to_canonical() != self.client) {
+            return;
+        }
         self.bytes += delivery.payload.len() as u64;
         if self.answer {
             let payload = Bytes::copy_from_slice(delivery.payload);

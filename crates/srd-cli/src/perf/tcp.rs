@@ -5,6 +5,7 @@ use super::intervals::Intervals;
 use super::params::{Mode, Params};
 use super::received::Received;
 use super::report::Rtt;
+use super::running::Running;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes taken from the kernel at a time.
 const READ_BYTES: usize = 256 << 10;
+/// How long a connection of the server's port may take to say what it is for.
+const FIRST_MESSAGE_MAX: Duration = Duration::from_secs(2);
 /// How long a data connection may take, and a write may be stuck.
 const STUCK: Duration = Duration::from_secs(10);
 /// How often a blocked thread looks whether it should go on.
@@ -61,8 +64,7 @@ fn accept_all(listener: &TcpListener, token: u64, params: &Params) -> Result<Vec
             }
             Err(error) => return Err(error).context("accept"),
         };
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        match control::receive(&mut stream) {
+        match control::receive_within(&mut stream, FIRST_MESSAGE_MAX) {
             Ok(Message::Data { token: shown }) if shown == token => {
                 stream.set_nodelay(true)?;
                 streams.push(stream);
@@ -124,15 +126,15 @@ fn write_until(
 pub(super) fn serve(
     streams: Vec<TcpStream>,
     params: &Params,
-    stop: &AtomicBool,
+    running: &Running,
 ) -> Result<Received> {
     thread::scope(|scope| {
         let workers: Vec<_> = streams
             .into_iter()
             .map(|stream| {
                 scope.spawn(|| match params.mode {
-                    Mode::Bulk => read_until_end(stream, stop),
-                    Mode::RequestResponse => answer_until_end(stream, params, stop),
+                    Mode::Bulk => read_until_end(stream, running),
+                    Mode::RequestResponse => answer_until_end(stream, params, running),
                 })
             })
             .collect();
@@ -145,16 +147,19 @@ pub(super) fn serve(
     })
 }
 
-fn read_until_end(mut stream: TcpStream, stop: &AtomicBool) -> Result<Received> {
+fn read_until_end(mut stream: TcpStream, running: &Running) -> Result<Received> {
     stream.set_read_timeout(Some(NAP))?;
     let mut buffer = vec![0; READ_BYTES];
     let mut received = Received::default();
     loop {
         match stream.read(&mut buffer) {
             Ok(0) => return Ok(received),
-            Ok(count) => received.add(count as u64),
+            Ok(count) => {
+                received.add(count as u64);
+                running.arrived();
+            }
             Err(error) if is_idle(&error) => {
-                if stop.load(Ordering::Relaxed) {
+                if running.is_over() {
                     return Ok(received);
                 }
             }
@@ -163,13 +168,18 @@ fn read_until_end(mut stream: TcpStream, stop: &AtomicBool) -> Result<Received> 
     }
 }
 
-fn answer_until_end(mut stream: TcpStream, params: &Params, stop: &AtomicBool) -> Result<Received> {
+fn answer_until_end(mut stream: TcpStream, params: &Params, running: &Running) -> Result<Received> {
     let mut buffer = vec![0; params.size()];
     let mut received = Received::default();
     wait_as_asked(&stream, params, NAP)?;
-    while let Some(()) = read_whole(&mut stream, &mut buffer, || !stop.load(Ordering::Relaxed))? {
+    let patient = || !running.is_over();
+    while let Some(()) = read_whole(&mut stream, &mut buffer, patient)? {
         received.add(buffer.len() as u64);
-        write_whole(&mut stream, &buffer)?;
+        running.arrived();
+        // A client that does not read its answers does not hold the server.
+        if write_whole(&mut stream, &buffer, patient)?.is_none() {
+            break;
+        }
     }
     Ok(received)
 }
@@ -190,9 +200,10 @@ impl Exchange {
     /// One round trip.
     pub(super) fn once(&mut self, rtt: &mut Rtt) -> Result<()> {
         let start = Instant::now();
-        write_whole(&mut self.stream, &self.buffer)?;
         let patient = || start.elapsed() < STUCK;
-        if read_whole(&mut self.stream, &mut self.buffer, patient)?.is_none() {
+        if write_whole(&mut self.stream, &self.buffer, patient)?.is_none()
+            || read_whole(&mut self.stream, &mut self.buffer, patient)?.is_none()
+        {
             bail!("no answer within {} s", STUCK.as_secs());
         }
         rtt.record(start.elapsed());
@@ -202,6 +213,7 @@ impl Exchange {
 
 fn wait_as_asked(stream: &TcpStream, params: &Params, nap: Duration) -> Result<()> {
     stream.set_nonblocking(params.busy_poll)?;
+    stream.set_write_timeout(Some(nap)).context("SO_SNDTIMEO")?;
     stream.set_read_timeout(Some(nap)).context("SO_RCVTIMEO")
 }
 
@@ -227,15 +239,25 @@ fn read_whole(
     Ok(Some(()))
 }
 
-fn write_whole(stream: &mut TcpStream, mut bytes: &[u8]) -> Result<()> {
+/// Sends all; `None` if nothing goes and `patient` says no.
+fn write_whole(
+    stream: &mut TcpStream,
+    mut bytes: &[u8],
+    patient: impl Fn() -> bool,
+) -> Result<Option<()>> {
     while !bytes.is_empty() {
         match stream.write(bytes) {
             Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::yield_now(),
+            Err(error) if is_idle(&error) => {
+                if !patient() {
+                    return Ok(None);
+                }
+                thread::yield_now();
+            }
             Err(error) => return Err(error).context("send"),
         }
     }
-    Ok(())
+    Ok(Some(()))
 }
 
 fn is_idle(error: &std::io::Error) -> bool {
@@ -278,6 +300,26 @@ impl Segments {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::control::tests::pair;
+    use crate::perf::params::Transport;
+    use crate::perf::params::tests::requests;
+
+    /// It asks and does not read what is answered until no more fits.
+    #[test]
+    fn a_client_that_does_not_read_ends_with_its_measurement() {
+        let (mut near, far) = pair();
+        let params = Params { size_bytes: 1 << 20, ..requests(Transport::Tcp) };
+        let running = Running::default();
+        thread::scope(|scope| {
+            let served = scope.spawn(|| answer_until_end(far, &params, &running));
+            near.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+            let request = vec![1; params.size()];
+            // Until both directions are full.
+            while near.write_all(&request).is_ok() {}
+            running.end();
+            served.join().unwrap().unwrap();
+        });
+    }
 
     #[test]
     fn segments_are_found_by_name() {

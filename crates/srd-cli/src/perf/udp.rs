@@ -5,10 +5,11 @@ use super::intervals::Intervals;
 use super::params::{Mode, Params};
 use super::received::Received;
 use super::report::Rtt;
+use super::running::Running;
 use anyhow::{Context, Result, bail};
 use srd_net::raw;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -103,8 +104,14 @@ fn send_failed(error: &std::io::Error, size: usize) -> String {
     }
 }
 
-/// Receives, or answers, until the client is through.
-pub(super) fn serve(socket: &UdpSocket, params: &Params, stop: &AtomicBool) -> Result<Received> {
+/// Receives, or answers, until the client is through. Datagrams from other addresses than the
+/// client's are ignored: otherwise the server would answer whoever a forged source names.
+pub(super) fn serve(
+    socket: &UdpSocket,
+    client: IpAddr,
+    params: &Params,
+    running: &Running,
+) -> Result<Received> {
     if params.mode == Mode::Bulk {
         // Nice to have: without it every datagram costs a system call.
         let _ = raw::udp_gro(socket);
@@ -115,15 +122,21 @@ pub(super) fn serve(socket: &UdpSocket, params: &Params, stop: &AtomicBool) -> R
     let mut received = Received::default();
     loop {
         match socket.recv_from(&mut buffer) {
+            Ok((_, from)) if from.ip().to_canonical() != client => {
+                if running.is_over() {
+                    return Ok(received);
+                }
+            }
             Ok((count, from)) => {
                 received.add(count as u64);
+                running.arrived();
                 if params.mode == Mode::RequestResponse {
                     let _ = socket.send_to(&buffer[..count], from);
                 }
             }
             Err(error) if is_idle(&error) => {
                 // What is still in the socket was sent before the client was through.
-                if stop.load(Ordering::Relaxed) {
+                if running.is_over() {
                     return Ok(received);
                 }
             }
@@ -187,4 +200,37 @@ impl Exchange {
 
 fn is_idle(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::params::Transport;
+    use crate::perf::params::tests::requests;
+
+    #[test]
+    fn only_the_address_of_the_control_connection_is_answered() {
+        let server = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let at = server.local_addr().unwrap();
+        let (params, running) = (requests(Transport::Udp), Running::default());
+        let client = "127.0.0.3".parse().unwrap();
+        let received = thread::scope(|scope| {
+            let served = scope.spawn(|| serve(&server, client, &params, &running));
+            let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
+            let own = UdpSocket::bind("127.0.0.3:0").unwrap();
+            for socket in [&stranger, &own] {
+                socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                socket.send_to(b"question", at).unwrap();
+            }
+            let mut buffer = [0; 16];
+            // The stranger's datagram came first: an answer to it would be there by now.
+            assert_eq!(own.recv(&mut buffer).unwrap(), 8);
+            stranger.set_nonblocking(true).unwrap();
+            let silence = stranger.recv(&mut buffer).unwrap_err();
+            assert_eq!(silence.kind(), ErrorKind::WouldBlock);
+            running.end();
+            served.join().unwrap().unwrap()
+        });
+        assert_eq!(received.bytes(), 8);
+    }
 }

@@ -85,7 +85,7 @@ fn perf_refuses_bad_keys() {
     let client = ["perf", "client", "127.0.0.1"];
     let with = |rest: &[&'static str]| [&client[..], rest].concat();
     refused(&client, USAGE, &["--peer-key", "--encrypt off"]);
-    refused(&with(&["--peer-key", "abc"]), USAGE, &["64 hexadecimal digits"]);
+    refused(&with(&["--peer-key", "abc"]), USAGE, &["64 hexadecimal digits", "base64"]);
     refused(&with(&["--job-key-file", "/no/such/key"]), USAGE, &["/no/such/key", "no such file"]);
     refused(&with(&["--transport", "tcp", "--peer-key", "00"]), USAGE, &["--transport srd"]);
     refused(&["perf", "server", "--key-file", "/no/such/dir/key"], USAGE, &["no such directory"]);

@@ -6,6 +6,7 @@ mod bad_input;
 mod captures;
 mod check;
 mod daemon;
+mod import;
 mod nfs_proxy;
 mod package;
 mod perf;

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -146,4 +146,67 @@ fn a_server_without_the_job_key_says_so() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("the server refuses") && error.contains("--job-key-file"), "{error}");
+}
+
+#[test]
+fn a_server_with_keys_measures_nothing_in_clear_unless_it_is_allowed() {
+    let key = "0123456789abcdef".repeat(4);
+    let strict = server(&["--job-key", &key]);
+    for extra in [&["--encrypt", "off"][..], &["--transport", "udp"], &["--transport", "tcp"]] {
+        let output = client(&strict, extra);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{extra:?}: {error}");
+        assert!(error.contains("refuses") && error.contains("--allow-plain"), "{error}");
+    }
+    bulk_is_complete(&measure(&strict, &["--job-key", &key]));
+    let lenient = server(&["--job-key", &key, "--allow-plain"]);
+    bulk_is_complete(&measure(&lenient, &["--encrypt", "off"]));
+    bulk_is_complete(&measure(&lenient, &["--transport", "tcp"]));
+}
+
+/// Connections that say nothing, too little, or announce a measurement of centuries.
+#[test]
+fn strangers_hold_the_server_for_a_bounded_time() {
+    let server = server(&[]);
+    let stranger = |says: &[u8]| {
+        let mut stranger = TcpStream::connect(server.address).unwrap();
+        stranger.write_all(says).unwrap();
+        stranger
+    };
+    let hello = |time_ms: u64| {
+        let body = format!(
+            r#"{{"hello":{{"version":2,"params":{{"transport":"udp","mode":"rr","size_bytes":64,
+            "time_ms":{time_ms},"streams":1,"paths":1,"protection":"plain","busy_poll":false,
+            "link_rate_bps":0,"workers":1}}}}}}"#
+        );
+        let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+        [&b"srdp"[..], &length, body.as_bytes()].concat()
+    };
+    let strangers = [stranger(b"srdp"), stranger(&hello(u64::MAX)), stranger(&hello(86_400_000))];
+    // A client waits longer than all of these may take, unless the machine is very busy.
+    let udp = ["--time", "300ms", "--transport", "udp"];
+    assert!((0..5).any(|_| client(&server, &udp).status.success()), "strangers hold the server");
+    drop(strangers);
+}
+
+#[test]
+fn a_port_that_the_system_chose_is_held_for_udp_as_well() {
+    let server = server(&[]);
+    let taken = UdpSocket::bind(server.address).unwrap_err();
+    assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
+    // Also between two measurements, each of which takes it for itself.
+    bulk_is_complete(&measure(&server, &["--transport", "udp"]));
+    bulk_is_complete(&measure(&server, &["--encrypt", "off"]));
+}
+
+#[test]
+fn the_key_of_a_server_is_printed_and_read_as_the_daemons() {
+    let server = server(&[]);
+    assert_eq!(server.public_key.len(), 44, "{}", server.public_key);
+    use base64::Engine as _;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(&server.public_key).unwrap();
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    for key in [&server.public_key, &hex] {
+        bulk_is_complete(&measure(&server, &["--peer-key", key]));
+    }
 }

@@ -11,14 +11,16 @@ use toml::Spanned;
 use super::address::{addresses, is_many, prefix, socket_address};
 use super::back_end;
 use super::endpoint::Endpoint;
-use super::file::{ControlTable, Document, InterfaceTable, MetricsTable, PeerTable};
+use super::file::{ControlTable, Document, InterfaceTable, PeerTable};
+use super::metrics::metrics;
 use super::number::whole;
 use super::routes;
 use super::several;
+use super::wireguard;
 use super::workers;
 use super::{
-    ALL_PEERS, ALLOWED_MAX, Config, Control, Group, Interface, Metrics, Mode, PEERS_MAX,
-    PeerSettings, Protection, UdpOrdering, socket_default,
+    ALL_PEERS, ALLOWED_MAX, Config, Control, Group, Interface, Mode, PEERS_MAX, PeerSettings,
+    Protection, UdpOrdering, socket_default,
 };
 use crate::hooks::{HOOK_BYTES_MAX, HOOKS_MAX, Hooks};
 use crate::keys::{PublicKey, SecretKey};
@@ -45,12 +47,12 @@ const ORDER_WAIT_BYTES: u64 = 2 << 20;
 const DSCP: RangeInclusive<i64> = 0..=63;
 const QUEUE_DELAY_MS: RangeInclusive<f64> = 0.05..=1000.0;
 /// Paths unless the file says.
-const PATHS_DEFAULT: i64 = 64;
+pub(super) const PATHS_DEFAULT: i64 = 64;
 
 /// The longest path that a socket's address holds (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-type Result<T> = std::result::Result<T, ConfigError>;
+pub(super) type Result<T> = std::result::Result<T, ConfigError>;
 
 /// Whether the key files of a configuration are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -196,7 +198,16 @@ fn key_file(
         return SecretKey::draw().map_err(failed);
     }
     let path = beside(source.path, file.as_ref());
-    load(&path).map_err(|e| source.error(Some(file.span()), e.what, e.remedy))
+    load(&path).map_err(|e| {
+        // A new key would be another than the one that the peers know.
+        let is_to_come = wireguard::is_made(source.text) && !path.exists();
+        let remedy = if is_to_come {
+            "do what the comment above it says: the key of WireGuard's file goes there".to_owned()
+        } else {
+            e.remedy
+        };
+        source.error(Some(file.span()), e.what, remedy)
+    })
 }
 
 /// A relative path starts from the directory of the file that it stands in.
@@ -278,23 +289,6 @@ fn group(source: &Source<'_>, name: &Spanned<String>) -> Result<Group> {
             Err(source.error(Some(name.span()), what, remedy))
         }
     }
-}
-
-fn metrics(source: &Source<'_>, spanned: &Spanned<MetricsTable>) -> Result<Metrics> {
-    let example = "\"127.0.0.1:9471\"";
-    let table = spanned.as_ref();
-    let Some(text) = &table.listen else {
-        let remedy = format!("add listen = {example}, or take [metrics] out");
-        return Err(source.error(Some(spanned.span()), "[metrics] has no `listen`", remedy));
-    };
-    let listen = socket_address(source, text, example)?;
-    let allow_remote = table.allow_remote.unwrap_or(false);
-    if !listen.ip().is_loopback() && !allow_remote {
-        let what = format!("others than this machine could read the metrics at {listen}");
-        let remedy = format!("listen = {example}; if they shall, add allow_remote = true");
-        return Err(source.error(Some(text.span()), what, remedy));
-    }
-    Ok(Metrics { listen, allow_remote })
 }
 
 /// Checks peers that come after others; all of them together.

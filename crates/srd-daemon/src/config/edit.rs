@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{Config, check, file};
+use crate::keys;
 use srd_config::{ConfigError, Source};
 
 /// What an error calls the text that a peer was made of.
@@ -74,8 +75,8 @@ impl Config {
         let by_name = self.peers.iter().position(|peer| peer.name == wanted);
         by_name.or_else(|| {
             let key = |p: &super::PeerSettings| p.public_key.map(|key| key.to_string());
-            let is_meant = |p| key(p).is_some_and(|key| key.starts_with(wanted));
-            self.peers.iter().position(is_meant).filter(|_| wanted.len() >= 8)
+            let is_meant = |p| key(p).is_some_and(|key| keys::is_meant(&key, wanted));
+            self.peers.iter().position(is_meant)
         })
     }
 }

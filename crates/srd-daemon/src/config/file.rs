@@ -73,6 +73,8 @@ pub(super) struct ControlTable {
 pub(super) struct MetricsTable {
     pub(super) listen: Maybe<String>,
     pub(super) allow_remote: Option<bool>,
+    #[serde(default)]
+    pub(super) host_names: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]

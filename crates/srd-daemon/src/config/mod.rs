@@ -15,6 +15,7 @@
 //! | `file` | the form of the file, with the place of each value |
 //! | `check` | from that form to a [`Config`] |
 //! | `address` | addresses that can be |
+//! | `metrics` | where metrics are served, and under which names |
 //! | `routes` | what routing needs of it |
 //! | [`diff`] | what changes between two |
 //! | [`edit`] | one peer more or less, by command |
@@ -33,6 +34,7 @@ pub mod diff;
 pub mod edit;
 pub mod endpoint;
 pub mod file;
+mod metrics;
 mod number;
 mod routes;
 mod several;
@@ -64,6 +66,8 @@ pub const FILE_BYTES_MAX: usize = 1 << 20;
 pub const PEERS_MAX: usize = 1024;
 /// The interface of `srd up --try`, of which nothing stays.
 pub const TRY_INTERFACE: &str = "srdtry0";
+/// Most names of metrics.
+pub const HOST_NAMES_MAX: usize = 16;
 /// Most prefixes behind one peer.
 pub const ALLOWED_MAX: usize = 256;
 
@@ -212,12 +216,14 @@ pub struct Group {
 }
 
 /// Metrics and web page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metrics {
     /// Where they are served.
     pub listen: SocketAddr,
     /// Whether others than this machine may ask. Without it `listen` is a loopback address.
     pub allow_remote: bool,
+    /// Names under which they may be asked for, beside addresses and the machine's own names.
+    pub host_names: Vec<String>,
 }
 
 /// One peer.

@@ -219,6 +219,17 @@ fn bad_values_are_refused_with_what_is_good() {
         assert!(error.place.is_some(), "{error}");
     }
     parse(&with("127.0.0.1:9471\"", "0.0.0.0:9471\"\nallow_remote = true")).unwrap();
+    let named = |names: &str| {
+        parse(&with("127.0.0.1:9471\"", &format!("127.0.0.1:9471\"\nhost_names = [{names}]")))
+    };
+    let config = named("\"Node7.Rack.example.\", \"figures\"").unwrap();
+    assert_eq!(config.metrics.unwrap().host_names, ["node7.rack.example", "figures"]);
+    for wrong in ["\"*.example\"", "\"a:80\"", "\"http://a/\"", "\"\""] {
+        let error = named(wrong).unwrap_err().to_string();
+        assert!(error.contains("no name of a host"), "{wrong}: {error}");
+    }
+    let many = "\"a\",".repeat(super::HOST_NAMES_MAX + 1);
+    assert!(named(&many).unwrap_err().to_string().contains("more than 16 names"));
     parse(&with("\"10G\"", "\"0\"")).unwrap();
 }
 

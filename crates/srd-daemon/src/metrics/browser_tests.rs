@@ -34,7 +34,7 @@ fn browse(url: &str, arguments: &[&str]) -> Option<String> {
 fn a_browser_shows_peers_paths_and_flows_without_complaint() {
     let plane = FakePlane::start();
     let listen = "127.0.0.1:0".parse().unwrap();
-    let listener = bind(&Metrics { listen, allow_remote: false }).unwrap();
+    let listener = bind(&Metrics { listen, allow_remote: false, host_names: Vec::new() }).unwrap();
     let url = format!("http://{}/", listener.address().unwrap());
     let _server = start(listener, plane.handle.clone()).unwrap();
     // To look at: SRD_SCREENSHOTS names a directory for pictures.

@@ -19,7 +19,8 @@ pub const FLOWS_MAX: usize = 50;
 /// # Errors
 /// The system's, with words for a person.
 pub fn bind(metrics: &Metrics) -> io::Result<srd_http::Listener> {
-    srd_http::Listener::bind(metrics.listen, metrics.allow_remote)
+    let listener = srd_http::Listener::bind(metrics.listen, metrics.allow_remote)?;
+    Ok(listener.also_named(&metrics.host_names))
 }
 
 /// Serves a listener, until what it returns is dropped.

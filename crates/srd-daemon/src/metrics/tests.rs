@@ -13,7 +13,7 @@ struct Daemon {
 fn daemon() -> Daemon {
     let plane = FakePlane::start();
     let listen = "127.0.0.1:0".parse().unwrap();
-    let listener = bind(&Metrics { listen, allow_remote: false }).unwrap();
+    let listener = bind(&Metrics { listen, allow_remote: false, host_names: Vec::new() }).unwrap();
     let address = listener.address().unwrap();
     let server = start(listener, plane.handle.clone()).unwrap();
     Daemon { address, _plane: plane, _server: server }

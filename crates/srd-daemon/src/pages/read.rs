@@ -272,7 +272,7 @@ impl Listed {
     /// Whether its key begins like this; fewer than eight characters name nobody.
     fn has_key_like(&self, wanted: &str) -> bool {
         let key = self.public_key.as_deref();
-        wanted.len() >= 8 && key.is_some_and(|key| key.starts_with(wanted))
+        key.is_some_and(|key| crate::keys::is_meant(key, wanted))
     }
 }
 

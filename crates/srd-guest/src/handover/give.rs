@@ -67,7 +67,7 @@ impl Service {
         // Its port is free when the other one listens there.
         let had_metrics = self.metrics.take().is_some();
         if let Err(error) = line.say(GO) {
-            if let Some(of) = self.options.metrics.filter(|_| had_metrics) {
+            if let Some(of) = self.options.metrics.clone().filter(|_| had_metrics) {
                 self.metrics = metrics::start(of, self.stopper.orders.clone()).ok();
             }
             return Err(error);

@@ -349,7 +349,7 @@ impl Service {
     }
 
     fn begin_metrics(&mut self) -> Result<()> {
-        let Some(of) = self.options.metrics else { return Ok(()) };
+        let Some(of) = self.options.metrics.clone() else { return Ok(()) };
         self.metrics = Some(metrics::start(of, self.stopper.orders.clone())?);
         Ok(())
     }

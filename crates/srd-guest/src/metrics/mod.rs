@@ -56,8 +56,8 @@ struct FlowsOf {
 
 /// Serves figures, until what it returns is dropped.
 pub(crate) fn start(metrics: Metrics, orders: Orders) -> Result<Server> {
-    let Metrics { listen, allow_remote } = metrics;
-    let listener = Listener::bind(listen, allow_remote)?;
+    let Metrics { listen, allow_remote, host_names } = metrics;
+    let listener = Listener::bind(listen, allow_remote)?.also_named(&host_names);
     let asking = Asking { orders, last: Mutex::default(), flows: Mutex::default() };
     let page = srd_http::page(include_str!("page.html"));
     let answer = move |request: &Request| {

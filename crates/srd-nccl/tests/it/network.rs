@@ -200,6 +200,27 @@ fn a_receive_fails_when_the_peer_s_process_is_killed() {
     it_fails(server);
 }
 
+/// The message finds out first. Without that the receive would wait for the answer to a probe as
+/// long as for a peer that never answered, and blame a firewall.
+#[test]
+fn regression_a_receive_fails_with_the_first_request_that_finds_its_peer_gone() {
+    let answer_max = Duration::from_secs(120);
+    let answer = answer_max.as_millis().to_string();
+    let settings =
+        &[LOOPBACK, ("SRD_NCCL_PEER_TIMEOUT_MS", "2000"), ("SRD_NCCL_ANSWER_TIMEOUT_MS", &answer)];
+    let [mut server, mut client] =
+        pair([None, None], [settings, settings], "127.0.0.1", &["both", "0"]);
+    assert_eq!((server.line().as_str(), client.line().as_str()), ("waits", "connected"));
+    client.child.kill().unwrap();
+    let begin = Instant::now();
+    let said = [server.line(), server.line()];
+    assert!(said[0].starts_with("the message ended: Err(RemoteError)"), "{said:?}");
+    assert!(said[1].starts_with("the receive ended: Err(RemoteError)"), "{said:?}");
+    assert!(begin.elapsed() < answer_max, "{:?}", begin.elapsed());
+    let (well, _) = server.end();
+    assert!(well);
+}
+
 #[test]
 fn small_messages_fail_when_the_peer_s_process_is_killed_though_their_requests_ended_at_once() {
     let job = ["pour", "0"];

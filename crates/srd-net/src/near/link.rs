@@ -22,8 +22,8 @@ pub(super) enum Link {
     Calling(OwnedFd),
     /// It was called, and has not answered yet. It may write already.
     Called(Rings, OwnedFd),
-    /// Both know each other. The last is what wakes it.
-    Met(Rings, OwnedFd, OwnedFd),
+    /// Both know each other.
+    Met(Rings, OwnedFd),
 }
 
 /// Memory both ways.
@@ -35,52 +35,57 @@ pub(super) struct Rings {
 }
 
 impl Link {
-    /// Calls an endpoint. `bell` wakes this one.
-    pub(super) fn call(own: SocketAddr, to: SocketAddr, bell: BorrowedFd<'_>) -> io::Result<Self> {
+    /// Calls an endpoint.
+    pub(super) fn call(own: SocketAddr, to: SocketAddr) -> io::Result<Self> {
         let socket = meet::call(to)?;
         let (segment, memory) = Segment::create(SEGMENT_BYTES)?;
-        meet::say(socket.as_fd(), own, &[memory.as_fd(), bell])?;
+        meet::say(socket.as_fd(), own, &[memory.as_fd()])?;
         // Each end of a ring has a mapping of its own, so that neither shares it in this process.
         let again = Segment::open(memory.as_fd(), SEGMENT_BYTES)?;
         let (out, into) = (Writer::new(segment, 0), Reader::new(again, RING_BYTES));
         Ok(Self::Called(Rings { peer: to, out, into }, socket))
     }
 
-    /// The connection has a message, or has ended.
+    /// The connection has a message, or has ended. `may_be` says whether a caller may have an
+    /// address.
     ///
     /// # Errors
     /// It is of no use any more.
-    pub(super) fn on_readable(self, own: SocketAddr, bell: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(super) fn on_readable(
+        self,
+        own: SocketAddr,
+        may_be: impl Fn(SocketAddr) -> bool,
+    ) -> io::Result<Self> {
         match self {
             Self::Calling(socket) => {
                 let Some(message) = meet::receive(socket.as_fd())? else {
                     return Ok(Self::Calling(socket));
                 };
                 let Message { from, descriptors } = message;
-                let [memory, wakes] = two(descriptors)?;
+                if !may_be(from) {
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                }
+                let [memory] = only(descriptors)?;
                 let segment = || Segment::open(memory.as_fd(), SEGMENT_BYTES);
                 let (out, into) = (segment()?, segment()?);
-                meet::say(socket.as_fd(), own, &[bell])?;
+                meet::say(socket.as_fd(), own, &[])?;
                 let (out, into) = (Writer::new(out, RING_BYTES), Reader::new(into, 0));
                 let rings = Rings { peer: from, out, into };
-                Ok(Self::Met(rings, socket, wakes))
+                Ok(Self::Met(rings, socket))
             }
             Self::Called(rings, socket) => {
-                let Some(message) = meet::receive(socket.as_fd())? else {
+                let Some(_answer) = meet::receive(socket.as_fd())? else {
                     return Ok(Self::Called(rings, socket));
                 };
-                let wakes = message.descriptors.into_iter().next();
-                let wakes = wakes.ok_or(io::ErrorKind::InvalidData)?;
-                Ok(Self::Met(rings, socket, wakes))
+                Ok(Self::Met(rings, socket))
             }
-            // There are no more messages: the next event is the end.
-            Self::Met(..) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Self::Met(..) => Ok(self),
         }
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Calling(socket) | Self::Called(_, socket) | Self::Met(_, socket, _) => {
+            Self::Calling(socket) | Self::Called(_, socket) | Self::Met(_, socket) => {
                 socket.as_fd()
             }
         }
@@ -97,6 +102,11 @@ impl Link {
         matches!(self, Self::Met(..))
     }
 
+    /// Takes what woke this end. `false`: the connection has ended.
+    pub(super) fn take_wakes(&self) -> bool {
+        meet::take_wakes(self.socket())
+    }
+
     /// Sends a batch. Returns how many packets went, and how many found no room.
     pub(super) fn send(
         &mut self,
@@ -105,7 +115,7 @@ impl Link {
         ecn: Ecn,
         segments: &impl Segments,
     ) -> (u64, u64) {
-        let Self::Met(rings, _, wakes) = self else { return (0, 0) };
+        let Self::Met(rings, socket) = self else { return (0, 0) };
         let (mut sent, mut full) = (0, 0);
         for (head, payload) in segments.parts() {
             if rings.out.push(Beside { port, ecn, at: now }, [head, payload]) {
@@ -115,8 +125,7 @@ impl Link {
             }
         }
         if rings.out.publish() {
-            // It is full if the other end has been woken often enough already.
-            let _ = rustix::io::write(wakes, &1_u64.to_ne_bytes());
+            meet::wake(socket.as_fd());
         }
         (sent, full)
     }
@@ -152,8 +161,13 @@ impl Rings {
     pub(super) fn is_empty(&self) -> bool {
         self.into.is_empty()
     }
+
+    /// The other process is gone: what it has written until now is read, and no more.
+    pub(super) fn end(&mut self) {
+        self.into.end();
+    }
 }
 
-fn two(descriptors: Vec<OwnedFd>) -> io::Result<[OwnedFd; 2]> {
+fn only(descriptors: Vec<OwnedFd>) -> io::Result<[OwnedFd; 1]> {
     descriptors.try_into().map_err(|_| io::ErrorKind::InvalidData.into())
 }

@@ -3,11 +3,13 @@
 //! An endpoint listens at a socket without a place in the file system, whose name is its address:
 //! it goes with the process, however that ends, and is seen from the same network namespace alone.
 //! An endpoint that sends to an address of this machine calls that name, and brings shared memory
-//! for both directions and a descriptor that wakes it; the other answers with its own. The
-//! connection then stays: its end shows that the other process is gone.
+//! for both directions; the other answers. The connection then stays: a message on it wakes the
+//! other end, and its end shows that the other process is gone. A wake-up is sent without blocking,
+//! whatever the other process does to its end.
 //!
 //! Both ends ask the kernel which user the other is, and speak to their own user only. The name may
-//! be anybody's, so what arrives says nothing of an address that a packet by UDP would not say.
+//! be anybody's, so what arrives says nothing of an address that a packet by UDP would not say. A caller
+//! may claim an address of this machine only, as packets to it go to the caller from then on.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,13 +20,13 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect, listen, recvmsg, sendmsg, socket_with,
+    connect, listen, recv, recvmsg, send, sendmsg, socket_with,
 };
 
 use super::ring::RING_BYTES;
 
 /// Changes with the layout of the memory.
-const VERSION: &str = "srd-near-1";
+const VERSION: &str = "srd-near-2";
 /// Callers that wait to be accepted.
 const BACKLOG: i32 = 64;
 /// The longest message.
@@ -32,13 +34,36 @@ const MESSAGE_BYTES_MAX: usize = 128;
 /// Bytes of the memory of two endpoints: a ring each way.
 pub(super) const SEGMENT_BYTES: usize = (2 * RING_BYTES).next_multiple_of(4096);
 
+/// Wake-ups that are taken in a turn. A process that sends more is not waited for.
+const WAKES_MAX: usize = 16;
 /// What a caller brings, or the called one answers.
 #[derive(Debug)]
 pub(super) struct Message {
     /// The address of its sender.
     pub(super) from: SocketAddr,
-    /// The memory, of a caller; and what wakes the sender.
+    /// The memory, of a caller.
     pub(super) descriptors: Vec<OwnedFd>,
+}
+
+/// Wakes the other end. Nothing is lost if the connection is full: then it has been woken often
+/// enough already.
+pub(super) fn wake(socket: BorrowedFd<'_>) {
+    let _ = send(socket, b"w", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// Takes wake-ups of the other end. `false`: the connection has ended.
+pub(super) fn take_wakes(socket: BorrowedFd<'_>) -> bool {
+    let mut byte = [0; 1];
+    for _ in 0..WAKES_MAX {
+        match recv(socket, &mut byte, RecvFlags::DONTWAIT) {
+            // The end; or a message that is none of ours, which is no better.
+            Ok((0, _)) => return false,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => return true,
+            Err(_) => return false,
+        }
+    }
+    true
 }
 
 fn name(of: SocketAddr) -> io::Result<SocketAddrUnix> {
@@ -90,7 +115,7 @@ pub(super) fn say(
     let text = format!("{VERSION} {SEGMENT_BYTES} {from}");
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
-    if !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
+    if !descriptors.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     sendmsg(socket, &[IoSlice::new(text.as_bytes())], &mut beside, SendFlags::NOSIGNAL)?;
@@ -165,13 +190,32 @@ mod tests {
         let listener = listener(at).unwrap();
         let here = call(at).unwrap();
         let there = accept(listener.as_fd()).unwrap().unwrap();
-        for text in ["", "srd-near-1", "srd-near-1 1 127.0.0.1:1", "srd-near-0 x", &"9".repeat(500)]
+        for text in ["", "srd-near-2", "srd-near-2 1 127.0.0.1:1", "srd-near-1 x", &"9".repeat(500)]
         {
             rustix::net::send(&here, text.as_bytes(), SendFlags::NOSIGNAL).unwrap();
             assert!(receive(there.as_fd()).is_err(), "{text}");
         }
         drop(here);
         assert!(receive(there.as_fd()).is_err(), "the end is no message");
+    }
+
+    #[test]
+    fn wake_ups_never_block_and_their_number_in_a_turn_is_bounded() {
+        let (_port, at) = place();
+        let listener = listener(at).unwrap();
+        let here = call(at).unwrap();
+        let there = accept(listener.as_fd()).unwrap().unwrap();
+        assert!(take_wakes(there.as_fd()), "none yet");
+        // The other end may make it a connection that blocks: it is a description of both.
+        rustix::io::ioctl_fionbio(&here, false).unwrap();
+        for _ in 0..100_000 {
+            wake(here.as_fd());
+        }
+        assert!(take_wakes(there.as_fd()) && take_wakes(there.as_fd()));
+        drop(here);
+        let turns = (0..100_000).find(|_| !take_wakes(there.as_fd()));
+        assert!(turns.is_some_and(|turns| turns > 0), "some were left, then the end: {turns:?}");
+        wake(there.as_fd());
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! ```text
 //!  endpoint --> address of this machine? --> ring --> endpoint of another process, or of this one
 //!       \            no, or not met yet                 ^ looks at rings, then at sockets; sleeps
-//!        `--------------> UDP                             on one descriptor, which writers ring
+//!        `--------------> UDP                             on one descriptor, which writers wake
 //! ```
 //!
 //! | file | what |

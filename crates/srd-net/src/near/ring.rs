@@ -127,23 +127,34 @@ pub(super) struct Reader {
     segment: Segment,
     base: usize,
     read: u32,
+    /// The writer's count when its process was gone.
+    end: Option<u32>,
 }
 
 impl Reader {
     /// Of the ring at a place of a segment.
     pub(super) fn new(segment: Segment, base: usize) -> Self {
-        Self { segment, base, read: 0 }
+        Self { segment, base, read: 0, end: None }
     }
 
     /// Whether there is anything.
     pub(super) fn is_empty(&self) -> bool {
-        self.segment.word(self.base + WRITTEN_AT).load(Ordering::Acquire) == self.read
+        self.written() == self.read
+    }
+
+    /// From now on only what has been written until now is read: a ring at most.
+    pub(super) fn end(&mut self) {
+        self.end = Some(self.written());
+    }
+
+    fn written(&self) -> u32 {
+        let now = || self.segment.word(self.base + WRITTEN_AT).load(Ordering::Acquire);
+        self.end.unwrap_or_else(now)
     }
 
     /// Takes the next packet out, into `bytes`; `None` if there is none.
     pub(super) fn pop(&mut self, bytes: &mut Vec<u8>) -> Result<Option<Beside>, Broken> {
-        let written = self.segment.word(self.base + WRITTEN_AT).load(Ordering::Acquire);
-        let mut there = written.wrapping_sub(self.read);
+        let mut there = self.written().wrapping_sub(self.read);
         if there == 0 {
             return Ok(None);
         }

@@ -1,5 +1,5 @@
-//! The links of an endpoint: to which endpoints, which it calls again and when, and what it sleeps
-//! on.
+//! The links of an endpoint: to which endpoints, which it calls again and when, and the descriptor
+//! that it sleeps on.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::epoll;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::PacketMeta;
 
@@ -27,19 +27,18 @@ const AGAIN_MAX: Duration = Duration::from_secs(30);
 const ADDRESSES_MAX: usize = 4096;
 /// Connections that are looked at in one turn.
 const EVENTS_MAX: usize = 16;
-/// A link takes two descriptors, and all of them together at most this part of a process's.
+/// A link takes two descriptors while it is made, and all of them together at most this part of a process's.
 const DESCRIPTORS_PART: u64 = 16;
 /// The most links of a process, however many descriptors it may have.
 const LINKS_MAX: u32 = 256;
 
-/// What a descriptor of the set is.
+/// The descriptor of the set that is no link.
 const LISTENER: u64 = u64::MAX;
-const BELL: u64 = u64::MAX - 1;
 
 /// Links of this process.
 static LINKS: AtomicU32 = AtomicU32::new(0);
 
-/// The most links of this process: each end of a link has two descriptors and maps 2 MiB.
+/// The most links of this process: each end of a link has a descriptor and maps 2 MiB.
 pub fn links_max() -> u32 {
     let part = os::descriptors_max() / DESCRIPTORS_PART / 2;
     u32::try_from(part).unwrap_or(LINKS_MAX).min(LINKS_MAX)
@@ -96,7 +95,6 @@ pub(super) struct Table {
     machine: Vec<IpAddr>,
     set: Arc<OwnedFd>,
     listener: OwnedFd,
-    bell: OwnedFd,
     places: Vec<Option<Place>>,
     reach: HashMap<SocketAddr, Reach>,
     looked_at: Instant,
@@ -109,17 +107,14 @@ impl Table {
     pub(super) fn open(own: SocketAddr) -> io::Result<Self> {
         let machine = local_addresses()?.into_iter().map(|address| address.ip).collect();
         let listener = meet::listener(own)?;
-        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let readable = epoll::EventFlags::IN;
         epoll::add(&set, &listener, epoll::EventData::new_u64(LISTENER), readable)?;
-        epoll::add(&set, &bell, epoll::EventData::new_u64(BELL), readable)?;
         Ok(Self {
             own,
             machine,
             set: Arc::new(set),
             listener,
-            bell,
             places: Vec::new(),
             reach: HashMap::new(),
             looked_at: Instant::ZERO,
@@ -186,7 +181,7 @@ impl Table {
         let Some(counted) = Counted::take() else { return };
         let far = Reach::Far { again: now + wait, wait: wait.times(4).min(AGAIN_MAX) };
         self.reach.insert(to, far);
-        if let Ok(link) = Link::call(self.own, to, self.bell.as_fd())
+        if let Ok(link) = Link::call(self.own, to)
             && let Some(place) = self.put(link, counted)
         {
             self.reach.insert(to, Reach::Link(place));
@@ -262,9 +257,6 @@ impl Table {
         for event in events {
             match event.data.u64() {
                 LISTENER => self.accept(),
-                BELL => {
-                    let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
-                }
                 place => self.on_readable(now, usize::try_from(place).unwrap_or(usize::MAX)),
             }
         }
@@ -280,14 +272,24 @@ impl Table {
 
     fn on_readable(&mut self, now: Instant, at: usize) {
         let Some(place) = self.places.get_mut(at).and_then(Option::take) else { return };
-        let Place { link, ended, _counted } = place;
+        let Place { mut link, mut ended, _counted } = place;
         if link.has_met() {
-            // It sends nothing any more: this is its end. What it wrote before is read first.
-            let _ = epoll::delete(&self.set, link.socket());
-            self.places[at] = Some(Place { link, ended: true, _counted });
+            if !link.take_wakes() {
+                // What it wrote before is read first.
+                let _ = epoll::delete(&self.set, link.socket());
+                link.rings().into_iter().for_each(super::link::Rings::end);
+                ended = true;
+            }
+            self.places[at] = Some(Place { link, ended, _counted });
             return;
         }
-        let Ok(mut link) = link.on_readable(self.own, self.bell.as_fd()) else {
+        let machine = &self.machine;
+        let own = self.own;
+        let may_be = |claimed: SocketAddr| {
+            let is_here = machine.contains(&claimed.ip()) && claimed.port() != 0;
+            is_here && claimed.is_ipv4() == own.is_ipv4()
+        };
+        let Ok(mut link) = link.on_readable(own, may_be) else {
             // It would not have this endpoint, which asks again much later.
             let far = Reach::Far { again: now + AGAIN_MAX, wait: AGAIN_MAX };
             let of_it = |reach: &&mut Reach| matches!(reach, Reach::Link(place) if *place == at);

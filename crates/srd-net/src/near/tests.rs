@@ -7,7 +7,9 @@ use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use srd_proto::{Class, Datagram, Delivery, PeerId, Qpn, ReceiveBuffers};
 
+use super::ring::{Beside, Writer};
 use super::*;
+use crate::sys::segment::Segment;
 use crate::{Application, BindOptions, Context, LocalEndpoint};
 
 const QPN: Qpn = Qpn(1);
@@ -247,7 +249,7 @@ fn callers_that_say_nonsense_are_hung_up_on() {
     let _alone = alone();
     let mut here = anywhere(true);
     let address = here.local_address();
-    for text in ["", "x", "srd-near-1 1 127.0.0.1:1"] {
+    for text in ["", "x", "srd-near-2 1 127.0.0.1:1"] {
         let socket = meet::call(address).unwrap();
         rustix::net::send(&socket, text.as_bytes(), rustix::net::SendFlags::NOSIGNAL).unwrap();
         turn_until(&mut here, &socket);
@@ -269,5 +271,58 @@ fn turn_until(here: &mut End, socket: &impl AsFd) {
     while matches!(meet::receive(socket.as_fd()), Ok(None)) {
         assert!(start.elapsed() < PATIENCE, "not hung up on");
         here.poll(Duration::from_millis(1), &mut Got::default()).unwrap();
+    }
+}
+
+/// Packets to an address go to the endpoint that has claimed it. So nobody may claim one of
+/// another machine, or of a family that this endpoint does not speak.
+#[test]
+fn a_caller_may_claim_an_address_of_this_machine_only() {
+    let _alone = alone();
+    let mut here = anywhere(true);
+    let address = here.local_address();
+    for claimed in ["192.0.2.1:7471", "[::1]:7471", "[::ffff:127.0.0.1]:7471", "127.0.0.1:0"] {
+        let claimed: SocketAddr = claimed.parse().unwrap();
+        let socket = meet::call(address).unwrap();
+        let (_segment, memory) = Segment::create(meet::SEGMENT_BYTES).unwrap();
+        meet::say(socket.as_fd(), claimed, &[memory.as_fd()]).unwrap();
+        turn_until(&mut here, &socket);
+        assert!(!here.io().near.as_ref().unwrap().has_link(claimed), "{claimed}");
+    }
+    assert_eq!(here.io().near_stats().links, 0);
+    assert!(here.io().near.as_ref().unwrap().is_unlinked());
+}
+
+/// A process of this user that writes into the ring as it likes.
+fn raw_caller(here: &mut End) -> (OwnedFd, Writer) {
+    let address = here.local_address();
+    let socket = meet::call(address).unwrap();
+    let (segment, memory) = Segment::create(meet::SEGMENT_BYTES).unwrap();
+    meet::say(socket.as_fd(), "127.0.0.1:9".parse().unwrap(), &[memory.as_fd()]).unwrap();
+    let start = StdInstant::now();
+    while here.io().near_stats().links == 0 {
+        assert!(start.elapsed() < PATIENCE, "not met");
+        here.poll(Duration::from_millis(1), &mut Got::default()).unwrap();
+    }
+    (socket, Writer::new(segment, 0))
+}
+
+#[test]
+fn a_caller_that_has_hung_up_and_goes_on_writing_is_removed() {
+    let _alone = alone();
+    let mut here = anywhere(true);
+    let (socket, mut writer) = raw_caller(&mut here);
+    let beside = Beside { port: 9, ecn: srd_proto::transmit::Ecn::Ect, at: Instant::ZERO };
+    let mut fill = || {
+        while writer.push(beside, [&[0; 1000], &[]]) {}
+        writer.publish();
+    };
+    fill();
+    drop(socket);
+    let start = StdInstant::now();
+    while !here.io().near.as_ref().unwrap().is_unlinked() {
+        assert!(start.elapsed() < PATIENCE, "it keeps its link");
+        here.poll(Duration::ZERO, &mut Got::default()).unwrap();
+        fill();
     }
 }

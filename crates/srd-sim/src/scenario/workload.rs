@@ -375,7 +375,12 @@ fn chakra_files(
     let files = chakra::files(&path).map_err(|e| ScenarioError(e.to_string()))?;
     let workload = chakra::read(&files, &groups, hosts).map_err(|e| fail(&path, &e))?;
     if workload.flows.is_empty() {
-        return Err(fail(&path, &"no rank sends to another one: nothing crosses the network"));
+        let what = format!(
+            "no rank sends to another one: nothing crosses the network; a trace has a file for \
+             each rank, and this one has {}",
+            files.len()
+        );
+        return Err(fail(&path, &what));
     }
     Ok(workload)
 }

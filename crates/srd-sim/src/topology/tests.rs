@@ -196,6 +196,9 @@ fn bad_files_are_refused_with_line_and_reason() {
     refuse("Nodes x", 1, "not a number");
     refuse("Nodes 4\nNodes 4", 2, "twice");
     refuse("\n\nFrobs 4", 3, "unknown key");
+    for text in ["Type dragonfly\nNodes 72", "p 2\na 4\nh 2", "Topology DragonFly 2 4 2"] {
+        refuse(text, 1, "a dragonfly is not simulated: describe a fat tree");
+    }
     refuse("Radix_Up 4", 1, "Tier 0");
     refuse("Nodes", 1, "key value");
     refuse("Tiers 4\nNodes 4\nPodsize 4", 0, "only 2 and 3");

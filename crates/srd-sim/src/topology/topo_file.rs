@@ -76,6 +76,9 @@ pub fn parse(text: &str) -> Result<ClosSpec, ParseError> {
     for (index, raw) in text.lines().enumerate() {
         let line = index + 1;
         let content = raw.split('#').next().unwrap_or("").trim();
+        if is_dragonfly(content) {
+            return Err(ParseError { line, what: NO_DRAGONFLY.to_owned() });
+        }
         if content.is_empty() {
             continue;
         }
@@ -91,13 +94,28 @@ pub fn parse(text: &str) -> Result<ClosSpec, ParseError> {
     lines.finish()
 }
 
+const NO_DRAGONFLY: &str = "a dragonfly is not simulated: describe a fat tree or leaves and spines, \
+                            by `Nodes`, `Tiers 2` or `Tiers 3`, `Podsize` and a `Tier` for each; or \
+                            write a scenario whose [topology] has the kind \"fat-tree\" or \
+                            \"leaf-spine\"";
+
+/// Whether a line is of a dragonfly: it says so, or has one of the three parameters that describe
+/// one (hosts of a router, routers of a group, and links of a router to other groups).
+fn is_dragonfly(content: &str) -> bool {
+    let content = content.to_ascii_lowercase();
+    let key = content.split_whitespace().next().unwrap_or_default();
+    content.contains("dragonfly")
+        || content.contains("dragon_fly")
+        || matches!(key, "p" | "a" | "h" | "groups" | "routers_per_group" | "hosts_per_router")
+}
+
 fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("`{value}` is not a number that `{key}` can have"))
 }
 
 fn once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), String> {
     if place.is_some() {
-        return Err(format!("`{key}` is given twice"));
+        return Err(format!("`{key}` is given twice: keep one"));
     }
     *place = Some(value);
     Ok(())

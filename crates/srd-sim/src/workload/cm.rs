@@ -90,7 +90,7 @@ fn number<T: std::str::FromStr>(key: &str, word: Option<&&str>) -> Result<T, Str
 
 fn once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), String> {
     if place.is_some() {
-        return Err(format!("`{key}` is given twice"));
+        return Err(format!("`{key}` is given twice: keep one"));
     }
     *place = Some(value);
     Ok(())
@@ -133,7 +133,10 @@ impl Reader {
         };
         match words {
             _ if header && words.len() == 2 => Ok(()),
-            _ if header => Err(format!("one number belongs after `{}`", words[0])),
+            _ if header => Err(format!(
+                "one number belongs after `{}`: write each count on a line of its own",
+                words[0]
+            )),
             ["trigger", rest @ ..] => self.trigger(line, rest),
             ["failure", rest @ ..] => self.failure(line, rest),
             [pair, rest @ ..] if pair.contains("->") => self.connection(line, pair, rest, unit),
@@ -203,7 +206,12 @@ impl Reader {
         };
         flow.bytes = match size {
             None => return Err("`size` is missing".to_owned()),
-            Some(0) => return Err("`size` must not be zero".to_owned()),
+            Some(0) => {
+                return Err("`size` 0 is a flow without an end to htsim: write the bytes that it \
+                            shall send, as many as the run lasts, or a workload of the kind \
+                            \"background\" in a scenario"
+                    .to_owned());
+            }
             Some(u64::MAX) => return Err("`size` is too large".to_owned()),
             Some(bytes) => bytes,
         };
@@ -293,7 +301,10 @@ impl Reader {
         for (key, said, found) in counts {
             let said = said.ok_or_else(|| whole(format!("the file has no `{key}`")))?;
             if said != found {
-                return Err(whole(format!("the file says `{key} {said}`, but has {found}")));
+                return Err(whole(format!(
+                    "the file says `{key} {said}`, but has {found}: write `{key} {found}`, or add \
+                     what is missing"
+                )));
             }
         }
         for (line, flow) in &self.flows {

@@ -4,12 +4,16 @@
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use crate::bodies;
+use prost::Message;
+use srd_sim::workload::chakra::attribute::{Attribute, BoolList, Value};
+use srd_sim::workload::chakra::trace::{Metadata, Node, node_type};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 type Body = fn(&[u8]);
 
-const TARGETS: [(&str, Body); 4] = [
+const TARGETS: [(&str, Body); 5] = [
+    ("chakra", bodies::chakra),
     ("scenario", bodies::scenario),
     ("topo", bodies::topo),
     ("cm", bodies::cm),
@@ -67,9 +71,78 @@ fn write_seeds() {
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join(name), text).unwrap();
     }
+    let directory = corpus().join("chakra");
+    fs::create_dir_all(&directory).unwrap();
+    for (name, nodes) in [("kineto.et", kineto()), ("types.et", types())] {
+        fs::write(directory.join(name), trace(&nodes)).unwrap();
+    }
 }
 
-const SEEDS: [(&str, &str, &str); 12] = [
+/// A file of a rank, whose first byte is the length of its metadata.
+fn trace(nodes: &[Node]) -> Vec<u8> {
+    let mut bytes = Metadata { version: "0.0.4".into() }.encode_length_delimited_to_vec();
+    nodes.iter().for_each(|node| bytes.extend(node.encode_length_delimited_to_vec()));
+    bytes
+}
+
+fn attribute(name: &str, value: Value) -> Attribute {
+    Attribute { name: name.into(), value: Some(value) }
+}
+
+/// What traces of PyTorch have: the host's record of a collective, then the collective; a parent
+/// that is not in the file.
+fn kineto() -> Vec<Node> {
+    let host = |host: bool| attribute("is_cpu_op", Value::Bool(host));
+    let record = Node {
+        id: 1,
+        name: "c10d::allreduce_".into(),
+        kind: node_type::COLLECTIVE,
+        control: vec![77],
+        duration_micros: 85,
+        attributes: vec![host(true)],
+        ..Node::default()
+    };
+    let collective = Node {
+        id: 2,
+        kind: node_type::COLLECTIVE,
+        control: vec![1],
+        data: vec![1],
+        attributes: vec![
+            host(false),
+            attribute("comm_type", Value::Int64(0)),
+            attribute("comm_size", Value::Int64(4096)),
+            attribute("pg_name", Value::String("a".into())),
+            attribute("involved_dim", Value::BoolList(BoolList { values: vec![true] })),
+        ],
+        ..Node::default()
+    };
+    vec![record, collective]
+}
+
+/// Numbers in types that writers seldom use.
+fn types() -> Vec<Node> {
+    let compute = Node {
+        id: 1,
+        kind: node_type::COMPUTE,
+        duration_micros: 9,
+        attributes: vec![attribute("is_cpu_op", Value::Sint32(1))],
+        ..Node::default()
+    };
+    let collective = Node {
+        id: 2,
+        kind: node_type::COLLECTIVE,
+        data: vec![1],
+        attributes: vec![
+            attribute("comm_type", Value::Double(6.0)),
+            attribute("comm_size", Value::Fixed64(96)),
+            attribute("pg_name", Value::Bytes(b"a".to_vec())),
+        ],
+        ..Node::default()
+    };
+    vec![compute, collective]
+}
+
+const SEEDS: [(&str, &str, &str); 14] = [
     ("topo", "fat-tree.topo", FAT_TREE),
     ("topo", "leaf-spine.topo", LEAF_SPINE),
     (
@@ -92,6 +165,8 @@ const SEEDS: [(&str, &str, &str); 12] = [
     ),
     ("traces", "collective.et", COLLECTIVE),
     ("traces", "messages.et", MESSAGES),
+    ("chakra", "collective.et", COLLECTIVE),
+    ("chakra", "messages.et", MESSAGES),
     ("scenario", "incast.toml", INCAST),
     ("scenario", "everything.toml", EVERYTHING),
     (

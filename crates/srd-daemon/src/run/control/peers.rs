@@ -201,7 +201,7 @@ impl Peer {
     /// Whether its key begins like this; fewer than eight characters name nobody.
     pub(super) fn has_key_like(&self, wanted: &str) -> bool {
         let key = self.settings.public_key.map(|key| key.to_string());
-        wanted.len() >= 8 && key.is_some_and(|key| key.starts_with(wanted))
+        key.is_some_and(|key| crate::keys::is_meant(&key, wanted))
     }
 
     /// Compares its rows with those of the last look. Returns the states that it has gone

@@ -1,14 +1,18 @@
 //! Chakra execution traces: what the ranks of a training step compute and send.
 //!
 //! A trace is a file for each rank, `PREFIX.RANK.et` ([`trace`]). A node begins once all nodes
-//! that it depends on are done. Nodes that send and receive become messages, collectives the
-//! messages of an algorithm (`collective`), and everything else takes its duration on the rank's
-//! processor for `is_cpu_op` nodes, or on its accelerator, one node at a time each.
+//! that it depends on by data are done: as in Chakra's own reader, `ctrl_deps` are not followed,
+//! which in traces of PyTorch are parents in the call stack. Nodes that send and receive become
+//! messages, collectives the messages of an algorithm (`collective`), and everything else takes its
+//! duration on the rank's processor for `is_cpu_op` nodes, or on its accelerator, one node at a time
+//! each. So does the record on the host of a collective that an accelerator carries out, which says
+//! nothing of it.
 //!
 //! The collectives of a process group are matched by their order in the files of its ranks. A
 //! group is what the file of groups says; one that it does not name has those ranks as members
 //! whose traces have collectives of it.
 
+pub mod attribute;
 mod collective;
 pub mod trace;
 
@@ -23,6 +27,7 @@ use super::messages::{
 };
 use super::pattern::FLOWS_MAX;
 use super::schedule::What;
+use attribute::Attribute;
 use collective::{Kind, Member, expand};
 use trace::{Node, node_type};
 
@@ -266,7 +271,7 @@ impl<'a> Reader<'a> {
         for node in trace::nodes(bytes).map_err(of_file)? {
             let node = node.map_err(of_file)?;
             let (begin, _) = ends[&node.id];
-            for earlier in node.waits() {
+            for &earlier in &node.data {
                 let Some((_, end)) = ends.get(&earlier) else {
                     return fail(node.id, format!("it depends on node {earlier}: there is none"));
                 };
@@ -280,20 +285,29 @@ impl<'a> Reader<'a> {
 
     /// The operations that begin and end a node.
     fn node(&mut self, rank: u32, node: &Node) -> Result<(u32, u32), String> {
+        let is_host = node.flag("is_cpu_op")? == Some(true);
+        let says = |name| node.attribute(name).is_some();
+        let is_record = is_host
+            && match node.kind {
+                node_type::SEND => !says("comm_dst"),
+                node_type::RECEIVE => !says("comm_src"),
+                node_type::COLLECTIVE => !says("comm_type"),
+                _ => false,
+            };
         match node.kind {
-            node_type::SEND | node_type::RECEIVE => {
+            node_type::SEND | node_type::RECEIVE if !is_record => {
                 let operation = self.message(rank, node)?;
                 Ok((operation, operation))
             }
-            node_type::COLLECTIVE => self.collective(rank, node),
+            node_type::COLLECTIVE if !is_record => self.collective(rank, node),
             _ => {
                 let ns = node.duration_micros.checked_mul(1000);
                 let ns = ns.filter(|ns| *ns <= CALC_NS_MAX && node.kind > 0);
                 let ns = ns.ok_or("it has no type, or takes longer than a day")?;
-                let cpu = match node.flag("is_cpu_op") {
+                let cpu = match is_host {
                     _ if node.kind == node_type::METADATA => NONE,
-                    Some(true) => HOST,
-                    _ => ACCELERATOR,
+                    true => HOST,
+                    false => ACCELERATOR,
                 };
                 let operation = self.add(rank, node.id, What::Calculate { ps: ns * 1000, cpu })?;
                 Ok((operation, operation))
@@ -324,11 +338,11 @@ impl<'a> Reader<'a> {
     fn message(&mut self, rank: u32, node: &Node) -> Result<u32, String> {
         let is_send = node.kind == node_type::SEND;
         let name = if is_send { "comm_dst" } else { "comm_src" };
-        let peer = node.number(name).ok_or_else(|| format!("it has no attribute `{name}`"))?;
+        let peer = node.number(name)?.ok_or_else(|| format!("it has no attribute `{name}`"))?;
         let peer = u32::try_from(peer).ok().filter(|peer| *peer < self.ranks);
         let peer = peer.ok_or_else(|| format!("`{name}` is none of {} ranks", self.ranks))?;
         let bytes = bytes_of(node)?;
-        let tag = node.number("comm_tag").unwrap_or(0);
+        let tag = node.attribute("comm_tag").map_or(Ok(0), Attribute::mark)?;
         let operation = self.add(rank, node.id, What::Calculate { ps: 0, cpu: NONE })?;
         let channel = if is_send { (rank, peer, tag) } else { (peer, rank, tag) };
         let end = End { operation, bytes, place: operation as usize };
@@ -346,13 +360,13 @@ impl<'a> Reader<'a> {
     }
 
     fn collective(&mut self, rank: u32, node: &Node) -> Result<(u32, u32), String> {
-        let number = node.number("comm_type").ok_or("it has no attribute `comm_type`")?;
+        let number = node.number("comm_type")?.ok_or("it has no attribute `comm_type`")?;
         let kind = Kind::of(number).ok_or_else(|| format!("`comm_type` {number} is not known"))?;
         let bytes = if kind == Kind::Barrier { 1 } else { bytes_of(node)? };
         let nothing = What::Calculate { ps: 0, cpu: NONE };
         let begin = self.add(rank, node.id, nothing)?;
         let end = self.add(rank, node.id, nothing)?;
-        let group = node.text("pg_name").unwrap_or_default();
+        let group = node.attribute("pg_name").map(Attribute::text).transpose()?.unwrap_or_default();
         if self.groups.get(&group).is_some_and(|ranks| !ranks.contains(&rank)) {
             return Err(format!("process group `{group}` has no rank {rank}"));
         }
@@ -437,7 +451,7 @@ impl<'a> Reader<'a> {
 }
 
 fn bytes_of(node: &Node) -> Result<u64, String> {
-    let bytes = node.number("comm_size").ok_or("it has no attribute `comm_size`")?;
+    let bytes = node.number("comm_size")?.ok_or("it has no attribute `comm_size`")?;
     if bytes > BYTES_MAX {
         return Err(format!("`comm_size` {bytes} is above {BYTES_MAX}, the most"));
     }

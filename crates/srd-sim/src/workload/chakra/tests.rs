@@ -1,6 +1,7 @@
 //! What is read, what a collective sends, and what is refused.
 
-use super::trace::{Attribute, Metadata};
+use super::attribute::{Attribute, BoolList, BytesList, Fixed64List, Int64List, StringList, Value};
+use super::trace::Metadata;
 use super::*;
 use crate::workload::schedule::Wait;
 use prost::Message;
@@ -8,11 +9,15 @@ use prost::Message;
 const HOSTS: [u32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 fn number(name: &str, value: i64) -> Attribute {
-    Attribute { name: name.into(), int64: Some(value), ..Attribute::default() }
+    attribute(name, Value::Int64(value))
 }
 
-fn node(id: u64, kind: i32, control: &[u64], attributes: Vec<Attribute>) -> Node {
-    Node { id, kind, control: control.to_vec(), attributes, ..Node::default() }
+fn attribute(name: &str, value: Value) -> Attribute {
+    Attribute { name: name.into(), value: Some(value) }
+}
+
+fn node(id: u64, kind: i32, data: &[u64], attributes: Vec<Attribute>) -> Node {
+    Node { id, kind, data: data.to_vec(), attributes, ..Node::default() }
 }
 
 fn file(nodes: &[Node]) -> Vec<u8> {
@@ -45,8 +50,7 @@ fn messages(workload: &Workload) -> Vec<(u32, u32, u64)> {
 fn computations_messages_and_dependencies_are_read() {
     let mut compute = node(7, node_type::COMPUTE, &[], Vec::new());
     compute.duration_micros = 3;
-    compute.attributes =
-        vec![Attribute { name: "is_cpu_op".into(), bool: Some(true), ..Attribute::default() }];
+    compute.attributes = vec![attribute("is_cpu_op", Value::Bool(true))];
     let mut kernel = node(8, node_type::COMPUTE, &[7], Vec::new());
     kernel.duration_micros = 1;
     let to = |name: &str| vec![number(name, 1), number("comm_size", 500), number("comm_tag", 9)];
@@ -95,8 +99,7 @@ fn each_collective_sends_what_its_algorithm_sends() {
 fn groups_have_the_ranks_of_the_file_or_those_that_name_them() {
     let collective = |id: u64, group: &str, bytes: i64| {
         let mut attributes = vec![number("comm_type", 6), number("comm_size", bytes)];
-        let string = Some(group.to_owned());
-        attributes.push(Attribute { name: "pg_name".into(), string, ..Attribute::default() });
+        attributes.push(attribute("pg_name", Value::String(group.to_owned())));
         node(id, node_type::COLLECTIVE, &[], attributes)
     };
     let ranks: Vec<Vec<Node>> = (0..4)
@@ -214,7 +217,7 @@ fn memory_over_all_files_is_bounded() {
     assert!(error.contains("more memory"), "{error}");
     // Sends that nobody receives.
     let to = |tag: u64| {
-        let tag = Attribute { name: "comm_tag".into(), uint64: Some(tag), ..Attribute::default() };
+        let tag = attribute("comm_tag", Value::Uint64(tag));
         vec![number("comm_dst", 0), number("comm_size", 1), tag]
     };
     let nodes: Vec<Node> = (0..9000).map(|id| node(id, node_type::SEND, &[], to(id))).collect();
@@ -238,4 +241,113 @@ fn a_node_and_the_files_of_a_trace_have_their_bounds() {
     assert_eq!(files_within(&prefix, 30).unwrap().len(), 3);
     let error = files_within(&prefix, 29).unwrap_err().to_string();
     assert!(error.contains("step.2.et have more than 29 bytes"), "{error}");
+}
+
+/// Every type that may hold a whole number.
+fn forms(number: u8) -> Vec<Value> {
+    let (text, bytes) = (number.to_string(), number.to_string().into_bytes());
+    vec![
+        Value::Double(number.into()),
+        Value::Float(number.into()),
+        Value::Int32(number.into()),
+        Value::Int64(number.into()),
+        Value::Uint32(number.into()),
+        Value::Uint64(number.into()),
+        Value::Sint32(number.into()),
+        Value::Sint64(number.into()),
+        Value::Fixed32(number.into()),
+        Value::Fixed64(number.into()),
+        Value::Sfixed32(number.into()),
+        Value::Sfixed64(number.into()),
+        Value::String(text.clone()),
+        Value::Bytes(bytes.clone()),
+        Value::Int64List(Int64List { values: vec![number.into()] }),
+        Value::Fixed64List(Fixed64List { values: vec![number.into()] }),
+        Value::StringList(StringList { values: vec![text] }),
+        Value::BytesList(BytesList { values: vec![bytes] }),
+    ]
+}
+
+/// A number was known in four of the types; in others it was none, or silently another.
+#[test]
+fn regression_an_attribute_may_have_any_type() {
+    for value in forms(40) {
+        let attributes =
+            vec![attribute("comm_type", Value::Fixed32(6)), attribute("comm_size", value)];
+        let nodes = vec![node(1, node_type::COLLECTIVE, &[], attributes)];
+        assert_eq!(messages(&workload(&vec![nodes; 2]).unwrap()), [(0, 1, 20), (1, 0, 20)]);
+    }
+    let true_forms = forms(1).into_iter().chain([
+        Value::Bool(true),
+        Value::String("True".into()),
+        Value::BoolList(BoolList { values: vec![true] }),
+    ]);
+    let false_forms =
+        forms(0).into_iter().chain([Value::Bool(false), Value::String("false".into())]);
+    let both = true_forms.map(|value| (value, HOST)).chain(false_forms.map(|v| (v, ACCELERATOR)));
+    for (value, cpu) in both {
+        let said = format!("{value:?}");
+        let mut compute = node(1, node_type::COMPUTE, &[], vec![attribute("is_cpu_op", value)]);
+        compute.duration_micros = 1;
+        let schedule = workload(&[vec![compute]]).unwrap().schedule.unwrap();
+        assert_eq!(schedule.operations[0].what, What::Calculate { ps: 1_000_000, cpu }, "{said}");
+    }
+}
+
+#[test]
+fn an_attribute_that_cannot_be_is_named() {
+    for (value, says) in [
+        (Value::Int64(-1), "`comm_size` is -1: negative"),
+        (Value::Double(0.5), "`comm_size` is 0.5: no whole number"),
+        (Value::Double(f64::NAN), "no whole number"),
+        (Value::String("large".into()), "`comm_size` is a text"),
+        (Value::Bytes(vec![0xff]), "no text"),
+        (Value::Int64List(Int64List { values: vec![1, 2] }), "a list that has not exactly one"),
+    ] {
+        let attributes = vec![number("comm_type", 6), attribute("comm_size", value)];
+        let error = refused(&[vec![node(5, node_type::COLLECTIVE, &[], attributes)]]);
+        assert!(error.contains(says), "{error}");
+    }
+    let none = Attribute { name: "is_cpu_op".into(), value: None };
+    let error = refused(&[vec![node(5, node_type::COMPUTE, &[], vec![none])]]);
+    assert!(error.contains("`is_cpu_op` has no value"), "{error}");
+    // A tag only distinguishes.
+    let message = |kind, name| {
+        vec![node(
+            5,
+            kind,
+            &[],
+            vec![number(name, 0), number("comm_size", 7), number("comm_tag", -1)],
+        )]
+    };
+    let (mut send, receive) =
+        (message(node_type::SEND, "comm_dst"), message(node_type::RECEIVE, "comm_src"));
+    send[0].attributes[0] = number("comm_dst", 1);
+    assert_eq!(messages(&workload(&[send, receive]).unwrap()), [(0, 1, 7)]);
+}
+
+/// As traces of PyTorch have them: the host's record of a collective, parents that are not in the
+/// file, and a parent in the call stack that waits for its child.
+#[test]
+fn regression_call_stacks_are_not_waited_for_and_records_of_hosts_take_their_time() {
+    let on = |host: bool| attribute("is_cpu_op", Value::Bool(host));
+    let collective = |data: &[u64]| {
+        let attributes = vec![on(false), number("comm_type", 6), number("comm_size", 20)];
+        node(3, node_type::COLLECTIVE, data, attributes)
+    };
+    let mut record = node(1, node_type::COLLECTIVE, &[], vec![on(true)]);
+    record.duration_micros = 85;
+    let read = workload(&vec![vec![record, collective(&[1])]; 2]).unwrap();
+    assert_eq!(messages(&read).len(), 2);
+    let calculated = What::Calculate { ps: 85_000_000, cpu: HOST };
+    assert_eq!(read.schedule.unwrap().operations[0].what, calculated);
+    let absent = Node { control: vec![77], ..node(2, node_type::COMPUTE, &[], vec![on(true)]) };
+    assert_eq!(messages(&workload(&vec![vec![absent, collective(&[2])]; 2]).unwrap()).len(), 2);
+    let parent = node(1, node_type::COMPUTE, &[2], vec![on(true)]);
+    let child = Node { control: vec![1], ..node(2, node_type::COMPUTE, &[], vec![on(true)]) };
+    let ranks = vec![vec![parent, child, collective(&[1])]; 2];
+    assert_eq!(messages(&workload(&ranks).unwrap()).len(), 2);
+    // One on the accelerator has to say what it is.
+    let silent = node(5, node_type::COLLECTIVE, &[], vec![on(false)]);
+    assert!(refused(&[vec![silent]]).contains("no attribute `comm_type`"));
 }

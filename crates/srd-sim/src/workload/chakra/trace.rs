@@ -5,6 +5,8 @@
 
 use prost::Message;
 
+use super::attribute::Attribute;
+
 /// The most bytes of a node.
 pub(super) const NODE_BYTES_MAX: usize = 1 << 20;
 
@@ -34,10 +36,11 @@ pub struct Node {
     /// What it does.
     #[prost(int32, tag = "3")]
     pub kind: i32,
-    /// Nodes that it comes after.
+    /// Its parents in the call stack, which may not be in the file. It does not wait for them:
+    /// Chakra's own reader follows the others alone.
     #[prost(uint64, repeated, tag = "4")]
     pub control: Vec<u64>,
-    /// Nodes whose results it needs.
+    /// Nodes whose results it needs, after which it begins.
     #[prost(uint64, repeated, tag = "5")]
     pub data: Vec<u64>,
     /// How long it took.
@@ -46,32 +49,6 @@ pub struct Node {
     /// What there is besides.
     #[prost(message, repeated, tag = "10")]
     pub attributes: Vec<Attribute>,
-}
-
-/// A name and a value.
-#[derive(Clone, PartialEq, Message)]
-pub struct Attribute {
-    /// The name.
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// A whole number, in one of the forms that writers use.
-    #[prost(int32, optional, tag = "7")]
-    pub int32: Option<i32>,
-    /// The same.
-    #[prost(int64, optional, tag = "9")]
-    pub int64: Option<i64>,
-    /// The same.
-    #[prost(uint32, optional, tag = "11")]
-    pub uint32: Option<u32>,
-    /// The same.
-    #[prost(uint64, optional, tag = "13")]
-    pub uint64: Option<u64>,
-    /// Yes or no.
-    #[prost(bool, optional, tag = "27")]
-    pub bool: Option<bool>,
-    /// Text.
-    #[prost(string, optional, tag = "29")]
-    pub string: Option<String>,
 }
 
 /// The message at the beginning of a file, of which nothing is read.
@@ -83,32 +60,19 @@ pub struct Metadata {
 }
 
 impl Node {
-    fn attribute(&self, name: &str) -> Option<&Attribute> {
-        self.attributes.iter().find(|attribute| attribute.name == name)
+    /// Of several attributes of a name the last counts, as in Chakra's own reader.
+    pub(super) fn attribute(&self, name: &str) -> Option<&Attribute> {
+        self.attributes.iter().rev().find(|attribute| attribute.name == name)
     }
 
-    /// An attribute that is a whole number and not negative.
-    pub(super) fn number(&self, name: &str) -> Option<u64> {
-        let value = self.attribute(name)?;
-        let signed = value.int64.or(value.int32.map(i64::from));
-        let unsigned = value.uint64.or(value.uint32.map(u64::from));
-        unsigned.or(signed.and_then(|number| u64::try_from(number).ok()))
+    /// An attribute that is a whole number and not negative, if it is there.
+    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, String> {
+        self.attribute(name).map(Attribute::number).transpose()
     }
 
-    /// An attribute that is yes or no.
-    pub(super) fn flag(&self, name: &str) -> Option<bool> {
-        self.attribute(name)?.bool
-    }
-
-    /// An attribute that is text, or a number as text.
-    pub(super) fn text(&self, name: &str) -> Option<String> {
-        let value = self.attribute(name)?.string.clone();
-        value.or_else(|| self.number(name).map(|number| number.to_string()))
-    }
-
-    /// The nodes that have to end before it begins.
-    pub(super) fn waits(&self) -> impl Iterator<Item = u64> + '_ {
-        self.control.iter().chain(&self.data).copied()
+    /// An attribute that is yes or no, if it is there.
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, String> {
+        self.attribute(name).map(Attribute::flag).transpose()
     }
 }
 

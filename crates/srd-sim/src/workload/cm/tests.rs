@@ -52,6 +52,19 @@ fn bad_lines_are_refused_with_number_and_reason() {
         assert!(error.starts_with(expected), "{error}");
     };
     refuse("Connections 0", "the file has no `Nodes`");
+    refuse(
+        "Nodes 2\nConnections 1\n0->1 start 0 size 0",
+        "line 3: `size` 0 is a flow without an end",
+    );
+    refuse("Nodes 2\nNodes 4", "line 2: `Nodes` is given twice: keep one");
+    refuse(
+        "Nodes 2 Connections 1",
+        "line 1: one number belongs after `Nodes`: write each count on",
+    );
+    refuse(
+        "Nodes 2\nConnections 0\n0->1 start 0 size 1",
+        "the file says `Connections 0`, but has 1: write `Connections 1`",
+    );
     refuse("Nodes 2\nConnections 2\n0->1 start 0 size 1", "the file says `Connections 2`, but");
     refuse("Nodes 2\n0->1 start 0 size 1", "the file has no `Connections`");
     refuse("Nodes 2\nConnections 1\n0->2 start 0 size 1", "line 3: host 2");

@@ -1,0 +1,247 @@
+//! A configuration of WireGuard's in the form of `srd.toml`.
+//!
+//! ```text
+//!   [Interface]                       [interface]
+//!   Address = 10.0.0.1/24        -->  address = ["10.0.0.1/24"]
+//!   PrivateKey = ...                  private_key_file = "/etc/srd/private.key"
+//!   ListenPort = 51820                listen = "[::]:51820"
+//!   [Peer]                            [[peer]]
+//!   PublicKey = ...                   public_key = "..."
+//!   AllowedIPs = 10.0.0.2/32          allowed = ["10.0.0.2/32"]
+//!   Endpoint = b.example:51820        endpoint = "b.example:51820"
+//! ```
+//!
+//! The keys of both are of one kind and stay the same. Secrets are not in the text that is made:
+//! it names files, and comments in it say how to fill them. What has no counterpart becomes a
+//! comment, too, so that nothing is lost without a word.
+//!
+//! | module | what |
+//! |---|---|
+//! | `read` | a file as `wg` and `wg-quick` read it |
+
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+
+use read::{File, Interface, Peer};
+
+/// The port where none is given.
+const PORT: u16 = 7471;
+/// What a text that was made from a file of WireGuard's begins with.
+const MADE_FROM: &str = "# From WireGuard's ";
+/// Keys that files of WireGuard's have and ours have not.
+const KEYS: [&str; 6] =
+    ["privatekey", "publickey", "presharedkey", "allowedips", "listenport", "persistentkeepalive"];
+
+/// Whether a text is a file of WireGuard's: its tables begin with capitals, and its keys are
+/// written in one word.
+pub fn is_meant(text: &str) -> bool {
+    let is_theirs = |line: &str| {
+        let key = line.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
+        line.eq("[Interface]") || line.eq("[Peer]") || KEYS.contains(&key.as_str())
+    };
+    text.trim_start_matches('\u{feff}').lines().map(str::trim).any(is_theirs)
+}
+
+/// Whether a text was made by [`convert`]: comments in it say where its keys come from.
+pub(super) fn is_made(text: &str) -> bool {
+    text.starts_with(MADE_FROM)
+}
+
+/// What a file is called, and where the keys shall be.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<'a> {
+    /// The file that is read, for the commands in comments.
+    pub file: &'a str,
+    /// The name of the interface.
+    pub interface: &'a str,
+    /// The file that the private key shall be in.
+    pub key_file: &'a str,
+}
+
+/// What became of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Converted {
+    /// The same in our own form.
+    pub text: String,
+    /// What was not taken over, by the keys and tables of the file.
+    pub left_out: Vec<String>,
+}
+
+/// The same in our own form.
+///
+/// # Errors
+/// The line that `wg` or `wg-quick` would not take either.
+pub fn convert(text: &str, names: Names<'_>) -> Result<Converted, String> {
+    let file = read::read(text).map_err(|why| format!("{}, {why}", names.file))?;
+    let mut out = Writer { text: String::new(), left_out: Vec::new(), names };
+    out.interface(&file);
+    for peer in &file.peers {
+        out.peer(peer, &file.interface);
+    }
+    Ok(Converted { text: out.text, left_out: out.left_out })
+}
+
+/// The text that is made.
+struct Writer<'a> {
+    text: String,
+    left_out: Vec<String>,
+    names: Names<'a>,
+}
+
+impl Writer<'_> {
+    fn line(&mut self, line: impl AsRef<str>) {
+        let _ = writeln!(self.text, "{}", line.as_ref());
+    }
+
+    fn leave_out(&mut self, what: &str, why: &str) {
+        self.line(format!("# {what} of {} is not taken over{why}", quoted(self.names.file)));
+        if !self.left_out.iter().any(|other| other == what) {
+            self.left_out.push(what.to_owned());
+        }
+    }
+
+    fn interface(&mut self, file: &File) {
+        let Names { file: path, interface: name, .. } = self.names;
+        let interface = &file.interface;
+        self.line(format!("{MADE_FROM}{}.", quoted(path)));
+        self.line(format!("[interface]\nname = {}", toml(name)));
+        self.private_key(interface.has_private_key);
+        if interface.address.is_empty() {
+            self.line("# It has no Address, which an overlay needs: write the one that");
+            self.line("# `ip address` shows at the interface of WireGuard.");
+            self.line("# address = [\"10.77.0.1/24\"]");
+            self.left_out.push("Address (there is none)".to_owned());
+        } else {
+            self.list("address", &interface.address);
+        }
+        let port = interface.listen_port.unwrap_or(PORT);
+        let host = if serves_ipv4_alone(&file.peers) { "0.0.0.0" } else { "[::]" };
+        self.line(format!("listen = \"{host}:{port}\""));
+        let ports = i64::from(u16::MAX) + 1 - i64::from(port);
+        if ports < super::check::PATHS_DEFAULT {
+            self.line(format!("paths = {ports}  # there are no more ports behind {port}"));
+        }
+        match interface.table.as_deref() {
+            None => {}
+            Some(table) if table.eq_ignore_ascii_case("auto") => {}
+            Some(table) if table.eq_ignore_ascii_case("off") => self.line("table = \"off\""),
+            Some(table) => match table.parse::<u32>() {
+                Ok(number) if !matches!(number, 0 | 252..=255) => {
+                    self.line(format!("table = {number}"));
+                }
+                _ => self.leave_out("Table", ": routes of ours stand in a table of their own"),
+            },
+        }
+        if let Some(mtu) = &interface.mtu {
+            self.line(format!("# mtu = {mtu}  # found by itself, usually larger"));
+        }
+        for key in &interface.others {
+            let why = match key.to_ascii_lowercase().as_str() {
+                "dns" => ": `resolvectl dns` in a post_up sets it",
+                "fwmark" => ": packets outside carry the number of the table as their mark",
+                "saveconfig" => ": `srd peer add --save` writes a peer down",
+                "preup" => ": if it is needed here, write it as pre_up",
+                "postup" => ": if it is needed here, write it as post_up",
+                "predown" => ": if it is needed here, write it as pre_down",
+                "postdown" => ": if it is needed here, write it as post_down",
+                _ => "",
+            };
+            self.leave_out(key, why);
+        }
+    }
+
+    fn peer(&mut self, peer: &Peer, interface: &Interface) {
+        let own = |net: &&ipnet::IpNet| {
+            interface.address.iter().any(|own| ipnet::IpNet::from(own.addr()) == **net)
+        };
+        let allowed: Vec<_> = peer.allowed.iter().filter(|net| !own(net)).copied().collect();
+        if allowed.is_empty() {
+            let key = peer.public_key;
+            self.line(format!("\n# No packet would go to the peer {key}: it has no AllowedIPs,"));
+            self.line("# or others that follow it, or this machine itself, have them.");
+            self.leave_out(&format!("the peer {}", key.short()), "");
+            return;
+        }
+        self.line("\n[[peer]]");
+        self.line(format!("public_key = \"{}\"", peer.public_key));
+        if let Some(number) = peer.preshared_key {
+            self.preshared_key(number);
+        }
+        if let Some(endpoint) = &peer.endpoint {
+            self.line(format!("endpoint = {}", toml(endpoint)));
+        }
+        self.list("allowed", &allowed);
+        if allowed.len() < peer.allowed.len() {
+            self.line("# An address of this machine itself was left out of these.");
+        }
+        for key in &peer.others {
+            self.leave_out(key, ": a peer that answers is kept up by itself");
+        }
+    }
+
+    fn list(&mut self, key: &str, items: &[ipnet::IpNet]) {
+        let items: Vec<String> = items.iter().map(|net| format!("\"{net}\"")).collect();
+        self.line(format!("{key} = [{}]", items.join(", ")));
+    }
+
+    fn private_key(&mut self, is_there: bool) {
+        let Names { file, key_file, .. } = self.names;
+        let to = quoted(key_file);
+        if is_there {
+            self.line("# The key stays the same; as root:");
+            let values = values_of("PrivateKey", file);
+            self.line(format!("#   {values} | tail -n 1 | install -m 0600 /dev/stdin {to}"));
+        } else {
+            self.line(
+                "# The file has no PrivateKey. If the interface of WireGuard is up, as root:",
+            );
+            self.line(format!(
+                "#   wg show INTERFACE private-key | install -m 0600 /dev/stdin {to}"
+            ));
+        }
+        let unit = "# and for the package's unit, which runs as a user of its own: chown srd";
+        self.line(format!("{unit} {to}"));
+        self.line(format!("private_key_file = {}", toml(key_file)));
+    }
+
+    /// `number` counts the preshared keys of the file: not every peer needs to have one.
+    fn preshared_key(&mut self, number: usize) {
+        let Names { file, key_file, .. } = self.names;
+        let to = format!("{key_file}.psk{number}");
+        let values = values_of("PresharedKey", file);
+        self.line("# This key stays the same, too; as root, and then chown as above:");
+        let (number, place) = (format!("sed -n {number}p"), quoted(&to));
+        self.line(format!("#   {values} | {number} | install -m 0600 /dev/stdin {place}"));
+        self.line(format!("preshared_key_file = {}", toml(&to)));
+    }
+}
+
+/// Whether a socket of IPv4 reaches all peers: each is at an address of that family. A peer without
+/// an endpoint may come from either, and a name may stand for either.
+fn serves_ipv4_alone(peers: &[Peer]) -> bool {
+    let is_ipv4 = |peer: &Peer| {
+        let at = peer.endpoint.as_ref().and_then(|at| at.parse::<SocketAddr>().ok());
+        at.is_some_and(|at| matches!(at.ip(), IpAddr::V4(_)))
+    };
+    !peers.is_empty() && peers.iter().all(is_ipv4)
+}
+
+/// The command that prints the values of a key, as `wg` reads them.
+fn values_of(key: &str, file: &str) -> String {
+    format!(r"sed -n 's/#.*//; s/[ \t\r]//g; s/^{key}=//Ip' {}", quoted(file))
+}
+
+/// A name as a shell takes it for one word, whatever is in it; on one line in any case.
+fn quoted(name: &str) -> String {
+    let name: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    format!("'{}'", name.replace('\'', r"'\''"))
+}
+
+/// A text as a value.
+fn toml(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}

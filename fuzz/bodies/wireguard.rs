@@ -1,0 +1,32 @@
+//! What the fuzz target of WireGuard's files does with its input: a text is refused with its line
+//! and a cause, or what becomes of it is TOML in the form of `srd.toml`, in which no value of the
+//! text has become more than a value.
+
+use srd_daemon::config::wireguard::{Names, convert, is_meant};
+
+/// Keys that the result may have, by table.
+const INTERFACE: [&str; 6] = ["name", "private_key_file", "address", "listen", "paths", "table"];
+const PEER: [&str; 4] = ["public_key", "preshared_key_file", "endpoint", "allowed"];
+
+/// Converts a file.
+pub(crate) fn wireguard(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let names = Names { file: "fuzz.conf", interface: "srd0", key_file: "/etc/srd/private.key" };
+    let made = match convert(&text, names) {
+        Ok(made) => made.text,
+        Err(why) => {
+            assert!(why.starts_with("fuzz.conf, line "), "{why}");
+            return;
+        }
+    };
+    assert!(!is_meant(&made), "{made}");
+    let table: toml::Table = toml::from_str(&made).expect("it is TOML");
+    let keys = |table: &toml::Value, known: &[&str]| {
+        let table = table.as_table().expect("a table");
+        assert!(table.keys().all(|key| known.contains(&key.as_str())), "{made}");
+    };
+    keys(&table["interface"], &INTERFACE);
+    let peers = table.get("peer").and_then(toml::Value::as_array);
+    peers.into_iter().flatten().for_each(|peer| keys(peer, &PEER));
+    assert!(table.keys().all(|key| key == "interface" || key == "peer"), "{made}");
+}
