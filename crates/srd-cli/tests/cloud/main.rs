@@ -17,4 +17,5 @@ mod services;
 mod support;
 mod take_over;
 mod traces;
+mod trust;
 mod virtual_machine;
