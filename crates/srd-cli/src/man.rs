@@ -1,8 +1,8 @@
 //! `srd man DIR`: a man page for every command, from the declarations that parse the arguments.
 //!
 //! Packages call it; people read the pages. A command that is added gets its page by itself. The
-//! pages of files that people write are documents of the project. The pages hold no date, so that the
-//! same program always writes the same bytes.
+//! pages of files that people write are documents of the project. The pages hold no date, so that
+//! the same program always writes the same bytes.
 
 mod markdown;
 

@@ -1,5 +1,6 @@
-//! What cards of earlier versions have, or have left: their socket and their locks were in a
-//! directory that the user of `srd up` may change as well.
+//! Cards of earlier versions: their socket and their locks were in a directory that the user of
+//! `srd up` may change as well. One that runs is noticed, and files of those that have ended are
+//! removed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;

@@ -28,7 +28,7 @@
 //! | `underlay`, `hosts` | other hosts, and what was heard of them |
 //! | `plane`, `asking` | the whole VPC on a thread of its own, and what the card asks of it |
 //! | `undo`, `locks` | what is done at the end, however it comes; and what keeps cards apart |
-//! | `earlier` | what cards of earlier versions have left |
+//! | `earlier` | cards of earlier versions |
 //! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
 //! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
 //! | `memory` | a program of this process in the place of a device |

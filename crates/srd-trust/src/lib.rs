@@ -1,4 +1,5 @@
-//! What a process may believe of other processes of its machine.
+//! Trust between processes of one machine: what root makes, opens or believes, no other user may
+//! have chosen.
 //!
 //! | module | what |
 //! |---|---|

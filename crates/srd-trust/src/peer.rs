@@ -20,7 +20,11 @@ pub struct Stranger {
 
 impl fmt::Display for Stranger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "user {} is at the other end, who is neither root nor trusted here", self.user)
+        write!(
+            f,
+            "user {} is at the other end, neither root nor a user that is trusted here",
+            self.user
+        )
     }
 }
 

@@ -24,7 +24,7 @@ const STICKY: u32 = 0o1000;
 pub struct Exposed {
     /// The directory or file on the way that is not root's alone.
     pub at: PathBuf,
-    /// Who may change it.
+    /// Its owner or mode, in words.
     pub why: String,
 }
 
@@ -37,12 +37,12 @@ impl fmt::Display for Exposed {
 impl std::error::Error for Exposed {}
 
 /// Finds what speaks against believing a path: something on the way there, or itself, that neither
-/// root nor this process's user owns, or that others than its owner may write to. What is not there
-/// yet can only be made by those that may change what is above it; in a directory as `/tmp`, these
-/// are all users, so a caller that makes something looks again afterwards.
+/// root nor this process's user owns, or that others than its owner may write to. A name that is
+/// not there yet can only be made by those that may change the directory above it. In a directory
+/// as `/tmp` these are all users, so a caller that makes something looks again afterwards.
 ///
 /// # Errors
-/// The system's. What is [`Exposed`] has the kind
+/// The system's. An error about an [`Exposed`] place has the kind
 /// [`PermissionDenied`](io::ErrorKind::PermissionDenied).
 pub fn check(path: &Path) -> io::Result<()> {
     let own = geteuid().as_raw();
@@ -129,7 +129,7 @@ fn names(path: &Path) -> VecDeque<OsString> {
     parts.map(|part| part.as_os_str().to_owned()).collect()
 }
 
-/// What is exposed, if such an error says so.
+/// The place that an error of [`check`] is about.
 pub fn exposed(error: &io::Error) -> Option<&Exposed> {
     error.get_ref()?.downcast_ref()
 }

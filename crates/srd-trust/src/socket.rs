@@ -1,9 +1,9 @@
 //! Unix sockets that have their owner and mode from the first moment on.
 //!
-//! A socket that is bound at its place is open to others until its mode is set. Whoever may change
-//! the directory may exchange its name for a link meanwhile, and owner and mode of the link's target
-//! are changed. So a socket is bound in a directory that this user alone may enter, gets its owner
-//! and mode there, and is moved to its place.
+//! A socket that is bound at its place is open to others until its mode is set. A user that may
+//! change the directory may exchange its name for a link meanwhile, and owner and mode of the
+//! link's target are changed. So a socket is bound in a directory that this user alone may enter,
+//! gets its owner and mode there, and is moved to its place.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -163,7 +163,7 @@ mod tests {
         );
     }
 
-    /// What a user can do that owns the directory: it exchanges each name that it sees for a link.
+    /// A user that owns the directory exchanges each name that it sees for a link.
     #[test]
     fn regression_names_that_are_exchanged_meanwhile_change_no_other_file() {
         let directory = tempfile::tempdir().unwrap();

@@ -4,9 +4,9 @@
 /// In the place of a byte that is taken out.
 const INSTEAD: u8 = b'?';
 
-/// Takes control characters out of the strings of a JSON text, but for line feeds and tabs. What
-/// was written as an escape is U+FFFD or spaces then, and a byte is a question mark. The length
-/// stays. A text that is no JSON stays none.
+/// Takes control characters out of the strings of a JSON text, but for line feeds and tabs. In the
+/// place of an escape are U+FFFD or spaces then, and in the place of a byte a question mark. The
+/// length stays. A text that is no JSON stays none.
 pub fn clean_json(text: &mut [u8]) {
     let mut at = 0;
     while at < text.len() {
@@ -27,7 +27,7 @@ pub fn clean_json(text: &mut [u8]) {
     }
 }
 
-/// The same for one escape, which the text begins with. Returns its length.
+/// Cleans the escape that the text begins with. Returns its length.
 fn clean_escape(text: &mut [u8]) -> usize {
     match text.get(1) {
         Some(b'b' | b'f' | b'r') => {

@@ -92,8 +92,8 @@ pub(crate) struct UpArgs {
     #[arg(long, requires = "underlay")]
     plain: bool,
     /// Make the interfaces of this instance sockets of vhost-user, for a virtual machine or a DPDK
-    /// program, as in web=/run/srd-card/web.sock: the primary one there, each other one at that path
-    /// with its device's name behind it; may be given several times.
+    /// program, as in web=/run/srd-card/web.sock: the primary one there, each other one at that
+    /// path with its device's name behind it; may be given several times.
     #[arg(long = "vhost-user", value_name = "NAME=PATH", value_parser = place)]
     vhost_user: Vec<(String, PathBuf)>,
     /// The same, but the front end listens there and the card connects, now and whenever the

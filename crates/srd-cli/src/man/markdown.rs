@@ -1,5 +1,5 @@
-//! A document of the project as a man page: headings, paragraphs, lists, tables and examples, as far
-//! as these documents have them. The document stays the only place where the facts are written.
+//! A document of the project as a man page: headings, paragraphs, lists, tables and examples, as
+//! far as these documents have them. The document stays the only place where the facts are written.
 
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
@@ -70,7 +70,7 @@ fn table(rows: &[Vec<String>], roff: &mut Roff) {
             if cell.is_empty() {
                 continue;
             }
-            // What the first column of words is, the page says; of the others each says it itself.
+            // The text of the page says what the first column is; each other cell has its title.
             let title = if number == 0 { String::new() } else { format!("{title}: ") };
             let mut text = inlines(&format!("{title}{cell}"));
             text.push(roman("."));

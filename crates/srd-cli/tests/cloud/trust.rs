@@ -1,5 +1,4 @@
-//! What root believes of a card, and a card of those that ask: users of the machine that put
-//! themselves in between get nothing. Needs root.
+//! Users of the machine that put themselves between root and its card get nothing. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
