@@ -104,11 +104,21 @@ if [ -n "$libraries" ]; then
     gzip -9n "$development"/usr/share/man/man3/*
     install -d "$control"
     echo "activate-noawait ldconfig" >"$control/triggers"
+    # Programs in other packages that are linked with it depend on this package.
+    echo "libsrd 0 srd (>= $version)" >"$control/shlibs"
+    # The library has no package of its own: whatever uses it uses the program as well.
+    install -d "$package/usr/share/lintian/overrides"
+    echo "srd: package-name-doesnt-match-sonames libsrd0" >"$package/usr/share/lintian/overrides/srd"
 fi
 
 "$binary" man "$package/usr/share/man/man1"
 install -d "$package/usr/share/man/man5"
-sed "s/@VERSION@/$version/" "$here/srd.toml.5" >"$package/usr/share/man/man5/srd.toml.5"
+mv "$package"/usr/share/man/man1/*.5 "$package/usr/share/man/man5/"
+for page in "$here"/*.[58]; do
+    section=$package/usr/share/man/man${page##*.}
+    install -d "$section"
+    sed "s/@VERSION@/$version/" "$page" >"$section/${page##*/}"
+done
 gzip -9n "$package"/usr/share/man/man?/*
 
 completions() {
@@ -121,15 +131,21 @@ completions fish usr/share/fish/vendor_completions.d/srd.fish
 
 doc=usr/share/doc/srd
 put 644 "$here/copyright" $doc/copyright
-for file in README.md ARCHITECTURE.md; do put 644 "$root/$file" "$doc/$file"; done
-(cd "$root" && find docs -name '*.md') | while read -r file; do
+for file in README.md ARCHITECTURE.md STYLE.md; do put 644 "$root/$file" "$doc/$file"; done
+ln -s /usr/share/common-licenses/Apache-2.0 "$package/$doc/LICENSE"
+# All of it: documents, the figures in them, and the examples that they name.
+(cd "$root" && find docs -type f) | while read -r file; do
     put 644 "$root/$file" "$doc/$file"
 done
 (cd "$root" && find scenarios -name '*.toml') | while read -r file; do
     put 644 "$root/$file" "$doc/examples/$file"
 done
-put 644 "$here/grafana/srd.json" $doc/examples/grafana/srd.json
-put 644 "$here/prometheus/srd.rules.yml" $doc/examples/prometheus/srd.rules.yml
+for file in grafana/srd.json prometheus/srd.rules.yml card.toml.example srd0.toml.example; do
+    put 644 "$here/$file" "$doc/examples/$file"
+done
+# Documents name them by their place in the sources.
+ln -s examples/scenarios "$package/$doc/scenarios"
+ln -s examples "$package/$doc/packaging"
 when=$(LC_ALL=C date -uR -d "@$epoch")
 gzip -9nc >"$package/$doc/changelog.gz" <<TEXT
 srd ($version) unstable; urgency=medium

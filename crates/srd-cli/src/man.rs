@@ -1,20 +1,72 @@
 //! `srd man DIR`: a man page for every command, from the declarations that parse the arguments.
 //!
 //! Packages call it; people read the pages. A command that is added gets its page by itself. The
-//! pages hold no date, so that the same program always writes the same bytes.
+//! pages of files that people write are documents of the project. The pages hold no date, so that
+//! the same program always writes the same bytes.
+
+mod markdown;
 
 use anyhow::{Context, Result};
 use clap::Command;
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, roman};
+use clap_mangen::roff::{Roff, italic, roman};
 use std::fs;
 use std::path::Path;
+
+/// The format of a file, which a document describes.
+struct Document {
+    name: &'static str,
+    about: &'static str,
+    text: &'static str,
+    /// The part of the document that does.
+    section: Option<&'static str>,
+    file: &'static str,
+    see_also: &'static str,
+}
+
+const DOCUMENTS: [Document; 2] = [
+    Document {
+        name: "card.toml",
+        about: "settings of a card of virtual private clouds",
+        text: include_str!("../../../docs/card.md"),
+        section: Some("Settings in a file"),
+        file: "/etc/srd/card.toml",
+        see_also: "srd-card-up(1), vpc.toml(5)",
+    },
+    Document {
+        name: "vpc.toml",
+        about: "virtual private clouds in a file",
+        text: include_str!("../../../docs/vpc.md"),
+        section: None,
+        file: "FILE",
+        see_also: "srd-vpc(1), srd-card-up(1), srd-card-apply(1), card.toml(5)",
+    },
+];
+
+impl Document {
+    fn page(&self, version: &str) -> String {
+        let title = self.name.to_uppercase();
+        let mut roff = Roff::default();
+        roff.control("SH", ["NAME"]);
+        roff.text([roman(format!("{} - {}", self.name, self.about))]);
+        roff.control("SH", ["SYNOPSIS"]);
+        roff.text([italic(self.file)]);
+        roff.control("SH", ["DESCRIPTION"]);
+        markdown::render(&markdown::section(self.text, self.section), &mut roff);
+        roff.control("SH", ["SEE ALSO"]);
+        roff.text([roman(self.see_also)]);
+        // By hand, as the others.
+        format!(".TH {title} 5 \"\" \"OpenSRD {version}\" OpenSRD\n{}", roff.render())
+    }
+}
 
 /// Writes all pages into a directory, which is made if need be.
 pub(crate) fn write(command: Command, directory: &Path) -> Result<()> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
-    for (name, text) in pages(command) {
+    let version = command.get_version().unwrap_or_default().to_owned();
+    let documents = DOCUMENTS.iter().map(|of| (format!("{}.5", of.name), of.page(&version)));
+    for (name, text) in documents.chain(pages(command)) {
         let file = directory.join(name);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
@@ -104,8 +156,13 @@ fn closing_sections(command: &Command) -> Roff {
 fn see_also(parent: Option<&str>) -> Roff {
     let mut roff = Roff::default();
     roff.control("SH", ["SEE ALSO"]);
-    let parent = parent.map(|name| format!("{name}(1), ")).unwrap_or_default();
-    roff.text([roman(format!("{parent}srd.toml(5)"))]);
+    let pages = parent.map(|name| format!("{name}(1), ")).unwrap_or_default();
+    let files = match parent {
+        Some("srd-card") => "card.toml(5), vpc.toml(5)",
+        Some("srd-vpc") => "vpc.toml(5)",
+        _ => "srd.toml(5)",
+    };
+    roff.text([roman(format!("{pages}{files}"))]);
     roff
 }
 

@@ -5,6 +5,7 @@
 //! | capabilities | none | `CAP_NET_ADMIN` |
 //! | bounding set | empty | `CAP_NET_ADMIN` |
 //! | new privileges by running programs | none | none |
+//! | core dumps | none | none |
 //! | started as root, user | `srd`, or `nobody` (see [`leave_root`]) | `nobody` |
 //!
 //! The bounding set can be cut by root only; the systemd unit cuts it for the user `srd`.
@@ -106,7 +107,9 @@ fn restrict(keep: CapabilitySet) -> Result<()> {
     thread::clear_ambient_capability_set().context("cannot clear ambient capabilities")?;
     let rest =
         CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
-    thread::set_capabilities(None, rest).context("cannot drop capabilities")
+    thread::set_capabilities(None, rest).context("cannot drop capabilities")?;
+    // Keys are in memory. After the change of the user, which would undo it.
+    srd_trust::memory::forbid_core_dumps().context("cannot forbid core dumps")
 }
 
 /// Takes what programs could gain from the bounding set. Without `CAP_SETPCAP` this is refused,
@@ -126,6 +129,11 @@ fn cut_bounding_set(keep: CapabilitySet) {
 pub(crate) fn may_be_ours(user: Uid) -> bool {
     let ours = |name| account(&[name, NO_ACCOUNT]).uid == user;
     user.is_root() || user == geteuid() || ours(OWN_ACCOUNT) || ours(NO_ACCOUNT)
+}
+
+/// The user that a daemon becomes which root or the package's unit has started.
+pub(crate) fn user_of_daemons() -> u32 {
+    account(&[OWN_ACCOUNT, NO_ACCOUNT]).uid.as_raw()
 }
 
 /// The user that a daemon of root's becomes, whose keys root may use: it has the package's account.

@@ -7,7 +7,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use srd_trust::text::clean_json;
 
+use crate::earlier;
+use crate::handover::asker;
 use crate::protocol::{
     Answer, Attach, Instance, LINE_BYTES_MAX, Request, Status, TraceFilter, TraceRecord,
 };
@@ -16,6 +19,11 @@ use crate::protocol::{
 const CHANGE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// The same of any other.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Whether a socket is the one of a machine's only card.
+pub(crate) fn is_default(socket: &Path) -> bool {
+    socket == Path::new(crate::SOCKET_DEFAULT)
+}
 
 /// A connection to the service. An instance that was attached by it goes when it is dropped.
 #[derive(Debug)]
@@ -47,10 +55,16 @@ impl Client {
                 std::io::ErrorKind::PermissionDenied => {
                     format!("only root may ask the card at {shown}: run it with sudo")
                 }
+                _ if is_default(socket) && earlier::card().is_some() => format!(
+                    "the card that runs is of an earlier version, at {}: `srd card up --take-over` \
+                     goes on with it",
+                    earlier::SOCKET
+                ),
                 _ => format!("no card answers at {shown}; `srd card up` starts one"),
             };
             anyhow::Error::new(error).context(what)
         })?;
+        asker::check_giver(&stream)?;
         stream.set_read_timeout(Some(CHANGE_WAIT_MAX))?;
         stream.set_write_timeout(Some(CHANGE_WAIT_MAX))?;
         Ok(Self { stream: BufReader::new(stream) })
@@ -69,9 +83,9 @@ impl Client {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
         self.stream.get_mut().write_all(line.as_bytes()).context("the card does not listen")?;
-        let mut answer = String::new();
+        let mut answer = Vec::new();
         let limit = LINE_BYTES_MAX as u64 * 16;
-        (&mut self.stream).take(limit).read_line(&mut answer).map_err(|error| {
+        (&mut self.stream).take(limit).read_until(b'\n', &mut answer).map_err(|error| {
             let what = match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                     format!("the card has not answered for {} s", wait.as_secs())
@@ -83,7 +97,8 @@ impl Client {
         if answer.is_empty() {
             bail!("the card has ended");
         }
-        match serde_json::from_str(&answer).context("the card's answer is not understood")? {
+        clean_json(&mut answer);
+        match serde_json::from_slice(&answer).context("the card's answer is not understood")? {
             Answer::Failed { what } => Err(Refused(what).into()),
             answer => Ok(answer),
         }

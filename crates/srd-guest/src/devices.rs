@@ -98,7 +98,7 @@ impl Service {
         Ok(DeviceReport {
             instance: instance.to_owned(),
             instance_type: kind.name.to_owned(),
-            namespace: running.namespace.as_ref().map(|of| of.name().to_owned()),
+            namespace: running.namespace.as_ref().map(|of| of.name().clone()),
             renamed: Some(name).filter(|name| *name != device),
             device,
             queues_max: queues_max(&kind),

@@ -19,10 +19,10 @@ use crate::adapter::{Adapter, steering_of};
 use crate::namespace::{Device, Namespace};
 use crate::place::{Place, Places, Wanted};
 use crate::port::{Meets, Port};
-use crate::protocol::DeviceSettings;
+use crate::protocol::{DeviceSettings, is_name};
 use crate::resolv_conf::resolver_of;
 use crate::state::{Options, Running, Service};
-use crate::world::{Vpc, WrongSettings, is_name};
+use crate::world::{Vpc, WrongSettings};
 
 /// The first device's name ends with this number, as on EC2.
 const DEVICE_FIRST: usize = 5;
@@ -206,7 +206,7 @@ impl Service {
     /// Gives each namespace the resolver of its cloud.
     pub(crate) fn set_resolvers(&mut self) {
         let resolver = |running: &Running| {
-            let namespace = running.namespace.as_ref()?.name().to_owned();
+            let namespace = running.namespace.as_ref()?.name().clone();
             Some((namespace, resolver_of(&self.world, running.interfaces.first()?.1)?))
         };
         let wanted = self.guests.by_name.values().filter_map(resolver).collect();

@@ -29,7 +29,7 @@ pub(crate) fn add(status: &mut Status) {
     thread::scope(|scope| {
         let read = move || {
             for (namespace, interfaces) in all {
-                let Some(table) = table_of(&namespace) else { continue };
+                let Some(table) = table_of(namespace.as_str()) else { continue };
                 for interface in interfaces {
                     if let Some(drops) = drops(&table, &interface.device) {
                         let after = |(name, _): &(String, u64)| name.starts_with("queue_");

@@ -30,6 +30,7 @@
 //! | `overlay` | whether an interface is an overlay that encrypts |
 //! | `plane`, `asking` | the whole VPC on a thread of its own, and what the card asks of it |
 //! | `undo`, `locks` | what is done at the end, however it comes; and what keeps cards apart |
+//! | `earlier` | cards of earlier versions |
 //! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
 //! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
 //! | `memory` | a program of this process in the place of a device |
@@ -50,6 +51,7 @@ mod changes;
 pub mod client;
 pub mod config;
 mod devices;
+mod earlier;
 mod edge;
 mod following;
 mod gateways;
@@ -99,4 +101,4 @@ pub use underlay::UnderlayOptions;
 pub use world::WrongSettings;
 
 /// Where the service listens by default.
-pub const SOCKET_DEFAULT: &str = "/run/srd/card.sock";
+pub const SOCKET_DEFAULT: &str = "/run/srd-card/card.sock";

@@ -18,11 +18,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
+use srd_trust::place;
 
+use crate::protocol::PREFIX;
+
+/// The mode of the card's directory: root alone changes it, and others find sockets in it.
+pub(crate) const DIRECTORY_MODE: u32 = 0o755;
 /// Where the locks are.
-pub(crate) const DIRECTORY: &str = "/run/srd/locks";
-/// Names of our namespaces begin with this.
-pub(crate) const PREFIX: &str = "srd-i-";
+pub(crate) const DIRECTORY: &str = "/run/srd-card/locks";
 /// A start waits so long for a child of a card that was killed.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 /// From one look to the next.
@@ -43,7 +46,7 @@ pub(crate) struct Lock {
 pub(crate) fn make(directory: &Path) -> Result<()> {
     let failed = || format!("cannot make {}: a card needs root", directory.display());
     if let Some(parent) = directory.parent() {
-        fs::create_dir_all(parent).with_context(failed)?;
+        place::make_directory(parent, DIRECTORY_MODE).with_context(failed)?;
     }
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}

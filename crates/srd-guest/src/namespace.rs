@@ -14,7 +14,9 @@ use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use srd_net::Tun;
 
-use crate::locks::{self, Lock, PREFIX};
+use crate::earlier;
+use crate::locks::{self, Lock};
+use crate::protocol::NamespaceName;
 use crate::undo::Undo;
 
 pub(crate) const NETNS_DIR: &str = "/run/netns";
@@ -28,7 +30,7 @@ const DEVICES_MAX: usize = 100;
 /// A namespace of an instance. It is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Namespace {
-    name: String,
+    name: NamespaceName,
     undo: Undo,
     /// Whether a card that was killed has left it, with programs inside.
     is_found: bool,
@@ -82,8 +84,9 @@ impl Namespace {
     /// Makes the namespace of an instance. One that an earlier run has left is replaced, if no
     /// program runs in it. Else its programs go on with this card, if it `may_find` some.
     pub(crate) fn make(instance: &str, may_find: bool, undo: &Undo) -> Result<Self> {
-        let name = format!("{PREFIX}{instance}");
-        let path = Path::new(NETNS_DIR).join(&name);
+        let name = NamespaceName::of_instance(instance)
+            .with_context(|| format!("a namespace cannot have the name of `{instance}`"))?;
+        let path = Path::new(NETNS_DIR).join(name.as_str());
         let owned = own(&name)?;
         if path.exists() {
             let inside = programs_in(&path);
@@ -97,18 +100,18 @@ impl Namespace {
                      them (`ip netns pids {name}` names them), or give another --name"
                 );
             }
-            ip(&["netns", "del", &name])?;
+            ip(&["netns", "del", name.as_str()])?;
         }
-        ip(&["netns", "add", &name])
+        ip(&["netns", "add", name.as_str()])
             .context("an instance needs a network namespace, and so root")?;
         let namespace = Self { name, undo: undo.clone(), is_found: false, owned };
         undo.later(&namespace.removal())?;
-        ip(&["-n", &namespace.name, "link", "set", "lo", "up"])?;
+        ip(&["-n", namespace.name.as_str(), "link", "set", "lo", "up"])?;
         Ok(namespace)
     }
 
     /// Goes on with one that a killed card has left.
-    fn find(name: String, owned: Lock, undo: &Undo) -> Result<Self> {
+    fn find(name: NamespaceName, owned: Lock, undo: &Undo) -> Result<Self> {
         tracing::info!("programs run in the namespace {name}, which an earlier card has left");
         let namespace = Self { name, undo: undo.clone(), is_found: true, owned };
         undo.later(&namespace.removal())?;
@@ -131,13 +134,13 @@ impl Namespace {
             };
             if self.within(find)?.is_ok() {
                 tracing::warn!("the device {name} in {} is not the card's: removed", self.name);
-                ip(&["-n", &self.name, "link", "del", "dev", name])?;
+                ip(&["-n", self.name.as_str(), "link", "del", "dev", name])?;
             }
         }
         let mut lines = Vec::new();
         for family in ["-4", "-6"] {
             let output = Command::new("ip")
-                .args(["-n", &self.name, family, "rule", "show"])
+                .args(["-n", self.name.as_str(), family, "rule", "show"])
                 .output()
                 .context("`ip` cannot be run: apt-get install iproute2")?;
             let rules = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -149,8 +152,8 @@ impl Namespace {
     }
 
     /// One that another process has made, with the lock that it holds.
-    pub(crate) fn adopt(name: String, lock: OwnedFd, undo: &Undo) -> Result<Self> {
-        let owned = Lock::adopt(Path::new(locks::DIRECTORY), &name, lock.into())?;
+    pub(crate) fn adopt(name: NamespaceName, lock: OwnedFd, undo: &Undo) -> Result<Self> {
+        let owned = Lock::adopt(Path::new(locks::DIRECTORY), name.as_str(), lock.into())?;
         Ok(Self { name, undo: undo.clone(), is_found: false, owned })
     }
 
@@ -179,7 +182,7 @@ impl Namespace {
         self.is_found = false;
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &NamespaceName {
         &self.name
     }
 
@@ -234,7 +237,7 @@ impl Namespace {
                 .map(|line| line.trim_start_matches(family).trim())
                 .collect();
             if !text.is_empty() {
-                batch(&["-n", &self.name, family, "-batch", "-"], &text.join("\n"))?;
+                batch(&["-n", self.name.as_str(), family, "-batch", "-"], &text.join("\n"))?;
             }
         }
         Ok(())
@@ -242,7 +245,7 @@ impl Namespace {
 
     /// Runs `work` on a thread of its own inside. Files that are opened there stay inside.
     fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
-        let path = PathBuf::from(NETNS_DIR).join(&self.name);
+        let path = PathBuf::from(NETNS_DIR).join(self.name.as_str());
         let file = File::open(&path).with_context(|| format!("namespace {}", self.name))?;
         thread::scope(|scope| {
             let inside = move || {
@@ -259,10 +262,10 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         // A start that fails leaves it to the next one.
-        if self.is_found && programs_in(&Path::new(NETNS_DIR).join(&self.name)) > 0 {
+        if self.is_found && programs_in(&Path::new(NETNS_DIR).join(self.name.as_str())) > 0 {
             return;
         }
-        match ip(&["netns", "del", &self.name]) {
+        match ip(&["netns", "del", self.name.as_str()]) {
             Ok(_) => {
                 self.undo.never(&self.removal());
                 self.owned.remove();
@@ -316,10 +319,14 @@ fn priority_of_ours(line: &str) -> Option<usize> {
 }
 
 /// Takes a namespace for this card.
-fn own(name: &str) -> Result<Lock> {
+fn own(name: &NamespaceName) -> Result<Lock> {
     let directory = Path::new(locks::DIRECTORY);
     locks::make(directory)?;
-    Lock::take(directory, name)?.with_context(|| {
+    let lock = match earlier::has_lock(name.as_str()) {
+        true => None,
+        false => Lock::take(directory, name.as_str())?,
+    };
+    lock.with_context(|| {
         format!("another card has the namespace {name}: end it, or give the instance another name")
     })
 }

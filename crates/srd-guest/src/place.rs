@@ -97,5 +97,5 @@ pub(crate) fn set_tx_ring(report: &DeviceReport, entries: u32) -> Result<()> {
     let Some(namespace) = &report.namespace else { return Ok(()) };
     let name = report.renamed.as_ref().unwrap_or(&report.device);
     // A name may be a word of `ip`, as "up": the instance chooses it.
-    ip(&["-n", namespace, "link", "set", "dev", name, "txqueuelen", &entries.to_string()])
+    ip(&["-n", namespace.as_str(), "link", "set", "dev", name, "txqueuelen", &entries.to_string()])
 }

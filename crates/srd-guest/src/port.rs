@@ -17,6 +17,7 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::packet::Packet;
 use srd_net::Tun;
 use srd_proto::time::Instant;
+use srd_trust::place;
 use srd_vhost::session::feature;
 use srd_vhost::{Device, Frame};
 
@@ -69,6 +70,9 @@ impl Port {
     }
 
     pub(crate) fn vhost(path: &Path, meets: Meets, link: Link) -> io::Result<Self> {
+        if let (Meets::Listens | Meets::Replaces, Some(directory)) = (meets, path.parent()) {
+            place::check(directory)?;
+        }
         let device = match meets {
             Meets::Listens => Device::open(path)?,
             Meets::Replaces => Device::replace(path)?,

@@ -15,6 +15,7 @@ use srd_vpc::id::EniId;
 use srd_vpc::object::World;
 
 use crate::link_local::DOMAIN;
+use crate::protocol::NamespaceName;
 use crate::undo::Undo;
 
 /// Where `ip netns exec` looks for files of a namespace.
@@ -24,7 +25,7 @@ const OURS: &str = "# Written by srd card, which removes it at its end.";
 
 /// The files of all namespaces, by their names.
 #[derive(Debug, Default)]
-pub(crate) struct ResolvConfs(BTreeMap<String, ResolvConf>);
+pub(crate) struct ResolvConfs(BTreeMap<NamespaceName, ResolvConf>);
 
 /// A file. It is removed when this is dropped.
 #[derive(Debug)]
@@ -32,6 +33,11 @@ struct ResolvConf {
     path: PathBuf,
     resolver: Ipv4Addr,
     undo: Undo,
+}
+
+/// The file of a namespace below a directory.
+fn file_of(root: &Path, namespace: &str) -> PathBuf {
+    root.join(namespace).join("resolv.conf")
 }
 
 impl ResolvConf {
@@ -42,8 +48,7 @@ impl ResolvConf {
         resolver: Ipv4Addr,
         undo: &Undo,
     ) -> Result<Option<Self>> {
-        let directory = root.join(namespace);
-        let path = directory.join("resolv.conf");
+        let (directory, path) = (root.join(namespace), file_of(root, namespace));
         match fs::read_to_string(&path) {
             Ok(text) if !text.starts_with(OURS) => return Ok(None),
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
@@ -95,17 +100,22 @@ impl Drop for ResolvConf {
 
 impl ResolvConfs {
     /// Files that another process has written: of which namespace, where, and with which resolver.
-    pub(crate) fn adopt(all: Vec<(String, PathBuf, Ipv4Addr)>, undo: &Undo) -> Self {
-        let files = all.into_iter().map(|(namespace, path, resolver)| {
+    pub(crate) fn adopt(all: Vec<(NamespaceName, PathBuf, Ipv4Addr)>, undo: &Undo) -> Self {
+        let is_ours = |(namespace, path, _): &(NamespaceName, PathBuf, Ipv4Addr)| {
+            // The file is written and removed by this process later on.
+            *path == file_of(Path::new(DIRECTORY), namespace.as_str())
+        };
+        let all = all.into_iter().filter(is_ours);
+        let files = all.map(|(namespace, path, resolver)| {
             (namespace, ResolvConf { path, resolver, undo: undo.clone() })
         });
         Self(files.collect())
     }
 
     /// The namespaces that have a file of ours, where it is, and its resolver.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &Path, Ipv4Addr)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&NamespaceName, &Path, Ipv4Addr)> {
         let all = self.0.iter();
-        all.map(|(namespace, file)| (namespace.as_str(), file.path.as_path(), file.resolver))
+        all.map(|(namespace, file)| (namespace, file.path.as_path(), file.resolver))
     }
 
     /// They are another process's now, and stay.
@@ -114,13 +124,13 @@ impl ResolvConfs {
     }
 
     /// Writes the files of these namespaces, with the resolvers of their clouds, and no others.
-    pub(crate) fn set(&mut self, wanted: BTreeMap<String, Ipv4Addr>, undo: &Undo) {
+    pub(crate) fn set(&mut self, wanted: BTreeMap<NamespaceName, Ipv4Addr>, undo: &Undo) {
         self.0.retain(|namespace, file| wanted.get(namespace) == Some(&file.resolver));
         for (namespace, resolver) in wanted {
             if self.0.contains_key(&namespace) {
                 continue;
             }
-            let file = ResolvConf::write(Path::new(DIRECTORY), &namespace, resolver, undo);
+            let file = ResolvConf::write(Path::new(DIRECTORY), namespace.as_str(), resolver, undo);
             match file.with_context(|| format!("resolv.conf of {namespace}")) {
                 Ok(file) => self.0.extend(file.map(|file| (namespace, file))),
                 Err(error) => tracing::warn!("{error:#}: its programs use this machine's"),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +13,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use srd_trust::socket::{self, Bound};
+use srd_trust::{peer, place};
+
 use crate::handover::asker;
 use crate::kernel_counts;
+use crate::locks::DIRECTORY_MODE;
 use crate::orders::{Command, Orders};
 use crate::place::set_tx_ring;
 use srd_card::device::ring::{RingSize, Side};
@@ -86,6 +90,17 @@ fn remove_stale(path: &Path) -> Result<()> {
     }
 }
 
+/// Makes the directory of a socket, if need be, and refuses one in which another user may put a
+/// socket of its own in the place of this one.
+pub(crate) fn make_directory_of(path: &Path) -> Result<()> {
+    let path = std::path::absolute(path)?;
+    let Some(directory) = path.parent() else { return Ok(()) };
+    place::make_directory(directory, DIRECTORY_MODE).with_context(|| {
+        let shown = directory.display();
+        format!("no socket of a card can be in {shown}: name a place that root alone may change")
+    })
+}
+
 /// Removes sockets beside this one of cards that were killed while they took over.
 fn remove_left_beside(path: &Path) {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return };
@@ -125,15 +140,12 @@ impl Server {
     }
 
     pub(crate) fn listen(path: &Path, orders: Orders) -> Result<Self> {
+        make_directory_of(path)?;
         remove_stale(path)?;
         remove_left_beside(path);
-        if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory)
-                .with_context(|| format!("cannot make {}", directory.display()))?;
-        }
-        let listener = UnixListener::bind(path)
+        let options = socket::Options { mode: 0o600, group: None, replace: false };
+        let Bound { listener, identity } = socket::listen(path, options)
             .with_context(|| format!("cannot make the socket {}", path.display()))?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         let connections = Arc::new(AtomicUsize::new(0));
         let accept = move || {
             for stream in listener.incoming() {
@@ -157,8 +169,7 @@ impl Server {
             }
         };
         thread::Builder::new().name("srd-card-socket".into()).spawn(accept)?;
-        let facts = std::fs::symlink_metadata(path)?;
-        Ok(Self { path: path.to_owned(), identity: Some((facts.dev(), facts.ino())) })
+        Ok(Self { path: path.to_owned(), identity: Some(identity) })
     }
 }
 
@@ -190,8 +201,13 @@ impl Drop for Begun<'_> {
     }
 }
 
-fn serve(stream: UnixStream, orders: &Orders) -> Result<()> {
+fn serve(mut stream: UnixStream, orders: &Orders) -> Result<()> {
     stream.set_write_timeout(Some(WRITE_WAIT_MAX))?;
+    // The mode of the file keeps others out, until something changes it.
+    if let Err(error) = peer::check(&stream, &[]) {
+        tracing::warn!("a request is refused: {error}");
+        return say(&mut stream, &Answer::Failed { what: asker::REFUSED.into() });
+    }
     let mut stream = BufReader::new(stream);
     let mut begun = Begun { orders, instances: Vec::new(), traces: BTreeMap::new() };
     loop {
@@ -220,10 +236,14 @@ fn serve(stream: UnixStream, orders: &Orders) -> Result<()> {
             }
             _ => {}
         }
-        let mut text = serde_json::to_string(&answer)?;
-        text.push('\n');
-        stream.get_mut().write_all(text.as_bytes())?;
+        say(stream.get_mut(), &answer)?;
     }
+}
+
+fn say(stream: &mut UnixStream, answer: &Answer) -> Result<()> {
+    let mut text = serde_json::to_string(answer)?;
+    text.push('\n');
+    Ok(stream.write_all(text.as_bytes())?)
 }
 
 impl Begun<'_> {
@@ -299,7 +319,7 @@ fn set_rings(
 
 /// Lets the process at the other end go on with everything.
 fn hand_over(stream: &UnixStream, orders: &Orders, version: u32) -> Result<()> {
-    asker::check(stream, version)?;
+    asker::check(version)?;
     let (back, done) = channel();
     let handed = hand(orders, Command::HandOver(stream.try_clone()?, back), &done)?;
     handed.map_err(anyhow::Error::msg)
@@ -316,6 +336,24 @@ pub(crate) fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn regression_a_place_that_another_user_may_change_is_refused_and_named() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let open = directory.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let error = make_directory_of(&open.join("inner/card.sock")).unwrap_err();
+        let said = format!("{error:#}");
+        assert!(
+            said.contains(&format!("others than root may change {}", open.display())),
+            "{said}"
+        );
+        assert!(!open.join("inner").exists());
+        make_directory_of(&directory.path().join("own/card.sock")).unwrap();
+    }
 
     #[test]
     fn regression_sockets_of_cards_that_were_killed_while_they_took_over_are_removed() {

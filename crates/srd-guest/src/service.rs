@@ -18,6 +18,8 @@ use srd_card::vpc::Card;
 use srd_net::clock;
 use srd_proto::time::{Duration, Instant};
 
+use crate::client::is_default;
+use crate::earlier;
 use crate::edge::Edge;
 use crate::gateways::Gateways;
 use crate::guests;
@@ -64,6 +66,12 @@ impl Service {
             vpc.instance_here(name)?;
         }
         guests::check(&vpc.world(), &options.host)?;
+        if is_default(&options.socket) && earlier::card().is_some() {
+            bail!(
+                "a card of an earlier version serves {}: end it, or go on with it by --take-over",
+                earlier::SOCKET
+            );
+        }
         let server = Server::listen(&options.socket, orders.clone())?;
         let metrics = options.metrics.clone();
         let metrics = metrics.map(|of| metrics::start(of, orders.clone())).transpose()?;
@@ -121,6 +129,7 @@ impl Service {
         service.make_guests(now, places)?;
         service.set_resolvers();
         service.plan_logs(now);
+        earlier::clean();
         Ok(service)
     }
 

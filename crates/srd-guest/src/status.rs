@@ -163,7 +163,7 @@ fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) 
         name: name.to_owned(),
         id: id.to_string(),
         instance_type: profile.instance.name.to_owned(),
-        namespace: namespace.as_ref().map(|namespace| namespace.name().to_owned()),
+        namespace: namespace.as_ref().map(|namespace| namespace.name().clone()),
         interfaces,
         tracked,
         untracked,

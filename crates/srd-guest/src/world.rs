@@ -11,7 +11,7 @@ use srd_vpc::id::*;
 use srd_vpc::object::*;
 use srd_vpc_file::{Kind, VpcFile};
 
-use crate::protocol::Attach;
+use crate::protocol::{Attach, is_name};
 
 /// What a VPC has when nobody has written one down: EC2's default VPC, whose subnet gives
 /// instances public addresses.
@@ -277,12 +277,6 @@ impl Vpc {
         let vpc = world.subnets.get(&subnet).and_then(|subnet| world.vpcs.get(&subnet.vpc));
         Ok(vpc.map(|vpc| vec![vpc.default_group]).unwrap_or_default())
     }
-}
-
-/// Whether a text may be the name of an instance, and so a part of a namespace's name.
-pub(crate) fn is_name(text: &str) -> bool {
-    let fits = (1..=40).contains(&text.len()) && !text.starts_with('-');
-    fits && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
 
 /// The primary interface of an instance.

@@ -2,6 +2,8 @@
 
 use core::net::IpAddr;
 
+use zeroize::Zeroize as _;
+
 use crate::error::ConfigError;
 use crate::time::Duration;
 
@@ -29,10 +31,24 @@ pub enum Protection {
     Static([u8; 32]),
 }
 
+impl Drop for Protection {
+    fn drop(&mut self) {
+        self.wipe();
+    }
+}
+
 impl Protection {
     /// Whether packets are protected at all.
     pub const fn is_on(&self) -> bool {
         !matches!(self, Self::Plain)
+    }
+
+    /// Overwrites the key.
+    fn wipe(&mut self) {
+        match self {
+            Self::Plain => {}
+            Self::JobKey(key) | Self::Static(key) => key.zeroize(),
+        }
     }
 }
 

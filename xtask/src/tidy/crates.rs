@@ -8,10 +8,11 @@ use serde_json::Value;
 /// Our crates from the bottom up, with the layer of each. Arrows run strictly downwards, so
 /// that nothing knows its neighbour: the simulator cannot leak into the driver, nor a world
 /// into the core.
-const LAYERS: [(&str, u8); 28] = [
+const LAYERS: [(&str, u8); 29] = [
     ("srd-crypto", 0),
     ("srd-pcapng", 0),
     ("srd-http", 0),
+    ("srd-trust", 0),
     ("srd-proto", 1),
     ("srd-vpc", 1),
     ("srd-config", 1),

@@ -8,12 +8,13 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use nix::unistd::{Uid, User};
 use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_guest::config::{CREDITS_S_DEFAULT, scale};
-use srd_guest::protocol::{Attach, Instance};
+use srd_guest::protocol::{Attach, Instance, NamespaceName};
 use srd_guest::{Client, Options, Service, Stopper};
 
 use super::{SocketArg, report};
@@ -26,9 +27,13 @@ EXAMPLES
   srd run --type c7i.large --peer-of run1 -- iperf3 -c 172.31.0.4
   srd run --type c7i.large --scale 1/100 --internet -- curl https://example.com/
   srd run --vpc vpc.toml --subnet app --group app -- sh
+  srd run --user alice -- ./server                               # not as root
 
 The first `srd run` holds the card; others on this machine join it. At the end standard error says
 what limited the program. It takes root, iproute2, and for --internet nftables.
+
+An instance is a network and no container: the program has this machine's files and sees its
+processes. Without --user it is root there, and can leave its instance.
 
 EXIT CODES
   that of the program, 128 and the signal's number if a signal ended it. If it was not started:
@@ -71,6 +76,10 @@ pub(crate) struct RunArgs {
     /// Let the network of this machine stand for the internet.
     #[arg(long)]
     internet: bool,
+    /// Run the program as this user, with the user's groups and no capabilities, and with HOME,
+    /// USER and LOGNAME set: the name or the number of an account.
+    #[arg(long, value_name = "NAME", value_parser = account)]
+    user: Option<User>,
     #[command(flatten)]
     socket: SocketArg,
     #[command(flatten)]
@@ -127,6 +136,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
         eprintln!("srd: {what}");
         return Ok(code);
     }
+    // It may hold the card. The program has its own setting.
+    srd_trust::memory::forbid_core_dumps().context("cannot forbid core dumps")?;
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let (own, mut client) = match Client::connect(&args.socket.socket) {
         Ok(client) => {
@@ -149,10 +160,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
         groups: args.groups.clone(),
     });
     let instance = attached.map_err(super::or_usage)?;
-    let namespace = instance.namespace.as_deref().context("the instance has no namespace")?;
+    let namespace = instance.namespace.as_ref().context("the instance has no namespace")?;
     announce(&instance, namespace);
-    let mut program = Command::new("ip");
-    program.args(["netns", "exec", namespace]).args(&args.command);
+    let mut program = program(namespace, args.user.as_ref(), &args.command);
     let child = program.spawn().context("`ip` cannot be run: apt-get install iproute2")?;
     let ended = wait(child, signals)?;
     match client.status() {
@@ -171,6 +181,37 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     let signal = std::os::unix::process::ExitStatusExt::signal(&ended);
     let code = ended.code().or(signal.map(|signal| 128 + signal)).unwrap_or(1);
     Ok(u8::try_from(code).unwrap_or(1))
+}
+
+/// An account, by its name or its number.
+fn account(text: &str) -> Result<User, String> {
+    let by_number = || text.parse().ok().map(|number| User::from_uid(Uid::from_raw(number)));
+    let found = match User::from_name(text) {
+        Ok(None) => by_number().unwrap_or(Ok(None)),
+        found => found,
+    };
+    match found {
+        Ok(Some(user)) => Ok(user),
+        Ok(None) => {
+            Err(String::from("this machine has no such account: `getent passwd` lists all"))
+        }
+        Err(error) => Err(format!("the account cannot be looked up: {error}")),
+    }
+}
+
+/// The program in its namespace, as its user.
+fn program(namespace: &NamespaceName, user: Option<&User>, words: &[OsString]) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace.as_str()]);
+    if let Some(user) = user {
+        // `ip` itself needs root.
+        command.arg("setpriv").arg(format!("--reuid={}", user.uid));
+        command.arg(format!("--regid={}", user.gid));
+        command.args(["--init-groups", "--inh-caps=-all", "--ambient-caps=-all", "--"]);
+        command.env("HOME", &user.dir).env("USER", &user.name).env("LOGNAME", &user.name);
+    }
+    command.args(words);
+    command
 }
 
 /// Looks for the program as `ip netns exec` will, before anything is made for it.
@@ -216,7 +257,7 @@ fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
     ended
 }
 
-fn announce(instance: &Instance, namespace: &str) {
+fn announce(instance: &Instance, namespace: &NamespaceName) {
     let addresses = instance.interfaces.iter().flat_map(|i| &i.addresses);
     let addresses: Vec<&str> = addresses.map(String::as_str).collect();
     let Instance { name, instance_type, .. } = instance;

@@ -36,7 +36,7 @@ EXAMPLES
   srd card up docs/vpc/web-app.toml --internet
   ip netns exec srd-i-app curl http://10.0.1.10/     # a program of the instance `app`
   srd card status
-  srd card up cloud.toml --vhost-user web=/run/srd/web.sock
+  srd card up cloud.toml --vhost-user web=/run/srd-card/web.sock
   srd card up -c /etc/srd/card.toml --check
   srd card up -c /etc/srd/card.toml --take-over      # this build instead of the one that runs
   srd card up cloud.toml --host alpha --underlay 10.77.77.1 --peer beta=10.77.77.2
@@ -93,8 +93,8 @@ pub(crate) struct UpArgs {
     #[arg(long, requires = "underlay")]
     plain: bool,
     /// Make the interfaces of this instance sockets of vhost-user, for a virtual machine or a DPDK
-    /// program, as in web=/run/srd/web.sock: the primary one there, each other one at that path
-    /// with its device's name behind it; may be given several times.
+    /// program, as in web=/run/srd-card/web.sock: the primary one there, each other one at that
+    /// path with its device's name behind it; may be given several times.
     #[arg(long = "vhost-user", value_name = "NAME=PATH", value_parser = place)]
     vhost_user: Vec<(String, PathBuf)>,
     /// The same, but the front end listens there and the card connects, now and whenever the
@@ -129,7 +129,7 @@ fn place(text: &str) -> Result<(String, PathBuf), String> {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => {
             Ok((name.to_owned(), path.into()))
         }
-        _ => Err(String::from("write NAME=PATH, as in web=/run/srd/web.sock")),
+        _ => Err(String::from("write NAME=PATH, as in web=/run/srd-card/web.sock")),
     }
 }
 
@@ -155,6 +155,8 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         }
         return Ok(0);
     }
+    // The key of metadata tokens, and packets of all instances.
+    srd_trust::memory::forbid_core_dumps().context("cannot forbid core dumps")?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let mut service = if args.take_over {
         let (service, silence) = Service::take_over(options)?;

@@ -11,23 +11,25 @@
 //! two inner addresses the side whose public key is smaller has the first, so that both sides
 //! agree without asking.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use srd_daemon::config::{HostPort, TRY_INTERFACE};
 use srd_daemon::keys::{PublicKey, SecretKey};
-use srd_net::Link;
+use srd_net::{Link, read_key_file};
+use srd_trust::place;
 
 use crate::failure::{Missing, Usage};
 
 /// The first UDP port of a try.
 pub(super) const PORT_DEFAULT: u16 = 7471;
-/// Where key and configuration are kept.
-const DIRECTORY: &str = "/run/srd";
+/// Where key and configuration are kept, in a directory of root's: that of the control sockets may
+/// belong to the user `srd`, which could have a key there that it knows.
+const DIRECTORY: &str = "/run/srd-try";
 /// The interface, and its two addresses.
 const INTERFACE: &str = TRY_INTERFACE;
 const INNER: [&str; 2] = ["10.77.77.1", "10.77.77.2"];
@@ -155,8 +157,7 @@ impl Try {
     }
 }
 
-/// Writes the configuration into a directory that the package's user `srd` may change as well: a
-/// link that stands there already is replaced, not followed.
+/// Writes the configuration: a link that stands there already is replaced, not followed.
 fn write_in(directory: &Path, text: &str) -> Result<PathBuf> {
     let path = directory.join(INTERFACE).with_extension("toml");
     let written = match fs::remove_file(&path) {
@@ -208,10 +209,10 @@ fn load_or_draw(directory: &Path) -> Result<SecretKey> {
             _ => anyhow::anyhow!(text),
         }
     };
-    match DirBuilder::new().mode(0o750).create(directory) {
-        Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(missing("keep a key", e)),
-        _ => {}
-    }
+    place::make_directory(directory, 0o700).map_err(|e| match place::exposed(&e) {
+        Some(exposed) => anyhow::anyhow!("no key is kept in {}: {exposed}", directory.display()),
+        None => missing("keep a key", e),
+    })?;
     let path = directory.join("try.key");
     match File::options().write(true).create_new(true).mode(0o600).open(&path) {
         Ok(mut file) => {
@@ -220,16 +221,24 @@ fn load_or_draw(directory: &Path) -> Result<SecretKey> {
             Ok(key)
         }
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-            let key = SecretKey::load(&path);
-            key.map_err(|e| Usage(format!("{e}; or remove it")).into())
+            let key = read_own(&path);
+            key.map_err(|e| Usage(format!("{e}; or remove it: a new one is made")).into())
         }
         Err(e) => Err(missing("keep a key", e)),
     }
 }
 
+/// A key that belongs to root or to this user, and not to the user that a daemon becomes.
+fn read_own(path: &Path) -> Result<SecretKey, String> {
+    let text = read_key_file(path, "srd genkey").map_err(|e| e.to_string())?;
+    SecretKey::parse(&text).map_err(|e| format!("{} holds no key: {e}", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::{MetadataExt as _, chown};
+
     use srd_daemon::config::Config;
 
     #[test]
@@ -266,6 +275,29 @@ mod tests {
         let unknown = Try { theirs: None, ..side_a };
         assert!(unknown.configuration().is_none());
         assert!(Try { port: 9000, ..unknown }.command().ends_with("--port 9000"));
+    }
+
+    /// The user `srd` knows a key that it has put there.
+    #[test]
+    fn regression_a_key_or_a_directory_of_another_user_is_not_taken_over() {
+        let directory = tempfile::tempdir().unwrap();
+        if fs::metadata(directory.path()).unwrap().uid() != 0 {
+            println!("skipped: only root gives files away");
+            return;
+        }
+        let at = directory.path().join("try");
+        load_or_draw(&at).unwrap();
+        let users = fs::read_to_string("/etc/passwd").unwrap();
+        let of_srd = users.lines().find_map(|line| line.strip_prefix("srd:x:"));
+        let user = of_srd.map_or(65_534, |rest| rest.split(':').next().unwrap().parse().unwrap());
+        chown(at.join("try.key"), Some(user), None).unwrap();
+        let said = load_or_draw(&at).unwrap_err().to_string();
+        assert!(said.contains(&format!("belongs to user {user}")) && said.contains("remove it"));
+        fs::remove_file(at.join("try.key")).unwrap();
+        load_or_draw(&at).unwrap();
+        chown(&at, Some(user), None).unwrap();
+        let said = load_or_draw(&at).unwrap_err().to_string();
+        assert!(said.contains("others than root may change"), "{said}");
     }
 
     #[test]

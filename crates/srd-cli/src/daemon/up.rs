@@ -14,7 +14,7 @@ const NOTES: &str = "\
 A FIRST TRY
   Two machines, no file; each prints what to type on the other:
     sudo srd up --try 192.0.2.2
-  It ends with Ctrl-C. The key that it makes stays in /run/srd/try.key until the next boot.
+  It ends with Ctrl-C. The key that it makes stays in /run/srd-try/try.key until the next boot.
 
 MODES
   mode = \"overlay\"      the interface has addresses of its own; programs use these

@@ -7,6 +7,7 @@
 use super::params::{Params, ServerResult};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use srd_trust::text::clean_json;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -92,6 +93,8 @@ fn receive_from(stream: &mut impl Read) -> Result<Message> {
     }
     let mut body = vec![0; length as usize];
     stream.read_exact(&mut body).map_err(broke)?;
+    // What the other end says is printed.
+    clean_json(&mut body);
     serde_json::from_slice(&body).context("a control message that this version does not know")
 }
 

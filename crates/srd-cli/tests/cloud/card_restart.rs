@@ -75,7 +75,7 @@ fn regression_a_user_without_rights_keeps_no_namespace_from_a_card() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
     drop(waits);
     let mut locks = Command::new("cat");
-    locks.arg("/run/srd/locks/x").uid(65_534).gid(65_534).current_dir("/");
+    locks.arg("/run/srd-card/locks/x").uid(65_534).gid(65_534).current_dir("/");
     let said = String::from_utf8(locks.output().unwrap().stderr).unwrap();
     assert!(said.contains("Permission denied"), "{said}");
 }

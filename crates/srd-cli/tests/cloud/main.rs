@@ -21,5 +21,6 @@ mod support;
 mod take_over;
 mod tenants;
 mod traces;
+mod trust;
 mod underlays;
 mod virtual_machine;

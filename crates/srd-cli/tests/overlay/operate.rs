@@ -244,7 +244,7 @@ fn a_first_try_needs_what_each_side_prints_and_leaves_nothing() {
         return;
     }
     let mut pair = Pair::new("y");
-    // Each machine has its own /run/srd.
+    // Each machine has its own /run/srd and /run/srd-try.
     let directories = [0, 1].map(|end| pair.path(format!("run{end}")));
     let on = |pair: &Pair, end: usize, words: &str| {
         std::fs::create_dir_all(&directories[end]).unwrap();
@@ -252,7 +252,10 @@ fn a_first_try_needs_what_each_side_prints_and_leaves_nothing() {
         command.args(["netns", "exec", &pair.names[end], "unshare", "--mount", "sh", "-c"]);
         let run = directories[end].display();
         let srd = env!("CARGO_BIN_EXE_srd");
-        let script = format!("mkdir -p /run/srd; mount --bind {run} /run/srd; exec {srd} {words}");
+        let script = format!(
+            "mkdir -p /run/srd /run/srd-try {run}/try; mount --bind {run} /run/srd; \
+             mount --bind {run}/try /run/srd-try; exec {srd} {words}"
+        );
         command.arg(script);
         command
     };

@@ -129,12 +129,57 @@ fn the_package_holds_what_the_program_says_about_itself() {
     ] {
         assert!(root.join(file).is_file(), "{file} is missing");
     }
+    every_name_in_the_documents_is_installed(&root.join("usr/share/doc/srd"));
     let installed = root.join("usr/bin/srd");
     let version = output(installed.to_str().unwrap(), &["--version"]);
     let fields = output("dpkg-deb", &["--show", "--showformat", "srd ${Version}\n", package]);
     assert_eq!(version, fields);
     let depends = output("dpkg-deb", &["--field", package, "Depends"]);
     assert!(depends.contains("libc6 (>= 2."), "{depends}");
+}
+
+/// Links of the documents, and names in them, in the manual and in `--help`, lead to files of the
+/// package, but for those of the sources.
+fn every_name_in_the_documents_is_installed(documents: &Path) {
+    let list = output("find", &[documents.to_str().unwrap(), "-name", "*.md"]);
+    let mut missing = BTreeSet::new();
+    for file in list.lines().map(Path::new) {
+        let text = fs::read_to_string(file).unwrap();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        let links = links.filter(|to| !to.is_empty() && !to.contains("://"));
+        let beside = file.parent().unwrap();
+        for to in links.map(|to| beside.join(to)).chain(named(&text, documents)) {
+            let of_sources = to.components().any(|part| part.as_os_str() == "crates");
+            if !of_sources && !to.exists() {
+                missing.insert(format!("{}, in {}", to.display(), file.display()));
+            }
+        }
+    }
+    let mut names = Vec::new();
+    commands(&[], &mut names);
+    for name in names {
+        // A name of its own may have a dash in it.
+        let words: Vec<&str> = match name.as_str() {
+            "srd-mpi-check" => vec!["mpi-check"],
+            "srd-nfs-proxy" => vec!["nfs-proxy"],
+            name => name.split('-').skip(1).collect(),
+        };
+        let help = output(SRD, &[&words[..], &["--help"]].concat());
+        let named = named(&help, documents).filter(|to| !to.exists());
+        missing.extend(named.map(|to| format!("{}, in the help of {name}", to.display())));
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// Files that a text names by their place in the sources.
+fn named(text: &str, documents: &Path) -> impl Iterator<Item = PathBuf> {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
+    let words = text.split(move |c| !is_of_name(c)).map(|word| word.trim_end_matches('.'));
+    let is_file = |word: &&str| {
+        let place = ["docs/", "scenarios/", "packaging/"].iter().any(|at| word.starts_with(at));
+        place && word.rsplit('/').next().is_some_and(|name| name.contains('.'))
+    };
+    words.filter(is_file).map(|word| documents.join(word))
 }
 
 /// Where the C library is, which is built with the tests of the whole workspace only.
@@ -182,9 +227,22 @@ fn programs_can_be_made(root: &Path) {
 
 fn pages_can_be_read(root: &Path, names: &[String], library: bool) {
     let mut expected: BTreeSet<String> = names.iter().map(|name| format!("{name}.1.gz")).collect();
-    expected.insert("srd.toml.5.gz".to_owned());
+    expected.extend(["card.toml.5.gz", "vpc.toml.5.gz"].map(str::to_owned));
     let mut found = BTreeSet::new();
     let mut sections = vec!["man1", "man5"];
+    // Those that are written by hand.
+    for entry in fs::read_dir(packaging()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        match name.rsplit_once('.') {
+            Some((_, "5")) => _ = expected.insert(format!("{name}.gz")),
+            Some((_, "8")) => {
+                expected.insert(format!("{name}.gz"));
+                sections.push("man8");
+            }
+            _ => {}
+        }
+    }
+    sections.dedup();
     if library {
         expected.insert("srd.3.gz".to_owned());
         sections.push("man3");
@@ -280,4 +338,112 @@ fn the_example_and_its_manual_know_the_same_keys() {
     let explained: BTreeSet<&str> =
         headings.filter_map(|line| line.split_once(" \" = ")).map(|(key, _)| key).collect();
     assert_eq!(keys, explained);
+}
+
+/// dpkg calls it with `remove`, and with `purge` later on.
+#[test]
+fn regression_removal_leaves_no_link_of_a_unit_that_was_enabled() {
+    let directory = tempfile::tempdir().unwrap();
+    let wants = directory.path().join("etc/systemd/system/multi-user.target.wants");
+    fs::create_dir_all(&wants).unwrap();
+    fs::create_dir_all(directory.path().join("etc/srd")).unwrap();
+    let units = "/lib/systemd/system";
+    let ours = [
+        ("srd@srd0.service", "srd@.service"),
+        ("srd@b.service", "srd@.service"),
+        ("srd-nfs-proxy@nas.service", "srd-nfs-proxy@.service"),
+        ("srd-card.service", "srd-card.service"),
+        ("srd-check.service", "srd-check.service"),
+    ];
+    for (link, unit) in ours {
+        std::os::unix::fs::symlink(format!("{units}/{unit}"), wants.join(link)).unwrap();
+    }
+    // One that `srd check --persist` or a person has written, and one of another package.
+    let own = "/etc/systemd/system/srd-card.service";
+    fs::create_dir_all(wants.with_file_name("own.target.wants")).unwrap();
+    let link = wants.with_file_name("own.target.wants").join("srd-card.service");
+    std::os::unix::fs::symlink(own, &link).unwrap();
+    std::os::unix::fs::symlink(format!("{units}/ssh.service"), wants.join("ssh.service")).unwrap();
+    let run = |word: &str| {
+        let mut script = Command::new("sh");
+        script.arg(packaging().join("postrm")).arg(word).env("DPKG_ROOT", directory.path());
+        script.output().unwrap()
+    };
+    let removed = run("remove");
+    assert!(removed.status.success(), "{removed:?}");
+    let left: Vec<_> = fs::read_dir(&wants).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["ssh.service"]);
+    assert!(link.is_symlink());
+    let purged = run("purge");
+    let said = String::from_utf8(purged.stdout).unwrap();
+    assert!(purged.status.success() && said.contains("deluser --system srd"), "{said}");
+    assert!(run("upgrade").status.success());
+}
+
+/// The settings of a unit's service.
+fn settings(unit: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(packaging().join(unit)).unwrap();
+    text.lines()
+        .filter(|line| line.contains('=') && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// With a mount namespace of its own, the names of the instances' namespaces would be in there, and
+/// `ip netns exec` of everybody else would not find them.
+#[test]
+fn regression_the_units_of_root_are_confined_and_the_card_keeps_no_namespace_to_itself() {
+    let card = settings("srd-card.service");
+    let check = settings("srd-check.service");
+    for setting in [
+        "NoNewPrivileges=yes",
+        "LimitCORE=0",
+        "LockPersonality=yes",
+        "MemoryDenyWriteExecute=yes",
+        "RestrictRealtime=yes",
+        "RestrictSUIDSGID=yes",
+        "SystemCallArchitectures=native",
+        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+    ] {
+        assert!(card.contains(setting) && check.contains(setting), "{setting} is missing");
+    }
+    for unit in [&card, &check] {
+        for key in [
+            "CapabilityBoundingSet=CAP_",
+            "SystemCallFilter=@system-service",
+            "RestrictNamespaces=",
+        ] {
+            assert!(unit.iter().any(|setting| setting.starts_with(key)), "{key} is missing");
+        }
+    }
+    assert!(settings("srd@.service").contains("LimitCORE=0"));
+    assert!(check.contains("ProtectSystem=strict") && check.contains("ProtectHome=yes"));
+    let of_mounts = [
+        "ProtectSystem",
+        "ProtectHome",
+        "ProtectProc",
+        "ProtectControlGroups",
+        "ProtectKernel",
+        "Private",
+        "ReadOnlyPaths",
+        "ReadWritePaths",
+        "InaccessiblePaths",
+        "TemporaryFileSystem",
+        "BindPaths",
+        "BindReadOnlyPaths",
+        "RootDirectory",
+        "RootImage",
+        "MountFlags",
+        "DynamicUser",
+        "ProcSubset",
+    ];
+    for setting in &card {
+        let own = of_mounts.iter().find(|key| setting.starts_with(*key));
+        assert!(own.is_none(), "{setting} brings a mount namespace");
+    }
+    // Root's alone, and not the directory that systemd gives to the user of the other unit.
+    assert!(
+        card.contains("RuntimeDirectory=srd-card") && card.contains("RuntimeDirectoryMode=0755")
+    );
+    assert!(settings("srd@.service").contains("RuntimeDirectory=srd"));
 }

@@ -10,9 +10,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::{Gid, Group};
+use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
+use srd_trust::peer::{self, Stranger};
+use srd_trust::text::clean_json;
 
 use super::protocol::{Answer, Refusal, Request};
+use crate::privileges;
 
 /// How long the daemon may take for an answer: longer than the control thread may.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -39,6 +43,13 @@ pub enum ClientError {
         /// The group that may.
         group: Option<String>,
     },
+    /// The process that serves the socket is no daemon that root may believe.
+    Stranger {
+        /// The socket.
+        socket: PathBuf,
+        /// The user that it runs as.
+        user: u32,
+    },
     /// The daemon refused.
     Refused(Refusal),
     /// The connection failed.
@@ -64,6 +75,13 @@ impl fmt::Display for ClientError {
                     None => f.write_str(": use sudo, or give it a group ([control] group)"),
                 }
             }
+            Self::Stranger { socket, user } => write!(
+                f,
+                "user {user} serves {}, which is neither root nor the user of the package's \
+                 daemons: root does not believe its answers; ask as that user, or name another \
+                 socket",
+                socket.display()
+            ),
             Self::Refused(refusal) => write!(f, "{refusal}"),
             Self::Io(path, e)
                 if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
@@ -92,6 +110,9 @@ impl Client {
             }
             _ => ClientError::Io(path.to_path_buf(), e),
         })?;
+        if geteuid().is_root() {
+            check(&stream, path)?;
+        }
         let client = Self { stream: BufReader::new(stream), path: path.to_path_buf() };
         client.wait_at_most(ANSWER_WAIT_MAX)?;
         Ok(client)
@@ -156,6 +177,7 @@ impl Client {
         if read.map_err(|e| self.io(e))? == 0 {
             return Ok(None);
         }
+        clean_json(&mut line);
         match serde_json::from_slice(&line) {
             Ok(Answer::Ok(value)) => Ok(Some(value)),
             Ok(Answer::Error(refusal)) => Err(ClientError::Refused(refusal)),
@@ -210,6 +232,16 @@ impl Stopper {
     }
 }
 
+/// Finds what speaks against a process that serves a socket, before it is believed anything: root
+/// acts by answers.
+fn check(stream: &UnixStream, path: &Path) -> Result<(), ClientError> {
+    let socket = path.to_path_buf();
+    peer::check(stream, &[privileges::user_of_daemons()]).map_err(|e| match peer::stranger(&e) {
+        Some(Stranger { user }) => ClientError::Stranger { socket, user },
+        None => ClientError::Io(socket, e),
+    })
+}
+
 /// The group that may use a socket, unless it is root's.
 fn group_of(path: &Path) -> Option<String> {
     // Without a way into the directory, its group is that of the socket.
@@ -221,6 +253,12 @@ fn group_of(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
+    use std::sync::mpsc::channel;
+
+    use rustix::process::Uid;
+    use rustix::thread::set_thread_res_uid;
 
     #[test]
     fn errors_say_what_to_do() {
@@ -233,7 +271,57 @@ mod tests {
         };
         assert!(denied(Some("srd")).contains("usermod -aG srd"));
         assert!(denied(None).contains("[control] group"));
+        let stranger = ClientError::Stranger { socket: "/x".into(), user: 65_534 }.to_string();
+        assert!(stranger.contains("user 65534") && stranger.contains("name another"));
         let silent = ClientError::Io("/x".into(), ErrorKind::WouldBlock.into());
         assert!(silent.to_string().contains("does not answer"));
+    }
+
+    /// Another user's process that listens in the place of a daemon. It answers one request.
+    fn answer_as(user: u32, path: &Path, answer: &'static str) -> std::thread::JoinHandle<()> {
+        let directory = path.parent().unwrap();
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).unwrap();
+        let (path, (ready, begun)) = (path.to_owned(), channel());
+        let serve = std::thread::spawn(move || {
+            let user = Uid::from_raw(user);
+            // Of this thread alone.
+            set_thread_res_uid(user, user, user).unwrap();
+            let listener = UnixListener::bind(path).unwrap();
+            ready.send(()).unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.write_all(format!("{answer}\n").as_bytes());
+            let _ = stream.read(&mut [0; 4096]);
+        });
+        begun.recv().unwrap();
+        serve
+    }
+
+    #[test]
+    fn regression_root_believes_no_other_user_s_socket() {
+        if !geteuid().is_root() {
+            println!("skipped: only root becomes another user");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        // No account that a daemon has.
+        let (path, other) = (directory.path().join("a.sock"), 54_321);
+        let serves = answer_as(other, &path, r#"{"ok":"believed"}"#);
+        let error = Client::connect(&path).unwrap_err();
+        assert!(matches!(error, ClientError::Stranger { user, .. } if user == other), "{error}");
+        serves.join().unwrap();
+        let path = directory.path().join("b.sock");
+        let serves = answer_as(privileges::user_of_daemons(), &path, r#"{"ok":"believed"}"#);
+        let client = Client::connect(&path).unwrap();
+        assert_eq!(client.ask::<String>(&Request::Stats).unwrap(), "believed");
+        serves.join().unwrap();
+    }
+
+    #[test]
+    fn regression_an_answer_brings_no_control_characters_to_a_terminal() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let client = Client { stream: BufReader::new(here), path: "/x".into() };
+        there.write_all(b"{\"ok\":\"a\\u001b[2J\xc2\x9b2Jb\\nc\"}\n").unwrap();
+        let said: String = client.ask(&Request::Stats).unwrap();
+        assert_eq!(said, "a\u{fffd}[2J??2Jb\nc");
     }
 }

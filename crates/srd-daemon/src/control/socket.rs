@@ -1,11 +1,16 @@
 //! The file of the control socket: made with the right owner, group and mode, told from one that
 //! a daemon left behind, and found by interface.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{
+    DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
+};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use srd_trust::socket::{self, Bound};
 
 use crate::config::{Control, socket_default};
 
@@ -13,6 +18,8 @@ use crate::config::{Control, socket_default};
 const DIRECTORY_MODE: u32 = 0o750;
 /// Owner and group may use it.
 const SOCKET_MODE: u32 = 0o660;
+/// A directory is opened, and no link followed (`O_DIRECTORY`, `O_NOFOLLOW`).
+const NO_LINK: i32 = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).bits().cast_signed();
 
 /// A control socket that listens, and is removed when it is dropped.
 #[derive(Debug)]
@@ -37,18 +44,16 @@ impl Socket {
         };
         make_directory(control).map_err(|e| because("cannot make the directory of", &e))?;
         remove_stale(path)?;
-        let listener =
-            UnixListener::bind(path).map_err(|e| because("cannot make the control socket", &e))?;
-        let facts = fs::symlink_metadata(path)?;
-        let identity = (facts.dev(), facts.ino());
-        let socket = Self { listener, control: control.clone(), identity };
-        if let Some(group) = &control.group {
-            let what = format!("cannot give to group {} the socket", group.name);
-            chown(path, None, Some(group.id)).map_err(|e| because(&what, &e))?;
-        }
-        fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))
-            .map_err(|e| because("cannot set the mode of", &e))?;
-        Ok(socket)
+        let group = control.group.as_ref();
+        let what = group.map_or_else(
+            || String::from("cannot make the control socket"),
+            |group| format!("cannot make, for the group {}, the control socket", group.name),
+        );
+        let options =
+            socket::Options { mode: SOCKET_MODE, group: group.map(|of| of.id), replace: false };
+        let Bound { listener, identity } =
+            socket::listen(path, options).map_err(|e| because(&what, &e))?;
+        Ok(Self { listener, control: control.clone(), identity })
     }
 
     /// Where it is.
@@ -89,13 +94,15 @@ impl Drop for Socket {
 
 fn make_directory(control: &Control) -> io::Result<()> {
     let Some(directory) = control.socket.parent() else { return Ok(()) };
-    match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
+    match DirBuilder::new().mode(0o700).create(directory) {
         Ok(()) => {
-            // Whatever the mask of this process took away.
-            fs::set_permissions(directory, Permissions::from_mode(DIRECTORY_MODE))?;
+            // Not by its name again, which may mean something else where another user may change
+            // the directory above.
+            let made = OpenOptions::new().read(true).custom_flags(NO_LINK).open(directory)?;
             // The user that this process becomes has to remove its socket at the end.
-            chown(directory, crate::privileges::own_user(), None)?;
-            control.group.as_ref().map_or(Ok(()), |g| chown(directory, None, Some(g.id)))
+            fchown(&made, crate::privileges::own_user(), control.group.as_ref().map(|g| g.id))?;
+            // Whatever the mask of this process took away.
+            made.set_permissions(Permissions::from_mode(DIRECTORY_MODE))
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(e) => Err(e),
@@ -162,6 +169,9 @@ fn find_in(usual: &Path) -> Result<PathBuf, Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
 
     fn control(path: PathBuf) -> Control {
         Control { socket: path, group: None }
@@ -177,6 +187,34 @@ mod tests {
         assert_eq!(mode(path.parent().unwrap()), 0o750);
         drop(socket);
         assert!(!path.exists());
+    }
+
+    /// As the user `srd` can, to which the directory belongs, when root starts a daemon there.
+    #[test]
+    fn regression_a_name_that_is_exchanged_for_a_link_changes_no_other_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, target) = (directory.path().join("a.sock"), directory.path().join("shadow"));
+        fs::write(&target, "precious").unwrap();
+        fs::set_permissions(&target, Permissions::from_mode(0o600)).unwrap();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let link = directory.path().join("link");
+                while !is_over.load(Ordering::Relaxed) {
+                    if symlink(&target, &link).is_ok() {
+                        let _ = fs::rename(&path, directory.path().join("away"));
+                        let _ = fs::rename(&link, &path);
+                    }
+                    let _ = fs::remove_file(&path);
+                }
+            });
+            for _ in 0..1000 {
+                let _ = Socket::bind(&control(path.clone()));
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let mode = fs::metadata(&target).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
     }
 
     /// Leaves what a daemon that died leaves. Closing the socket is not enough: a process that

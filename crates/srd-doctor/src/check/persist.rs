@@ -15,10 +15,8 @@ use super::finding::Subject;
 use super::system::System;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use srd_trust::place::is_roots_alone;
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 /// What the unit runs with.
 const ARGS_FILE: &str = "etc/srd/check.env";
@@ -176,7 +174,7 @@ fn program(system: &System) -> Result<String> {
     }
     let path = system.own_program()?;
     let shown = path.display().to_string();
-    if !shown.chars().all(is_plain) || !path.ancestors().all(is_roots_alone) {
+    if !shown.chars().all(is_plain) || !is_roots_alone(&path) {
         bail!(
             "the unit would run {shown} as root at each boot, and others than root may replace \
              it: install the package, or copy the program to /usr/local/bin and run it there"
@@ -203,12 +201,6 @@ fn of_others<'a>(text: &'a str, list: &'a List) -> impl Iterator<Item = &'a str>
         *line == HEADER.trim_end() || key.is_some_and(|key| list.settings.contains_key(&key))
     };
     text.lines().filter(move |line| !is_ours(line))
-}
-
-/// Whether nobody but root may put another file in the place of this one.
-fn is_roots_alone(path: &Path) -> bool {
-    let others_may_write = 0o022;
-    fs::metadata(path).is_ok_and(|file| file.uid() == 0 && file.mode() & others_may_write == 0)
 }
 
 fn arguments(

@@ -4,17 +4,16 @@
 use std::os::unix::net::UnixStream;
 
 use anyhow::{Context, Result, bail};
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::{Uid, geteuid};
+use srd_trust::peer;
 
 use super::VERSION;
 
-/// Finds what speaks against a hand-over, before anything is stopped.
-pub(crate) fn check(stream: &UnixStream, version: u32) -> Result<()> {
-    let by = socket_peercred(stream).context("the process that asks")?;
-    if !is_trusted(by.uid, geteuid()) {
-        bail!("only root and the user of this card may take it over");
-    }
+/// Why a process of another user gets no answer.
+pub(crate) const REFUSED: &str = "only root and the user of this card may ask it";
+
+/// Finds what speaks against a hand-over, before anything is stopped. The server has looked which
+/// user asks.
+pub(crate) fn check(version: u32) -> Result<()> {
     if version != VERSION {
         bail!(
             "the card that runs hands its state over in form {VERSION}, and the new one reads form \
@@ -25,36 +24,27 @@ pub(crate) fn check(stream: &UnixStream, version: u32) -> Result<()> {
 }
 
 /// Finds what speaks against the process that listens, before it is believed anything.
-pub(super) fn check_giver(stream: &UnixStream) -> Result<()> {
-    let of = socket_peercred(stream).context("the card that runs")?;
-    if !is_trusted(of.uid, geteuid()) {
+pub(crate) fn check_giver(stream: &UnixStream) -> Result<()> {
+    let checked = peer::check(stream, &[]);
+    if let Some(of) = checked.as_ref().err().and_then(peer::stranger) {
         bail!(
             "the socket belongs to user {}, which is neither root nor this card's user: it is no \
-             card to be taken over; name another place with --socket",
-            of.uid.as_raw()
+             card; name another place with --socket",
+            of.user
         );
     }
-    Ok(())
-}
-
-fn is_trusted(other: Uid, own: Uid) -> bool {
-    other.is_root() || other == own
+    checked.context("the card that runs")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A card that took over believed whoever listened at the socket, and would have run as root
-    /// what that one named.
     #[test]
-    fn regression_root_and_the_own_user_are_trusted_at_either_end_and_nobody_else() {
-        let [root, own, other] = [0, 1000, 65_534].map(Uid::from_raw);
-        assert!(is_trusted(root, own) && is_trusted(own, own) && is_trusted(root, root));
-        assert!(!is_trusted(other, own) && !is_trusted(other, root) && !is_trusted(own, root));
-        let (giver, taker) = UnixStream::pair().unwrap();
-        check(&giver, VERSION).unwrap();
-        check_giver(&taker).unwrap();
-        assert!(check(&giver, VERSION + 1).is_err());
+    fn another_version_and_no_other_user_is_refused() {
+        let (giver, _taker) = UnixStream::pair().unwrap();
+        check_giver(&giver).unwrap();
+        check(VERSION).unwrap();
+        assert!(check(VERSION + 1).is_err());
     }
 }

@@ -113,7 +113,7 @@ impl Service {
             instances,
             resolv_confs: confs
                 .map(|(namespace, path, resolver)| ResolvConf {
-                    namespace: namespace.to_owned(),
+                    namespace: namespace.clone(),
                     path: path.to_owned(),
                     resolver,
                 })
@@ -151,7 +151,7 @@ impl Service {
             name: name.to_owned(),
             id: running.id.0,
             instance_type: running.profile.instance.name.to_owned(),
-            namespace: running.namespace.as_ref().map(|namespace| namespace.name().to_owned()),
+            namespace: running.namespace.as_ref().map(|namespace| namespace.name().clone()),
             interfaces,
         })
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::adapter::QueueCounts;
 use crate::hosts::Contact;
-use crate::protocol::{DeviceRule, DeviceSettings};
+use crate::protocol::{DeviceRule, DeviceSettings, NamespaceName};
 
 /// What there is. The descriptors come in this order: the file with the state, the list of what is
 /// done at the end, the edge, the sockets to other hosts (first the one that receives, then those
@@ -61,7 +61,7 @@ pub(super) struct Instance {
     pub(super) id: u64,
     pub(super) instance_type: String,
     /// None, if its interfaces are sockets.
-    pub(super) namespace: Option<String>,
+    pub(super) namespace: Option<NamespaceName>,
     pub(super) interfaces: Vec<Interface>,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct DeviceState {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResolvConf {
-    pub(super) namespace: String,
+    pub(super) namespace: NamespaceName,
     pub(super) path: PathBuf,
     pub(super) resolver: Ipv4Addr,
 }

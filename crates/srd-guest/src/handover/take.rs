@@ -26,6 +26,8 @@ use super::state::{Instance, State};
 use super::wire::{DESCRIPTORS_MAX, Line, parts_of};
 use super::{GO, READY, VERSION, asker};
 use crate::adapter::{Adapter, steering_of};
+use crate::client::is_default;
+use crate::earlier;
 use crate::edge::Edge;
 use crate::gateways::Gateways;
 use crate::guests::{burst_of, check, timeouts_of};
@@ -140,6 +142,7 @@ impl Service {
             bail!("the card that runs goes on as before: {said}");
         }
         service.begin(clock::now(), handed);
+        earlier::clean();
         let silence = Duration::from_nanos(clock::now().since(asked).as_nanos());
         Ok((service, silence))
     }
@@ -148,12 +151,14 @@ impl Service {
 /// Asks the card that listens at the socket for all that it has.
 fn ask(options: &Options) -> Result<Line> {
     let socket = &options.socket;
-    let mut stream = UnixStream::connect(socket).with_context(|| {
-        format!(
-            "no card runs at {} that could be taken over: start this one without --take-over",
-            socket.display()
-        )
-    })?;
+    let earlier = || if is_default(socket) { earlier::card() } else { None };
+    let mut stream =
+        UnixStream::connect(socket).or_else(|error| earlier().ok_or(error)).with_context(|| {
+            format!(
+                "no card runs at {} that could be taken over: start this one without --take-over",
+                socket.display()
+            )
+        })?;
     asker::check_giver(&stream)?;
     stream.set_read_timeout(Some(WAIT_MAX))?;
     stream.set_write_timeout(Some(WAIT_MAX))?;

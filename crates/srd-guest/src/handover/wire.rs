@@ -13,6 +13,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use srd_trust::text::clean_json;
 
 /// Descriptors of one message: Linux takes 253.
 const DESCRIPTORS_ONCE: usize = 200;
@@ -60,8 +61,9 @@ impl Line {
     pub(super) fn next(&mut self) -> Result<String> {
         loop {
             if let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.bytes.drain(..=end).collect();
+                let mut line: Vec<u8> = self.bytes.drain(..=end).collect();
                 if end > 0 {
+                    clean_json(&mut line);
                     return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
                 }
                 continue;

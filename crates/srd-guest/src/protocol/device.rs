@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::NamespaceName;
+
 /// What a device is set to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeviceSettings {
@@ -72,7 +74,7 @@ pub struct DeviceReport {
     /// Its type.
     pub instance_type: String,
     /// Its network namespace.
-    pub namespace: Option<String>,
+    pub namespace: Option<NamespaceName>,
     /// The device in it.
     pub device: String,
     /// The name that the instance has given it instead, if any.

@@ -7,9 +7,12 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 mod device;
+mod namespace;
 mod trace;
 
 pub use device::{DeviceChange, DeviceReport, DeviceRule, DeviceSettings, RssTable};
+pub use namespace::{NamespaceName, NoNamespace};
+pub(crate) use namespace::{PREFIX, is_name};
 pub use trace::{
     TraceArrived, TraceEvent, TraceFilter, TraceFlow, TraceHop, TraceJudged, TraceLimit,
     TraceRecord, TraceRefusal,
@@ -266,7 +269,7 @@ pub struct Instance {
     /// Its type.
     pub instance_type: String,
     /// Its network namespace, unless it is a virtual machine or a DPDK program.
-    pub namespace: Option<String>,
+    pub namespace: Option<NamespaceName>,
     /// Its interfaces, the primary one first.
     pub interfaces: Vec<Interface>,
     /// Connections that are tracked.

@@ -118,3 +118,16 @@ fn the_presets_are_within_their_bounds() {
         assert_eq!(config.check(), Ok(()), "{config:?}");
     }
 }
+
+/// A configuration is copied into each endpoint.
+#[test]
+fn regression_keys_are_overwritten_when_they_are_dropped() {
+    const { assert!(core::mem::needs_drop::<Protection>()) };
+    for mut protection in [Protection::Static([7; 32]), Protection::JobKey([7; 32])] {
+        protection.wipe();
+        match &protection {
+            Protection::Static(key) | Protection::JobKey(key) => assert_eq!(*key, [0; 32]),
+            Protection::Plain => unreachable!("no key"),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Trust between processes of one machine: what root makes, opens or believes, no other user may
+//! have chosen.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`place`] | directories and files that root alone may change |
+//! | [`socket`] | Unix sockets that are bound with their owner and mode, whatever happens beside |
+//! | [`peer`] | which user is at the other end of a Unix socket |
+//! | [`text`] | control characters in texts that another process has sent |
+//! | [`memory`] | secrets that stay out of core dumps |
+#![forbid(unsafe_code)]
+
+pub mod memory;
+pub mod peer;
+pub mod place;
+pub mod socket;
+pub mod text;

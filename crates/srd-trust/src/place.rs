@@ -1,0 +1,219 @@
+//! Directories and files that root alone may change, with all that is above them. A user that may
+//! change one of them may put another file, or a link, in the place of what root has made or is
+//! about to open.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, DirBuilder, Metadata, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::process::geteuid;
+
+/// Links that are followed on the way to a place, as the kernel does.
+const LINKS_MAX: u32 = 40;
+/// Bits of a mode with which others than the owner write.
+const OTHERS_WRITE: u32 = 0o022;
+/// In a directory with this bit only their owners rename or remove files.
+const STICKY: u32 = 0o1000;
+
+/// A place that another user may change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Exposed {
+    /// The directory or file on the way that is not root's alone.
+    pub at: PathBuf,
+    /// Its owner or mode, in words.
+    pub why: String,
+}
+
+impl fmt::Display for Exposed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "others than root may change {}: {}", self.at.display(), self.why)
+    }
+}
+
+impl std::error::Error for Exposed {}
+
+/// Finds what speaks against believing a path: something on the way there, or itself, that neither
+/// root nor this process's user owns, or that others than its owner may write to. A name that is
+/// not there yet can only be made by those that may change the directory above it. In a directory
+/// as `/tmp` these are all users, so a caller that makes something looks again afterwards.
+///
+/// # Errors
+/// The system's. An error about an [`Exposed`] place has the kind
+/// [`PermissionDenied`](io::ErrorKind::PermissionDenied).
+pub fn check(path: &Path) -> io::Result<()> {
+    let own = geteuid().as_raw();
+    walk(path, |at, facts| {
+        let owner = facts.uid();
+        if owner != 0 && owner != own {
+            return Err(format!("it belongs to user {owner}"));
+        }
+        let (mode, is_link) = (facts.mode() & 0o7777, facts.file_type().is_symlink());
+        let is_kept = facts.is_dir() && mode & STICKY != 0;
+        if mode & OTHERS_WRITE != 0 && !is_link && !is_kept {
+            return Err(format!("its mode is {mode:04o} (chmod go-w {})", at.display()));
+        }
+        Ok(())
+    })
+}
+
+/// Whether root or this process's user alone may change what a path means: [`check`].
+pub fn is_roots_alone(path: &Path) -> bool {
+    check(path).is_ok()
+}
+
+/// Makes a directory with this mode unless it is there, and all above it that is missing. None of
+/// them may be another user's.
+///
+/// # Errors
+/// As [`check`].
+pub fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
+    check(path)?;
+    if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).mode(0o755).create(above)?;
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        // The mask of this process may have taken away what shall be there.
+        Ok(()) => fs::set_permissions(path, Permissions::from_mode(mode))?,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    check(path)
+}
+
+/// Follows a path from the root, link by link, and looks at each directory, link and file on it
+/// that is there.
+fn walk(path: &Path, look: impl Fn(&Path, &Metadata) -> Result<(), String>) -> io::Result<()> {
+    let mut ahead: VecDeque<OsString> = names(&std::path::absolute(path)?);
+    let mut here = PathBuf::from("/");
+    let mut links = 0;
+    loop {
+        let facts = match fs::symlink_metadata(&here) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            facts => facts?,
+        };
+        look(&here, &facts).map_err(|why| {
+            io::Error::new(ErrorKind::PermissionDenied, Exposed { at: here.clone(), why })
+        })?;
+        if facts.file_type().is_symlink() {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(io::Error::other(format!("{}: too many links", path.display())));
+            }
+            let target = fs::read_link(&here)?;
+            if target.is_absolute() {
+                here = PathBuf::from("/");
+            } else {
+                here.pop();
+            }
+            for name in names(&target).into_iter().rev() {
+                ahead.push_front(name);
+            }
+        }
+        match ahead.pop_front() {
+            None => return Ok(()),
+            Some(name) if name == ".." => _ = here.pop(),
+            Some(name) => here.push(name),
+        }
+    }
+}
+
+/// The names that a path consists of.
+fn names(path: &Path) -> VecDeque<OsString> {
+    let parts = path
+        .components()
+        .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+    parts.map(|part| part.as_os_str().to_owned()).collect()
+}
+
+/// The place that an error of [`check`] is about.
+pub fn exposed(error: &io::Error) -> Option<&Exposed> {
+    error.get_ref()?.downcast_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{chown, lchown, symlink};
+
+    fn refused(path: &Path) -> Exposed {
+        let error = check(path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        exposed(&error).unwrap().clone()
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_named_wherever_it_is_on_the_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let above = directory.path().join("above");
+        let below = above.join("below");
+        fs::create_dir_all(&below).unwrap();
+        check(&below).unwrap();
+        check(&below.join("not/there/yet")).unwrap();
+        for (mode, good) in [(0o755, true), (0o775, false), (0o757, false), (0o1777, true)] {
+            fs::set_permissions(&above, Permissions::from_mode(mode)).unwrap();
+            if good {
+                check(&below).unwrap();
+            } else {
+                let found = refused(&below);
+                assert_eq!(found.at, above);
+                assert!(found.why.contains(&format!("{mode:04o}")), "{found}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_link_leads_through_is_looked_at_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::create_dir_all(at("open/inner")).unwrap();
+        fs::set_permissions(at("open"), Permissions::from_mode(0o777)).unwrap();
+        symlink("open/inner", at("link")).unwrap();
+        symlink(at("link"), at("second")).unwrap();
+        assert_eq!(refused(&at("second/file")).at, at("open"));
+        symlink("loop", at("loop")).unwrap();
+        assert!(check(&at("loop")).unwrap_err().to_string().contains("too many links"));
+        fs::create_dir(at("closed")).unwrap();
+        symlink("closed/../closed", at("third")).unwrap();
+        check(&at("third/file")).unwrap();
+    }
+
+    #[test]
+    fn what_belongs_to_another_user_is_refused_links_included() {
+        if !geteuid().is_root() {
+            println!("skipped: only root gives files away");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let (own, other) = (directory.path().join("own"), directory.path().join("other"));
+        fs::create_dir(&own).unwrap();
+        fs::create_dir(&other).unwrap();
+        chown(&other, Some(65_534), None).unwrap();
+        let found = refused(&other.join("x"));
+        assert!(found.at == other && found.why.contains("user 65534"), "{found}");
+        // As in /tmp: the link may be exchanged by its owner.
+        let link = directory.path().join("link");
+        symlink(&own, &link).unwrap();
+        check(&link).unwrap();
+        lchown(&link, Some(65_534), None).unwrap();
+        assert_eq!(refused(&link).at, link);
+    }
+
+    #[test]
+    fn a_directory_is_made_with_its_mode_and_not_below_another_user_s() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b/c");
+        for _ in 0..2 {
+            make_directory(&path, 0o755).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o755);
+        }
+        let open = directory.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+        make_directory(&open.join("d"), 0o755).unwrap_err();
+        assert!(!open.join("d").exists());
+    }
+}

@@ -1,0 +1,204 @@
+//! Unix sockets that have their owner and mode from the first moment on.
+//!
+//! A socket that is bound at its place is open to others until its mode is set. A user that may
+//! change the directory may exchange its name for a link meanwhile, and owner and mode of the
+//! link's target are changed. So a socket is bound in a directory that this user alone may enter,
+//! gets its owner and mode there, and is moved to its place.
+
+use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, RenameFlags, chmodat, chownat, fstat, mkdirat, openat,
+    renameat_with, statat, unlinkat,
+};
+use rustix::process::geteuid;
+
+/// The longest name that is bound as it is; others are bound as [`SHORT`], and moved.
+const NAME_BYTES_MAX: usize = 64;
+/// A name in the directory of this user alone.
+const SHORT: &str = "s";
+
+/// How a socket is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The bits of its mode.
+    pub mode: u32,
+    /// The group that it is given to; that of this process if there is none.
+    pub group: Option<u32>,
+    /// Whether it takes the place of a file that is there. Otherwise that is an error.
+    pub replace: bool,
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+pub struct Bound {
+    /// The socket.
+    pub listener: UnixListener,
+    /// Its file: device and inode.
+    pub identity: (u64, u64),
+}
+
+/// Listens at a path. No link is followed there, and nobody can connect before the socket has its
+/// group and mode.
+///
+/// # Errors
+/// [`ErrorKind::AddrInUse`] if something is there that is not to be replaced; else the system's.
+pub fn listen(path: &Path, options: Options) -> io::Result<Bound> {
+    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+    let above = match path.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = rustix::fs::open(above, flags, Mode::empty())?;
+    let own = Own::make(above.as_fd())?;
+    let inner = if name.len() > NAME_BYTES_MAX { OsStr::new(SHORT) } else { name };
+    let made = bind(&own.directory, inner, options).and_then(|bound| {
+        let how = if options.replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        match renameat_with(&own.directory, inner, &above, name, how) {
+            Err(rustix::io::Errno::EXIST) => Err(ErrorKind::AddrInUse.into()),
+            moved => moved.map(|()| bound).map_err(io::Error::from),
+        }
+    });
+    let _ = unlinkat(&own.directory, inner, AtFlags::empty());
+    made
+}
+
+/// Binds in a directory that this user alone may enter.
+fn bind(directory: &OwnedFd, name: &OsStr, options: Options) -> io::Result<Bound> {
+    // By its descriptor: a name could lead elsewhere by now, and may be too long for an address.
+    let mut path = OsString::from(format!("/proc/self/fd/{}/", directory.as_raw_fd()));
+    path.push(name);
+    let listener = UnixListener::bind(Path::new(&path))?;
+    if let Some(group) = options.group {
+        let group = Some(Gid::from_raw(group));
+        chownat(directory, name, None, group, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    chmodat(directory, name, Mode::from_raw_mode(options.mode), AtFlags::empty())?;
+    let facts = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(Bound { listener, identity: (facts.st_dev, facts.st_ino) })
+}
+
+/// A directory of this user alone beside the socket. It is removed when this is dropped.
+struct Own<'a> {
+    above: BorrowedFd<'a>,
+    name: String,
+    directory: OwnedFd,
+}
+
+impl<'a> Own<'a> {
+    fn make(above: BorrowedFd<'a>) -> io::Result<Self> {
+        // Another process with this one's number, in another container, may make one as well.
+        let name = format!(".srd-{:016x}", RandomState::new().build_hasher().finish());
+        mkdirat(above, &name, Mode::RWXU)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let own = Self { above, directory: openat(above, &name, flags, Mode::empty())?, name };
+        // A user that may change the directory above may have put another one here.
+        let facts = fstat(&own.directory)?;
+        if facts.st_uid != geteuid().as_raw() || facts.st_mode & 0o077 != 0 {
+            let what = format!("another program has exchanged the directory {}", own.name);
+            return Err(io::Error::new(ErrorKind::PermissionDenied, what));
+        }
+        Ok(own)
+    }
+}
+
+impl Drop for Own<'_> {
+    fn drop(&mut self) {
+        let _ = unlinkat(self.above, &self.name, AtFlags::REMOVEDIR);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    const OPTIONS: Options = Options { mode: 0o660, group: None, replace: false };
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_socket_has_its_mode_and_can_be_reached_and_nothing_is_left_beside() {
+        let directory = tempfile::tempdir().unwrap();
+        let long = "x".repeat(107 - directory.path().as_os_str().len() - 1);
+        for name in ["a.sock", &long] {
+            let path = directory.path().join(name);
+            let bound = listen(&path, OPTIONS).unwrap();
+            assert_eq!(mode(&path), 0o660);
+            let facts = fs::symlink_metadata(&path).unwrap();
+            assert_eq!(bound.identity, (facts.dev(), facts.ino()));
+            UnixStream::connect(&path).unwrap();
+            let error = listen(&path, OPTIONS).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AddrInUse);
+            let other = listen(&path, Options { replace: true, ..OPTIONS }).unwrap();
+            assert_ne!(other.identity, bound.identity);
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_link_at_the_place_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, target) = (directory.path().join("a.sock"), directory.path().join("target"));
+        fs::write(&target, "precious").unwrap();
+        fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
+        symlink(&target, &path).unwrap();
+        assert_eq!(listen(&path, OPTIONS).unwrap_err().kind(), ErrorKind::AddrInUse);
+        listen(&path, Options { replace: true, ..OPTIONS }).unwrap();
+        assert_eq!(
+            (mode(&target), fs::read_to_string(&target).unwrap().as_str()),
+            (0o600, "precious")
+        );
+    }
+
+    /// A user that owns the directory exchanges each name that it sees for a link.
+    #[test]
+    fn regression_names_that_are_exchanged_meanwhile_change_no_other_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let (at, target) = (directory.path().join("run"), directory.path().join("target"));
+        fs::create_dir(&at).unwrap();
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("a.sock"), "precious").unwrap();
+        let modes = [(target.clone(), 0o700), (target.join("a.sock"), 0o600)];
+        for (path, mode) in &modes {
+            fs::set_permissions(path, fs::Permissions::from_mode(*mode)).unwrap();
+        }
+        let (link, path) = (at.join("link"), at.join("a.sock"));
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    for entry in fs::read_dir(&at).unwrap().flatten() {
+                        let is_directory = entry.file_type().is_ok_and(|of| of.is_dir());
+                        let to = if is_directory { target.clone() } else { target.join("a.sock") };
+                        let _ = symlink(to, &link);
+                        let _ = fs::rename(entry.path(), at.join("away"));
+                        let _ = fs::rename(&link, entry.path());
+                    }
+                }
+            });
+            for _ in 0..500 {
+                let _ = listen(&path, OPTIONS);
+                let _ = listen(&path, Options { replace: true, ..OPTIONS });
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        for (path, wanted) in &modes {
+            assert_eq!(mode(path), *wanted, "{}", path.display());
+        }
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 1);
+        assert_eq!(fs::read_to_string(target.join("a.sock")).unwrap(), "precious");
+    }
+}
