@@ -5,6 +5,7 @@
 mod bad_input;
 mod check;
 mod daemon;
+mod nfs_mount;
 mod nfs_proxy;
 mod package;
 mod perf;
