@@ -84,7 +84,7 @@ esac
 ";
 
 /// A systemctl(1) that starts nothing, and says that it did.
-pub(super) const FAILS_TO_START: &str = "case $* in show*) echo 0 ;; esac\n";
+pub(super) const FAILS_TO_START: &str = "case $* in show*) echo 0 ;; is-active*) exit 3 ;; esac\n";
 
 /// Whether to go on; says why not.
 pub(super) fn ready() -> bool {
