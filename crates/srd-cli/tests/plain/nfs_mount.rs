@@ -76,7 +76,10 @@ fn regression_another_user_that_listens_first_is_not_mounted_from() {
     });
     place.eventually("nobody listens", || place.ports() == [226, 227]);
     let error = place.refuses("a", "plain", &[], 32);
-    assert!(error.contains("is another program's") || error.contains("did not start"), "{error}");
+    assert!(
+        error.contains("the proxy does not listen at") || error.contains("did not start"),
+        "{error}"
+    );
     let error = place.refuses("a", "plain,proxyport=226", &[], 32);
     assert!(error.contains("port 226 is in use"), "{error}");
     assert!(place.noted("mount").is_empty(), "nothing was mounted");
