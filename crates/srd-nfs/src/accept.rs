@@ -129,7 +129,7 @@ impl Table {
     }
 }
 
-/// What counts as one source: an address of IPv4, and of IPv6 the /64 that one machine has alone.
+/// The source that an address belongs to: itself, of IPv6 the /64 that one machine has alone.
 fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

@@ -45,7 +45,7 @@ pub struct TlsFiles {
 /// How clients are served.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Options {
-    /// What one process takes on.
+    /// The bounds of the process.
     pub limits: Limits,
     /// How bytes become segments.
     pub pacing: Pacing,

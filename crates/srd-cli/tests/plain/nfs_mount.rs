@@ -302,7 +302,7 @@ fn the_units_of_the_package_hold_the_port_and_end_with_the_mount() {
     place.eventually("its units have ended", || {
         place.must(&format!("{is_active} || true")) == "inactive\ninactive\n"
     });
-    // What the package does when it is removed.
+    // The package is removed.
     let prerm = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/prerm");
     place.must(&format!("sh {} remove", prerm.display()));
     assert!(place.ports().is_empty());

@@ -139,7 +139,7 @@ fn regression_a_half_beside_the_server_must_know_its_clients() {
     assert!(output.status.code() == Some(1) && error.contains("nas.pem"), "{error}");
 }
 
-/// Whoever listened first was the server that root mounted.
+/// A user that listened first was the server that root mounted.
 #[test]
 fn regression_a_half_beside_the_client_listens_where_only_root_can() {
     for port in ["20049", "1024", "0"] {

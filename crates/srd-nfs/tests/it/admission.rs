@@ -220,7 +220,7 @@ fn regression_strangers_that_send_no_record_make_room_for_clients() {
     clients.iter_mut().for_each(served);
 }
 
-/// What a client with this certificate meets at a server's half with these files.
+/// A call of a client with this certificate to a server's half with these files, or its refusal.
 fn shown(server: &Server, files: serve::TlsFiles, tls: TlsFiles) -> Result<(), String> {
     let certificates = Arc::new(Certificates::read(files, Pacing::default()).unwrap());
     let (options, metrics) = (serve::Options::default(), Metrics::default());

@@ -172,7 +172,7 @@ impl Place {
         place
     }
 
-    /// The same with a systemd.
+    /// A machine on which this program stands in for systemctl(1).
     pub(super) fn with_systemd(systemctl: &str) -> Self {
         let place = Self::new();
         place.must("mkdir -p /run/systemd/system");
@@ -213,7 +213,7 @@ impl Place {
         self.must(&format!("cp {} /run/bin/", file.display()));
     }
 
-    /// What a program noted in `/run/test`, line for line.
+    /// The lines that a program noted in a file of `/run/test`.
     pub(super) fn noted(&self, file: &str) -> Vec<String> {
         let output = self.sh(&format!("cat /run/test/{file}"));
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
