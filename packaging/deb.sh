@@ -68,6 +68,7 @@ put 755 "$binary" usr/bin/srd
 strip --strip-unneeded --remove-section=.comment "$package/usr/bin/srd"
 put 644 "$here/srd@.service" lib/systemd/system/srd@.service
 put 644 "$here/srd-nfs-proxy@.service" lib/systemd/system/srd-nfs-proxy@.service
+put 644 "$here/srd-nfs-proxy@.socket" lib/systemd/system/srd-nfs-proxy@.socket
 put 755 "$here/mount.srd-nfs" sbin/mount.srd-nfs
 ln -s mount.srd-nfs "$package/sbin/umount.srd-nfs"
 put 644 "$here/srd-card.service" lib/systemd/system/srd-card.service

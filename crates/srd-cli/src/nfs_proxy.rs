@@ -1,10 +1,16 @@
 //! `srd nfs-proxy`: NFS through TLS and several connections. The work is in `srd_nfs`.
 
+mod keep;
+mod listen;
+
 use crate::failure::Usage;
 use anyhow::{Context, Result};
 use clap::Args;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use listen::Listen;
+use rustix::process::{Signal, getpid, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
+use srd_daemon::notify::Notify;
 use srd_nfs::accept::Acceptor;
 use srd_nfs::dial::{Dialer, NFS_PORT, TLS_PORT, Target, TlsFiles};
 use srd_nfs::limits::{self, CONNECTIONS_MAX, DRAIN_WAIT_MAX, Limits};
@@ -12,14 +18,20 @@ use srd_nfs::link::Pacing;
 use srd_nfs::metrics::Metrics;
 use srd_nfs::serve::{self, Certificates};
 use srd_nfs::tls::Identity;
-use srd_nfs::{client, probe};
+use srd_nfs::{client, probe, reserved};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// What a connection may need beyond its drain to be gone.
 const END_WAIT: Duration = Duration::from_secs(2);
+/// After SIGUSR1: for how long no client may have been connected. A kernel that has lost its
+/// connection makes the next one within three seconds.
+const LEFT_WAIT: Duration = Duration::from_secs(5);
+/// How often it is looked for clients then.
+const LEFT_LOOK: Duration = Duration::from_millis(100);
 /// The most that TLS puts into one record.
 const TLS_RECORD_BYTES: std::ops::RangeInclusive<u64> = 512..=16_384;
 
@@ -27,11 +39,16 @@ const NOTES: &str = "\
 SIGNALS
   SIGTERM, SIGINT  takes no more calls, waits up to 5 s for replies, and ends
   SIGHUP           reads certificates and keys again, for connections from then on
+  SIGUSR1          ends as with SIGTERM once no client has been connected for 5 s
+
+ENVIRONMENT
+  LISTEN_FDS       a socket that systemd listens at already (sd_listen_fds(3))
+  NOTIFY_SOCKET    where systemd waits to be told that connections are taken
 
 EXAMPLES
-  srd nfs-proxy --serve --listen 0.0.0.0:20050 --to 127.0.0.1:2049 --cert nas.pem --key nas.key
-  srd nfs-proxy --listen 127.0.0.1:20049 --ca ca.pem --connections 4 nas.example
-  mount -t nfs4 -o port=20049,vers=4.1 127.0.0.1:/export /mnt
+  srd nfs-proxy --serve --to 127.0.0.1:2049 --cert nas.pem --key nas.key --client-ca ca.pem
+  srd nfs-proxy --ca ca.pem --cert client.pem --key client.key --connections 4 nas.example
+  mount -t nfs4 -o port=225,vers=4.1,nosuid,nodev 127.0.0.1:/export /mnt
 
 docs/nfs.md says what holds for each version of NFS when a connection is lost.";
 
@@ -46,7 +63,7 @@ pub(crate) struct NfsProxyArgs {
     /// Be the half beside the NFS server.
     #[arg(long, requires = "to")]
     serve: bool,
-    /// Where to take connections [default: 127.0.0.1:20049, with --serve 0.0.0.0:20050].
+    /// Where to take connections [default: 127.0.0.1:225, with --serve 0.0.0.0:20050].
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
     /// With --serve: the NFS server.
@@ -64,6 +81,16 @@ pub(crate) struct NfsProxyArgs {
     /// With --serve: serve only clients with a certificate of these issuers, in PEM.
     #[arg(long, value_name = "FILE", requires = "serve", conflicts_with = "plain")]
     client_ca: Option<PathBuf>,
+    /// With --client-ca: serve only clients whose certificate has this name, or one of several.
+    #[arg(long, value_name = "NAME", requires = "client_ca")]
+    client_name: Vec<String>,
+    /// With --serve, in place of --client-ca: serve every machine that can connect, without a
+    /// certificate.
+    #[arg(long, requires = "serve", conflicts_with_all = ["plain", "client_ca"])]
+    any_client: bool,
+    /// Lists of certificates that the issuers have revoked, in PEM, one of each issuer.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["plain", "any_client"])]
+    crl: Option<PathBuf>,
     /// The name in the server's certificate, if it is not SERVER.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["serve", "plain"])]
     server_name: Option<String>,
@@ -74,6 +101,13 @@ pub(crate) struct NfsProxyArgs {
     /// by an encrypted tunnel of `srd up`.
     #[arg(long)]
     trust_network: bool,
+    /// Serve every user of a machine: also connections without TLS that come from ports from 1024
+    /// on, over which any user may speak NFS as anybody.
+    #[arg(long)]
+    any_user: bool,
+    /// Listen beside the client at a port from 1024 on, at which any user may listen first.
+    #[arg(long, conflicts_with = "serve")]
+    unprivileged_port: bool,
     /// Connections to the server for each client, at most: one at first, more under load.
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "serve",
           value_parser = clap::value_parser!(u16).range(1..=CONNECTIONS_MAX as i64))]
@@ -82,6 +116,10 @@ pub(crate) struct NfsProxyArgs {
     #[arg(long, value_name = "N", default_value_t = 256,
           value_parser = clap::value_parser!(u16).range(1..))]
     clients: u16,
+    /// With --serve: connections of one address (of IPv6: one /64) taken at once, at most.
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "serve",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    address_clients: u16,
     /// Bytes of one call or reply, at most.
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20, conflicts_with = "serve",
           value_parser = clap::value_parser!(u32).range(4096..=1 << 30))]
@@ -104,28 +142,54 @@ pub(crate) struct NfsProxyArgs {
     /// Ask the server for nothing once, say whether it answered, and end.
     #[arg(long, conflicts_with = "serve")]
     probe: bool,
+    /// Hold the socket and run the proxy as a child, again whenever it fails: in place of systemd.
+    /// Prints `ready` when it serves.
+    #[arg(long, conflicts_with = "probe")]
+    keep: bool,
+    /// The child of --keep.
+    #[arg(long, hide = true, conflicts_with_all = ["probe", "keep"])]
+    kept: bool,
 }
 
 /// Runs `srd nfs-proxy`. Returns the exit code.
 pub(crate) fn run(args: &NfsProxyArgs) -> Result<u8> {
-    let proxy = Proxy::new(args)?;
+    if args.keep {
+        return keep::run(args);
+    }
+    // First: it changes the environment.
+    let listen = Listen::new(args)?;
+    let proxy = Proxy::new(args, listen.at)?;
     if args.probe {
         probe::null_call(&proxy.dialer)?;
         crate::output::say(format!("{} answers", proxy.dialer.target))?;
         return Ok(0);
     }
     // Signals first: one that comes while the sockets are made is not lost.
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
-    let acceptor = proxy.start(args)?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1]).context("signals")?;
+    let notify = Notify::from_environment().context("NOTIFY_SOCKET")?;
+    let acceptor = proxy.start(args, listen.open()?)?;
     let allow_remote = args.metrics.is_some_and(|at| !at.ip().is_loopback());
     let metrics = args.metrics.map(|at| proxy.metrics.serve(at, allow_remote)).transpose()?;
-    tracing::info!(target: "srd_nfs", "{} to {}", acceptor.address()?, proxy.dialer.target);
-    for signal in signals.forever() {
-        if signal != SIGHUP {
-            break;
-        }
-        proxy.reload();
+    let ways = format!("{} to {}", acceptor.address()?, proxy.dialer.target);
+    tracing::info!(target: "srd_nfs", "{ways}");
+    proxy.warn(args);
+    notify.ready(&ways);
+    if args.kept {
+        crate::output::say(keep::READY)?;
     }
+    let mut ends_when_left = false;
+    for signal in signals.forever() {
+        match signal {
+            SIGHUP => proxy.reload(),
+            SIGUSR1 if ends_when_left => {}
+            SIGUSR1 => {
+                ends_when_left = true;
+                end_when_left(proxy.metrics.clone())?;
+            }
+            _ => break,
+        }
+    }
+    notify.stopping();
     tracing::info!(target: "srd_nfs", "ending: calls on their way are still answered");
     let left = acceptor.end(DRAIN_WAIT_MAX + END_WAIT);
     drop(metrics);
@@ -138,17 +202,33 @@ pub(crate) fn run(args: &NfsProxyArgs) -> Result<u8> {
     Ok(0)
 }
 
+/// Ends this process by SIGTERM once no client has been connected for [`LEFT_WAIT`].
+fn end_when_left(metrics: Metrics) -> Result<()> {
+    tracing::info!(target: "srd_nfs", "ending when the last client has left");
+    let watch = move || {
+        let mut last_seen = Instant::now();
+        while last_seen.elapsed() < LEFT_WAIT {
+            thread::sleep(LEFT_LOOK);
+            if metrics.clients.get() > 0 {
+                last_seen = Instant::now();
+            }
+        }
+        let _ = kill_process(getpid(), Signal::TERM);
+    };
+    thread::Builder::new().name("srd-nfs-left".to_owned()).spawn(watch).context("a thread")?;
+    Ok(())
+}
+
 struct Proxy {
     dialer: Arc<Dialer>,
     certificates: Option<Arc<Certificates>>,
-    listen: SocketAddr,
     pacing: Pacing,
     limits: Limits,
     metrics: Metrics,
 }
 
 impl Proxy {
-    fn new(args: &NfsProxyArgs) -> Result<Self> {
+    fn new(args: &NfsProxyArgs, listen: SocketAddr) -> Result<Self> {
         let cut = args.tls_record_bytes.and_then(|bytes| usize::try_from(bytes).ok());
         let pacing = Pacing { nodelay: !args.nagle, tls_record_bytes: cut };
         let own = args.cert.clone().zip(args.key.clone());
@@ -157,19 +237,23 @@ impl Proxy {
         let port = if to_server { TLS_PORT } else { NFS_PORT };
         let text = args.server.as_ref().or(args.to.as_ref()).context("no server")?;
         let target = Target::parse(text, port).map_err(|e| Usage(format!("{e:#}")))?;
-        let default_listen =
-            if args.serve { ([0, 0, 0, 0], TLS_PORT) } else { ([127, 0, 0, 1], 20_049) };
-        let listen = args.listen.unwrap_or_else(|| default_listen.into());
         let files = |own: Option<Identity>| -> Result<TlsFiles> {
             let why = "give --ca FILE, the issuers of the server's certificate, or --plain";
             let ca = args.ca.clone().ok_or_else(|| Usage(why.into()))?;
-            Ok(TlsFiles { ca, own, server_name: args.server_name.clone() })
+            let (server_name, crl) = (args.server_name.clone(), args.crl.clone());
+            Ok(TlsFiles { ca, crl, own, server_name })
         };
         let client_tls = to_server.then(|| files(own.clone())).transpose()?;
         let serve_tls = (args.serve && !args.plain).then(|| -> Result<serve::TlsFiles> {
             let why = "give --cert and --key, the server's certificate, or --plain";
             let own = own.clone().ok_or_else(|| Usage(why.into()))?;
-            Ok(serve::TlsFiles { own, client_ca: args.client_ca.clone() })
+            check_clients(args)?;
+            Ok(serve::TlsFiles {
+                own,
+                client_ca: args.client_ca.clone(),
+                crl: args.crl.clone(),
+                client_names: args.client_name.clone(),
+            })
         });
         let serve_tls = serve_tls.transpose()?;
         if !args.trust_network {
@@ -180,24 +264,28 @@ impl Proxy {
         let certificates = serve_tls.map(|files| Certificates::read(files, pacing)).transpose()?;
         let limits = Limits {
             clients_max: usize::from(args.clients),
+            address_clients_max: usize::from(args.address_clients),
             record_bytes_max: usize::try_from(args.record_bytes)?,
             outstanding_bytes_max: usize::try_from(args.outstanding_bytes)?,
             ..Limits::default()
         };
-        let dialer = Dialer::new(target, client_tls, pacing)?;
+        let metrics = Metrics::default();
+        let is_plain = client_tls.is_none();
+        let mut dialer = Dialer::new(target, client_tls, pacing)?;
+        if is_plain {
+            // An NFS server is there, or a half that asks for the same.
+            dialer = dialer.from_reserved_ports(metrics.upstreams_unprivileged.clone());
+        }
         Ok(Self {
             dialer: Arc::new(if stays_here { dialer.only_here() } else { dialer }),
             certificates: certificates.map(Arc::new),
-            listen,
             pacing,
             limits,
-            metrics: Metrics::default(),
+            metrics,
         })
     }
 
-    fn start(&self, args: &NfsProxyArgs) -> Result<Acceptor> {
-        let at = self.listen;
-        let listener = TcpListener::bind(at).with_context(|| format!("cannot listen at {at}"))?;
+    fn start(&self, args: &NfsProxyArgs, listener: TcpListener) -> Result<Acceptor> {
         // Of a client: its socket, another to end it, one for its replies; three for each to the
         // server. In the server's half five in all.
         let files = if args.serve { 5 } else { 3 + 3 * usize::from(args.connections) };
@@ -206,17 +294,35 @@ impl Proxy {
         }
         let dialer = Arc::clone(&self.dialer);
         let started = if args.serve {
-            let how = (self.limits, self.pacing);
-            serve::start(listener, dialer, self.certificates.clone(), how, &self.metrics)
+            let (limits, pacing, any_user) = (self.limits, self.pacing, args.any_user);
+            let options = serve::Options { limits, pacing, any_user };
+            serve::start(listener, dialer, self.certificates.clone(), options, &self.metrics)
         } else {
             let options = client::Options {
                 limits: self.limits,
                 connections_max: usize::from(args.connections),
                 pacing: self.pacing,
+                any_user: args.any_user,
             };
             client::start(listener, dialer, &options, &self.metrics)
         };
         started.context("threads")
+    }
+
+    /// Says what is not as safe on this machine as it should be.
+    fn warn(&self, args: &NfsProxyArgs) {
+        listen::warn_of_lowered_ports(args);
+        let is_plain = args.serve || args.plain;
+        if let (true, Err(error)) = (is_plain, reserved::check()) {
+            tracing::warn!(
+                target: "srd_nfs",
+                "connections to {} come from ports that any user may have, since this process \
+                 has none below 1024 ({error}): give it CAP_NET_BIND_SERVICE; until then an \
+                 export needs `insecure`, and any user of this machine may speak NFS there as \
+                 anybody",
+                self.dialer.target
+            );
+        }
     }
 
     fn reload(&self) {
@@ -232,6 +338,18 @@ impl Proxy {
             }
         }
     }
+}
+
+/// AUTH_SYS lets a client choose its user: which machines come must be known.
+fn check_clients(args: &NfsProxyArgs) -> Result<(), Usage> {
+    if args.client_ca.is_some() || args.any_client {
+        return Ok(());
+    }
+    Err(Usage(
+        "every machine that can connect could speak NFS as any user: give --client-ca FILE, the \
+         issuers of the clients' certificates, or --any-client if that is meant"
+            .into(),
+    ))
 }
 
 fn check_plain_listen(listen: SocketAddr, has_tls: bool) -> Result<(), Usage> {

@@ -31,9 +31,7 @@ impl Places {
         let is_full = self.taken.len() >= most;
         if is_full {
             let oldest = *self.taken.iter().find(|(_, taken)| taken.gives_way)?.0;
-            let gone = self.taken.remove(&oldest)?;
-            // Its thread ends: nothing more comes.
-            let _ = gone.socket.shutdown(Shutdown::Both);
+            self.end(oldest);
         }
         let number = self.next;
         self.next += 1;
@@ -60,6 +58,19 @@ impl Places {
         {
             let _ = gone.socket.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Ends a connection that gives way, and frees its place; false if it keeps its place or has
+    /// none.
+    pub fn end(&mut self, number: u64) -> bool {
+        if !self.taken.get(&number).is_some_and(|taken| taken.gives_way) {
+            return false;
+        }
+        if let Some(gone) = self.taken.remove(&number) {
+            // Its thread ends: nothing more comes.
+            let _ = gone.socket.shutdown(Shutdown::Both);
+        }
+        true
     }
 
     /// From now on it keeps its place.

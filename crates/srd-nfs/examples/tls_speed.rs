@@ -88,7 +88,8 @@ fn library(authority: &Authority, own: &Identity, time: Duration) -> f64 {
         socket.set_nodelay(true).unwrap();
         answer(StreamOwned::new(ServerConnection::new(config).unwrap(), socket));
     });
-    let config = tls::client(&authority.file(), None, None).unwrap();
+    let ca = authority.file();
+    let config = tls::client(tls::Issuers { ca: &ca, crl: None }, None, None).unwrap();
     let connection = ClientConnection::new(config, NAME.try_into().unwrap()).unwrap();
     let rate = write(StreamOwned::new(connection, connect(address)), time);
     server.join().unwrap();
@@ -113,18 +114,20 @@ fn halves(authority: &Authority, own: &Identity, connections: usize, time: Durat
         }
     });
     let target = |at: SocketAddr| Target { host: at.ip().to_string(), port: at.port() };
-    let files = serve::TlsFiles { own: own.clone(), client_ca: None };
+    let files = serve::TlsFiles { own: own.clone(), ..Default::default() };
     let certificates = Arc::new(Certificates::read(files, Pacing::default()).unwrap());
     let to = Arc::new(Dialer::new(target(address), None, Pacing::default()).unwrap());
-    let how = (Limits::default(), Pacing::default());
+    let how = serve::Options::default();
     let far = serve::start(listen().0, to, Some(certificates), how, &Metrics::default()).unwrap();
-    let files = TlsFiles { ca: authority.file(), own: None, server_name: Some(NAME.into()) };
+    let files =
+        TlsFiles { ca: authority.file(), server_name: Some(NAME.into()), ..Default::default() };
     let far_at = target(far.address().unwrap());
     let dialer = Arc::new(Dialer::new(far_at, Some(files), Pacing::default()).unwrap());
     let options = client::Options {
         limits: Limits::default(),
         connections_max: connections,
         pacing: Pacing::default(),
+        any_user: true,
     };
     let near: Acceptor = client::start(listen().0, dialer, &options, &Metrics::default()).unwrap();
     let rate = write(connect(near.address().unwrap()), time);

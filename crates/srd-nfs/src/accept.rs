@@ -3,15 +3,24 @@
 //! Where clients show who they are, a stranger has a place only as long as nobody else wants it: if
 //! all places are taken, the oldest connection that has not shaken hands gives its place up to a
 //! new one. So strangers keep no client out that shakes hands before as many more of them come.
+//! Where clients show no certificate, a connection gives its place up in the same way until a whole
+//! record came over it.
+//!
+//! One source address has a part of the places only ([`Admission::address_max`]), and gives its own
+//! up first.
 
-use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::{self, PipeReader, PipeWriter};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use srd_http::places::Places;
 
+use crate::limits::UNPRIVILEGED_PORT;
 use crate::metrics::Metrics;
 use crate::stop::Stop;
 
@@ -23,59 +32,161 @@ const LINE_PAUSE: Duration = Duration::from_secs(10);
 /// What a connection gets: its socket, and its place.
 pub type Serve = dyn Fn(TcpStream, &Place) + Send + Sync;
 
+/// Which connections are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Admission {
+    /// At once, at most; one more is closed at once.
+    pub clients_max: usize,
+    /// Of one source address, at most.
+    pub address_max: usize,
+    /// Each connection gives its place up to others until [`Place::keep`] says that it keeps it.
+    pub strangers: bool,
+    /// Also from ports that any user may have.
+    pub any_port: bool,
+}
+
+/// Why a connection was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Refusal {
+    Full { clients_max: usize },
+    AddressFull { address_max: usize },
+    UnprivilegedPort,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { clients_max } => {
+                write!(f, "{clients_max} connections already, raise --clients for more")
+            }
+            Self::AddressFull { address_max } => write!(
+                f,
+                "its address has {address_max} connections already, raise --address-clients for \
+                 more"
+            ),
+            Self::UnprivilegedPort => f.write_str(
+                "its port is not below 1024, so any user may speak there: mount without \
+                 noresvport, or give --any-user",
+            ),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Open {
-    places: Mutex<Places>,
+    table: Mutex<Table>,
     one_less: Condvar,
 }
 
+#[derive(Default)]
+struct Table {
+    places: Places,
+    /// The places of each source address, the oldest first.
+    sources: BTreeMap<IpAddr, BTreeSet<u64>>,
+}
+
 impl Open {
-    fn lock(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// A place for a connection: its number, and how many others had to give way.
+    fn admit(
+        &mut self,
+        stream: &TcpStream,
+        from: SocketAddr,
+        admission: Admission,
+    ) -> Result<(u64, u64), Refusal> {
+        let Admission { clients_max, address_max, strangers, .. } = admission;
+        let source = source(from.ip());
+        let mut given_up = 0;
+        if let Some(own) = self.sources.get(&source) {
+            let has_place = |id: &&u64| self.places.has(**id);
+            if own.iter().filter(has_place).count() >= address_max {
+                if !own.iter().any(|id| self.places.end(*id)) {
+                    return Err(Refusal::AddressFull { address_max });
+                }
+                given_up += 1;
+            }
+        }
+        let place = self.places.take(stream, clients_max, strangers);
+        let (id, has_given_way) = place.ok_or(Refusal::Full { clients_max })?;
+        self.sources.entry(source).or_default().insert(id);
+        Ok((id, given_up + u64::from(has_given_way)))
+    }
+
+    fn give_back(&mut self, id: u64, from: SocketAddr) {
+        self.places.give_back(id);
+        let source = source(from.ip());
+        if let Some(own) = self.sources.get_mut(&source) {
+            own.remove(&id);
+            if own.is_empty() {
+                self.sources.remove(&source);
+            }
+        }
+    }
+}
+
+/// The source that an address belongs to: itself, of IPv6 the /64 that one machine has alone.
+fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            let network = u128::from(address) >> 64 << 64;
+            Ipv6Addr::from(network).into()
+        }
     }
 }
 
 /// A socket that listens, and the thread that takes connections from it.
+///
+/// Another process may have the same socket (systemd, which holds it over restarts), so it is closed
+/// here and never shut down.
 pub struct Acceptor {
     listener: Arc<TcpListener>,
     open: Arc<Open>,
     stop: Stop,
-    thread: Option<thread::JoinHandle<()>>,
+    thread: thread::JoinHandle<()>,
+    /// The thread ends when this is closed.
+    wake: PipeWriter,
 }
 
-impl std::fmt::Debug for Acceptor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Acceptor({:?})", self.listener)
     }
 }
 
 impl Acceptor {
-    /// Takes connections, at most `clients_max` at once; one more is closed at once. `strangers`:
-    /// each says by [`Place::keep`] when it is known who it is, and gives its place up before.
+    /// Takes connections.
     ///
     /// # Errors
     /// There is no thread to be had.
     pub fn start(
         listener: TcpListener,
-        (clients_max, strangers): (usize, bool),
+        admission: Admission,
         metrics: Metrics,
         stop: Stop,
         serve: Box<Serve>,
     ) -> io::Result<Self> {
+        // A connection that is there when the thread is woken may be gone, or another process's.
+        listener.set_nonblocking(true)?;
+        let (woken, wake) = io::pipe()?;
         let listener = Arc::new(listener);
         let open = Arc::new(Open::default());
         let worker = Worker {
             listener: Arc::clone(&listener),
             open: Arc::clone(&open),
-            stop: stop.clone(),
+            woken,
             serve: Arc::from(serve),
-            clients_max,
-            strangers,
+            admission,
             metrics,
         };
         let name = "srd-nfs-accept".to_owned();
         let thread = thread::Builder::new().name(name).spawn(move || worker.run())?;
-        Ok(Self { listener, open, stop, thread: Some(thread) })
+        Ok(Self { listener, open, stop, thread, wake })
     }
 
     /// Where it listens.
@@ -88,35 +199,35 @@ impl Acceptor {
 
     /// Takes no more, reads no more calls, and waits until each connection has its replies, or
     /// until `within` has passed. How many were left then.
-    pub fn end(mut self, within: Duration) -> usize {
-        self.stop.set();
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+    pub fn end(self, within: Duration) -> usize {
+        let Self { listener, open, stop, thread, wake } = self;
+        stop.set();
+        drop(wake);
+        let _ = thread.join();
+        drop(listener);
         let deadline = Instant::now() + within;
-        let mut places = self.open.lock();
-        places.shut(Shutdown::Read);
-        while !places.is_empty() {
+        let mut table = open.lock();
+        table.places.shut(Shutdown::Read);
+        while !table.places.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            let waited = self.open.one_less.wait_timeout(places, left);
-            places = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = open.one_less.wait_timeout(table, left);
+            table = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        places.shut(Shutdown::Both);
-        places.len()
+        table.places.shut(Shutdown::Both);
+        table.places.len()
     }
 }
 
 struct Worker {
     listener: Arc<TcpListener>,
     open: Arc<Open>,
-    stop: Stop,
+    /// It is at its end when the thread is to end.
+    woken: PipeReader,
     serve: Arc<Serve>,
-    clients_max: usize,
-    strangers: bool,
+    admission: Admission,
     metrics: Metrics,
 }
 
@@ -129,21 +240,14 @@ impl Worker {
                 tracing::warn!("{text}");
             }
         };
-        loop {
-            let accepted = self.listener.accept();
-            if self.stop.is_set() {
-                return;
-            }
-            match accepted {
+        while self.waits_for_connection() {
+            match self.listener.accept() {
                 Ok((stream, from)) => {
-                    if self.take(stream, from) {
-                        continue;
+                    if let Err(refusal) = self.take(stream, from) {
+                        say(format!("{from} refused: {refusal}"));
                     }
-                    say(format!(
-                        "{from} refused: {} connections already, raise --clients for more",
-                        self.clients_max
-                    ));
                 }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
                     say(format!("cannot take a connection: {error}"));
                     thread::sleep(ACCEPT_PAUSE);
@@ -152,14 +256,35 @@ impl Worker {
         }
     }
 
-    /// Whether there was a place.
-    fn take(&self, stream: TcpStream, from: SocketAddr) -> bool {
-        let place = self.open.lock().take(&stream, self.clients_max, self.strangers);
-        let Some((id, has_given_way)) = place else {
-            self.metrics.clients_refused.inc();
-            return false;
+    /// Waits until a connection may be there; false if all ends.
+    fn waits_for_connection(&self) -> bool {
+        let mut asked = [
+            PollFd::new(&*self.listener, PollFlags::IN),
+            PollFd::new(&self.woken, PollFlags::empty()),
+        ];
+        match poll(&mut asked, None) {
+            Ok(_) => asked[1].revents().is_empty(),
+            // The process was stopped and goes on.
+            Err(_) => true,
+        }
+    }
+
+    /// Serves a connection, unless it is refused.
+    fn take(&self, stream: TcpStream, from: SocketAddr) -> Result<(), Refusal> {
+        let metrics = &self.metrics;
+        let admitted = if self.admission.any_port || from.port() < UNPRIVILEGED_PORT {
+            self.open.lock().admit(&stream, from, self.admission)
+        } else {
+            Err(Refusal::UnprivilegedPort)
         };
-        self.metrics.clients_refused.inc_by(has_given_way.into());
+        let (id, given_up) = admitted.inspect_err(|refusal| {
+            match refusal {
+                Refusal::Full { .. } => metrics.clients_refused.inc(),
+                Refusal::AddressFull { .. } => metrics.clients_address_refused.inc(),
+                Refusal::UnprivilegedPort => metrics.clients_unprivileged.inc(),
+            };
+        })?;
+        metrics.clients_refused.inc_by(given_up);
         self.metrics.clients_taken.inc();
         self.metrics.clients.inc();
         let (open, metrics) = (Arc::clone(&self.open), self.metrics.clone());
@@ -172,7 +297,7 @@ impl Worker {
         if let Err(error) = spawned {
             tracing::warn!("{from}: no thread for it: {error}");
         }
-        true
+        Ok(())
     }
 }
 
@@ -188,25 +313,39 @@ pub struct Place {
 impl Place {
     /// The other end is known: from now on it keeps its place.
     pub fn keep(&self) {
-        self.open.lock().keep(self.id);
+        self.open.lock().places.keep(self.id);
     }
 
     /// Whether it has given its place up.
     pub fn is_given_up(&self) -> bool {
-        !self.open.lock().has(self.id)
+        !self.open.lock().places.has(self.id)
     }
 }
 
-impl std::fmt::Debug for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Place({}, {})", self.id, self.from)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.open.lock().give_back(self.id);
+        self.open.lock().give_back(self.id, self.from);
         self.metrics.clients.dec();
         self.open.one_less.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_machine_is_one_source_also_with_many_addresses_of_its_network() {
+        let of = |text: &str| source(text.parse().unwrap());
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
+        assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
     }
 }

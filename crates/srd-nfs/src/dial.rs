@@ -1,16 +1,19 @@
 //! Connections to the other half, by name or address.
 
 use std::io::{self, ErrorKind};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
+use prometheus_client::metrics::counter::Counter;
 use rustls::{ClientConfig, ClientConnection};
 use rustls_pki_types::ServerName;
 
 use crate::limits::CONNECT_WAIT_MAX;
+use crate::lines::Lines;
 use crate::link::{self, Link, Pacing};
+use crate::reserved::{self, Reserved};
 use crate::tls::{self, Identity};
 
 /// The port of the half beside the server unless one is given: that of EFS's own proxy is 2049,
@@ -60,10 +63,12 @@ impl std::fmt::Display for Target {
 }
 
 /// The files of TLS, and the name that the server's certificate must have.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct TlsFiles {
     /// Issuers of the server's certificate.
     pub ca: PathBuf,
+    /// Their lists of revoked certificates.
+    pub crl: Option<PathBuf>,
     /// Our own certificate, if the server wants one.
     pub own: Option<Identity>,
     /// The name in the server's certificate, if it is not the host's.
@@ -78,6 +83,15 @@ pub struct Dialer {
     pacing: Pacing,
     tls: Option<Tls>,
     only_here: bool,
+    reserved: Option<ReservedPorts>,
+}
+
+/// Connections leave from ports that only root may have, if this process may.
+#[derive(Debug)]
+struct ReservedPorts {
+    /// Connections for which there was no such port.
+    missed: Counter,
+    lines: Lines,
 }
 
 #[derive(Debug)]
@@ -100,13 +114,20 @@ impl Dialer {
             let config = load(&files, pacing)?;
             Ok(Tls { files, name, config: Mutex::new(config) })
         });
-        Ok(Self { target, pacing, tls: tls.transpose()?, only_here: false })
+        Ok(Self { target, pacing, tls: tls.transpose()?, only_here: false, reserved: None })
     }
 
     /// Connects to this machine only, also if the name leads elsewhere later.
     #[must_use]
     pub fn only_here(self) -> Self {
         Self { only_here: true, ..self }
+    }
+
+    /// Connects from ports below 1024, which an NFS server takes for root's, as long as this
+    /// process may use them and one is free; `missed` counts connections from others.
+    #[must_use]
+    pub fn from_reserved_ports(self, missed: Counter) -> Self {
+        Self { reserved: Some(ReservedPorts { missed, lines: Lines::default() }), ..self }
     }
 
     /// Reads the certificates again, for connections from now on. After an error the old ones stay.
@@ -135,12 +156,32 @@ impl Dialer {
                 error = io::Error::new(ErrorKind::PermissionDenied, text);
                 continue;
             }
-            match TcpStream::connect_timeout(&address, CONNECT_WAIT_MAX) {
+            match self.open(address) {
                 Ok(socket) => return self.link(socket).map_err(because),
                 Err(e) => error = e,
             }
         }
         Err(because(error))
+    }
+
+    fn open(&self, to: SocketAddr) -> io::Result<TcpStream> {
+        if let Some(ReservedPorts { missed, lines }) = &self.reserved {
+            match reserved::connect(to, reserved::PORTS, CONNECT_WAIT_MAX)? {
+                Reserved::Connected(socket) => return Ok(socket),
+                // The program has said so when it began.
+                Reserved::NotPermitted => {}
+                Reserved::Exhausted => lines.say(|more| {
+                    tracing::warn!(
+                        "{to}: all ports from {} to {} are in use; from another one a `secure` \
+                         export refuses: lower --clients or --connections{more}",
+                        reserved::PORTS.start(),
+                        reserved::PORTS.end()
+                    );
+                }),
+            }
+            missed.inc();
+        }
+        TcpStream::connect_timeout(&to, CONNECT_WAIT_MAX)
     }
 
     fn link(&self, socket: TcpStream) -> io::Result<Link> {
@@ -154,7 +195,8 @@ impl Dialer {
 }
 
 fn load(files: &TlsFiles, pacing: Pacing) -> Result<Arc<ClientConfig>> {
-    tls::client(&files.ca, files.own.as_ref(), pacing.tls_record_bytes)
+    let issuers = tls::Issuers { ca: &files.ca, crl: files.crl.as_deref() };
+    tls::client(issuers, files.own.as_ref(), pacing.tls_record_bytes)
 }
 
 #[cfg(test)]

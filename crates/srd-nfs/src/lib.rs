@@ -15,7 +15,9 @@
 //! | [`record`] | records of RPC out of a stream of bytes |
 //! | [`link`] | a connection, plain or TLS, as a half that reads and a half that writes |
 //! | [`dial`] | connections to the other half, by name or address |
-//! | [`tls`] | certificates, keys, and what is wrong with them |
+//! | [`reserved`] | connections from ports that only root may have |
+//! | [`tls`] | certificates, lists of revoked ones, and what is wrong with them |
+//! | `key` | private key files that only their owner may use |
 //! | [`accept`] | connections that come in, at most so many |
 //! | `lines` | lines of the log about strangers, at most so many |
 //! | [`limits`], [`metrics`], [`stop`] | what both halves share |
@@ -24,12 +26,14 @@
 pub mod accept;
 pub mod client;
 pub mod dial;
+mod key;
 pub mod limits;
 mod lines;
 pub mod link;
 pub mod metrics;
 pub mod probe;
 pub mod record;
+pub mod reserved;
 pub mod serve;
 pub mod stop;
 pub mod tls;

@@ -10,6 +10,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub struct Limits {
     /// Connections that are served at once; one more is closed at once.
     pub clients_max: usize,
+    /// Connections of one source address (of IPv6: of one /64) that the half beside the server
+    /// serves at once.
+    pub address_clients_max: usize,
     /// Bytes of one record, all its fragments together.
     pub record_bytes_max: usize,
     /// Bytes of calls that one client has without a reply. Then its next calls wait.
@@ -23,6 +26,8 @@ impl Default for Limits {
         // Linux reads and writes at most 1 MiB at once; others have said 2 MiB.
         Self {
             clients_max: 256,
+            // Four clients of the most connections each.
+            address_clients_max: 4 * CONNECTIONS_MAX,
             record_bytes_max: 4 << 20,
             outstanding_bytes_max: 64 << 20,
             outstanding_calls_max: 4096,
@@ -59,6 +64,8 @@ pub fn permit_files(connections: usize, files_each: usize) -> io::Result<()> {
 pub const FRAGMENTS_MAX: usize = 1024;
 /// Calls of the server to a client (delegations that are recalled) without a reply.
 pub const CALLBACKS_MAX: usize = 256;
+/// The first port that any user may have, unless the system says otherwise.
+pub const UNPRIVILEGED_PORT: u16 = 1024;
 /// Connections from one client to the server.
 pub const CONNECTIONS_MAX: usize = 16;
 /// How long a record that has begun may bring nothing more.

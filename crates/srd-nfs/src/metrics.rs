@@ -19,6 +19,10 @@ pub struct Metrics {
     pub clients_taken: Counter,
     /// Connections beyond the limit, closed at once.
     pub clients_refused: Counter,
+    /// Connections beyond the limit of their address, closed.
+    pub clients_address_refused: Counter,
+    /// Connections from ports that any user may have, closed at once.
+    pub clients_unprivileged: Counter,
     /// Connections that ended by an error of the other side: TLS, a record, silence.
     pub clients_failed: Counter,
     /// Connections to the server that are up now.
@@ -27,6 +31,8 @@ pub struct Metrics {
     pub upstreams_lost: Counter,
     /// Tries to reach the server that failed.
     pub upstreams_failed: Counter,
+    /// Connections to the server from ports that any user may have, since none below 1024 was free.
+    pub upstreams_unprivileged: Counter,
     /// Connections that were added because the others were busy.
     pub upstreams_added: Counter,
     /// Calls taken from clients.
@@ -69,9 +75,14 @@ impl Metrics {
         };
         counter("clients_taken", "Connections taken", &self.clients_taken);
         counter("clients_refused", "Connections beyond the limit, closed", &self.clients_refused);
+        let (address, port) = (&self.clients_address_refused, &self.clients_unprivileged);
+        counter("clients_address_refused", "Connections beyond their address's limit", address);
+        counter("clients_unprivileged", "Connections from ports from 1024 on, closed", port);
         counter("clients_failed", "Connections that ended by an error", &self.clients_failed);
         counter("upstreams_lost", "Connections to the server lost", &self.upstreams_lost);
         counter("upstreams_failed", "Failed tries to reach the server", &self.upstreams_failed);
+        let port = &self.upstreams_unprivileged;
+        counter("upstreams_unprivileged", "Connections to the server from a high port", port);
         counter("upstreams_added", "Connections added under load", &self.upstreams_added);
         counter("calls", "Calls taken from clients", &self.calls);
         counter("calls_again", "Calls sent again over another connection", &self.calls_again);

@@ -76,6 +76,46 @@ impl Record {
     }
 }
 
+/// Looks for the end of the first record of a stream whose records are not taken apart.
+#[derive(Clone, Default, Debug)]
+pub struct FirstRecord {
+    /// Bytes of the mark that came.
+    mark: [u8; MARK_BYTES],
+    mark_bytes: usize,
+    /// Bytes of the fragment that have not come yet.
+    left: u32,
+    /// Bytes of the message that came.
+    message_bytes: u64,
+}
+
+impl FirstRecord {
+    /// Takes the next bytes of the stream; whether the record is whole with them, and long enough
+    /// to be a call.
+    pub fn is_whole_with(&mut self, mut bytes: &[u8]) -> bool {
+        loop {
+            if self.mark_bytes < MARK_BYTES {
+                let Some((byte, rest)) = bytes.split_first() else { return false };
+                self.mark[self.mark_bytes] = *byte;
+                self.mark_bytes += 1;
+                bytes = rest;
+                self.left = u32::from_be_bytes(self.mark) & !LAST;
+                continue;
+            }
+            let count = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            self.left -= u32::try_from(count).expect("no more than is left");
+            self.message_bytes += count as u64;
+            bytes = &bytes[count..];
+            if self.left > 0 {
+                return false;
+            }
+            if u32::from_be_bytes(self.mark) & LAST != 0 {
+                return self.message_bytes >= HEAD_BYTES as u64;
+            }
+            self.mark_bytes = 0;
+        }
+    }
+}
+
 /// Why no record came.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -193,6 +233,23 @@ mod tests {
     }
 
     const CALL: [u8; 12] = [0, 0, 0, 7, 0, 0, 0, 0, 1, 2, 3, 4];
+
+    #[test]
+    fn the_first_record_is_whole_with_its_last_byte_however_it_comes() {
+        let stream = [fragment(false, &CALL[..5]), fragment(true, &CALL[5..])].concat();
+        for step in 1..=stream.len() {
+            let mut first = FirstRecord::default();
+            let (last, before) = stream.chunks(step).collect::<Vec<_>>().split_last().map_or_else(
+                || unreachable!("a stream has bytes"),
+                |(last, before)| (*last, before.to_vec()),
+            );
+            assert!(!before.into_iter().any(|part| first.is_whole_with(part)), "{step}");
+            assert!(first.is_whole_with(last), "{step}");
+        }
+        // Too short for a call, and one that was announced only.
+        assert!(!FirstRecord::default().is_whole_with(&fragment(true, &CALL[..7])));
+        assert!(!FirstRecord::default().is_whole_with(&[0xff; 64]));
+    }
 
     #[test]
     fn fragments_become_one_record_wherever_they_are_cut() {

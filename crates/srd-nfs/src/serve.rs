@@ -1,7 +1,8 @@
 //! The half beside the NFS server: takes TLS off, and hands the bytes on.
 //!
 //! Each connection becomes one to the server. Records are not looked at: they come and go whole
-//! from the other half, and what is none harms only its own connection.
+//! from the other half, and what is none harms only its own connection. Only the end of the first
+//! one matters: with it a client without a certificate keeps its place.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -13,14 +14,15 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rustls::{ServerConfig, ServerConnection};
 
-use crate::accept::{Acceptor, Place};
+use crate::accept::{Acceptor, Admission, Place};
 use crate::dial::Dialer;
 use crate::limits::{DRAIN_WAIT_MAX, Limits};
 use crate::lines::Lines;
 use crate::link::{self, Link, Pacing, ReadHalf, WriteHalf};
 use crate::metrics::Metrics;
+use crate::record::FirstRecord;
 use crate::stop::Stop;
-use crate::tls::{self, Identity};
+use crate::tls::{self, Identity, Issuers};
 
 /// Bytes that are handed on at once.
 const RELAY_BYTES: usize = 256 << 10;
@@ -28,12 +30,27 @@ const RELAY_BYTES: usize = 256 << 10;
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The files of TLS.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct TlsFiles {
     /// The server's certificate and key.
     pub own: Identity,
     /// Issuers of clients' certificates; without them every client is served.
     pub client_ca: Option<PathBuf>,
+    /// Their lists of revoked certificates.
+    pub crl: Option<PathBuf>,
+    /// Names, of which a client's certificate must have one; if there are none, it need not.
+    pub client_names: Vec<String>,
+}
+
+/// How clients are served.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Options {
+    /// The bounds of the process.
+    pub limits: Limits,
+    /// How bytes become segments.
+    pub pacing: Pacing,
+    /// Without TLS: also from ports that any user may have.
+    pub any_user: bool,
 }
 
 /// What the other half is to show and to see.
@@ -72,7 +89,9 @@ impl Certificates {
 }
 
 fn load(files: &TlsFiles, pacing: Pacing) -> Result<Arc<ServerConfig>> {
-    tls::server(&files.own, files.client_ca.as_deref(), pacing.tls_record_bytes)
+    let issuers = |ca| Issuers { ca, crl: files.crl.as_deref() };
+    let clients = files.client_ca.as_deref().map(|ca| (issuers(ca), &files.client_names[..]));
+    tls::server(&files.own, clients, pacing.tls_record_bytes)
 }
 
 /// Starts to serve. Without `certificates` connections are plain.
@@ -83,11 +102,12 @@ pub fn start(
     listener: TcpListener,
     dialer: Arc<Dialer>,
     certificates: Option<Arc<Certificates>>,
-    (limits, pacing): (Limits, Pacing),
+    options: Options,
     metrics: &Metrics,
 ) -> io::Result<Acceptor> {
+    let Options { limits, pacing, any_user } = options;
     let stop = Stop::default();
-    let strangers = certificates.is_some();
+    let any_port = any_user || certificates.is_some();
     let (metrics, counted) = (metrics.clone(), metrics.clone());
     let lines = Lines::default();
     let relay = Relay { dialer, certificates, pacing, metrics, stop: stop.clone(), lines };
@@ -100,8 +120,13 @@ pub fn start(
         }
         Ok(()) => {}
     };
-    let places = (limits.clients_max, strangers);
-    Acceptor::start(listener, places, counted, stop, Box::new(serve))
+    let admission = Admission {
+        clients_max: limits.clients_max,
+        address_max: limits.address_clients_max,
+        strangers: true,
+        any_port,
+    };
+    Acceptor::start(listener, admission, counted, stop, Box::new(serve))
 }
 
 struct Relay {
@@ -120,7 +145,11 @@ impl Relay {
             Some(certificates) => certificates.shake_hands(stream)?,
             None => Link::plain(stream, self.pacing),
         };
-        place.keep();
+        // A certificate was shown. Any other client is a stranger until it has sent a record.
+        let is_known = self.certificates.as_ref().is_some_and(|all| all.files.client_ca.is_some());
+        if is_known {
+            place.keep();
+        }
         let client = link.socket()?;
         let upstream = self.dialer.connect().inspect_err(|_| {
             self.metrics.upstreams_failed.inc();
@@ -131,7 +160,7 @@ impl Relay {
         let (from, to) = link.split();
         let relayed = thread::scope(|scope| {
             let up = || {
-                let relayed = self.up(from, &server);
+                let relayed = self.up(from, &server, (!is_known).then_some(place));
                 // Replies may still come; while all ends they are waited for below.
                 let how =
                     if self.stop.is_set() { Ok(()) } else { server.shutdown(Shutdown::Write) };
@@ -153,8 +182,15 @@ impl Relay {
         relayed
     }
 
-    fn up(&self, mut from: ReadHalf, mut server: &TcpStream) -> io::Result<()> {
+    /// Hands calls on. A `stranger` keeps its place from its first whole record on.
+    fn up(
+        &self,
+        mut from: ReadHalf,
+        mut server: &TcpStream,
+        mut stranger: Option<&Place>,
+    ) -> io::Result<()> {
         let mut buffer = vec![0; RELAY_BYTES];
+        let mut first = FirstRecord::default();
         loop {
             let count = match from.read(&mut buffer) {
                 Ok(0) => return Ok(()),
@@ -164,6 +200,9 @@ impl Relay {
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
                 Err(error) => return Err(error),
             };
+            if stranger.is_some() && first.is_whole_with(&buffer[..count]) {
+                stranger.take().expect("it is one").keep();
+            }
             server.write_all(&buffer[..count])?;
             self.metrics.bytes_up.inc_by(count as u64);
         }

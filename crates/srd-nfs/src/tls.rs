@@ -1,21 +1,28 @@
-//! Certificates, keys, and what is wrong with them. TLS 1.3 and nothing older.
+//! Certificates, lists of revoked ones, and what is wrong with them. TLS 1.3 and nothing older.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::ring;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, ServerConfig};
+use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
+};
+
+use crate::key;
 
 /// Bytes that a record of TLS has around what it carries, as rustls counts its limit.
 const RECORD_FRAME_BYTES: usize = 5;
 
 /// A certificate with those that lead to its issuer, and its key. Files in PEM.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// The certificate first, then the intermediate ones.
     pub certificate: PathBuf,
@@ -23,14 +30,30 @@ pub struct Identity {
     pub key: PathBuf,
 }
 
+/// The issuers of the other side's certificates. Files in PEM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Issuers<'a> {
+    /// Their own certificates.
+    pub ca: &'a Path,
+    /// Lists of certificates that they have revoked: then one of each of them.
+    pub crl: Option<&'a Path>,
+}
+
 /// What the half beside the client needs.
 ///
 /// # Errors
 /// A file that cannot be read, or holds something else.
-pub fn client(ca: &Path, own: Option<&Identity>, cut: Option<usize>) -> Result<Arc<ClientConfig>> {
+pub fn client(
+    issuers: Issuers<'_>,
+    own: Option<&Identity>,
+    cut: Option<usize>,
+) -> Result<Arc<ClientConfig>> {
     let provider = Arc::new(ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
-    let config = config.with_root_certificates(roots(ca)?);
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider));
+    let config = config.with_protocol_versions(&[&TLS13])?;
+    let roots = Arc::new(roots(issuers.ca)?);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider);
+    let config = config.with_webpki_verifier(verifier.with_crls(lists(issuers.crl)?).build()?);
     let mut config = match own {
         None => config.with_no_client_auth(),
         Some(own) => {
@@ -42,31 +65,94 @@ pub fn client(ca: &Path, own: Option<&Identity>, cut: Option<usize>) -> Result<A
     Ok(Arc::new(config))
 }
 
-/// What the half beside the server needs. `client_ca`: issuers of clients' certificates, without
-/// which every client is served.
+/// What the half beside the server needs. `clients`: issuers of clients' certificates, without
+/// which every client is served, and names, of which a certificate must have one if there are any.
 ///
 /// # Errors
 /// As [`client`].
 pub fn server(
     own: &Identity,
-    client_ca: Option<&Path>,
+    clients: Option<(Issuers<'_>, &[String])>,
     cut: Option<usize>,
 ) -> Result<Arc<ServerConfig>> {
     let provider = Arc::new(ring::default_provider());
     let config = ServerConfig::builder_with_provider(Arc::clone(&provider));
     let config = config.with_protocol_versions(&[&TLS13])?;
-    let config = match client_ca {
+    let config = match clients {
         None => config.with_no_client_auth(),
-        Some(ca) => {
-            let roots = Arc::new(roots(ca)?);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build()?;
-            config.with_client_cert_verifier(verifier)
+        Some((issuers, names)) => {
+            let roots = Arc::new(roots(issuers.ca)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+            let verifier = verifier.with_crls(lists(issuers.crl)?).build()?;
+            config.with_client_cert_verifier(if names.is_empty() {
+                verifier
+            } else {
+                Arc::new(Named { issued: verifier, names: parse(names)? })
+            })
         }
     };
     let (chain, key) = identity(own)?;
     let mut config = config.with_single_cert(chain, key).with_context(|| mismatch(own))?;
     config.max_fragment_size = cut.map(|bytes| bytes + RECORD_FRAME_BYTES);
     Ok(Arc::new(config))
+}
+
+/// Lets clients in that have a certificate of an issuer and one of some names.
+#[derive(Debug)]
+struct Named {
+    issued: Arc<dyn ClientCertVerifier>,
+    names: Vec<ServerName<'static>>,
+}
+
+impl ClientCertVerifier for Named {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.issued.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.issued.verify_client_cert(own, intermediates, now)?;
+        let parsed = ParsedCertificate::try_from(own)?;
+        let has_name = |name| verify_server_name(&parsed, name).is_ok();
+        if self.names.iter().any(has_name) {
+            return Ok(verified);
+        }
+        Err(CertificateError::NotValidForName.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        self.issued.verify_tls12_signature(message, own, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        self.issued.verify_tls13_signature(message, own, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.issued.supported_verify_schemes()
+    }
+}
+
+fn parse(names: &[String]) -> Result<Vec<ServerName<'static>>> {
+    let one = |name: &String| {
+        ServerName::try_from(name.clone())
+            .with_context(|| format!("{name:?} is no name that a certificate may have"))
+    };
+    names.iter().map(one).collect()
 }
 
 fn mismatch(own: &Identity) -> String {
@@ -83,10 +169,18 @@ fn roots(file: &Path) -> Result<RootCertStore> {
 }
 
 fn identity(own: &Identity) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
-    let key = PrivateKeyDer::from_pem_file(&own.key);
-    let key =
-        key.map_err(|e| anyhow::anyhow!("{}: no private key in PEM: {e}", own.key.display()))?;
-    Ok((certificates(&own.certificate)?, key))
+    Ok((certificates(&own.certificate)?, key::read(&own.key)?))
+}
+
+fn lists(file: Option<&Path>) -> Result<Vec<CertificateRevocationListDer<'static>>> {
+    let Some(file) = file else { return Ok(Vec::new()) };
+    let wrong = |e| anyhow::anyhow!("{}: no list of revoked certificates: {e}", file.display());
+    let found = CertificateRevocationListDer::pem_file_iter(file).map_err(wrong)?;
+    let found = found.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+    if found.is_empty() {
+        bail!("{}: no list in it; expected -----BEGIN X509 CRL-----", file.display());
+    }
+    Ok(found)
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
@@ -115,8 +209,12 @@ pub fn explain(error: &rustls::Error) -> String {
                 "the other side's certificate is not from an issuer in the CA file"
             }
             Bad::NotValidForName | Bad::NotValidForNameContext { .. } => {
-                "the certificate is for another name: give --server-name, or a certificate with \
-                 this name"
+                "the certificate is for another name: give --server-name, or --client-name with \
+                 --serve, or a certificate with this name"
+            }
+            Bad::Revoked => "the other side's certificate is revoked: give it another one",
+            Bad::UnknownRevocationStatus => {
+                "no list of the issuer of the other side's certificate is in the file of --crl"
             }
             _ => "the other side's certificate is not accepted",
         },
@@ -126,6 +224,12 @@ pub fn explain(error: &rustls::Error) -> String {
             }
             Alert::CertificateRequired => {
                 "the other side wants a certificate of ours: give --cert and --key"
+            }
+            Alert::CertificateRevoked => {
+                "the other side says that our certificate is revoked: give another one"
+            }
+            Alert::BadCertificate => {
+                "the other side does not take our certificate: has it a name of its --client-name?"
             }
             Alert::UnknownCA => "the other side does not know the issuer of our certificate",
             _ => "the other side refused",

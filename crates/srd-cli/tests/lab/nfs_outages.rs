@@ -173,8 +173,9 @@ fn calls_are_executed_and_answered_once_whatever_dies_meanwhile() {
     let mut serving = serve();
     let family = srd_lab::Family::V4;
     let there = format!("{}:20050", fabric.host_address(SERVER, family).unwrap());
+    let anybody = ["--any-user", "--unprivileged-port", "--listen", "127.0.0.1:20049"];
     let arguments = ["--plain", "--trust-network", "--connections", "4", &there];
-    let _ours = Half::start(&fabric, CLIENT, &arguments);
+    let _ours = Half::start(&fabric, CLIENT, &[&anybody[..], &arguments].concat());
     let began = Instant::now();
     let stream = loop {
         match fabric.within(CLIENT, || TcpStream::connect("127.0.0.1:20049")).unwrap() {

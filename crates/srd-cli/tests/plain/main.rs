@@ -7,6 +7,7 @@ mod captures;
 mod check;
 mod daemon;
 mod import;
+mod nfs_mount;
 mod nfs_proxy;
 mod package;
 mod perf;

@@ -5,6 +5,8 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -72,7 +74,8 @@ fn regression_as_many_clients_as_are_permitted_have_files() {
     let program = env!("CARGO_BIN_EXE_srd");
     let words = format!(
         "ulimit -S -n 64; \
-         exec {program} nfs-proxy --plain --listen 127.0.0.1:0 --clients 100 {server}"
+         exec {program} nfs-proxy --plain --any-user --unprivileged-port --listen 127.0.0.1:0 \
+         --clients 100 {server}"
     );
     let mut command = Command::new("sh");
     command.args(["-c", &words]).env_remove("RUST_LOG").stderr(Stdio::piped());
@@ -107,6 +110,155 @@ fn regression_a_process_that_was_stopped_goes_on_with_its_handshake() {
         process.0.stderr.take().unwrap().read_to_string(&mut error).unwrap();
         panic!("it ended: {error}");
     }
+}
+
+#[track_caller]
+fn refused(words: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_srd"));
+    let output = command.arg("nfs-proxy").args(words).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+    error
+}
+
+/// Every stranger could be any user of the server.
+#[test]
+fn regression_a_half_beside_the_server_must_know_its_clients() {
+    let serve = ["--serve", "--to", "127.0.0.1:2049", "--cert", "nas.pem", "--key", "nas.key"];
+    let error = refused(&serve);
+    assert!(error.contains("give --client-ca FILE") && error.contains("--any-client"), "{error}");
+    let both = [&serve[..], &["--any-client", "--client-ca", "ca.pem"]].concat();
+    assert!(refused(&both).contains("cannot be used with"));
+    assert!(refused(&[&serve[..], &["--client-name", "a"]].concat()).contains("--client-ca"));
+    // With the word the files are read, of which there is none.
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_srd"));
+    command.current_dir(&directory).arg("nfs-proxy").args(serve).arg("--any-client");
+    let output = command.output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && error.contains("nas.pem"), "{error}");
+}
+
+/// A user that listened first was the server that root mounted.
+#[test]
+fn regression_a_half_beside_the_client_listens_where_only_root_can() {
+    for port in ["20049", "1024", "0"] {
+        let error = refused(&["--plain", "--listen", &format!("127.0.0.1:{port}"), "127.0.0.1"]);
+        assert!(error.contains("give --unprivileged-port"), "{error}");
+    }
+}
+
+/// A half in front of an own server, whose socket was there before it.
+fn with_socket(socket: &TcpListener, words: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    let hand_over = "export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$@\" 3<&0 </dev/null";
+    let program = env!("CARGO_BIN_EXE_srd");
+    command.args(["-c", hand_over, "sh", program, "nfs-proxy", "--plain", "--any-user"]);
+    command.args(words).stdin(OwnedFd::from(socket.try_clone().unwrap())).stderr(Stdio::piped());
+    command.env_remove("RUST_LOG");
+    command
+}
+
+#[test]
+fn a_socket_that_systemd_holds_is_served_by_one_process_after_the_other() {
+    let server = server().to_string();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = socket.local_addr().unwrap();
+    for _ in 0..2 {
+        // It waits in the socket.
+        let client = connect(at);
+        let mut half = with_socket(&socket, &["--unprivileged-port", &server]);
+        let mut process = Process(half.spawn().unwrap());
+        assert_eq!(listens_at(&mut process), at);
+        is_answered(&client);
+    }
+    let output = with_socket(&socket, &[&server]).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && error.contains("--unprivileged-port"), "{error}");
+    let words = ["--unprivileged-port", "--listen", "127.0.0.1:1", &server];
+    let output = with_socket(&socket, &words).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && error.contains("ListenStream="), "{error}");
+}
+
+#[test]
+fn systemd_is_told_when_connections_are_taken_and_when_it_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(WAIT)).unwrap();
+    let received = || {
+        let mut bytes = [0; 1024];
+        let count = socket.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    };
+    let server = server().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_srd"));
+    command.args(["nfs-proxy", "--plain", "--any-user", "--unprivileged-port", "--listen"]);
+    command.args(["127.0.0.1:0", &server]).env("NOTIFY_SOCKET", &path);
+    let process = Process(command.spawn().unwrap());
+    let ready = received();
+    assert!(ready.starts_with("READY=1\n"), "{ready}");
+    let at = ready.split_once("STATUS=").unwrap().1.split_once(" to ").unwrap().0.parse().unwrap();
+    is_answered(&connect(at));
+    kill_process(Pid::from_child(&process.0), Signal::TERM).unwrap();
+    assert_eq!(received(), "STOPPING=1");
+}
+
+/// The processes that this one has started.
+fn children(process: &Process) -> Vec<Pid> {
+    let parent = process.0.id().to_string();
+    let all = std::fs::read_dir("/proc").unwrap().map_while(Result::ok);
+    let of_ours = |name: String| {
+        let stat = std::fs::read_to_string(format!("/proc/{name}/stat")).ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let is_ours = fields.next() != Some("Z") && fields.next() == Some(&parent);
+        is_ours.then(|| name.parse().ok().and_then(Pid::from_raw)).flatten()
+    };
+    all.filter_map(|entry| of_ours(entry.file_name().into_string().ok()?)).collect()
+}
+
+#[test]
+fn without_systemd_a_process_holds_the_socket_and_starts_the_half_again() {
+    let server = server().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_srd"));
+    command.args(["nfs-proxy", "--keep", "--plain", "--any-user", "--unprivileged-port"]);
+    command.args(["--listen", "127.0.0.1:0", &server]).stdout(Stdio::piped());
+    let mut process =
+        Process(command.stderr(Stdio::piped()).env_remove("RUST_LOG").spawn().unwrap());
+    let at = listens_at(&mut process);
+    let mut said = String::new();
+    BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "ready\n");
+    is_answered(&connect(at));
+    let first = children(&process);
+    kill_process(first[0], Signal::KILL).unwrap();
+    is_answered(&connect(at));
+    let second = children(&process);
+    assert_ne!(first, second);
+    kill_process(Pid::from_child(&process.0), Signal::TERM).unwrap();
+    assert_eq!(process.0.wait().unwrap().code(), Some(0));
+    assert!(TcpStream::connect(at).is_err(), "its half has ended as well");
+    // Wrong words are not tried again.
+    assert!(refused(&["--keep", "--plain", "--listen", "127.0.0.1:0", "x"]).contains("give"));
+}
+
+/// A file system that was unmounted may still be in use elsewhere.
+#[test]
+fn sigusr1_ends_a_half_when_its_last_client_has_left() {
+    let server = server().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_srd"));
+    command.args(["nfs-proxy", "--plain", "--any-user", "--unprivileged-port", "--listen"]);
+    command.args(["127.0.0.1:0", &server]).stderr(Stdio::piped()).env_remove("RUST_LOG");
+    let mut process = Process(command.spawn().unwrap());
+    let at = listens_at(&mut process);
+    let client = connect(at);
+    is_answered(&client);
+    kill_process(Pid::from_child(&process.0), Signal::USR1).unwrap();
+    thread::sleep(Duration::from_secs(6));
+    is_answered(&client);
+    drop(client);
+    assert_eq!(process.0.wait().unwrap().code(), Some(0));
 }
 
 /// A certificate that nobody has the key of.

@@ -116,6 +116,7 @@ fn the_package_holds_what_the_program_says_about_itself() {
         "lib/systemd/system/srd-card.service",
         "lib/systemd/system/srd-check.service",
         "lib/systemd/system/srd-nfs-proxy@.service",
+        "lib/systemd/system/srd-nfs-proxy@.socket",
         "sbin/mount.srd-nfs",
         "etc/srd/srd0.toml.example",
         "etc/srd/card.toml.example",

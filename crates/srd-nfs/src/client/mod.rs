@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::accept::{Acceptor, Place};
+use crate::accept::{Acceptor, Admission, Place};
 use crate::dial::Dialer;
 use crate::limits::{DRAIN_WAIT_MAX, Limits};
 use crate::link::{self, Pacing};
@@ -56,6 +56,8 @@ pub struct Options {
     pub connections_max: usize,
     /// How bytes become segments.
     pub pacing: Pacing,
+    /// Serve also connections from ports that any user may have, who then speaks NFS as anybody.
+    pub any_user: bool,
 }
 
 /// Starts to serve.
@@ -71,7 +73,14 @@ pub fn start(
     let stop = Stop::default();
     let watch = Watch::start()?;
     let (options, metrics) = (options.clone(), metrics.clone());
-    let (counted, clients_max) = (metrics.clone(), options.limits.clients_max);
+    let counted = metrics.clone();
+    let admission = Admission {
+        clients_max: options.limits.clients_max,
+        // They are all of this machine.
+        address_max: usize::MAX,
+        strangers: false,
+        any_port: options.any_user,
+    };
     let serve = move |stream: TcpStream, place: &Place| {
         let from = place.from;
         tracing::info!("{from}: a client, for {}", dialer.target);
@@ -87,7 +96,7 @@ pub fn start(
             }
         }
     };
-    Acceptor::start(listener, (clients_max, false), counted, stop, Box::new(serve))
+    Acceptor::start(listener, admission, counted, stop, Box::new(serve))
 }
 
 /// One connection of an NFS client.

@@ -32,7 +32,8 @@ fn plain(to: SocketAddr) -> Arc<Dialer> {
 
 fn client_half(dialer: Arc<Dialer>, limits: Limits) -> (Acceptor, Metrics) {
     let metrics = Metrics::default();
-    let options = client::Options { limits, connections_max: 4, pacing: Pacing::default() };
+    let options =
+        client::Options { limits, connections_max: 4, pacing: Pacing::default(), any_user: true };
     (client::start(listen(), dialer, &options, &metrics).unwrap(), metrics)
 }
 
@@ -67,11 +68,11 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
 fn calls_and_replies_pass_through_both_halves_with_tls() {
     let (server, authority) = (Server::echo(), Authority::new());
     let own = authority.identity("nas.example", 30);
-    let files = serve::TlsFiles { own, client_ca: Some(authority.file()) };
+    let files = serve::TlsFiles { own, client_ca: Some(authority.file()), ..Default::default() };
     for cut in [None, Some(8192)] {
         let pacing = Pacing { nodelay: true, tls_record_bytes: cut };
         let certificates = Arc::new(Certificates::read(files.clone(), pacing).unwrap());
-        let how = (Limits::default(), pacing);
+        let how = serve::Options { pacing, ..Default::default() };
         let metrics = Metrics::default();
         let far = serve::start(listen(), plain(server.address), Some(certificates), how, &metrics)
             .unwrap();
@@ -79,6 +80,7 @@ fn calls_and_replies_pass_through_both_halves_with_tls() {
             ca: authority.file(),
             own: Some(authority.identity("client", 30)),
             server_name: Some("nas.example".into()),
+            ..Default::default()
         };
         let dialer = Dialer::new(target(far.address().unwrap()), Some(tls), pacing).unwrap();
         let (near, counted) = client_half(Arc::new(dialer), Limits::default());
@@ -97,12 +99,13 @@ fn calls_and_replies_pass_through_both_halves_with_tls() {
 /// What the half beside the client says when it meets this certificate under this name.
 fn refusal(authority: &Authority, days: i64, name: &str, ca: &Authority) -> String {
     let server = Server::echo();
-    let files = serve::TlsFiles { own: authority.identity("nas.example", days), client_ca: None };
+    let files =
+        serve::TlsFiles { own: authority.identity("nas.example", days), ..Default::default() };
     let certificates = Arc::new(Certificates::read(files, Pacing::default()).unwrap());
-    let how = (Limits::default(), Pacing::default());
+    let how = serve::Options::default();
     let to = plain(server.address);
     let far = serve::start(listen(), to, Some(certificates), how, &Metrics::default()).unwrap();
-    let tls = TlsFiles { ca: ca.file(), own: None, server_name: Some(name.into()) };
+    let tls = TlsFiles { ca: ca.file(), server_name: Some(name.into()), ..Default::default() };
     let dialer = Dialer::new(target(far.address().unwrap()), Some(tls), Pacing::default());
     probe::null_call(&dialer.unwrap()).expect_err("a refusal").to_string()
 }
@@ -122,13 +125,13 @@ fn certificates_that_do_not_fit_are_refused_in_words() {
 fn a_client_without_a_certificate_is_not_served_when_one_is_wanted() {
     let (server, authority) = (Server::echo(), Authority::new());
     let own = authority.identity("nas.example", 30);
-    let files = serve::TlsFiles { own, client_ca: Some(authority.file()) };
+    let files = serve::TlsFiles { own, client_ca: Some(authority.file()), ..Default::default() };
     let certificates = Arc::new(Certificates::read(files, Pacing::default()).unwrap());
-    let how = (Limits::default(), Pacing::default());
+    let how = serve::Options::default();
     let to = plain(server.address);
     let far = serve::start(listen(), to, Some(certificates), how, &Metrics::default()).unwrap();
     let name = Some("nas.example".to_owned());
-    let tls = TlsFiles { ca: authority.file(), own: None, server_name: name };
+    let tls = TlsFiles { ca: authority.file(), server_name: name, ..Default::default() };
     let dialer = Dialer::new(target(far.address().unwrap()), Some(tls), Pacing::default()).unwrap();
     let error = format!("{:#}", probe::null_call(&dialer).expect_err("not served"));
     assert!(error.contains("give --cert and --key"), "{error}");
@@ -139,14 +142,14 @@ fn a_client_without_a_certificate_is_not_served_when_one_is_wanted() {
 fn certificates_are_read_again_and_bad_ones_leave_the_old() {
     let authority = Authority::new();
     let own = authority.identity("nas.example", -1);
-    let files = serve::TlsFiles { own: own.clone(), client_ca: None };
+    let files = serve::TlsFiles { own: own.clone(), ..Default::default() };
     let certificates = Arc::new(Certificates::read(files, Pacing::default()).unwrap());
     let server = Server::echo();
     let (to, shown) = (plain(server.address), Some(Arc::clone(&certificates)));
-    let how = (Limits::default(), Pacing::default());
+    let how = serve::Options::default();
     let far = serve::start(listen(), to, shown, how, &Metrics::default()).unwrap();
     let name = Some("nas.example".to_owned());
-    let tls = TlsFiles { ca: authority.file(), own: None, server_name: name };
+    let tls = TlsFiles { ca: authority.file(), server_name: name, ..Default::default() };
     let dialer = Dialer::new(target(far.address().unwrap()), Some(tls), Pacing::default()).unwrap();
     assert!(probe::null_call(&dialer).is_err());
     authority.renew(&own, "nas.example", 30);
@@ -232,9 +235,10 @@ fn connections_beyond_the_limit_are_closed_and_places_are_given_back() {
 fn regression_strangers_that_shake_no_hands_make_room_for_clients() {
     let (server, authority) = (Server::echo(), Authority::new());
     let own = authority.identity("nas.example", 30);
-    let files = serve::TlsFiles { own, client_ca: Some(authority.file()) };
+    let files = serve::TlsFiles { own, client_ca: Some(authority.file()), ..Default::default() };
     let certificates = Arc::new(Certificates::read(files, Pacing::default()).unwrap());
-    let how = (Limits { clients_max: 3, ..Limits::default() }, Pacing::default());
+    let limits = Limits { clients_max: 3, ..Limits::default() };
+    let how = serve::Options { limits, ..Default::default() };
     let metrics = Metrics::default();
     let far = serve::start(listen(), plain(server.address), Some(certificates), how, &metrics);
     let far = far.unwrap();
@@ -242,6 +246,7 @@ fn regression_strangers_that_shake_no_hands_make_room_for_clients() {
         ca: authority.file(),
         own: Some(authority.identity("client", 30)),
         server_name: Some("nas.example".into()),
+        ..Default::default()
     };
     let to = target(far.address().unwrap());
     let dialer = Arc::new(Dialer::new(to, Some(tls), Pacing::default()).unwrap());

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
+mod admission;
 mod attacks;
 mod halves;
 mod nonsense;

@@ -79,10 +79,14 @@ fn halves(server: &Server) -> [(Acceptor, Metrics); 2] {
     let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
     let dialer = || Arc::new(Dialer::new(target.clone(), None, Pacing::default()).unwrap());
     let limits = Limits::default();
-    let options = client::Options { limits, connections_max: 4, pacing: Pacing::default() };
+    let options =
+        client::Options { limits, connections_max: 4, pacing: Pacing::default(), any_user: true };
     let (near, far) = (Metrics::default(), Metrics::default());
     let client_half = client::start(listen(), dialer(), &options, &near).unwrap();
-    let server_half = serve::start(listen(), dialer(), None, (limits, Pacing::default()), &far);
+    // All records come from one address.
+    let limits = Limits { address_clients_max: usize::MAX, ..limits };
+    let options = serve::Options { limits, any_user: true, ..Default::default() };
+    let server_half = serve::start(listen(), dialer(), None, options, &far);
     [(client_half, near), (server_half.unwrap(), far)]
 }
 

@@ -2,16 +2,23 @@
 
 #![allow(clippy::unwrap_used)] // support of tests
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
+};
 use srd_nfs::record::{self, Record};
 use srd_nfs::tls::Identity;
+use std::collections::BTreeMap;
 use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A call with so many bytes after its head, which differ from call to call.
 pub(crate) fn call(xid: u32, bytes: usize) -> Record {
@@ -107,6 +114,8 @@ pub(crate) struct Authority {
     directory: tempfile::TempDir,
     certificate: rcgen::Certificate,
     key: KeyPair,
+    /// The number of the certificate in each file.
+    serials: Mutex<BTreeMap<PathBuf, u64>>,
 }
 
 impl Authority {
@@ -118,9 +127,10 @@ impl Authority {
         let name = directory.path().display().to_string();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key).unwrap();
         std::fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
-        Self { directory, certificate, key }
+        Self { directory, certificate, key, serials: Mutex::default() }
     }
 
     /// The file of its own certificate.
@@ -137,9 +147,12 @@ impl Authority {
     }
 
     pub(crate) fn renew(&self, own: &Identity, name: &str, days: i64) {
-        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let mut serials = self.serials.lock().unwrap();
+        let serial = 1 + serials.values().max().unwrap_or(&0);
+        serials.insert(own.certificate.clone(), serial);
+        params.serial_number = Some(serial.into());
         let far = DAY * u32::try_from(days.abs()).unwrap();
         let now = SystemTime::now();
         params.not_before = (now - 10 * DAY).into();
@@ -147,5 +160,29 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.certificate, &self.key).unwrap();
         std::fs::write(&own.certificate, certificate.pem()).unwrap();
         std::fs::write(&own.key, key.serialize_pem()).unwrap();
+        std::fs::set_permissions(&own.key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// Writes a list of revoked certificates with these in it.
+    pub(crate) fn revoke(&self, revoked: &[&Identity]) -> PathBuf {
+        let serials = self.serials.lock().unwrap();
+        let entry = |own: &&Identity| RevokedCertParams {
+            serial_number: serials[&own.certificate].into(),
+            revocation_time: SystemTime::now().into(),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: (SystemTime::now() - DAY).into(),
+            next_update: (SystemTime::now() + DAY).into(),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.iter().map(entry).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.certificate, &self.key).unwrap();
+        let file = self.directory.path().join("crl.pem");
+        std::fs::write(&file, list.pem().unwrap()).unwrap();
+        file
     }
 }

@@ -1,0 +1,107 @@
+//! `--keep`: where there is no systemd, a process that holds the socket of a half and runs the half
+//! as its child, again whenever that fails. Connections that come meanwhile wait in the socket.
+//!
+//! It prints `ready` when the half serves for the first time.
+
+use super::NfsProxyArgs;
+use super::listen::Listen;
+use crate::failure::USAGE;
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+use std::env;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// The pause before a half that failed is started again, without end.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// The word by which a half says on its standard output that it serves.
+pub(super) const READY: &str = "ready";
+/// Hands standard input over as the socket of `LISTEN_FDS`.
+const HAND_OVER: &str =
+    "export LISTEN_FDS=1 LISTEN_PID=$$; unset LISTEN_FDNAMES; exec \"$@\" 3<&0 </dev/null";
+
+/// Runs until the half has ended for good. Returns its exit code.
+pub(super) fn run(args: &NfsProxyArgs) -> Result<u8> {
+    let mut signals =
+        Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1]).context("signals")?;
+    let half = Half { socket: Listen::new(args)?.open()?, is_ready: Arc::default() };
+    let mut child = half.start()?;
+    let mut is_ending = false;
+    loop {
+        let arrived: Vec<_> = signals.wait().collect();
+        for signal in arrived {
+            if signal == SIGCHLD {
+                let Some(status) = child.try_wait().context("the half")? else { continue };
+                if let Some(code) = half.exit_code(status, is_ending) {
+                    return Ok(code);
+                }
+                tracing::warn!(target: "srd_nfs", "the half ended ({status}): starting it again");
+                thread::sleep(RESTART_PAUSE);
+                child = half.start()?;
+            } else {
+                is_ending |= [SIGINT, SIGTERM].contains(&signal);
+                let signal = Signal::from_named_raw(signal).expect("one of the above");
+                // It may have ended just now.
+                let _ = kill_process(Pid::from_child(&child), signal);
+            }
+        }
+    }
+}
+
+struct Half {
+    socket: TcpListener,
+    is_ready: Arc<AtomicBool>,
+}
+
+impl Half {
+    fn start(&self) -> Result<Child> {
+        let own = |word: OsString| if word == "--keep" { "--kept".into() } else { word };
+        let socket = self.socket.try_clone().context("the socket")?;
+        // By its name, so that after an upgrade it is the new program.
+        let mut child = Command::new("sh")
+            .args(["-c", HAND_OVER, "sh"])
+            .args(env::args_os().map(own))
+            .stdin(Stdio::from(OwnedFd::from(socket)))
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start sh")?;
+        let output = child.stdout.take().expect("it is piped");
+        let is_ready = Arc::clone(&self.is_ready);
+        let name = "srd-nfs-ready".to_owned();
+        thread::Builder::new()
+            .name(name)
+            .spawn(move || wait_until_ready(output, &is_ready))
+            .context("a thread")?;
+        Ok(child)
+    }
+
+    /// The code to end with, or `None` if the half is to be started again.
+    fn exit_code(&self, status: ExitStatus, is_ending: bool) -> Option<u8> {
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        match code {
+            _ if is_ending => Some(0),
+            // Wrong words do not get better by trying again.
+            Some(0 | USAGE) => code,
+            // Its error says why it never served.
+            _ if !self.is_ready.load(Ordering::SeqCst) => Some(code.unwrap_or(1)),
+            _ => None,
+        }
+    }
+}
+
+fn wait_until_ready(output: ChildStdout, is_ready: &AtomicBool) {
+    let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+    if lines.any(|line| line == READY) && !is_ready.swap(true, Ordering::SeqCst) {
+        // A reader that waited for it may be gone.
+        let _ = crate::output::say(READY);
+    }
+}

@@ -1,0 +1,101 @@
+//! Private key files: read only if nobody but their owner may use them.
+
+use std::env;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::OFlags;
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject;
+
+/// Bits of a file's mode that let others read or change it.
+const OTHERS: u32 = 0o077;
+
+/// Reads a key in PEM from an ordinary file, which must belong to this user or root, and which
+/// nobody else may read or change. Never blocks: a pipe is refused.
+///
+/// # Errors
+/// In words, with what to do.
+pub(crate) fn read(path: &Path) -> Result<PrivateKeyDer<'static>> {
+    let file = open(path)?;
+    PrivateKeyDer::from_pem_reader(file)
+        .map_err(|e| anyhow::anyhow!("{}: no private key in PEM: {e}", path.display()))
+}
+
+fn open(path: &Path) -> Result<File> {
+    let shown = path.display();
+    // Without O_NONBLOCK opening a pipe waits for its writer. The open file is looked at, not its
+    // name: that could mean another file by then.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let flags = i32::try_from(flags.bits()).expect("flags of open are few");
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = file.with_context(|| format!("{shown}: no private key can be read"))?;
+    let facts = file.metadata().with_context(|| shown.to_string())?;
+    if !facts.is_file() {
+        bail!("{shown} is no ordinary file: name the file of a private key");
+    }
+    if is_credential(path) {
+        return Ok(file);
+    }
+    let mode = facts.mode() & 0o7777;
+    if mode & OTHERS != 0 {
+        bail!("others may use the key in {shown} (mode {mode:04o}): chmod 600 {shown}");
+    }
+    let us = rustix::process::geteuid().as_raw();
+    if ![us, 0].contains(&facts.uid()) {
+        let owner = facts.uid();
+        bail!("{shown} belongs to user {owner}, neither root nor us: chown {us} {shown} (as root)");
+    }
+    Ok(file)
+}
+
+/// Whether systemd made this file for this service alone (`LoadCredential=`). An access list lets
+/// the service's user read it, which a mode shows as rights of the group.
+fn is_credential(path: &Path) -> bool {
+    env::var_os("CREDENTIALS_DIRECTORY").is_some_and(|directory| path.starts_with(directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{Permissions, set_permissions, write};
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    fn refusal(path: &Path) -> String {
+        format!("{:#}", read(path).unwrap_err())
+    }
+
+    #[test]
+    fn regression_a_key_that_others_may_use_is_refused_with_the_remedy() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("own.key");
+        write(&path, rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
+        for mode in [0o600, 0o400] {
+            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            read(&path).unwrap();
+        }
+        for mode in [0o640, 0o604, 0o620, 0o601, 0o777] {
+            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let text = refusal(&path);
+            assert!(text.contains(&format!("(mode {mode:04o}): chmod 600 /")), "{text}");
+        }
+        set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        // Only root can give a file away.
+        if chown(&path, Some(65_534), None).is_ok() {
+            assert!(refusal(&path).contains("belongs to user 65534"));
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_file_is_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("own.key");
+        assert!(refusal(&path).contains("No such file"));
+        assert!(refusal(directory.path()).contains("no ordinary file"));
+        let made = std::process::Command::new("mkfifo").arg("-m600").arg(&path).status().unwrap();
+        assert!(made.success());
+        assert!(refusal(&path).contains("no ordinary file"));
+    }
+}

@@ -1,0 +1,151 @@
+//! Connections from ports that only root may have: NFS servers take calls from these alone, unless
+//! an export is `insecure`, because what another user says about itself is not to be believed.
+//!
+//! Bound: the ports of [`PORTS`], tried once each. Without the right to them, or if all are in use,
+//! there is none.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// The ports that the NFS client of Linux takes for its own connections. Those of services that
+/// every machine may have lie below.
+pub const PORTS: RangeInclusive<u16> = 665..=1023;
+
+/// How a connection was made, or why it was not.
+#[derive(Debug)]
+pub(crate) enum Reserved {
+    /// From a port below 1024.
+    Connected(TcpStream),
+    /// This process has no right to such a port (CAP_NET_BIND_SERVICE).
+    NotPermitted,
+    /// All of them are in use.
+    Exhausted,
+}
+
+/// Whether this process may use ports below 1024.
+///
+/// # Errors
+/// It may not, or all are in use; in words.
+pub fn check() -> io::Result<()> {
+    let mut last = None;
+    for port in PORTS {
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => last = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last.expect("there are ports"))
+}
+
+/// Connects from one of these ports, within `wait`.
+///
+/// # Errors
+/// The other side's refusal or silence.
+pub(crate) fn connect(
+    to: SocketAddr,
+    ports: RangeInclusive<u16>,
+    wait: Duration,
+) -> io::Result<Reserved> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let count = ports.end() - ports.start() + 1;
+    // One after the other, so that a port rests that was just given back, and another path is
+    // likely to be taken than before.
+    let first = NEXT.fetch_add(1, Ordering::Relaxed);
+    let deadline = Instant::now() + wait;
+    for step in 0..count {
+        let port = ports.start() + first.wrapping_add(step) % count;
+        match connect_from(port, to, deadline) {
+            Ok(stream) => return Ok(Reserved::Connected(stream)),
+            Err(Errno::ACCESS | Errno::PERM) if step == 0 => return Ok(Reserved::NotPermitted),
+            // The second: a connection between these two ports ended a moment ago.
+            Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {}
+            Err(error) => return Err(error.into()),
+        }
+        NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(Reserved::Exhausted)
+}
+
+fn connect_from(port: u16, to: SocketAddr, deadline: Instant) -> Result<TcpStream, Errno> {
+    let (family, any): (_, IpAddr) = match to {
+        SocketAddr::V4(_) => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
+        SocketAddr::V6(_) => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddr::new(any, port))?;
+    match rustix::net::connect(&socket, &to) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS) => {
+            loop {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let mut asked = [PollFd::new(&socket, PollFlags::OUT)];
+                let left = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
+                match poll(&mut asked, Some(&left)) {
+                    Ok(0) => return Err(Errno::TIMEDOUT),
+                    Ok(_) => break,
+                    // The process was stopped and goes on.
+                    Err(Errno::INTR) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            sockopt::socket_error(&socket)??;
+        }
+        Err(error) => return Err(error),
+    }
+    rustix::io::ioctl_fionbio(&socket, false)?;
+    Ok(TcpStream::from(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT: Duration = Duration::from_secs(60);
+
+    /// Two free ports side by side, found by listening at them.
+    fn two_ports() -> (TcpListener, TcpListener, RangeInclusive<u16>) {
+        loop {
+            let first = TcpListener::bind("0.0.0.0:0").unwrap();
+            let port = first.local_addr().unwrap().port();
+            let Some(next) = port.checked_add(1) else { continue };
+            if let Ok(second) = TcpListener::bind(("0.0.0.0", next)) {
+                return (first, second, port..=next);
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_comes_from_a_free_port_of_the_range_until_there_is_none() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = server.local_addr().unwrap();
+        let (first, second, ports) = two_ports();
+        let all_in_use = connect(to, ports.clone(), WAIT).unwrap();
+        assert!(matches!(all_in_use, Reserved::Exhausted), "{all_in_use:?}");
+        drop(second);
+        let connected = connect(to, ports.clone(), WAIT).unwrap();
+        let Reserved::Connected(stream) = connected else { panic!("{connected:?}") };
+        assert_eq!(stream.local_addr().unwrap().port(), *ports.end());
+        assert_eq!(server.accept().unwrap().1.port(), *ports.end());
+        drop(first);
+    }
+
+    #[test]
+    fn a_refusal_is_the_servers() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = server.local_addr().unwrap();
+        drop(server);
+        let (first, _second, ports) = two_ports();
+        drop(first);
+        let error = connect(to, ports, WAIT).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+}
