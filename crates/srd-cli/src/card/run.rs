@@ -71,6 +71,9 @@ pub(crate) struct RunArgs {
     /// Let the network of this machine stand for the internet.
     #[arg(long)]
     internet: bool,
+    /// For experiments: that internet carries private addresses, too.
+    #[arg(long, requires = "internet")]
+    internet_private: bool,
     #[command(flatten)]
     socket: SocketArg,
     #[command(flatten)]
@@ -94,6 +97,7 @@ impl Own {
             scale: args.scale.unwrap_or(1),
             credits_s: args.credits.unwrap_or(CREDITS_S_DEFAULT),
             internet: args.internet,
+            internet_private: args.internet_private,
             underlay: None,
             socket: args.socket.socket.clone(),
             vhost_user: BTreeMap::new(),
