@@ -36,13 +36,25 @@ const REST: &str = r#"
 [internet_gateway.door]
 [route_table.all]
 routes = ["0.0.0.0/0 to internet_gateway door"]
+[route_table.some]
+routes = ["0.0.0.0/0 to internet_gateway door", "9.0.0.0/8 to nat_gateway n"]
 [acl.open]
 ingress = ["100 allow all from 0.0.0.0/0"]
 egress = ["100 allow all to 0.0.0.0/0"]
 [subnet.s]
 cidr = "10.0.0.0/24"
+route_table = "some"
+acl = "open"
+[subnet.n]
+cidr = "10.0.1.0/24"
 route_table = "all"
 acl = "open"
+[nat_gateway.n]
+subnet = "n"
+private = "10.0.1.5"
+elastic_address = "n"
+[elastic_address.n]
+public = "198.51.100.9"
 [group.g]
 ingress = ["tcp 80 from 0.0.0.0/0", "udp 53 from 10.0.0.0/16", "icmp from 0.0.0.0/0"]
 egress = ["all to 0.0.0.0/0"]
@@ -185,6 +197,8 @@ struct Lane {
     card: Card,
     ports: Vec<PortId>,
     nat: Nat,
+    /// The gateway of the cloud.
+    gateway: NatGatewayId,
     out: Out,
 }
 
@@ -192,11 +206,12 @@ impl Lane {
     fn new(cloud: &Cloud) -> Self {
         let (mut card, ports) = cloud.card(Instant::ZERO);
         cloud.observe(Instant::ZERO, &mut card);
-        Self { card, ports, nat: Nat::default(), out: Out::default() }
+        let gateway = *cloud.world.nat_gateways.keys().next().expect("a gateway");
+        Self { card, ports, nat: Nat::default(), gateway, out: Out::default() }
     }
 
     fn step(&mut self, now: Instant, code: u8, data: &[u8]) {
-        let Self { card, ports, nat, out } = self;
+        let Self { card, ports, nat, gateway, out } = self;
         match code {
             n @ (0 | 1) => card.from_guest(now, ports[usize::from(n)], data.to_vec(), out),
             2 => {
@@ -211,7 +226,7 @@ impl Lane {
             }
             4 => {
                 let to = card.eni_of(ports[0]).expect("an interface");
-                let envelope = Envelope::FromNat { nat: NatGatewayId(1), to };
+                let envelope = Envelope::FromNat { nat: *gateway, to, port: 0 };
                 card.from_host(now, &Arc::from(EDGE), envelope, data.to_vec(), out);
             }
             _ => through_nat(nat, now, data),
@@ -279,7 +294,8 @@ impl Lane {
         damage(&mut nat);
         let (card, ports) = cloud.card(now);
         let nat = Nat::import(&nat).unwrap_or_default();
-        let mut lane = Self { card, ports, nat, out: Out::default() };
+        let gateway = self.gateway;
+        let mut lane = Self { card, ports, nat, gateway, out: Out::default() };
         if lane.card.import(&state).is_err() {
             assert_eq!(lane.card.counts(lane.ports[0]), PortCounts::default());
         }

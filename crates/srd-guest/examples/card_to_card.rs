@@ -246,6 +246,7 @@ fn card(host: &str, directory: &Path, wanted: Wanted) -> Result<()> {
         scale: 1,
         credits_s: 300,
         internet: false,
+        internet_private: false,
         underlay: Some(underlay),
         socket: socket.clone(),
         vhost_user: BTreeMap::from([(name.to_owned(), guest)]),

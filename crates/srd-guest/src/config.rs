@@ -40,6 +40,7 @@ struct Document {
     scale: Maybe<String>,
     credits: Maybe<u32>,
     internet: bool,
+    internet_private: Maybe<bool>,
     busy_poll: bool,
     socket: Maybe<String>,
     underlay: Option<UnderlayTable>,
@@ -118,6 +119,13 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
             }
         }
     }
+    let internet_private = match &document.internet_private {
+        Some(private) if *private.get_ref() && !document.internet => {
+            let what = "an internet that carries private addresses, and no internet";
+            return Err(source.error(Some(private.span()), what, "add internet = true"));
+        }
+        private => private.as_ref().is_some_and(|private| *private.get_ref()),
+    };
     Ok(Options {
         file: document.vpc.as_ref().map(place),
         host,
@@ -127,6 +135,7 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
             .as_ref()
             .map_or(Ok(CREDITS_S_DEFAULT), |of| credits(&source, of))?,
         internet: document.internet,
+        internet_private,
         underlay: document.underlay.as_ref().map(|of| underlay(&source, of)).transpose()?,
         socket: document.socket.as_ref().map_or_else(|| socket.to_owned(), place),
         vhost_user,
@@ -255,6 +264,7 @@ pub(crate) fn other_settings(runs: &Options, new: &Options) -> Vec<&'static str>
         ("scale", runs.scale == new.scale),
         ("credits", runs.credits_s == new.credits_s),
         ("internet", runs.internet == new.internet),
+        ("internet_private", runs.internet_private == new.internet_private),
         ("busy_poll", runs.busy_poll == new.busy_poll),
         ("socket", runs.socket == new.socket),
         ("underlay", runs.underlay == new.underlay),
@@ -286,6 +296,7 @@ mod tests {
             scale = "1/100"
             credits = 600
             internet = true
+            internet_private = true
             busy_poll = true
             socket = "/run/other.sock"
             [underlay]
@@ -305,7 +316,7 @@ mod tests {
         assert_eq!(options.file, Some(PathBuf::from("/etc/srd/cloud.toml")));
         assert_eq!((options.scale, options.credits_s), (100, 600));
         assert_eq!(options.socket, Path::new("/run/other.sock"));
-        assert!(options.internet && options.busy_poll);
+        assert!(options.internet && options.internet_private && options.busy_poll);
         let underlay = options.underlay.clone().unwrap();
         assert!(underlay.plain && underlay.hosts["beta"] == IpAddr::from([10, 77, 77, 2]));
         let metrics = options.metrics.clone().unwrap();
@@ -322,6 +333,7 @@ mod tests {
             "scale",
             "credits",
             "internet",
+            "internet_private",
             "busy_poll",
             "socket",
             "underlay",
@@ -339,6 +351,7 @@ mod tests {
             ("hosts = 1", 1, "unknown field `hosts`"),
             ("\nhost = \"\"", 2, "a host without a name"),
             ("scale = \"1/0\"", 1, "remedy: write 1/N with N from 1 to 1000000"),
+            ("\ninternet_private = true", 2, "remedy: add internet = true"),
             ("\n\ncredits = 4000", 3, "remedy: write 1 to 3600"),
             ("[underlay]\naddress = \"10.0.0.0/8\"", 2, "is no address"),
             ("[underlay]\naddress = \"10.0.0.1\"\n[underlay.peers]\nb = \"fd00::1\"", 4, "family"),

@@ -4,8 +4,10 @@
 //! instances as the internet would. Packets of instances to other machines are forwarded, and leave
 //! with this machine's address, but never with a port of its card ([`crate::sources`]), and never
 //! to the port of another one: a card takes what comes from there for the words of a host. A machine
-//! that was no
-//! router does not become one for others. Everything is given back when this process ends.
+//! that was no router does not become one for others. Of the machine itself instances reach its
+//! address on the internet's side ([`OWN`]) and answers to its own connections, and no other address
+//! that it has, unless private addresses are carried. Everything is given back when this process
+//! ends.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -37,14 +39,14 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
-    pub(crate) fn open(publics: &BTreeSet<Ipv4Addr>, undo: &Undo) -> Result<Self> {
+    pub(crate) fn open(publics: &BTreeSet<Ipv4Addr>, private: bool, undo: &Undo) -> Result<Self> {
         let tun = Tun::open(DEVICE).context("a TUN device for the internet's side")?;
         let mut edge = Self { tun, routed: BTreeSet::new() };
         let mtu = MTU.to_string();
         ip(&["link", "set", DEVICE, "mtu", &mtu, "up"])?;
         ip(&["addr", "add", &format!("{OWN}/32"), "dev", DEVICE])?;
         edge.route(publics)?;
-        forward(undo)?;
+        forward(private, undo)?;
         Ok(edge)
     }
 
@@ -69,8 +71,9 @@ impl Edge {
     }
 
     /// The device that another process has set up, with the addresses that it has routed there.
-    pub(crate) fn adopt(tun: Tun, routed: BTreeSet<Ipv4Addr>) -> Self {
-        Self { tun, routed }
+    pub(crate) fn adopt(tun: Tun, routed: BTreeSet<Ipv4Addr>, private: bool) -> Result<Self> {
+        run("nft", &[&to_machine(private)])?;
+        Ok(Self { tun, routed })
     }
 
     /// The addresses that are routed into the device.
@@ -84,8 +87,24 @@ impl Edge {
     }
 }
 
+/// What instances may send to this machine itself, in the place of what they might before.
+fn to_machine(private: bool) -> String {
+    let mut rules = format!(
+        "flush chain ip {TABLE} in\n\
+         add rule ip {TABLE} in iifname {DEVICE} udp dport {GENEVE_PORT} drop\n"
+    );
+    if !private {
+        rules += &format!(
+            "add rule ip {TABLE} in iifname {DEVICE} ct state established,related accept\n\
+             add rule ip {TABLE} in iifname {DEVICE} ip daddr {OWN} accept\n\
+             add rule ip {TABLE} in iifname {DEVICE} drop\n"
+        );
+    }
+    rules
+}
+
 /// Packets of instances leave this machine with its address.
-fn forward(undo: &Undo) -> Result<()> {
+fn forward(private: bool, undo: &Undo) -> Result<()> {
     let before = fs::read_to_string(FORWARD).context(FORWARD)?;
     let before = before.trim();
     let after = GENEVE_PORT.max(*sources::PORTS.end()) + 1;
@@ -100,9 +119,10 @@ fn forward(undo: &Undo) -> Result<()> {
          add chain ip {TABLE} through {{ type filter hook forward priority 0 ; }}\n\
          add chain ip {TABLE} in {{ type filter hook input priority 0 ; }}\n\
          add rule ip {TABLE} through iifname {DEVICE} udp dport {GENEVE_PORT} drop\n\
-         add rule ip {TABLE} in iifname {DEVICE} udp dport {GENEVE_PORT} drop\n\
+         {}\
          add chain ip {TABLE} last {{ type filter hook postrouting priority 300 ; }}\n\
-         add rule ip {TABLE} last iifname {DEVICE} oifname != {DEVICE} udp sport {{ {own} }} drop\n"
+         add rule ip {TABLE} last iifname {DEVICE} oifname != {DEVICE} udp sport {{ {own} }} drop\n",
+        to_machine(private)
     );
     if before != "1" {
         rules +=

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use srd_card::vpc::nat::Nat;
+use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::vpc::nat::{self, Nat, NatError};
 use srd_card::vpc::{Around, Envelope, PortId};
 use srd_proto::time::{Duration, Instant};
-use srd_vpc::id::{NatGatewayId, VpcId};
+use srd_vpc::id::{EniId, NatGatewayId, VpcId};
 use srd_vpc::judge::Service as Link;
 
 use crate::edge::Edge;
@@ -31,6 +32,9 @@ pub(crate) struct Gateways {
     pub(crate) underlay: Option<Underlay>,
     pub(crate) name: Arc<str>,
     pub(crate) nat: Nat,
+    /// Resets for interfaces whose connections a NAT gateway does not know any more. Bound: one for
+    /// each frame that the card takes at once.
+    pub(crate) resets: Vec<(EniId, Vec<u8>)>,
     /// Since when packets wait to be sent to other hosts.
     held_since: Option<Instant>,
     /// Packets that no host, edge or service took.
@@ -40,7 +44,8 @@ pub(crate) struct Gateways {
 impl Gateways {
     pub(crate) fn new(edge: Option<Edge>, underlay: Option<Underlay>) -> Self {
         let (nat, lost) = (Nat::default(), BTreeMap::new());
-        Self { edge, underlay, name: EDGE.into(), nat, held_since: None, lost }
+        let resets = Vec::new();
+        Self { edge, underlay, name: EDGE.into(), nat, resets, held_since: None, lost }
     }
 
     /// What to wait on.
@@ -88,9 +93,18 @@ impl Gateways {
     ) {
         if let Envelope::ByNat { from, nat } = envelope {
             let Some(public) = publics.get(&nat) else { return self.lose("nat without address") };
-            if self.nat.leave(now, nat, *public, from, &mut frame).is_err() {
-                return self.lose("nat without port");
+            if let Err(error) = self.nat.leave(now, nat, *public, from, &mut frame) {
+                if error == NatError::NoConnection
+                    && let Some(reset) = nat::reset(&frame)
+                {
+                    self.resets.push((from, reset));
+                }
+                return self.lose(error.counter());
             }
+        }
+        // The edge is of IPv4: this machine's own addresses of IPv6 are none of the internet.
+        if frame.get(OFFLOAD_BYTES).is_some_and(|first| first >> 4 != 4) {
+            return self.lose("internet by ipv6");
         }
         let written = self.edge.as_ref().map(|edge| edge.tun.write(&frame));
         if !matches!(written, Some(Ok(()))) {
@@ -171,7 +185,6 @@ impl Around for Outside<'_> {
 mod tests {
     use super::*;
     use crate::underlay::tests::{frame, underlay};
-    use srd_vpc::id::EniId;
 
     #[test]
     fn packets_for_other_hosts_wait_for_turns_up_to_a_bound() {

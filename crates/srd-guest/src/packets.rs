@@ -8,10 +8,11 @@ use anyhow::{Context, Result};
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::packet::Packet;
 use srd_card::tenants::Turn;
-use srd_card::vpc::{Card, Envelope, PortId};
+use srd_card::vpc::nat::Back;
+use srd_card::vpc::{Around, Card, Envelope, PortId};
 use srd_net::clock;
 use srd_proto::time::Instant;
-use srd_vpc::id::{EniId, NatGatewayId};
+use srd_vpc::id::NatGatewayId;
 use srd_vpc::judge::Exit;
 
 use crate::gateways::Outside;
@@ -42,6 +43,18 @@ impl Service {
         let mut around = Outside { devices, held, joining, gateways, services, publics, now };
         work(card, &mut around);
         around.finish();
+        self.reset(now);
+    }
+
+    /// Segments of no connection that interfaces sent through NAT gateways are reset.
+    fn reset(&mut self, now: Instant) {
+        for (eni, frame) in std::mem::take(&mut self.gateways.resets) {
+            self.in_turn(now, |card, around| {
+                if let Some(port) = card.port_of(eni) {
+                    around.to_guest(port, frame);
+                }
+            });
+        }
     }
 
     /// Gives packets to guests whose interrupt is due.
@@ -188,9 +201,9 @@ impl Service {
                 // Neighbour and router discovery of the kernel's own.
                 continue;
             }
-            let by_nat: Option<(NatGatewayId, EniId)> = self.gateways.nat.arrive(now, &mut frame);
+            let by_nat = self.gateways.nat.arrive(now, &mut frame);
             let envelope = match by_nat {
-                Some((nat, to)) => Envelope::FromNat { nat, to },
+                Some(Back { nat, eni: to, port }) => Envelope::FromNat { nat, to, port },
                 None if self.is_of_nat(packet.map(|packet| packet.destination)) => {
                     self.gateways.lose("no connection of a nat gateway");
                     continue;

@@ -61,7 +61,7 @@ impl Service {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wake = Arc::new(wake);
         let orders = Orders { queue, wake: Arc::clone(&wake) };
-        let vpc = Vpc::read(options.file.as_deref(), &options.host)?;
+        let vpc = Vpc::read(&options)?;
         for name in options.vhost_user.keys() {
             vpc.instance_here(name)?;
         }
@@ -81,8 +81,13 @@ impl Service {
         let (plane, rules) = Plane::start(world.clone(), &options.host, orders.clone())?;
         let [seed, ..] = clock::seed()?.map(u64::from);
         let mut card = Card::new(&options.host, Arc::new(rules), seed);
-        let edge =
-            if options.internet { Some(Edge::open(&Vpc::publics(&world), &undo)?) } else { None };
+        let edge = match options.internet {
+            true => {
+                let private = options.internet_private;
+                Some(Edge::open(&Vpc::publics(&world), private, &undo)?)
+            }
+            false => None,
+        };
         let underlay = options.underlay.as_ref().map(Underlay::open).transpose()?;
         if let Some(underlay) = &underlay {
             card.set_host_bytes_max(underlay.bytes_max);

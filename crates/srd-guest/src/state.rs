@@ -43,6 +43,8 @@ pub struct Options {
     pub credits_s: u32,
     /// Whether the network of this machine stands for the internet.
     pub internet: bool,
+    /// Whether that internet carries private addresses, as the real one does not.
+    pub internet_private: bool,
     /// How other hosts are reached, if there are any.
     pub underlay: Option<UnderlayOptions>,
     /// Where requests are listened for.

@@ -96,6 +96,7 @@ mod tests {
             scale: 1,
             credits_s: 60,
             internet: false,
+            internet_private: false,
             underlay: (!peers.is_empty()).then_some(underlay),
             socket: "unused".into(),
             vhost_user: BTreeMap::new(),
@@ -107,7 +108,7 @@ mod tests {
 
     fn warned(host: &str, peers: &[&str]) -> Vec<String> {
         let options = options(host, peers);
-        let vpc = Vpc::read(options.file.as_deref(), host).unwrap();
+        let vpc = Vpc::read(&options).unwrap();
         of(&options, &vpc.world())
     }
 

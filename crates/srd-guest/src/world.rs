@@ -12,6 +12,7 @@ use srd_vpc::object::*;
 use srd_vpc_file::{Kind, VpcFile};
 
 use crate::protocol::{Attach, is_name};
+use crate::state::Options;
 
 /// What a VPC has when nobody has written one down: EC2's default VPC, whose subnet gives
 /// instances public addresses.
@@ -63,6 +64,8 @@ pub(crate) struct Vpc {
     added: BTreeMap<String, Added>,
     /// The host whose instances are ours.
     host: String,
+    /// Whether what stands for the internet carries private addresses.
+    internet_private: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -85,9 +88,14 @@ impl Added {
 }
 
 impl Vpc {
-    pub(crate) fn read(file: Option<&Path>, host: &str) -> Result<Self> {
-        let file = Self::file_of(file)?;
-        Ok(Self { file: Arc::new(file), added: BTreeMap::new(), host: host.to_owned() })
+    pub(crate) fn read(options: &Options) -> Result<Self> {
+        let file = Self::file_of(options.file.as_deref())?;
+        Ok(Self {
+            file: Arc::new(file),
+            added: BTreeMap::new(),
+            host: options.host.clone(),
+            internet_private: options.internet_private,
+        })
     }
 
     /// A file, or what there is without one.
@@ -100,8 +108,7 @@ impl Vpc {
 
     /// Another file in the place of this one; what was added stays.
     pub(crate) fn replaced(&self, file: VpcFile) -> Result<Self> {
-        let (file, host) = (Arc::new(file), self.host.clone());
-        let mut vpc = Self { file, added: BTreeMap::new(), host };
+        let mut vpc = Self { file: Arc::new(file), added: BTreeMap::new(), ..self.clone() };
         for (name, added) in &self.added {
             if vpc.file.names.number(Kind::Instance, name).is_some() {
                 bail!("the file names an instance `{name}`, and one that was added has this name");
@@ -127,6 +134,7 @@ impl Vpc {
     /// All objects. Instances that the file places nowhere are on this host.
     pub(crate) fn world(&self) -> World {
         let mut world = self.file.world.clone();
+        world.internet_private = self.internet_private;
         for added in self.added.values() {
             world.instances.insert(added.instance.0, added.instance.1.clone());
             world.enis.insert(added.eni.0, added.eni.1.clone());
@@ -328,6 +336,12 @@ fn free_public(world: &World) -> Option<Ipv4Addr> {
 mod tests {
     use super::*;
 
+    fn default_vpc() -> Vpc {
+        let file = Arc::new(Vpc::file_of(None).unwrap());
+        let (added, host) = (BTreeMap::new(), String::from("here"));
+        Vpc { file, added, host, internet_private: false }
+    }
+
     fn attach(name: Option<&str>) -> Attach {
         Attach {
             name: name.map(str::to_owned),
@@ -338,7 +352,7 @@ mod tests {
 
     #[test]
     fn instances_of_the_default_vpc_have_addresses_of_their_own() {
-        let mut vpc = Vpc::read(None, "here").unwrap();
+        let mut vpc = default_vpc();
         let names = [vpc.attach(&attach(None)).unwrap(), vpc.attach(&attach(None)).unwrap()];
         assert_eq!(names, ["run1", "run2"]);
         let world = vpc.world();
@@ -356,7 +370,7 @@ mod tests {
     fn regression_a_file_that_gives_away_the_address_of_an_added_instance_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("vpc.toml");
-        let mut vpc = Vpc::read(None, "here").unwrap();
+        let mut vpc = default_vpc();
         vpc.attach(&attach(Some("a"))).unwrap();
         let with = |more: &str| {
             std::fs::write(&path, format!("{DEFAULT_VPC}{more}")).unwrap();
@@ -381,7 +395,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_with_a_remedy() {
-        let mut vpc = Vpc::read(None, "here").unwrap();
+        let mut vpc = default_vpc();
         vpc.attach(&attach(Some("a"))).unwrap();
         let mut said = |attach: &Attach| vpc.attach(attach).unwrap_err().to_string();
         assert!(said(&attach(Some("a"))).contains("give another --name"));

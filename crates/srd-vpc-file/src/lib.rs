@@ -13,6 +13,7 @@
 //! | `read` | the order in which objects are made |
 //! | `taken` | ranges of addresses that are taken |
 //! | [`words`] | what the objects say of a packet, for people |
+//! | [`warnings`](mod@warnings) | what a file may say and hardly ever means |
 //! | `network`, `machines`, `edges`, `observe` | the objects, and what must agree |
 #![forbid(unsafe_code)]
 
@@ -27,6 +28,7 @@ mod observe;
 mod phrase;
 mod read;
 mod taken;
+pub mod warnings;
 pub mod words;
 
 pub use names::{Kind, Names};

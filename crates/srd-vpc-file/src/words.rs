@@ -140,7 +140,8 @@ pub fn target_text(file: &VpcFile, target: Target) -> String {
     }
 }
 
-fn rule_text(
+/// A rule as a file has it: `tcp 443 from group web`.
+pub fn rule_text(
     file: &VpcFile,
     group: srd_vpc::id::GroupId,
     rule: srd_vpc::id::GroupRuleId,
@@ -247,9 +248,15 @@ pub fn why(reason: Reason) -> (&'static str, &'static str) {
             "the gateway does not carry this family",
             "NAT gateways are for IPv4, egress-only gateways for IPv6",
         ),
-        Reason::OutwardsOnly => {
-            ("an egress-only gateway lets no connection in", "route through an internet gateway")
-        }
+        Reason::NotCarried => (
+            "the destination is an address that the internet does not carry",
+            "send to a public address; for experiments, let the internet carry private ones: \
+             --internet-private",
+        ),
+        Reason::OutwardsOnly => (
+            "the gateway lets answers in and no connection: it is egress-only, or a NAT gateway",
+            "send to an internet gateway's public address, or to the interface itself",
+        ),
         Reason::NotPeered => ("the peering connection is not active", "accept it"),
         Reason::NoTransit => (
             "the peered cloud does not have this address, and peering leads no further",

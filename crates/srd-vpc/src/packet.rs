@@ -50,6 +50,25 @@ impl Packet {
         }
     }
 
+    /// The packet to another destination port, if its protocol has ports.
+    #[must_use]
+    pub fn to_port(self, port: u16) -> Self {
+        let inner = match self.inner {
+            Inner::Tcp(from, _) => Inner::Tcp(from, port),
+            Inner::Udp(from, _) => Inner::Udp(from, port),
+            other => other,
+        };
+        Self { inner, ..self }
+    }
+
+    /// The source port, if its protocol has ports.
+    pub fn source_port(&self) -> Option<u16> {
+        match self.inner {
+            Inner::Tcp(from, _) | Inner::Udp(from, _) => Some(from),
+            Inner::Icmp(..) | Inner::Other(_) => None,
+        }
+    }
+
     /// Its answer: addresses and ports the other way round, an echo reply for an echo request.
     #[must_use]
     pub fn answer(&self) -> Self {

@@ -144,6 +144,30 @@ impl Packet {
         ports_at(bytes, self.transport_at)
     }
 
+    /// What tells the fragments of one datagram from those of another between the same two ends;
+    /// `None` if this is a whole packet.
+    pub(crate) fn fragment_id(&self, bytes: &[u8]) -> Option<u32> {
+        if !self.fragment {
+            return None;
+        }
+        if self.is_v4() {
+            return (bytes.len() >= 6).then(|| u16_at(bytes, 4).into());
+        }
+        let (mut next, mut at) = (*bytes.get(6)?, IPV6_BYTES);
+        for _ in 0..EXTENSIONS_MAX {
+            let header: &[u8; 8] = bytes.get(at..)?.first_chunk()?;
+            match next {
+                0 | 43 | 60 => at += (usize::from(header[1]) + 1) * 8,
+                44 => {
+                    return Some(u32::from_be_bytes([header[4], header[5], header[6], header[7]]));
+                }
+                _ => return None,
+            }
+            next = header[0];
+        }
+        None
+    }
+
     /// Whether the headers that rules look at are hidden: ports that are not in the first bytes, or
     /// behind more IPv6 extension headers than are read. No host sends such packets.
     pub(crate) fn is_hidden(&self, bytes: &[u8]) -> bool {
@@ -219,6 +243,22 @@ mod tests {
         p[6] = 0x20;
         let read = Packet::read(&p).unwrap();
         assert!(read.fragment && read.first && read.ports.is_none() && !read.dont_fragment);
+    }
+
+    #[test]
+    fn fragments_of_both_families_have_the_identification_of_their_datagram() {
+        let mut p = v4(protocol::UDP, (1, 2), b"payload");
+        assert_eq!(Packet::read(&p).unwrap().fragment_id(&p), None, "it is whole");
+        (p[4], p[5], p[6]) = (0x12, 0x34, 0x20);
+        assert_eq!(Packet::read(&p).unwrap().fragment_id(&p), Some(0x1234));
+        let mut p = v6(60, (0, 0), b"");
+        p.truncate(IPV6_BYTES);
+        p.extend_from_slice(&[44, 0, 0, 0, 0, 0, 0, 0]);
+        p.extend_from_slice(&[protocol::UDP, 0, 0, 72, 1, 2, 3, 4]);
+        let read = Packet::read(&p).unwrap();
+        assert!(read.fragment && !read.first);
+        assert_eq!(read.fragment_id(&p), Some(0x0102_0304));
+        assert!((0..54).all(|end| read.fragment_id(&p[..end]).is_none()));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub enum Way {
 }
 
 /// A connection of an ENI (T1).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
     /// Addresses in two words each: a wider type would align the entry to 16 bytes.
     local: [u64; 2],
@@ -36,13 +36,30 @@ impl Key {
     /// The connection that a packet of an ENI belongs to: TCP and UDP with their ports, echoes of
     /// ICMP with their identifier, everything else by addresses and protocol, later fragments, too
     /// (T1). `bytes` is the packet from its IP header on.
+    #[inline]
     pub fn of(packet: &Packet, bytes: &[u8], direction: Direction, eni: u16) -> Self {
+        let ports = packet.ports.unwrap_or_else(|| Self::ports_of(packet, bytes));
+        Self::with_ports(packet, ports, direction, eni)
+    }
+
+    /// What a packet shows of ports: those of a first fragment, too; the identifier of an echo
+    /// twice; zeros where there is nothing.
+    pub(crate) fn ports_of(packet: &Packet, bytes: &[u8]) -> (u16, u16) {
         let echo = || {
             let id = echo_id(packet, bytes)?;
             Some((id, id))
         };
-        let ports = packet.ports.or_else(|| packet.ports_in_sight(bytes));
-        let (from, to) = ports.or_else(echo).unwrap_or_default();
+        packet.ports_in_sight(bytes).or_else(echo).unwrap_or_default()
+    }
+
+    /// The connection of a packet that has these ports, whether it shows them or not.
+    #[inline]
+    pub(crate) fn with_ports(
+        packet: &Packet,
+        (from, to): (u16, u16),
+        direction: Direction,
+        eni: u16,
+    ) -> Self {
         let (source, destination) = (bits(packet.source), bits(packet.destination));
         let (local, remote, ports) = match direction {
             Direction::Egress => (source, destination, (from, to)),

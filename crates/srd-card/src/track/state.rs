@@ -65,7 +65,7 @@ impl Seen {
     }
 
     /// Whether this opens a TCP connection.
-    pub(super) fn opens(self) -> bool {
+    pub(crate) fn opens(self) -> bool {
         matches!(self, Self::Tcp(flags) if flags & (flag::SYN | flag::ACK | flag::RST) == flag::SYN)
     }
 }

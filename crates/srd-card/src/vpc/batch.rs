@@ -161,7 +161,7 @@ impl Card {
         for (look, frame) in looks.iter_mut().zip(frames) {
             *look = Read::frame(frame).map(|read| {
                 let bytes = &frame[OFFLOAD_BYTES..];
-                let key = Key::of(&read.packet, bytes, Direction::Egress, index);
+                let key = read.key(bytes, Direction::Egress, index);
                 Look { read, key, here: None, there: None }
             });
         }

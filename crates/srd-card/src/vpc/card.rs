@@ -13,10 +13,13 @@ use super::asking::Asking;
 use super::drops::{Cause, Drops};
 use super::epochs::{Epochs, Since};
 use super::flow::{Ends, Flow, Side, Verdict};
+use super::fragments::{First, Fragments};
 use super::logs::Logs;
 use super::mirror::Mirror;
+use super::nat::Nat;
 use super::parcel::Parcel;
 use super::port::{Around, Direct, FlowState, Guest, PortCounts, PortId};
+use super::returns::Returns;
 use super::trace::Traces;
 use crate::limits::{Allowances, Ceiling, FlowKind, Limits};
 use crate::meta::key::Direction;
@@ -47,6 +50,10 @@ pub(super) struct Port {
     pub(super) is_mirror_target: bool,
     /// How often its guest is told that a packet was too big.
     pub(super) answers: too_big::Limit,
+    /// First fragments of what it sends, and of what it receives.
+    pub(super) fragments: [Fragments<First>; 2],
+    /// The hosts whose NAT gateways its connections come from.
+    pub(super) returns: Returns,
 }
 
 pub(super) struct Instance {
@@ -89,6 +96,8 @@ pub struct Card {
     pub(super) logs: Logs,
     pub(super) traces: Traces,
     pub(super) asking: Asking,
+    /// Connections through NAT gateways to interfaces.
+    pub(super) nat: Nat,
 }
 
 /// Places of an instance's table that a look at its flows goes through.
@@ -118,6 +127,7 @@ impl Card {
             logs: Logs::default(),
             traces: Traces::default(),
             asking: Asking::default(),
+            nat: Nat::of_host(host),
         }
     }
 
@@ -163,6 +173,8 @@ impl Card {
             mirrors: Vec::new(),
             is_mirror_target: false,
             answers: too_big::Limit::default(),
+            fragments: Default::default(),
+            returns: Returns::default(),
         };
         let next = PortId(u32::try_from(self.ports.len()).unwrap_or(u32::MAX));
         let id = self.free_ports.pop().unwrap_or(next);

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use srd_vpc::judge::{Gone, Reason};
 
+use super::nat::NatError;
 use crate::store::{Reader, Stored, StoredError, stored_values};
 
 /// Why a packet was dropped. Limits count for themselves: [`crate::limits::Allowances`].
@@ -33,6 +34,13 @@ pub enum Cause {
     AnswersFull,
     /// It is larger than what the gateway carries, and may not be cut.
     TooBig,
+    /// A later fragment whose first one has not come before it, or is forgotten: no rule admits it
+    /// without ports, or a type of ICMP.
+    FirstFragment,
+    /// A NAT gateway on its way to another interface does not translate it.
+    Nat(NatError),
+    /// It is for a NAT gateway, and no answer of a connection that the gateway knows.
+    NoNatConnection,
 }
 
 /// How many packets were dropped for each cause; a super-packet counts as the packets it stands
@@ -72,6 +80,13 @@ stored_values!(Cause:
     [Cause::TooBig],
     [Cause::Unanswered],
     [Cause::AnswersFull],
+    [Cause::FirstFragment],
+    [Cause::Nat(NatError::Protocol)],
+    [Cause::Nat(NatError::Fragment)],
+    [Cause::Nat(NatError::NoPort)],
+    [Cause::Nat(NatError::NoConnection)],
+    [Cause::Nat(NatError::ErrorAboutNothing)],
+    [Cause::NoNatConnection],
     [Cause::Rule(Reason::Families)],
     [Cause::Rule(Reason::NotItsAddress)],
     [Cause::Rule(Reason::NotFromOutside)],
@@ -84,6 +99,7 @@ stored_values!(Cause:
     [Cause::Rule(Reason::NoPublicAddress)],
     [Cause::Rule(Reason::Detached)],
     [Cause::Rule(Reason::WrongFamily)],
+    [Cause::Rule(Reason::NotCarried)],
     [Cause::Rule(Reason::OutwardsOnly)],
     [Cause::Rule(Reason::NotPeered)],
     [Cause::Rule(Reason::NoTransit)],

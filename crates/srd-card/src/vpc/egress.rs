@@ -1,10 +1,11 @@
 //! What guests send: read, judged or known, offered to the limits.
 
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use srd_proto::time::Instant;
 use srd_vpc::compile::{self, Next, Question, Sent};
-use srd_vpc::judge::{Exit, Reach, Reason, Service, Tracking};
+use srd_vpc::judge::{Exit, Reach, Service, Tracking};
 
 use super::asking::Waiting;
 use super::card::Card;
@@ -48,7 +49,7 @@ impl Card {
         let Some(read) = Read::frame(&frame) else {
             return self.drop_of(Some(port), Cause::Malformed, 1);
         };
-        let key = Key::of(&read.packet, &frame[OFFLOAD_BYTES..], Direction::Egress, index);
+        let key = read.key(&frame[OFFLOAD_BYTES..], Direction::Egress, index);
         self.send(now, port, frame, (&read, &key, None), around);
         self.run(now, around);
     }
@@ -67,6 +68,13 @@ impl Card {
         let (instance, index) = (own.instance, own.index);
         let packets = read.layout.packets();
         let bytes = &frame[OFFLOAD_BYTES..];
+        let of_first;
+        let (read, key, there) = if read.packet.fragment {
+            of_first = self.with_first(now, port, Direction::Egress, read, bytes);
+            (&of_first.0, &of_first.1, None)
+        } else {
+            (read, key, there)
+        };
         let seen = Seen::of(&read.packet, bytes);
         let followed = self.follow(now, port, read, bytes, Direction::Egress, key);
         let judged = self.ports[port.0 as usize].counts.judged;
@@ -79,8 +87,9 @@ impl Card {
                 return self.wait(now, waiting, packets);
             }
             Err(cause) => {
-                self.note_judged(now, followed, port, key, judged, Err(cause));
                 self.log_refusal(now, port, read, bytes, Direction::Egress, cause);
+                let cause = read.cause(cause);
+                self.note_judged(now, followed, port, key, judged, Err(cause));
                 if cause == Cause::Tracking {
                     let instance = &mut self.instances[instance as usize];
                     let packets = u32::try_from(packets).unwrap_or(u32::MAX);
@@ -240,12 +249,16 @@ impl Card {
         let Sent { next, packet: written, nat, tracking } = sent;
         let target = match next {
             Next::Ask(_) => return Err(Cause::Unanswered),
+            Next::Nat(nat) => {
+                let kind = Target::kind(false, Reach::Peering);
+                Target { to: To::ToNat(nat), kind, path: Path::Cloud }
+            }
             Next::Served(service) => self.to_service(service),
             Next::Left(exit) => {
                 let edge = self.edges.get(&exit).ok_or(Cause::NoEdge)?.clone();
                 let changed = nat.is_none() && written.source != packet.source;
                 let public = match written.source {
-                    core::net::IpAddr::V4(public) if changed => Some(public),
+                    IpAddr::V4(public) if changed => Some(public),
                     _ => None,
                 };
                 let path = match exit {
@@ -256,24 +269,27 @@ impl Card {
                 let to = To::Edge { exit, edge, public, nat };
                 Target { to, kind: Target::kind(false, Reach::Outside), path }
             }
-            // Answers could not find their way back through the gateway. // V8
-            Next::To { .. } if nat.is_some() => return Err(Cause::Rule(Reason::PrivateNat)),
             Next::To { place, reach, .. } => {
                 let own = self.rules.port(port.eni).map(|place| place.express).unwrap_or_default();
                 let both = |wanted: fn(srd_vpc::object::ExpressSpec) -> bool| {
                     wanted(own) && wanted(place.express)
                 };
                 let express = match read.packet.protocol {
+                    _ if nat.is_some() => false,
                     protocol::TCP => both(|spec| spec.enabled),
                     protocol::UDP => both(|spec| spec.enabled && spec.udp),
                     _ => false,
                 };
                 let host = place.host.as_ref().ok_or(Cause::NotPlaced)?;
                 let here = self.port_of(place.eni).filter(|_| *host == self.host);
-                let to = match here {
-                    Some(port) => To::Port(port),
-                    None if *host == self.host => return Err(Cause::NotHere),
-                    None => To::Host { host: host.clone(), eni: place.eni, express },
+                let to = match (here, nat, written.source) {
+                    (None, ..) if *host == self.host => return Err(Cause::NotHere),
+                    (_, Some(nat), IpAddr::V4(private)) => {
+                        let host = (*host != self.host).then(|| host.clone());
+                        To::ByNat { nat, private, host, eni: place.eni }
+                    }
+                    (Some(port), ..) => To::Port(port),
+                    (None, ..) => To::Host { host: host.clone(), eni: place.eni, express },
                 };
                 let path = if reach == Reach::Peering { Path::Peering } else { Path::Cloud };
                 Target { to, kind: Target::kind(express, reach), path }
@@ -283,8 +299,9 @@ impl Card {
     }
 
     /// What the tables ask of a packet that a guest sends.
-    pub(super) fn question_of(&self, port: PortId, frame: &[u8]) -> Option<Question> {
-        let packet = Read::frame(frame)?.for_rules(&frame[OFFLOAD_BYTES..]);
+    pub(super) fn question_of(&self, now: Instant, port: PortId, frame: &[u8]) -> Option<Question> {
+        let packet = self.known_read(now, port, Direction::Egress, frame)?;
+        let packet = packet.for_rules(&frame[OFFLOAD_BYTES..]);
         // Groups have allowed it already.
         let sent = self.rules.send(self.port(port)?.eni, &packet, compile::Flow::Established);
         match sent.ok()?.next {

@@ -21,9 +21,9 @@
 //! +---------------------------------------------------------------+
 //! | to: identifier of the interface, or of the gateway            |
 //! |                                                               |
-//! +---------------------------------------------------------------+
-//! | 0                                                             |
-//! +---------------------------------------------------------------+
+//! +-------------------------------+-------------------------------+
+//! | port of a NAT gateway, or 0   | 0                             |
+//! +-------------------------------+-------------------------------+
 //! ```
 //!
 //! The packet follows from its IP header on. Nothing in the envelope is believed: the receiver
@@ -80,6 +80,23 @@ pub enum Envelope {
         nat: NatGatewayId,
         /// The receiver.
         to: EniId,
+        /// The port of the gateway that it came to; 0 if its protocol has none.
+        port: u16,
+    },
+    /// From an interface behind a NAT gateway to another interface: the source is the private
+    /// address of the gateway.
+    Translated {
+        /// The sender.
+        from: EniId,
+        /// The receiver.
+        to: EniId,
+    },
+    /// To a NAT gateway: the answer to a packet that came translated.
+    ToNat {
+        /// The sender.
+        from: EniId,
+        /// The gateway.
+        nat: NatGatewayId,
     },
 }
 
@@ -115,7 +132,9 @@ impl Envelope {
             Self::Leaving { from, exit: Exit::Endpoint(id) } => (3, from.0, id.0),
             Self::ByNat { from, nat } => (4, from.0, nat.0),
             Self::Arriving => (5, 0, 0),
-            Self::FromNat { nat, to } => (6, nat.0, to.0),
+            Self::FromNat { nat, to, .. } => (6, nat.0, to.0),
+            Self::Translated { from, to } => (7, from.0, to.0),
+            Self::ToNat { from, nat } => (8, from.0, nat.0),
         }
     }
 
@@ -135,6 +154,9 @@ impl Envelope {
         }
         out[24..32].copy_from_slice(&from.to_be_bytes());
         out[32..40].copy_from_slice(&to.to_be_bytes());
+        if let Self::FromNat { port, .. } = self {
+            out[40..42].copy_from_slice(&port.to_be_bytes());
+        }
         out
     }
 
@@ -168,7 +190,12 @@ impl Envelope {
             3 => leaving(Exit::Endpoint(EndpointId(to))),
             4 => Self::ByNat { from: EniId(from), nat: NatGatewayId(to) },
             5 => Self::Arriving,
-            6 => Self::FromNat { nat: NatGatewayId(from), to: EniId(to) },
+            6 => {
+                let port = u16::from_be_bytes([head[40], head[41]]);
+                Self::FromNat { nat: NatGatewayId(from), to: EniId(to), port }
+            }
+            7 => Self::Translated { from: EniId(from), to: EniId(to) },
+            8 => Self::ToNat { from: EniId(from), nat: NatGatewayId(to) },
             kind => return Err(EnvelopeError::Kind(kind)),
         };
         Ok((envelope, offload, packet))
@@ -181,14 +208,16 @@ mod tests {
     use crate::testing::{framed, v4, v6};
     use std::vec::Vec;
 
-    const ALL: [Envelope; 7] = [
+    const ALL: [Envelope; 9] = [
         Envelope::Between { from: EniId(1), to: EniId(u64::MAX) },
         Envelope::Leaving { from: EniId(2), exit: Exit::InternetGateway(InternetGatewayId(3)) },
         Envelope::Leaving { from: EniId(2), exit: Exit::EgressOnlyGateway(EgressOnlyGatewayId(4)) },
         Envelope::Leaving { from: EniId(2), exit: Exit::Endpoint(EndpointId(5)) },
         Envelope::ByNat { from: EniId(6), nat: NatGatewayId(7) },
         Envelope::Arriving,
-        Envelope::FromNat { nat: NatGatewayId(8), to: EniId(9) },
+        Envelope::FromNat { nat: NatGatewayId(8), to: EniId(9), port: 40_000 },
+        Envelope::Translated { from: EniId(10), to: EniId(11) },
+        Envelope::ToNat { from: EniId(12), nat: NatGatewayId(13) },
     ];
 
     #[test]
@@ -219,7 +248,7 @@ mod tests {
             bytes[at] = value;
             Envelope::decode(&bytes).map(|read| read.0)
         };
-        assert_eq!(with(12, 7), Err(EnvelopeError::Kind(7)));
+        assert_eq!(with(12, 9), Err(EnvelopeError::Kind(9)));
         for at in [0, 1, 8, 9, 10, 11] {
             assert_eq!(with(at, 0), Err(EnvelopeError::Header), "{at}");
         }

@@ -13,7 +13,7 @@ use srd_vpc::judge::{Exit, Reach, Reason, Service};
 use super::port::PortId;
 use crate::limits::{FlowKind, FlowMeter};
 use crate::observe::Path;
-use crate::store::stored;
+use crate::store::{stored, stored_values};
 use crate::track::TrackId;
 
 /// A verdict of one direction of a flow.
@@ -90,6 +90,11 @@ pub(super) enum To {
     Host { host: Arc<str>, eni: EniId, express: bool },
     /// The edge of a gateway. `public`: the source that stands for the guest's outside.
     Edge { exit: Exit, edge: Arc<str>, public: Option<Ipv4Addr>, nat: Option<NatGatewayId> },
+    /// A NAT gateway, which writes its private address as the source; then an interface of a host,
+    /// or of this one.
+    ByNat { nat: NatGatewayId, private: Ipv4Addr, host: Option<Arc<str>>, eni: EniId },
+    /// A NAT gateway: an answer.
+    ToNat(NatGatewayId),
     /// A service of the network's own.
     Service(Service),
 }
@@ -112,9 +117,23 @@ pub(super) struct Sender {
     pub(super) host: Option<Arc<str>>,
     /// The interface that they are from; none if they are from the internet.
     pub(super) eni: Option<EniId>,
+    /// Which NAT gateway they have passed, if any.
+    pub(super) via: Via,
 }
 
-stored!(Sender { host, eni });
+/// The way of packets from an interface to another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Via {
+    /// By no NAT gateway.
+    Direct,
+    /// By a NAT gateway, whose address is their source.
+    Nat,
+    /// Back by a NAT gateway, as answers.
+    NatBack,
+}
+
+stored!(Sender { host, eni, via });
+stored_values!(Via: [Via::Direct], [Via::Nat], [Via::NatBack]);
 
 /// The most targets, and the most senders, that are kept over a change of rules.
 pub(super) const ENDS_MAX: usize = 1 << 16;

@@ -13,7 +13,7 @@ use super::asking::Waiting;
 use super::card::Card;
 use super::drops::Cause;
 use super::envelope::Envelope;
-use super::flow::{Flow, Known, NOBODY, Sender, Side, Verdict};
+use super::flow::{Flow, Known, NOBODY, Sender, Side, Verdict, Via};
 use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::{Read, bytes_of};
@@ -42,9 +42,21 @@ impl Card {
                 self.drop_of(None, Cause::NotItsHost, 1);
             }
             Envelope::Arriving => self.arrive_from_internet(now, host, frame, around),
-            Envelope::FromNat { to, .. } => {
-                let sender = self.sender(host, None);
+            Envelope::FromNat { nat, to, port } => {
+                if self.passes_back(now, (nat, to, port), None, &frame) {
+                    let sender = self.sender(host, None);
+                    self.arrive_at(now, sender, to, frame, around);
+                }
+            }
+            Envelope::Translated { from, to } => {
+                let sender = Sender { via: Via::Nat, ..self.sender(host, Some(from)) };
                 self.arrive_at(now, sender, to, frame, around);
+            }
+            Envelope::ToNat { from, .. } => {
+                let sender = Sender { via: Via::NatBack, ..self.sender(host, Some(from)) };
+                if self.back_by_nat(now, sender, frame, around).is_err() {
+                    self.drop_of(None, Cause::NoNatConnection, 1);
+                }
             }
             // This host is the edge of no gateway here; the program's edge takes these.
             Envelope::Leaving { .. } | Envelope::ByNat { .. } => {
@@ -70,14 +82,14 @@ impl Card {
     }
 
     pub(super) fn sender(&self, host: &Arc<str>, eni: Option<EniId>) -> Sender {
-        Sender { host: (*host != self.host).then(|| host.clone()), eni }
+        Sender { host: (*host != self.host).then(|| host.clone()), eni, via: Via::Direct }
     }
 
     fn is_edge(&self, host: &Arc<str>) -> bool {
         self.edges.values().any(|edge| edge == host)
     }
 
-    fn arrive_at(
+    pub(super) fn arrive_at(
         &mut self,
         now: Instant,
         sender: Sender,
@@ -129,8 +141,8 @@ impl Card {
     fn is_answer(&mut self, now: Instant, port: PortId, frame: &[u8]) -> bool {
         let Some(read) = Read::frame(frame) else { return false };
         let bytes = &frame[OFFLOAD_BYTES..];
+        let (read, key) = self.with_first(now, port, Direction::Ingress, &read, bytes);
         let there = &self.ports[port.0 as usize];
-        let key = Key::of(&read.packet, bytes, Direction::Ingress, there.index);
         let flows = &mut self.instances[there.instance as usize].flows;
         let found = flows.related(now, &key);
         found.and_then(|id| flows.value(id)).is_some_and(|(_, tracked, _)| tracked)
@@ -156,7 +168,7 @@ impl Card {
     /// The flow of a frame at an interface that it is for.
     pub(super) fn key_at(&self, port: PortId, read: &Read, frame: &[u8]) -> Key {
         let index = self.ports[port.0 as usize].index;
-        Key::of(&read.packet, &frame[OFFLOAD_BYTES..], Direction::Ingress, index)
+        read.key(&frame[OFFLOAD_BYTES..], Direction::Ingress, index)
     }
 
     /// The same for a frame that was read, with its flow at the receiver.
@@ -171,13 +183,22 @@ impl Card {
     ) {
         let packets = read.layout.packets();
         let bytes = &frame[OFFLOAD_BYTES..];
+        let of_first;
+        let (read, key) = if read.packet.fragment {
+            of_first = self.with_first(now, port, Direction::Ingress, read, bytes);
+            (&of_first.0, &of_first.1)
+        } else {
+            (read, key)
+        };
         let there = &self.ports[port.0 as usize];
         let (index, number) = (there.index, there.instance);
         let seen = Seen::of(&read.packet, bytes);
         let followed = self.follow(now, port, read, bytes, Direction::Ingress, key);
         let judged = self.ports[port.0 as usize].counts.judged;
         let taken = self.take(now, sender, port, read, bytes, key, seen);
-        self.note_judged(now, followed, port, key, judged, taken.map(|()| None));
+        let taken = taken.and_then(|()| self.note_return(now, sender, port, key));
+        let verdict = taken.map(|()| None).map_err(|cause| read.cause(cause));
+        self.note_judged(now, followed, port, key, judged, verdict);
         if taken == Err(Cause::Unanswered) {
             let eni = self.ports[port.0 as usize].eni;
             let waiting = Waiting { frame, port, eni, sender: Some(sender.clone()) };
@@ -185,6 +206,7 @@ impl Card {
         }
         if let Err(cause) = taken {
             self.log_refusal(now, port, read, bytes, Direction::Ingress, cause);
+            let cause = read.cause(cause);
             if cause == Cause::Tracking {
                 let instance = &mut self.instances[number as usize];
                 let packets = u32::try_from(packets).unwrap_or(u32::MAX);
@@ -208,6 +230,21 @@ impl Card {
         let (epoch, going) = (self.epochs.now(), Going::In(sender.clone()));
         let parcel = Parcel { frame, port, epoch, going, followed };
         self.keep(now, number, asked, offer, parcel);
+    }
+
+    /// A packet of another host's NAT gateway was taken: answers go back there.
+    #[inline]
+    fn note_return(
+        &mut self,
+        now: Instant,
+        sender: &Sender,
+        port: PortId,
+        key: &Key,
+    ) -> Result<(), Cause> {
+        let Some(host) = sender.host.as_ref().filter(|_| sender.via == Via::Nat) else {
+            return Ok(());
+        };
+        self.ports[port.0 as usize].returns.put(now, key, host).map_err(Cause::Nat)
     }
 
     /// Whether a guest takes a packet. State and time of the flow move.
@@ -327,6 +364,9 @@ impl Card {
         let packet = read.for_rules(bytes);
         let crosses = match sender.eni {
             None => true,
+            Some(from) if sender.via == Via::Nat => {
+                self.is_sent_by_nat(sender, to, from, packet.source)?
+            }
             Some(from) => {
                 let place = self.rules.sender(to, from, packet.source);
                 let place = place.map_err(|none| match none {
@@ -337,7 +377,8 @@ impl Card {
                 if place.host.as_ref() != Some(host) {
                     return Err(Cause::NotItsHost);
                 }
-                self.rules.crosses(place, to)
+                // What comes back by a NAT gateway comes from that one's subnet, which is another.
+                sender.via == Via::NatBack || self.rules.crosses(place, to)
             }
         };
         self.rules.receive(to, &packet, crosses, flow).map_err(Cause::Rule)

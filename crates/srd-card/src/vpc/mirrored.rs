@@ -141,6 +141,8 @@ impl Card {
         };
         counts.mirrored_packets += 1;
         counts.mirrored_bytes += u64::from(bytes);
-        self.leave(now, port, to, frame, around);
+        if let Err(cause) = self.leave(now, port, to, frame, around) {
+            self.drop_of(Some(port), cause, 1);
+        }
     }
 }

@@ -18,16 +18,19 @@
 //! The first packet of a flow is judged by the compiled rules ([`srd_vpc::compile`]); what they say
 //! is kept with the flow, for each direction, under the number of the last change of rules. After a
 //! change each flow that it may concern is judged again before its next packet passes, packets that
-//! wait for a limit included (V4). Packets of ICMP and fragments are judged each time (V3).
+//! wait for a limit included (V4). Packets of ICMP and fragments are judged each time (V3), a later
+//! fragment as its first one.
 //!
 //! | file | what |
 //! |---|---|
 //! | [`card`] | interfaces, instances, rules |
 //! | `flow` | what is kept with a flow |
 //! | `epochs` | which verdicts hold |
+//! | `fragments`, `with_first` | what first fragments say for the later ones |
 //! | `egress`, `batch` | what guests send, one by one and several at once |
 //! | `ingress` | what arrives for them |
-//! | `onward` | limits, and what passed them |
+//! | `returns` | to which host answers for a NAT gateway go |
+//! | `onward`, `onward_by_nat` | limits, and what passed them; NAT gateways between interfaces |
 //! | [`port`], `read`, `parcel` | an interface, a frame, a packet on its way |
 //! | `translate` | addresses that gateways write |
 //! | `logged`, [`logs`] | what flow logs count, and its windows |
@@ -49,6 +52,7 @@ mod egress;
 pub mod envelope;
 mod epochs;
 mod flow;
+mod fragments;
 mod ingress;
 mod logged;
 pub mod logs;
@@ -56,13 +60,16 @@ pub mod mirror;
 mod mirrored;
 pub mod nat;
 mod onward;
+mod onward_by_nat;
 mod parcel;
 pub mod port;
 mod read;
+mod returns;
 pub mod stored;
 pub mod trace;
 mod traced;
 mod translate;
+mod with_first;
 
 pub use card::Card;
 pub use drops::{Cause, Drops};

@@ -1,5 +1,6 @@
 //! The limits of instances, and what becomes of packets that have passed them.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
@@ -10,7 +11,7 @@ use super::asking::Waiting;
 use super::card::Card;
 use super::drops::Cause;
 use super::envelope::Envelope;
-use super::flow::{Sender, To};
+use super::flow::{Sender, To, Via};
 use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::Read;
@@ -195,16 +196,20 @@ impl Card {
             self.note(now, followed, || Event::Gone(next));
         }
         if let (To::Port(other), Some(read)) = (&to, read) {
-            let sender = Sender { host: None, eni: Some(self.ports[port.0 as usize].eni) };
+            let eni = Some(self.ports[port.0 as usize].eni);
+            let sender = Sender { host: None, eni, via: Via::Direct };
             let key = match known {
                 Some((port, key)) if port == *other => *key,
                 _ => self.key_at(*other, read, &frame),
             };
             return self.arrive_read(now, &sender, *other, frame, (read, &key), around);
         }
-        let fits = self.leave(now, port, to, frame, around);
+        let left = self.leave(now, port, to, frame, around);
+        if let Err(cause) = left {
+            self.drop_of(Some(port), cause, offer.packets.into());
+        }
         if !stays && let Some(next) = next {
-            let end = if fits { Event::Gone(next) } else { Event::Dropped(Cause::TooBig) };
+            let end = left.map_or_else(Event::Dropped, |()| Event::Gone(next));
             self.note(now, followed, || end);
         }
     }
@@ -216,7 +221,7 @@ impl Card {
         let bytes = &parcel.frame[OFFLOAD_BYTES..];
         let since = |port: PortId, direction| {
             let port = &self.ports[port.0 as usize];
-            self.since(port, &Key::of(&read.packet, bytes, direction, port.index)).groups
+            self.since(port, &read.key(bytes, direction, port.index)).groups
         };
         let (own, other) = match &parcel.going {
             Going::Out(_) => (Direction::Egress, None),
@@ -230,12 +235,13 @@ impl Card {
     }
 
     fn judge_again(&mut self, now: Instant, parcel: &mut Parcel) -> Result<(), Cause> {
-        let read = Read::frame(&parcel.frame).ok_or(Cause::Malformed)?;
-        let bytes = &parcel.frame[OFFLOAD_BYTES..];
         let direction = match parcel.going {
             Going::Out(_) => Direction::Egress,
             Going::In(_) => Direction::Ingress,
         };
+        let read = self.known_read(now, parcel.port, direction, &parcel.frame);
+        let read = read.ok_or(Cause::Malformed)?;
+        let bytes = &parcel.frame[OFFLOAD_BYTES..];
         let flow = self.flow_of(now, parcel.port, &read, bytes, direction);
         match &mut parcel.going {
             Going::Out(slot) => {
@@ -243,7 +249,9 @@ impl Card {
                 *slot = self.ends.targets.number_of(&target);
             }
             // Its public address is not known any more.
-            Going::In(Sender { eni: None, .. }) => return Err(Cause::Changed),
+            Going::In(Sender { eni: None, .. } | Sender { via: Via::Nat | Via::NatBack, .. }) => {
+                return Err(Cause::Changed);
+            }
             Going::In(sender) => {
                 self.ask_received(sender, parcel.port, &read, bytes, flow)?;
                 let here = sender.eni.filter(|_| sender.host.is_none());
@@ -266,7 +274,7 @@ impl Card {
         direction: Direction,
     ) -> OfFlow {
         let there = &self.ports[port.0 as usize];
-        let key = Key::of(&read.packet, bytes, direction, there.index);
+        let key = read.key(bytes, direction, there.index);
         let flows = &mut self.instances[there.instance as usize].flows;
         let known = flows.related(now, &key).and_then(|id| flows.value(id));
         let tracked = known.is_some_and(|(_, tracked, _)| tracked)
@@ -274,71 +282,87 @@ impl Card {
         if tracked { OfFlow::Established } else { OfFlow::New }
     }
 
-    /// A packet leaves its guest. `false` if it is too large for the way.
+    /// A packet leaves its guest.
+    ///
+    /// # Errors
+    /// It is too large for the way, or a NAT gateway does not take it: it has to be counted.
     pub(super) fn leave(
         &mut self,
         now: Instant,
         port: PortId,
         to: To,
-        mut frame: Vec<u8>,
+        frame: Vec<u8>,
         around: &mut impl Around,
-    ) -> bool {
+    ) -> Result<(), Cause> {
         let there = &self.ports[port.0 as usize];
         let (from, vpc) = (there.eni, there.vpc);
         match to {
             To::Port(other) => {
-                let sender = Sender { host: None, eni: Some(from) };
+                let sender = Sender { host: None, eni: Some(from), via: Via::Direct };
                 self.arrive(now, sender, other, frame, around);
             }
             To::Host { host, eni, express } => {
                 let envelope = Envelope::Between { from, to: eni };
-                let mtu = u16::try_from(self.host_bytes_max).unwrap_or(u16::MAX);
-                let mtu = if express { mtu.min(EXPRESS_MTU) } else { mtu };
-                let Some(read) = Read::frame(&frame) else { return true };
-                mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, mtu);
-                if read.layout.packet_bytes() <= self.host_bytes_max {
-                    around.to_host(&host, vpc, envelope, frame, express);
-                    return true;
-                }
-                let layout = segment::fitted(&read.layout, self.host_bytes_max);
-                if segment::largest(&layout) <= self.host_bytes_max {
-                    let mut segments = segment::Segments::new(&frame, &layout);
-                    for index in 0..segments.count() {
-                        let frame = segments.write(index).to_vec();
-                        around.to_host(&host, vpc, envelope, frame, express);
-                    }
-                    return true;
-                }
-                let frames = self.fitting(now, port, self.host_bytes_max, frame, around);
-                let fits = !frames.is_empty();
-                for frame in frames {
-                    around.to_host(&host, vpc, envelope, frame, express);
-                }
-                return fits;
+                return self.to_host(now, port, (&host, envelope, express), frame, around);
             }
+            To::ByNat { nat, private, host, eni } => {
+                let (nat, to) = ((nat, private), (host, eni));
+                return self.leave_by_nat(now, port, nat, to, frame, around);
+            }
+            To::ToNat(nat) => return self.leave_to_nat(now, port, nat, frame, around),
             To::Service(service) => around.to_service(port, service, frame),
             To::Edge { exit, edge, public, nat } => {
                 let envelope = match nat {
                     Some(nat) => Envelope::ByNat { from, nat },
                     None => Envelope::Leaving { from, exit },
                 };
-                let frames = self.fitting(now, port, carried_bytes(exit), frame, around);
-                let fits = !frames.is_empty();
-                for mut frame in frames {
+                for mut frame in self.fitting(now, port, carried_bytes(exit), frame, around)? {
                     if let Some((public, read)) = public.zip(Read::frame(&frame)) {
                         let bytes = &mut frame[OFFLOAD_BYTES..];
                         translate::write(bytes, &read.layout, translate::SOURCE_AT, public);
                     }
                     around.to_host(&edge, vpc, envelope, frame, false);
                 }
-                return fits;
             }
         }
-        true
+        Ok(())
+    }
+
+    /// A packet goes to an interface of another host, in packets that fit.
+    pub(super) fn to_host(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        (host, envelope, express): (&Arc<str>, Envelope, bool),
+        mut frame: Vec<u8>,
+        around: &mut impl Around,
+    ) -> Result<(), Cause> {
+        let vpc = self.ports[port.0 as usize].vpc;
+        let mtu = u16::try_from(self.host_bytes_max).unwrap_or(u16::MAX);
+        let mtu = if express { mtu.min(EXPRESS_MTU) } else { mtu };
+        let Some(read) = Read::frame(&frame) else { return Ok(()) };
+        mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, mtu);
+        if read.layout.packet_bytes() <= self.host_bytes_max {
+            around.to_host(host, vpc, envelope, frame, express);
+            return Ok(());
+        }
+        let layout = segment::fitted(&read.layout, self.host_bytes_max);
+        if segment::largest(&layout) <= self.host_bytes_max {
+            let mut segments = segment::Segments::new(&frame, &layout);
+            for index in 0..segments.count() {
+                let frame = segments.write(index).to_vec();
+                around.to_host(host, vpc, envelope, frame, express);
+            }
+            return Ok(());
+        }
+        for frame in self.fitting(now, port, self.host_bytes_max, frame, around)? {
+            around.to_host(host, vpc, envelope, frame, express);
+        }
+        Ok(())
     }
 
     /// The frame, or its parts, none of whose packets has more bytes than a gateway carries; the
-    /// guest is told if it may not be cut (V7).
+    /// guest gets an error if it may not be cut (V7).
     fn fitting(
         &mut self,
         now: Instant,
@@ -346,10 +370,10 @@ impl Card {
         bytes_max: usize,
         frame: Vec<u8>,
         around: &mut impl Around,
-    ) -> Vec<Vec<u8>> {
-        let Some(read) = Read::frame(&frame) else { return Vec::new() };
+    ) -> Result<Vec<Vec<u8>>, Cause> {
+        let Some(read) = Read::frame(&frame) else { return Ok(Vec::new()) };
         if segment::largest(&read.layout) <= bytes_max {
-            return alloc::vec![frame];
+            return Ok(alloc::vec![frame]);
         }
         let mut whole = frame[OFFLOAD_BYTES..].to_vec();
         // The checksum covers all parts, so it cannot be added up later.
@@ -359,9 +383,8 @@ impl Card {
             && let Some(parts) = fragment::parts(bytes, &read.layout, bytes_max)
         {
             let framed = |part: &Vec<u8>| [&[0; OFFLOAD_BYTES][..], part].concat();
-            return parts.iter().map(framed).collect();
+            return Ok(parts.iter().map(framed).collect());
         }
-        self.drop_of(Some(port), Cause::TooBig, read.layout.packets());
         let key = FlowKey::of(&read.packet);
         let meta = Meta { key, direction: Direction::Egress, layout: read.layout };
         let mtu = u16::try_from(bytes_max).unwrap_or(u16::MAX);
@@ -370,7 +393,7 @@ impl Card {
         {
             around.to_guest(port, [&[0; OFFLOAD_BYTES][..], &answer].concat());
         }
-        Vec::new()
+        Err(Cause::TooBig)
     }
 
     /// Packets that a limit held up, of the instance that an interface belongs to.

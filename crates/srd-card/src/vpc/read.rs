@@ -1,14 +1,20 @@
 //! A frame, read once.
 
+use super::fragments::First;
 use crate::meta::FRAME_BYTES_MAX;
+use crate::meta::key::Direction;
 use crate::meta::layout::Layout;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::{Packet, protocol};
+use crate::track::Key;
 
 /// A frame that was read.
+#[derive(Clone, Copy)]
 pub(super) struct Read {
     pub(super) packet: Packet,
     pub(super) layout: Layout,
+    /// Of a later fragment: what the first one has shown, if that has come.
+    pub(super) first: Option<First>,
 }
 
 impl Read {
@@ -38,13 +44,16 @@ impl Read {
             return None;
         }
         let layout = Layout::of(&packet, bytes)?.with_offload(header)?;
-        Some(Self { packet, layout })
+        Some(Self { packet, layout, first: None })
     }
 
     /// The packet as rules see it.
     pub(super) fn for_rules(&self, bytes: &[u8]) -> srd_vpc::packet::Packet {
         use srd_vpc::packet::Inner;
         let Packet { source, destination, protocol: number, transport_at, .. } = self.packet;
+        if let Some(First { inner, .. }) = self.first {
+            return srd_vpc::packet::Packet { source, destination, inner };
+        }
         let inner = match (number, self.packet.ports_in_sight(bytes)) {
             (protocol::TCP, Some((from, to))) => Inner::Tcp(from, to),
             (protocol::UDP, Some((from, to))) => Inner::Udp(from, to),
@@ -56,6 +65,22 @@ impl Read {
             },
         };
         srd_vpc::packet::Packet { source, destination, inner }
+    }
+
+    /// The flow that it belongs to at an interface.
+    #[inline]
+    pub(super) fn key(&self, bytes: &[u8], direction: Direction, eni: u16) -> Key {
+        match self.first {
+            Some(First { ports, .. }) => Key::with_ports(&self.packet, ports, direction, eni),
+            None => Key::of(&self.packet, bytes, direction, eni),
+        }
+    }
+
+    /// Whether it is a later fragment whose first one is not known, of a protocol whose rules ask
+    /// for what only that shows.
+    pub(super) fn is_headless(&self) -> bool {
+        let asks = matches!(self.packet.protocol, protocol::TCP | protocol::UDP) || self.is_icmp();
+        !self.packet.first && self.first.is_none() && asks
     }
 
     /// Whether it is ICMP of its family.

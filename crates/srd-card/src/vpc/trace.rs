@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use srd_proto::time::Instant;
-use srd_vpc::id::EniId;
+use srd_vpc::id::{EniId, NatGatewayId};
 use srd_vpc::judge::{Exit, Service};
 use srd_vpc::packet::{Inner, Packet};
 
@@ -191,6 +191,8 @@ pub enum Next {
     },
     /// To the edge of a gateway.
     Edge(Exit, Arc<str>),
+    /// To a NAT gateway, and from there to this interface; none: it is an answer for the gateway.
+    Nat(NatGatewayId, Option<EniId>),
     /// To a service of the network's own.
     Service(Service),
 }
@@ -203,6 +205,8 @@ impl Next {
                 Self::Host { host: host.clone(), eni: *eni, express: *express }
             }
             To::Edge { exit, edge, .. } => Self::Edge(*exit, edge.clone()),
+            To::ByNat { nat, eni, .. } => Self::Nat(*nat, Some(*eni)),
+            To::ToNat(nat) => Self::Nat(*nat, None),
             To::Service(service) => Self::Service(*service),
         }
     }

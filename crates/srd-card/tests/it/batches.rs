@@ -150,7 +150,10 @@ fn answer(frame: &[u8]) -> Vec<u8> {
     let addresses = OFFLOAD_BYTES + at;
     answer[addresses..addresses + 2 * length].rotate_left(length);
     let ports = addresses + 2 * length;
-    answer[ports..ports + 4].rotate_left(2);
+    // A later fragment may be shorter.
+    if let Some(ports) = answer.get_mut(ports..ports + 4) {
+        ports.rotate_left(2);
+    }
     answer
 }
 
@@ -211,7 +214,7 @@ fn from_there(dice: &mut Dice, world: &World) -> Vec<(Envelope, Vec<u8>)> {
             packet.destination = world.enis[&to].ipv4[0].into();
         }
         let to = if dice.one_in(30) { EniId(999) } else { to };
-        let kinds = [Envelope::Arriving, Envelope::FromNat { nat: NatGatewayId(1), to }];
+        let kinds = [Envelope::Arriving, Envelope::FromNat { nat: NatGatewayId(1), to, port: 0 }];
         let odd = dice.pick(&kinds);
         let envelope = if dice.one_in(12) { odd } else { Envelope::Between { from, to } };
         frames.push((envelope, frame(dice, &packet)));

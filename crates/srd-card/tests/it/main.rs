@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
+#[path = "../../../../fuzz/bodies/agree/mod.rs"]
+mod agree;
+mod agreement;
 mod asking;
 mod batches;
 #[path = "../../../../fuzz/bodies/card/mod.rs"]
@@ -11,6 +14,7 @@ mod chance;
 mod concern;
 mod corpus;
 mod flow_logs;
+mod fragments;
 #[path = "../../../srd-vpc/tests/generate/mod.rs"]
 mod generate;
 mod isolation;
@@ -18,6 +22,7 @@ mod isolation;
 mod lane;
 mod limits;
 mod mirrors;
+mod private_nat;
 mod reference;
 mod shards;
 mod traces;

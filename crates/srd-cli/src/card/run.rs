@@ -76,6 +76,9 @@ pub(crate) struct RunArgs {
     /// Let the network of this machine stand for the internet.
     #[arg(long)]
     internet: bool,
+    /// For experiments: that internet carries private addresses, too.
+    #[arg(long, requires = "internet")]
+    internet_private: bool,
     /// Run the program as this user, with the user's groups and no capabilities, and with HOME,
     /// USER and LOGNAME set: the name or the number of an account.
     #[arg(long, value_name = "NAME", value_parser = account)]
@@ -103,6 +106,7 @@ impl Own {
             scale: args.scale.unwrap_or(1),
             credits_s: args.credits.unwrap_or(CREDITS_S_DEFAULT),
             internet: args.internet,
+            internet_private: args.internet_private,
             underlay: None,
             socket: args.socket.socket.clone(),
             vhost_user: BTreeMap::new(),

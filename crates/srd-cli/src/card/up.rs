@@ -16,12 +16,13 @@ use crate::failure::{Usage, usage};
 use crate::output::say;
 
 /// What a file says, too.
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 13] = [
     "file",
     "host",
     "scale",
     "credits",
     "internet",
+    "internet_private",
     "underlay",
     "peers",
     "plain",
@@ -81,6 +82,10 @@ pub(crate) struct UpArgs {
     /// instances, and what they send to others leaves with this machine's address.
     #[arg(long)]
     internet: bool,
+    /// For experiments: that internet carries private addresses, too, so that instances reach the
+    /// private networks of this machine, and the machine itself, as it does.
+    #[arg(long, requires = "internet")]
+    internet_private: bool,
     /// The address of this machine by which other hosts of the cloud reach it: that of an overlay
     /// of `srd up`, which has to encrypt.
     #[arg(long, value_name = "ADDRESS")]
@@ -258,6 +263,7 @@ impl UpArgs {
             scale: self.scale,
             credits_s: self.credits,
             internet: self.internet,
+            internet_private: self.internet_private,
             underlay: self.underlay.map(|address| UnderlayOptions { address, hosts, plain }),
             socket: self.socket.socket.clone(),
             vhost_user,

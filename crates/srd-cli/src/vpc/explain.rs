@@ -5,10 +5,14 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use srd_vpc::judge::{Judgement, Verdict, connection};
+use srd_vpc::judge::{
+    Condition, Direction, INTERNET_PORTS, Judgement, LINUX_PORTS, Origin, PortOf, Reason, Step,
+    Verdict, explain,
+};
 use srd_vpc::packet::{Inner, Packet};
-use srd_vpc_file::VpcFile;
+use srd_vpc_file::warnings::{range, ranges, stale_rules};
 use srd_vpc_file::words::{self, Line};
+use srd_vpc_file::{Kind, VpcFile};
 
 use super::{ends, read};
 use crate::failure::{RUN, usage};
@@ -29,14 +33,58 @@ pub(crate) struct ExplainArgs {
     /// The destination port.
     #[arg(long, default_value_t = 443)]
     port: u16,
-    /// The source port: lists that let answers through must allow such ports.
-    #[arg(long, default_value_t = 49152)]
-    source_port: u16,
+    /// The source port. Without it any of those that a client takes: 32768-60999 of an instance,
+    /// 1024-65535 of the internet. Lists that let answers through must allow such ports.
+    #[arg(long)]
+    source_port: Option<u16>,
     /// Between names, use IPv6 addresses.
     #[arg(long)]
     ipv6: bool,
+    /// The internet carries private addresses, too, as with `srd card up --internet-private`.
+    #[arg(long)]
+    internet_private: bool,
     #[command(flatten)]
     json: JsonOutput,
+}
+
+/// A source port that clients of all systems take.
+const SOURCE_PORT: u16 = 49152;
+
+/// Ports on which a connection depends, for machines.
+#[derive(Debug, Serialize)]
+struct Ports {
+    of: String,
+    taken: String,
+    works: Vec<String>,
+}
+
+impl Ports {
+    fn new(file: &VpcFile, Condition { of, wanted, works }: &Condition) -> Self {
+        let of = match of {
+            PortOf::Client => String::from("the client"),
+            PortOf::Nat(id) => {
+                let name = file.names.name(Kind::NatGateway, id.0).unwrap_or_default();
+                format!("nat_gateway {name}")
+            }
+        };
+        let works = works.iter().map(|ports| range(*ports)).collect();
+        Self { of, taken: range(*wanted), works }
+    }
+}
+
+/// Rules of the groups that have refused a packet which would allow it if they were not stale.
+fn notes(file: &VpcFile, judgement: &Judgement) -> Vec<String> {
+    let refused = match judgement.verdict {
+        Verdict::Dropped(Reason::GroupsIn) => Direction::Ingress,
+        Verdict::Dropped(Reason::GroupsOut) => Direction::Egress,
+        _ => return Vec::new(),
+    };
+    let eni = judgement.steps.iter().rev().find_map(|step| match step {
+        Step::Groups { eni, direction, rule: None, .. } if *direction == refused => Some(*eni),
+        _ => None,
+    });
+    let eni = eni.and_then(|id| file.world.enis.get(&id));
+    eni.map_or_else(Vec::new, |eni| stale_rules(file, &eni.groups))
 }
 
 /// One direction, for machines.
@@ -78,11 +126,18 @@ impl Walked {
 
 pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
     args.json.check()?;
-    let file = read(&args.file)?;
+    let mut file = read(&args.file)?;
+    file.world.internet_private = args.internet_private;
     let (origin, source, destination) = ends::of(&file, &args.from, &args.to, args.ipv6)?;
+    let client = match (args.source_port, origin) {
+        (Some(_), _) => None,
+        (None, Origin::Eni(_)) => Some(LINUX_PORTS),
+        (None, Origin::Internet) => Some(INTERNET_PORTS),
+    };
+    let source_port = args.source_port.unwrap_or(SOURCE_PORT);
     let (inner, what) = match args.protocol.as_str() {
-        "tcp" => (Inner::Tcp(args.source_port, args.port), format!("TCP port {}", args.port)),
-        "udp" => (Inner::Udp(args.source_port, args.port), format!("UDP port {}", args.port)),
+        "tcp" => (Inner::Tcp(source_port, args.port), format!("TCP port {}", args.port)),
+        "udp" => (Inner::Udp(source_port, args.port), format!("UDP port {}", args.port)),
         "icmp" if source.is_ipv4() => (Inner::Icmp(8, 0), String::from("ICMP echo request")),
         "icmp" | "icmpv6" => (Inner::Icmp(128, 0), String::from("ICMPv6 echo request")),
         other => match other.parse::<u8>() {
@@ -91,14 +146,21 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
         },
     };
     let packet = Packet { source, destination, inner };
-    let connection = connection(&file.world, origin, &packet);
+    let explained = explain(&file.world, origin, &packet, client);
+    let connection = &explained.connection;
     let first = Walked::new(&file, &packet, &connection.first);
     let back = connection.answer.as_ref();
     let answer_from = connection.first.packet.answer();
     let answer = back.map(|judgement| Walked::new(&file, &answer_from, judgement));
-    let works = connection.works();
+    let (works, for_part) = (explained.works(), explained.works_for_part());
+    let conditions: Vec<Ports> =
+        explained.conditions.iter().map(|condition| Ports::new(&file, condition)).collect();
+    let judgements = [Some(&connection.first), connection.answer.as_ref()];
+    let notes: Vec<String> =
+        judgements.into_iter().flatten().flat_map(|judgement| notes(&file, judgement)).collect();
     args.json.write(&serde_json::json!({
-        "works": works, "traffic": what, "first": first, "answer": answer,
+        "works": works, "works_for_part": for_part, "conditions": conditions, "notes": notes,
+        "traffic": what, "first": first, "answer": answer,
     }))?;
     if !args.json.owns_stdout() {
         first.say("there", &what)?;
@@ -106,7 +168,22 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
             answer.say("back", "its answer")?;
         }
         let failed = [Some(&first), answer.as_ref()].into_iter().flatten().find(|w| !w.passes);
+        for note in &notes {
+            say(format!("note: {note}"))?;
+        }
         match failed {
+            None if for_part => {
+                say("works for part of the connections")?;
+                for (ports, of) in conditions.iter().zip(&explained.conditions) {
+                    say(format!(
+                        "  {} takes one of the ports {}: answers pass to {} only",
+                        ports.of,
+                        ports.taken,
+                        ranges(&of.works)
+                    ))?;
+                }
+                say("remedy: let the access control lists pass answers to all of these ports")?;
+            }
             None => {
                 let reach = connection.first.reach.map_or("", words::reach);
                 say(format!("works{}{reach}", if reach.is_empty() { "" } else { "; " }))?;

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use srd_vpc_file::VpcFile;
+use srd_vpc_file::warnings::warnings;
 
 use crate::failure::Usage;
 use crate::output::{JsonOutput, say};
@@ -35,7 +36,8 @@ The format of the file is described in docs/vpc.md.";
 /// What to do with virtual private clouds.
 #[derive(Debug, Subcommand)]
 pub(crate) enum VpcCommand {
-    /// Check a file: the first error is printed with its line and a remedy.
+    /// Check a file: the first error is printed with its line and a remedy; warnings say what is
+    /// allowed and hardly ever meant.
     #[command(after_help = EXAMPLES)]
     Check(FileArgs),
     /// Show the objects of a file.
@@ -43,7 +45,7 @@ pub(crate) enum VpcCommand {
     Show(FileArgs),
     /// Say what happens to a connection, step by step, and why.
     ///
-    /// Exits with 0 if the connection works, with 1 if it does not.
+    /// Exits with 0 if the connection works, with 1 if it does not, or for some ports only.
     #[command(after_help = EXAMPLES)]
     Explain(explain::ExplainArgs),
     /// Compare two files: which objects come, go and change.
@@ -98,10 +100,15 @@ fn check(args: &FileArgs) -> Result<u8> {
     let file = read(&args.file)?;
     let world = &file.world;
     let counts = list::counts(world);
-    args.json.write(&serde_json::json!({ "valid": true, "objects": counts }))?;
+    let warnings = warnings(&file);
+    let found = serde_json::json!({ "valid": true, "objects": counts, "warnings": warnings });
+    args.json.write(&found)?;
     if !args.json.owns_stdout() {
         let counts: Vec<_> = counts.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
         say(format!("{} is valid: {}", args.file.display(), counts.join(", ")))?;
+        for warning in warnings {
+            say(format!("warning: {warning}"))?;
+        }
     }
     Ok(0)
 }

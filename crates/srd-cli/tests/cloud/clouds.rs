@@ -333,3 +333,47 @@ fn regression_the_internets_side_is_no_way_to_other_cards_and_no_router() {
     assert!(far.recv_from(&mut buffer).is_err(), "the machine has become a router");
     assert_eq!(card.end(rustix::process::Signal::TERM), 0);
 }
+
+/// Of this machine instances reach its address on the internet's side, and no other; the internet
+/// carries no private addresses, unless an operator says so.
+#[test]
+fn regression_instances_reach_neither_this_machines_networks_nor_its_services() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let [machine, outside] = [Machine::new("ln"), Machine::new("lo")];
+    let (own, other) = (&machine.namespace, &outside.namespace);
+    must(&format!("link add v1 netns {own} type veth peer name v1 netns {other}"));
+    for (of, last) in [(own, 1), (other, 2)] {
+        for net in ["192.168.77", "192.0.2"] {
+            must(&format!("-n {of} addr add {net}.{last}/24 dev v1"));
+        }
+        must(&format!("-n {of} link set v1 up"));
+    }
+    let file = machine.example("vpc.toml", |text| text);
+    let (lan, neighbour) = ([192, 168, 77, 1], [192, 168, 77, 2]);
+    let (public, far) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+    let _here = listen(own, 8080);
+    let _there = listen(other, 8080);
+    let mut card = machine.up(&[&file, "--internet"]);
+    // One is behind a NAT gateway, the other has a public address.
+    for name in ["app", "web"] {
+        let instance = machine.instance(name);
+        for address in [OUTSIDE, far] {
+            assert!(connect(&instance, address, 8080).is_ok(), "{name} to {address:?}");
+        }
+        for address in [lan, neighbour, public] {
+            assert!(connect_in_vain(&instance, address, 8080).is_err(), "{name} to {address:?}");
+        }
+        let whole = format!("{}{name}", machine.prefix);
+        assert!(machine.drops(&whole, "NotCarried") > 0, "{name}");
+    }
+    assert_eq!(card.end(rustix::process::Signal::TERM), 0);
+
+    let mut card = machine.up(&[&file, "--internet", "--internet-private"]);
+    let app = machine.instance("app");
+    for address in [lan, neighbour, public, far] {
+        assert!(connect(&app, address, 8080).is_ok(), "app to {address:?}");
+    }
+    assert_eq!(card.end(rustix::process::Signal::TERM), 0);
+}

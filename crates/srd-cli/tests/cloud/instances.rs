@@ -386,3 +386,31 @@ fn regression_what_is_no_socket_stays_where_it_is() {
     assert_eq!(card.end(Signal::TERM), 0);
     assert_eq!(fs::read_to_string(machine.path("card.sock")).unwrap(), "another's");
 }
+
+/// A gateway that does not know a connection resets it, so that a program sees its end: here
+/// one that has got another public address.
+#[test]
+fn regression_a_connection_that_a_nat_gateway_does_not_know_is_reset() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("nr");
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file, "--internet"]);
+    let (app, outside) = (machine.instance("app"), machine.namespace.clone());
+    let far = listen(&outside, 9999);
+    let mut out = connect(&app, OUTSIDE, 9999).unwrap();
+    let (mut far_end, _) = far.accept().unwrap();
+    assert!(passes(&mut out, &mut far_end));
+    let other =
+        machine.example("other.toml", |text| text.replace("198.51.100.5\"", "198.51.100.6\""));
+    machine.json(&["card", "apply", &other]);
+    // The first write is answered with the reset, and a later one sees it.
+    wait_until("the reset of a connection", || out.write_all(b"is somebody there?").is_err());
+    let status = machine.json(&["card", "status"]).to_string();
+    assert!(status.contains("nat of a segment of no connection"), "{status}");
+    let mut again = connect(&app, OUTSIDE, 9999).unwrap();
+    let (mut far_end, _) = far.accept().unwrap();
+    assert!(passes(&mut again, &mut far_end), "the next one begins as any other does");
+    assert_eq!(card.end(Signal::TERM), 0);
+}

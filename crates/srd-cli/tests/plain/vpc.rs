@@ -135,3 +135,201 @@ fn usage_and_objects_are_listed() {
     let output = srd(&["show", file]);
     assert!(text(&output.stdout).contains("tcp 443 from group web"));
 }
+
+/// A file in a directory of its own.
+fn file_of(text: &str) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vpc.toml");
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (directory, path)
+}
+
+/// The example, whose public subnet lets in answers to these ports only.
+fn answers_to(ports: &str) -> String {
+    let text = std::fs::read_to_string(example()).unwrap();
+    let list = format!(
+        "[acl.public]\ningress = [\"100 allow all from 10.0.0.0/16\", \
+         \"110 allow tcp {ports} from 0.0.0.0/0\"]\negress = [\"100 allow all to 0.0.0.0/0\"]\n"
+    );
+    let web = "[subnet.web]\ncidr = \"10.0.1.0/24\"\nroute_table = \"public\"\nacl = ";
+    let with = text.replace(&format!("{web}\"open\""), &format!("{list}{web}\"public\""));
+    assert_ne!(with, text);
+    with
+}
+
+/// A NAT gateway takes any of the ports from 1024 on, whatever the client's is.
+#[test]
+fn regression_explain_says_for_which_ports_of_a_nat_gateway_a_connection_works() {
+    let (_directory, file) = file_of(&answers_to("32768-60999"));
+    let explain = |more: &[&str]| srd(&[&["explain", &file, "app", "internet"], more].concat());
+    let output = explain(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    for part in
+        ["works for part of the connections", "nat_gateway out", "1024-65535", "32768-60999"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let value: Value = serde_json::from_slice(&explain(&["--json", "-"]).stdout).unwrap();
+    assert_eq!((&value["works"], &value["works_for_part"]), (&false.into(), &true.into()));
+    let wanted = serde_json::json!([
+        { "of": "nat_gateway out", "taken": "1024-65535", "works": ["32768-60999"] }
+    ]);
+    assert_eq!(value["conditions"], wanted);
+    let output = srd(&["check", &file]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("warning: acl public, ingress of subnet web: of the tcp ports"),
+        "{said}"
+    );
+    assert!(said.contains("nat_gateway out takes"), "{said}");
+
+    // The list of the example of EC2's guide for all clients, and one that denies all answers.
+    let (_directory, file) = file_of(&answers_to("1024-65535"));
+    let output = srd(&["explain", &file, "app", "internet"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    assert!(!text(&srd(&["check", &file]).stdout).contains("warning"));
+    let (_directory, file) = file_of(&answers_to("1-1023"));
+    let output = srd(&["explain", &file, "app", "internet"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("does not work"), "{}", text(&output.stdout));
+    // Part of the ports of the first clients that come to mind, and of all others.
+    let (_directory, file) = file_of(&answers_to("1024-30000"));
+    let output = srd(&["explain", &file, "app", "internet"]);
+    assert!(text(&output.stdout).contains("works for part"), "{}", text(&output.stdout));
+}
+
+/// Clients of the internet take other ports than those under Linux.
+#[test]
+fn explain_says_for_which_ports_of_clients_a_connection_works() {
+    let with = std::fs::read_to_string(example()).unwrap().replace(
+        "egress = [\"100 allow all to 0.0.0.0/0\"]",
+        "egress = [\"90 allow all to 10.0.0.0/8\", \"100 allow tcp 32768-60999 to 0.0.0.0/0\"]",
+    );
+    let (_directory, file) = file_of(&with);
+    let output = srd(&["explain", &file, "internet", "web"]);
+    let said = text(&output.stdout);
+    assert!(said.contains("the client takes one of the ports 1024-65535"), "{said}");
+    for (port, code) in [("40000", 0), ("2000", 1)] {
+        let output = srd(&["explain", &file, "internet", "web", "--source-port", port]);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stdout));
+    }
+    assert_eq!(srd(&["explain", &file, "web", "app"]).status.code(), Some(0), "both under Linux");
+    let said = text(&srd(&["check", &file]).stdout).to_owned();
+    assert!(said.contains("clients of the internet take"), "{said}");
+}
+
+const PRIVATE: &str = r#"
+[vpc.a]
+cidr = ["10.0.0.0/16"]
+[vpc.b]
+cidr = ["10.1.0.0/16"]
+[peering.ab]
+requester = "a"
+accepter = "b"
+active = true
+[route_table.app]
+vpc = "a"
+routes = ["10.1.0.0/16 to nat_gateway n"]
+[route_table.gateway]
+vpc = "a"
+routes = ["10.1.0.0/16 to peering ab"]
+[route_table.b]
+vpc = "b"
+routes = ["10.0.9.0/24 to peering ab"]
+[subnet.app]
+vpc = "a"
+cidr = "10.0.1.0/24"
+route_table = "app"
+[subnet.gateway]
+vpc = "a"
+cidr = "10.0.9.0/24"
+route_table = "gateway"
+[subnet.b]
+vpc = "b"
+cidr = "10.1.1.0/24"
+route_table = "b"
+[nat_gateway.n]
+subnet = "gateway"
+private = "10.0.9.9"
+[group.a]
+vpc = "a"
+[group.b]
+vpc = "b"
+ingress = ["tcp 443 from 10.0.9.9/32", "tcp 22 from group a"]
+[instance.app]
+type = "c7i.large"
+[instance.b]
+type = "c7i.large"
+[interface.app]
+subnet = "app"
+address = ["10.0.1.10"]
+groups = ["a"]
+instance = "app"
+[interface.b]
+subnet = "b"
+address = ["10.1.1.10"]
+groups = ["b"]
+instance = "b"
+"#;
+
+#[test]
+fn regression_a_private_nat_gateway_leads_to_a_peered_cloud_and_back() {
+    let (_directory, file) = file_of(PRIVATE);
+    let output = srd(&["explain", &file, "app", "b"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for part in ["writes the source 10.0.9.9", "writes the destination 10.0.1.10 for 10.0.9.9"] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert_eq!(srd(&["explain", &file, "app", "b", "--port", "80"]).status.code(), Some(1));
+    // The other side opens none.
+    let output = srd(&["explain", &file, "b", "10.0.9.9"]);
+    assert!(text(&output.stdout).contains("lets answers in and no connection"));
+    assert!(!text(&srd(&["check", &file]).stdout).contains("warning"));
+}
+
+/// Rules that name a group behind a peering connection which is not active: EC2 calls them stale.
+#[test]
+fn regression_rules_and_routes_over_a_peering_that_is_not_active_are_named() {
+    let inactive = PRIVATE.replace("active = true", "active = false");
+    let (_directory, file) = file_of(&inactive);
+    let output = srd(&["check", &file, "--json", "-"]);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let warnings = value["warnings"].as_array().unwrap();
+    let said = |part: &str| warnings.iter().any(|of| of.as_str().unwrap().contains(part));
+    assert!(said("group b: the rule \"tcp 22 from group a\" is stale"), "{warnings:?}");
+    assert!(
+        said("route_table gateway: the route to 10.1.0.0/16 leads to peering ab"),
+        "{warnings:?}"
+    );
+    let third = "[interface.c]\nsubnet = \"b\"\naddress = [\"10.1.1.11\"]\ngroups = [\"b\"]\n";
+    let local = format!("{inactive}{third}");
+    let (_directory, file) = file_of(&local);
+    let said = srd(&["explain", &file, "b", "c", "--port", "22"]);
+    let said = text(&said.stdout);
+    assert!(said.contains("note: group b: the rule \"tcp 22 from group a\" is stale"), "{said}");
+}
+
+/// An internet gateway, and a NAT gateway, carry nothing to addresses that the internet does not.
+#[test]
+fn regression_private_destinations_do_not_leave_the_cloud() {
+    let file = example();
+    let file = file.to_str().unwrap();
+    for from in ["web", "app"] {
+        for to in ["192.168.1.1", "172.16.0.1", "127.0.0.1", "100.64.0.1", "224.0.0.1", "240.0.0.1"]
+        {
+            let output = srd(&["explain", file, from, to]);
+            assert_eq!(output.status.code(), Some(1), "{from} {to}");
+            let said = text(&output.stdout);
+            assert!(said.contains("that the internet does not carry"), "{said}");
+        }
+        assert_eq!(srd(&["explain", file, from, "8.8.8.8"]).status.code(), Some(0));
+        let output = srd(&["explain", file, from, "192.168.1.1", "--internet-private"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+        let output = srd(&["explain", file, from, "127.0.0.1", "--internet-private"]);
+        assert_eq!(output.status.code(), Some(1), "no network carries it");
+    }
+}

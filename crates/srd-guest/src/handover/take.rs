@@ -82,7 +82,7 @@ impl Service {
     /// No card runs there, it does not hand over, or it differs in what cannot be changed while it
     /// runs; or the file is wrong.
     pub fn take_over(options: Options) -> Result<(Self, Duration)> {
-        let vpc = Vpc::read(options.file.as_deref(), &options.host)?;
+        let vpc = Vpc::read(&options)?;
         for name in options.vhost_user.keys() {
             vpc.instance_here(name)?;
         }
@@ -249,7 +249,8 @@ impl Service {
     fn adopt(&mut self, now: Instant, handed: &mut Handed, underlay: Option<Plan>) -> Result<()> {
         let state = &handed.state;
         let routed = state.edge.iter().flat_map(|edge| edge.routed.iter().copied()).collect();
-        let edge = handed.edge.take().map(|tun| Edge::adopt(tun, routed));
+        let private = self.options.internet_private;
+        let edge = handed.edge.take().map(|tun| Edge::adopt(tun, routed, private)).transpose()?;
         let mut sockets = std::mem::take(&mut handed.underlay).into_iter().map(UdpSocket::from);
         let underlay = underlay.zip(sockets.next());
         let mut underlay = underlay

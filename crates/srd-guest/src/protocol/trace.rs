@@ -181,6 +181,13 @@ pub enum TraceHop {
         /// The host that is its edge.
         host: String,
     },
+    /// To a NAT gateway that leads to an interface.
+    Nat {
+        /// The gateway.
+        gateway: String,
+        /// The interface; none: it is an answer, which goes back to where its connection is from.
+        interface: Option<String>,
+    },
     /// To a service of the network's own.
     Service {
         /// The service.

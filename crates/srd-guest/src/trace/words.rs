@@ -8,11 +8,12 @@ use base64::engine::general_purpose::STANDARD;
 use srd_card::Direction;
 use srd_card::limits::Limit;
 use srd_card::track::State;
+use srd_card::vpc::nat::NatError;
 use srd_card::vpc::trace::{Arrived, Event, FlowSeen, Next, Record};
 use srd_card::vpc::{Cause, PortId};
 use srd_vpc::id::EniId;
-use srd_vpc::judge::{self, Origin, Reason, Step, Verdict, judge_flow};
-use srd_vpc::object::World;
+use srd_vpc::judge::{self, Origin, Reason, Step, Tracking, Verdict, judge_flow};
+use srd_vpc::object::{Target, World};
 use srd_vpc::packet::{Inner, Packet};
 use srd_vpc_file::words::{self, Line};
 use srd_vpc_file::{Kind, VpcFile};
@@ -141,6 +142,11 @@ fn hop(file: &VpcFile, places: &Places, next: &Next) -> TraceHop {
         Next::Edge(exit, host) => {
             TraceHop::Gateway { gateway: words::exit(file, *exit), host: host.to_string() }
         }
+        Next::Nat(nat, eni) => {
+            let gateway = words::target_text(file, Target::NatGateway(*nat));
+            let interface = eni.map(|eni| words::target_text(file, Target::Eni(eni)));
+            TraceHop::Nat { gateway, interface }
+        }
         Next::Service(service) => {
             TraceHop::Service { service: words::service(*service).to_owned() }
         }
@@ -201,6 +207,16 @@ fn refusal(cause: Cause) -> TraceRefusal {
             "the host knows of as many interfaces of other hosts as it may",
             "none: those that are idle are forgotten within two minutes",
         ),
+        Cause::FirstFragment => (
+            "it is a later fragment, and its first one has not come before it or is forgotten",
+            "none if it came out of order: the sender sends the datagram again; rules that admit \
+             all ports, or all of ICMP, admit such fragments, too",
+        ),
+        Cause::Nat(error) => by_nat(error),
+        Cause::NoNatConnection => (
+            "it is for a NAT gateway, and no answer of a connection that the gateway knows",
+            "begin the connection behind the gateway: it lets none in",
+        ),
         Cause::TooBig => (
             "it is larger than its way carries, and may not be cut",
             "let the sender follow the ICMP message that tells it the size, or lower its MTU",
@@ -208,6 +224,32 @@ fn refusal(cause: Cause) -> TraceRefusal {
     };
     let cause = cause_name(cause);
     TraceRefusal { cause, why: why.to_owned(), remedy: remedy.to_owned() }
+}
+
+/// Why a NAT gateway has not translated a packet.
+fn by_nat(error: NatError) -> (&'static str, &'static str) {
+    match error {
+        NatError::Protocol => (
+            "the NAT gateway carries TCP, UDP, and echoes and errors of ICMP",
+            "take another way for it: a route that leads to no NAT gateway",
+        ),
+        NatError::Fragment => (
+            "the NAT gateway carries no fragments of TCP and ICMP, and none whose first one it has \
+             not seen",
+            "send smaller packets",
+        ),
+        NatError::NoPort => (
+            "the NAT gateway has no port left for its destination, or for the interface",
+            "end connections, or route to a second NAT gateway",
+        ),
+        NatError::NoConnection => (
+            "the NAT gateway knows no connection that this segment goes on with",
+            "let the program keep idle connections alive: within 350 s",
+        ),
+        NatError::ErrorAboutNothing => {
+            ("it is an ICMP error about no connection of the NAT gateway", "none")
+        }
+    }
 }
 
 /// What each table that is asked here says of a packet: of one that an interface sends, all but the
@@ -228,8 +270,11 @@ fn steps(
     let mut judgement = judge_flow(&file.world, origin, &packet, &|_, _, _| is_known);
     let agrees = match (judgement.verdict, refused) {
         (Verdict::Dropped(reason), Some(Cause::Rule(of))) => reason == of,
+        (Verdict::Dropped(_), Some(Cause::FirstFragment)) => true,
         (Verdict::Dropped(reason), _) => {
-            reason == Reason::GroupsIn && arrived.direction == Direction::Egress
+            // The receiver's side says that, and that of a gateway which knows its connections.
+            let later = matches!(reason, Reason::GroupsIn | Reason::OutwardsOnly);
+            later && arrived.direction == Direction::Egress
         }
         (_, Some(Cause::Rule(_))) => false,
         // The rules pass it. What the card has refused for another cause is none of their business.
@@ -242,6 +287,17 @@ fn steps(
         Step::Established { eni: of } => origin != Origin::Eni(*of),
         _ => false,
     };
+    // A flow is tracked, or not, as its first packet was: an answer's rules do not decide it.
+    let is_first = |flow: &FlowSeen| flow.local_first == (arrived.direction == Direction::Egress);
+    if arrived.flow.is_some_and(|flow| !flow.tracked && !is_first(&flow)) {
+        for step in &mut judgement.steps {
+            if let Step::Groups { eni: of, tracking: tracking @ Some(_), .. } = step
+                && *of == eni
+            {
+                *tracking = Some(Tracking::Untracked);
+            }
+        }
+    }
     if let Origin::Eni(_) = origin {
         let is_here = arrived.direction == Direction::Ingress;
         judgement.steps.retain(|step| of_receiver(step) == is_here);
@@ -292,5 +348,71 @@ pub(crate) fn cause_name(cause: Cause) -> String {
     match cause {
         Cause::Rule(reason) => format!("{reason:?}"),
         other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    const CLOUD: &str = r#"
+[vpc.main]
+cidr = ["10.0.0.0/16"]
+[subnet.s]
+cidr = "10.0.1.0/24"
+[group.web]
+ingress = ["tcp 443 from 0.0.0.0/0"]
+[instance.web]
+type = "c7i.large"
+[instance.app]
+type = "c7i.large"
+[interface.web]
+subnet = "s"
+address = ["10.0.1.10"]
+groups = ["web"]
+instance = "web"
+[interface.app]
+subnet = "s"
+address = ["10.0.1.11"]
+groups = ["web"]
+instance = "app"
+"#;
+
+    fn tracked_words(flow: Option<FlowSeen>, direction: Direction) -> String {
+        let file = srd_vpc_file::parse(CLOUD, Path::new("vpc.toml")).expect("a cloud");
+        let eni = *file.world.enis.iter().find(|(_, eni)| eni.name == "web").expect("web").0;
+        let place = Place { instance: String::from("web"), device: String::from("ens5"), eni };
+        let packet = Packet {
+            source: IpAddr::from([10, 0, 1, 11]),
+            destination: IpAddr::from([10, 0, 1, 10]),
+            inner: Inner::Tcp(50_000, 443),
+        };
+        let packet = if direction == Direction::Ingress { packet } else { packet.answer() };
+        let arrived = Arrived {
+            interface: PortId(0),
+            direction,
+            packet,
+            is_fragment: false,
+            bytes: 60,
+            packets: 1,
+            flow,
+            head: Vec::new(),
+        };
+        let lines = steps(&file, &[(PortId(0), place)].into(), &arrived, None).expect("steps");
+        lines.into_iter().map(|line| line.says).find(|says| says.contains("tracked")).expect("rule")
+    }
+
+    /// The groups of a web server let HTTPS in and everything out: a connection is not tracked, and
+    /// neither is its answer, although a connection that began with that packet would be.
+    #[test]
+    fn regression_the_answer_of_a_connection_is_tracked_as_its_first_packet_is() {
+        let first = tracked_words(None, Direction::Ingress);
+        assert!(first.ends_with("; untracked"), "{first}");
+        let known = |local_first| FlowSeen { state: State::Opening, tracked: false, local_first };
+        let answer = tracked_words(Some(known(false)), Direction::Egress);
+        assert!(answer.ends_with("; untracked"), "{answer}");
+        let own = tracked_words(Some(known(true)), Direction::Egress);
+        assert!(own.contains("; tracked"), "its own first packet, after a change: {own}");
     }
 }

@@ -43,6 +43,7 @@ impl Rules {
             unchecked: BTreeMap::new(),
             known: Known::default(),
             peered: BTreeSet::new(),
+            internet_private: world.internet_private,
             clouds: clouds(world),
             gateways: Gateways::default(),
         };
@@ -160,8 +161,13 @@ impl Rules {
             .filter_map(|g| g.vpc)
             .filter(|v| own.contains(v))
             .collect();
-        for nat in world.nat_gateways.values() {
-            let Some(vpc) = vpc_of(&nat.subnet).filter(|vpc| own.contains(vpc)) else { continue };
+        for (id, nat) in &world.nat_gateways {
+            let vpc = vpc_of(&nat.subnet).filter(|vpc| self.mapping.contains_key(vpc));
+            let Some(vpc) = vpc else { continue };
+            gateways.nats.entry((vpc, nat.private)).or_insert((*id, nat.subnet));
+            if !own.contains(&vpc) {
+                continue;
+            }
             let public = nat.address.ok_or(Reason::PrivateNat).and_then(|id| {
                 let address = world.addresses.get(&id);
                 Ok(address.ok_or(Reason::Missing(Gone::Gateway))?.public)

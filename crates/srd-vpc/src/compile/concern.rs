@@ -70,6 +70,7 @@ impl Rules {
             unchecked,
             known,
             peered,
+            internet_private,
             clouds,
             gateways,
         } = self;
@@ -79,6 +80,7 @@ impl Rules {
             && *known == new.known
             && *unchecked == new.unchecked
             && *peered == new.peered
+            && *internet_private == new.internet_private
             && *clouds == new.clouds
             && mapping.keys().eq(new.mapping.keys());
         if !same {
@@ -133,6 +135,7 @@ impl Rules {
             attached,
             egress_only,
             nat,
+            nats,
             peerings,
             endpoints,
             middleboxes,
@@ -145,6 +148,7 @@ impl Rules {
             && *attached == after.attached
             && *egress_only == after.egress_only
             && *nat == after.nat
+            && *nats == after.nats
             && *peerings == after.peerings
             && *endpoints == after.endpoints
             && *middleboxes == after.middleboxes

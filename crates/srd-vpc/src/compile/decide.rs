@@ -68,6 +68,9 @@ pub enum Next<'a> {
         /// How far apart the two are.
         reach: Reach,
     },
+    /// To a NAT gateway of a cloud that can be reached: an answer, if it is of a connection that
+    /// the gateway knows; else it is refused ([`Reason::OutwardsOnly`]).
+    Nat(NatGatewayId),
     /// Nowhere yet: the tables do not know where an interface is. The packet waits for the answer
     /// and is judged again.
     Ask(Question),
@@ -113,6 +116,11 @@ impl Rules {
         }
 
         let mut way = Way { packet, nat: None, routes_left: ROUTES_MAX };
+        if let Some((nat, of)) = self.nat_at(subnet.vpc, to)
+            && of == port.subnet
+        {
+            return Ok(Sent { next: Next::Nat(nat), packet, nat: None, tracking });
+        }
         let next = match self.near(port.subnet, subnet, to) {
             At::Here(place) => Next::To { place, crosses: false, reach: port.place.reach(place) },
             At::Nobody => self.leave(Some(&port.place), port.subnet, &mut way)?,
@@ -181,7 +189,7 @@ impl Rules {
         let mut packet = *packet;
         same_family(&packet)?;
         let of_cloud = self.clouds.values().any(|blocks| blocks.contains(packet.source));
-        if of_cloud || !walk::is_carried(packet.source) {
+        if of_cloud || !walk::is_carried(self.internet_private, packet.source) {
             return Err(Reason::NotFromOutside);
         }
         match packet.destination {
@@ -242,13 +250,13 @@ impl Rules {
         let (vpc, gone) = (subnet.vpc, Reason::Missing(Gone::Gateway));
         match target {
             Target::Blackhole => Err(Reason::Blackhole),
-            Target::Local => self.towards(sender, from, [vpc, vpc], packet),
+            Target::Local => self.towards(sender, from, [vpc, vpc], way),
             Target::Peering(id) => {
                 let ends = self.gateways.peerings.get(&id).ok_or(gone)?;
                 let ends = ends.ok_or(Reason::NotPeered)?;
                 match ends {
                     [own, other] | [other, own] if own == vpc => {
-                        self.towards(sender, from, [vpc, other], packet)
+                        self.towards(sender, from, [vpc, other], way)
                     }
                     _ => Err(Reason::NotPeered),
                 }
@@ -257,6 +265,7 @@ impl Rules {
                 if *self.gateways.internet.get(&id).ok_or(gone)? != Some(vpc) {
                     return Err(Reason::Detached);
                 }
+                walk::check_carried(self.internet_private, packet.destination)?;
                 if let IpAddr::V4(private) = packet.source {
                     packet.source = self.public_of(vpc, private)?.into();
                 }
@@ -270,6 +279,7 @@ impl Rules {
                 if of != vpc {
                     return Err(Reason::Detached);
                 }
+                walk::check_carried(self.internet_private, packet.destination)?;
                 Ok(Next::Left(Exit::EgressOnlyGateway(id)))
             }
             Target::Endpoint(id) => {
@@ -303,8 +313,13 @@ impl Rules {
         sender: Option<&Place>,
         from: SubnetId,
         [own, vpc]: [VpcId; 2],
-        packet: &Packet,
+        way: &Way,
     ) -> Result<Next<'_>, Reason> {
+        let packet = &way.packet;
+        if let Some((nat, _)) = self.nat_at(vpc, packet.destination) {
+            let is_answer = way.nat.is_none() && sender.is_some();
+            return if is_answer { Ok(Next::Nat(nat)) } else { Err(Reason::OutwardsOnly) };
+        }
         let blocks = self.clouds.get(&vpc);
         let has_it = blocks.is_some_and(|blocks| blocks.contains(packet.destination));
         let place = match self.at(vpc, packet.destination) {
@@ -340,11 +355,88 @@ impl Rules {
         }
         self.ask_acl(nat.subnet, Direction::Ingress, packet)?;
         packet.source = nat.private.into();
+        let other = self.nat_at(vpc, packet.destination);
+        if other.is_some_and(|(_, of)| of == nat.subnet) {
+            return Err(Reason::OutwardsOnly);
+        }
         match self.near(nat.subnet, self.subnet(nat.subnet)?, packet.destination) {
             At::Here(place) => Ok(Next::To { place, crosses: false, reach: Reach::Vpc }),
             At::Nobody => self.leave(None, nat.subnet, way),
             At::Unknown(question) => Ok(Next::Ask(question)),
         }
+    }
+
+    /// Judges a packet that a NAT gateway has taken for the answer of a connection: from there
+    /// on to the interface of this host that the connection is from. `port`: the gateway's.
+    /// `sender`: the interface that has sent it; none if it is from outside.
+    pub fn back_by_nat(
+        &self,
+        id: NatGatewayId,
+        to: EniId,
+        packet: &Packet,
+        port: u16,
+        sender: Option<EniId>,
+    ) -> Result<(), Reason> {
+        let nat = self.gateways.nat.get(&id).ok_or(Reason::Missing(Gone::Gateway))?;
+        let subnet = self.subnet(nat.subnet)?;
+        let is_near = match self.near(nat.subnet, subnet, packet.source) {
+            At::Here(place) => Some(place.eni) == sender,
+            At::Nobody | At::Unknown(_) => false,
+        };
+        if !is_near {
+            let before = Packet { destination: nat.private.into(), ..*packet };
+            self.ask_acl(nat.subnet, Direction::Ingress, &before.to_port(port))?;
+        }
+        let mut way = Way { packet: *packet, nat: None, routes_left: ROUTES_MAX - 1 };
+        let next = match self.near(nat.subnet, subnet, packet.destination) {
+            At::Here(place) => return self.is_place(place, to),
+            At::Nobody | At::Unknown(_) => self.leave(None, nat.subnet, &mut way)?,
+        };
+        match next {
+            Next::To { place, .. } if way.nat.is_none() => self.is_place(place, to),
+            _ => Err(Reason::AnotherWayBack),
+        }
+    }
+
+    fn is_place(&self, place: &Place, to: EniId) -> Result<(), Reason> {
+        if place.eni == to { Ok(()) } else { Err(Reason::AnotherWayBack) }
+    }
+
+    /// Where the interface is that claims to have sent a packet through a NAT gateway to an
+    /// interface of this host, and whether the packet enters that one's subnet from outside. The
+    /// source is the gateway's address.
+    pub fn sender_by_nat(
+        &self,
+        to: EniId,
+        from: EniId,
+        source: IpAddr,
+    ) -> Result<(&Place, bool), NoSender> {
+        let port = self.ports.get(&to).ok_or(NoSender::NotIts)?;
+        let own = self.subnet(port.subnet).map_err(|_| NoSender::NotIts)?.vpc;
+        let reaches = |vpc: VpcId| vpc == own || self.peered.contains(&(own, vpc));
+        let crosses = |vpc: VpcId| {
+            let (_, subnet) = self.nat_at(vpc, source).filter(|_| reaches(vpc))?;
+            Some(subnet != port.subnet)
+        };
+        if self.asks && !self.ports.contains_key(&from) {
+            let question = Question::Interface(from);
+            let answer = self.known.ask(question).ok_or(NoSender::Ask(question))?;
+            let Answer::Interface(_, Some(of)) = answer else { return Err(NoSender::NotIts) };
+            let crosses = of.vpc.and_then(crosses).ok_or(NoSender::NotIts)?;
+            return Ok((&of.place, crosses));
+        }
+        let mut tables = self.mapping.iter();
+        let found = tables.find_map(|(vpc, table)| {
+            let place = table.all().find(|place| place.eni == from)?;
+            Some((place, crosses(*vpc)?))
+        });
+        found.ok_or(NoSender::NotIts)
+    }
+
+    /// The NAT gateway of a cloud that has an address, and its subnet.
+    fn nat_at(&self, vpc: VpcId, address: IpAddr) -> Option<(NatGatewayId, SubnetId)> {
+        let IpAddr::V4(address) = address else { return None };
+        self.gateways.nats.get(&(vpc, address)).copied()
     }
 
     fn public_of(&self, vpc: VpcId, private: Ipv4Addr) -> Result<Ipv4Addr, Reason> {

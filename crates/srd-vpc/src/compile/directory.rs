@@ -272,7 +272,7 @@ impl Directory {
                 self.mark_those(marks, |needs| {
                     needs.subnets.contains(id)
                         || nats.iter().any(|nat| needs.targets.contains(nat))
-                        || vpc.is_some_and(|vpc| needs.own.contains(&vpc))
+                        || vpc.is_some_and(|vpc| needs.reached.contains(&vpc))
                 });
             }
             Edit::RouteTable(id, _) => self.mark_those(marks, |needs| needs.tables.contains(id)),
@@ -298,7 +298,10 @@ impl Directory {
             Edit::Endpoint(id, _) => self.mark_gateway(Target::Endpoint(*id), None, marks),
             Edit::NatGateway(id, _) => {
                 let vpc = world.nat_gateways.get(id).and_then(|nat| vpc_of(&nat.subnet));
-                self.mark_gateway(Target::NatGateway(*id), vpc, marks);
+                self.mark_those(marks, |needs| {
+                    needs.targets.contains(&Target::NatGateway(*id))
+                        || vpc.is_some_and(|vpc| needs.reached.contains(&vpc))
+                });
             }
             Edit::Address(id, _) => self.mark_address(*id, marks),
             Edit::Peering(id, _) => {

@@ -82,6 +82,8 @@ pub struct Rules {
     known: Known,
     /// Clouds of the host's interfaces, and clouds that an active connection joins them to.
     peered: BTreeSet<(VpcId, VpcId)>,
+    /// Whether the internet carries private addresses.
+    internet_private: bool,
     /// The blocks of all clouds.
     clouds: BTreeMap<VpcId, Blocks<()>>,
     gateways: Gateways,
@@ -134,6 +136,9 @@ struct Gateways {
     attached: BTreeSet<VpcId>,
     egress_only: BTreeMap<EgressOnlyGatewayId, VpcId>,
     nat: BTreeMap<NatGatewayId, Nat>,
+    /// NAT gateways of the clouds that can be reached, by their private addresses, and the subnets
+    /// that they stand in.
+    nats: BTreeMap<(VpcId, Ipv4Addr), (NatGatewayId, SubnetId)>,
     /// The two ends of a connection, if it is active.
     peerings: BTreeMap<PeeringId, Option<[VpcId; 2]>>,
     /// Endpoints: the cloud, and whether flows are always tracked.

@@ -53,6 +53,7 @@ impl Gateways {
             + tree_bytes::<VpcId, ()>(self.attached.len())
             + map_bytes(&self.egress_only)
             + map_bytes(&self.nat)
+            + map_bytes(&self.nats)
             + map_bytes(&self.peerings)
             + map_bytes(&self.endpoints)
             + map_bytes(&self.middleboxes)

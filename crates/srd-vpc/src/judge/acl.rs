@@ -27,7 +27,7 @@ pub(super) fn decide(
     Some(Decision { acl: id, number, allow })
 }
 
-fn first_match(acl: &Acl, direction: Direction, packet: &Packet) -> (Option<u16>, bool) {
+pub(super) fn first_match(acl: &Acl, direction: Direction, packet: &Packet) -> (Option<u16>, bool) {
     let (other, egress) = match direction {
         Direction::Ingress => (packet.source, false),
         Direction::Egress => (packet.destination, true),

@@ -3,8 +3,8 @@
 use super::acl;
 use super::groups::Direction;
 use super::route;
-use super::step::{Exit, Judgement, Origin, Reason, Step, Verdict};
-use super::walk::{judge, judge_flow};
+use super::step::{Exit, Judgement, Origin, Reason, Step, Translator, Verdict};
+use super::walk::{Translated, is_from_outside, judge, judge_answer};
 use crate::id::SubnetId;
 use crate::object::{Target, World};
 use crate::packet::Packet;
@@ -25,25 +25,58 @@ impl Connection {
     }
 }
 
-/// Judges the first packet of a connection and, if it arrives, its answer.
+/// Judges the first packet of a connection and, if it arrives, its answer. A NAT gateway on the way
+/// keeps the source port.
 pub fn connection(world: &World, origin: Origin, packet: &Packet) -> Connection {
+    let port = packet.source_port();
+    connection_by_port(world, origin, packet, port)
+}
+
+/// The same, if a NAT gateway on the way takes this port of its own for the connection.
+pub fn connection_by_port(
+    world: &World,
+    origin: Origin,
+    packet: &Packet,
+    nat_port: Option<u16>,
+) -> Connection {
     let first = judge(world, origin, packet);
-    let answer = match first.verdict {
-        Verdict::Dropped(_) | Verdict::Served(_) => None,
-        Verdict::Delivered(eni) => {
-            let mut answer =
-                judge_flow(world, Origin::Eni(eni), &first.packet.answer(), &|_, _, _| true);
-            // Both addresses are those that the other end knows, or it takes the answer for
-            // something else.
-            if answer.passes() && answer.packet != packet.answer() {
-                answer.verdict = Verdict::Dropped(Reason::AnotherWayBack);
-                answer.reach = None;
-            }
-            Some(answer)
+    let translated = translated(&first, packet);
+    let mut back = first.packet.answer();
+    if let (Some(_), Some(port)) = (translated, nat_port) {
+        back = back.to_port(port);
+    }
+    let from = match first.verdict {
+        Verdict::Dropped(_) | Verdict::Served(_) => return Connection { first, answer: None },
+        Verdict::Delivered(eni) => Origin::Eni(eni),
+        Verdict::Left(_) if translated.is_some() => Origin::Internet,
+        Verdict::Left(exit) => {
+            let answer = Some(back_in(world, &first, exit));
+            return Connection { first, answer };
         }
-        Verdict::Left(exit) => Some(back_in(world, &first, exit)),
     };
-    Connection { first, answer }
+    let mut answer = judge_answer(world, from, &back, &|_, _, _| true, translated);
+    // Both addresses are those that the other end knows, or it takes the answer for something else;
+    // a gateway knows the interface.
+    let is_back =
+        answer.packet == packet.answer() && (translated.is_none() || is_at(answer.verdict, origin));
+    if answer.passes() && !is_back {
+        answer.verdict = Verdict::Dropped(Reason::AnotherWayBack);
+        answer.reach = None;
+    }
+    Connection { first, answer: Some(answer) }
+}
+
+fn is_at(verdict: Verdict, origin: Origin) -> bool {
+    matches!(verdict, Verdict::Delivered(eni) if Origin::Eni(eni) == origin)
+}
+
+/// What a NAT gateway on the way of a first packet remembers.
+fn translated(first: &Judgement, packet: &Packet) -> Option<Translated> {
+    let by_nat = first.steps.iter().find_map(|step| match *step {
+        Step::Source4 { by: Translator::NatGateway(nat), from, .. } => Some((nat, from)),
+        _ => None,
+    });
+    by_nat.map(|(nat, source)| Translated { nat, source, port: packet.source_port() })
 }
 
 /// The answer to a packet that left goes back through the lists that the packet went through.
@@ -54,6 +87,12 @@ fn back_in(world: &World, first: &Judgement, exit: Exit) -> Judgement {
         packet: first.packet.answer(),
         reach: first.reach,
     };
+    let by_internet = !matches!(exit, Exit::Endpoint(_));
+    if by_internet && !is_from_outside(world, answer.packet.source) {
+        answer.verdict = Verdict::Dropped(Reason::NotFromOutside);
+        answer.reach = None;
+        return answer;
+    }
     for step in first.steps.iter().rev() {
         match *step {
             Step::Source { eni, .. } => answer.verdict = Verdict::Delivered(eni),

@@ -5,8 +5,8 @@
 //! one level deep. Source: *Security group rules* in Amazon's VPC guide.
 
 use super::traffic;
-use crate::id::{EniId, GroupId, GroupRuleId, VpcId};
-use crate::object::{Eni, GroupRule, RulePeer, World};
+use crate::id::{EniId, GroupId, GroupRuleId, NatGatewayId, VpcId};
+use crate::object::{Eni, GroupRule, NatGateway, RulePeer, World};
 use crate::packet::{Inner, Packet};
 use core::net::IpAddr;
 use ipnet::IpNet;
@@ -142,6 +142,18 @@ pub(super) fn tracking(
         everywhere(rule.peer) && traffic::is_all_of_protocol(rule.traffic, packet)
     };
     if back.any(|(_, rule)| open(rule)) { Tracking::Untracked } else { Tracking::AnswersAreNarrow }
+}
+
+/// The NAT gateway of a cloud that has a private address.
+pub(super) fn nat_at(
+    world: &World,
+    vpc: VpcId,
+    address: IpAddr,
+) -> Option<(NatGatewayId, &NatGateway)> {
+    let IpAddr::V4(address) = address else { return None };
+    let here = |id| world.subnets.get(&id).is_some_and(|subnet| subnet.vpc == vpc);
+    let mut all = world.nat_gateways.iter().map(|(id, gateway)| (*id, gateway));
+    all.find(|(_, gateway)| gateway.private == address && here(gateway.subnet))
 }
 
 /// The interface of a cloud that has an address.

@@ -21,18 +21,23 @@
 //! | `step` | what is found on the way |
 //! | `mirror` | which packets a mirror filter accepts |
 //! | `connection` | a packet and its answer |
+//! | `ports` | for which ports a connection works |
 
 mod acl;
 mod connection;
 pub(crate) mod groups;
 mod mirror;
+mod ports;
 pub(crate) mod route;
 mod step;
 pub(crate) mod traffic;
 pub(crate) mod walk;
 
-pub use connection::{Connection, connection};
+pub use connection::{Connection, connection, connection_by_port};
 pub use groups::{Direction, Tracking};
 pub use mirror::mirrors;
+pub use ports::{
+    Condition, Explained, INTERNET_PORTS, LINUX_PORTS, NAT_PORTS, PortOf, explain, partly_admitted,
+};
 pub use step::{Exit, Gone, Judgement, Origin, Reach, Reason, Service, Step, Translator, Verdict};
-pub use walk::{Remembers, judge, judge_flow, service};
+pub use walk::{Remembers, Translated, judge, judge_answer, judge_flow, service};

@@ -186,7 +186,10 @@ pub enum Reason {
     Detached,
     /// The gateway does not carry this family.
     WrongFamily,
-    /// An egress-only gateway lets no connection in.
+    /// The internet does not carry the destination: it is private, link-local, multicast, or
+    /// reserved.
+    NotCarried,
+    /// An egress-only gateway, or a NAT gateway, lets no connection in.
     OutwardsOnly,
     /// The peering connection is not active, or is none of this cloud's.
     NotPeered,

@@ -1,10 +1,10 @@
 //! Which packets a rule is about.
 
 use crate::object::Traffic;
-use crate::packet::{Inner, Packet};
+use crate::packet::{Inner, Packet, protocol};
 
-/// Whether a packet is of this traffic. A fragment without ports is of no traffic that names ports,
-/// unless it names all of them.
+/// Whether a packet is of this traffic. A fragment without ports, or without a type of ICMP, is of
+/// no traffic that names ports or a type, unless it names all of them.
 pub(crate) fn is_of(traffic: Traffic, packet: &Packet) -> bool {
     let within = |(first, last): (u16, u16), port: u16| (first..=last).contains(&port);
     let of_type = |wanted: Option<u8>, is: u8| wanted.is_none_or(|wanted| wanted == is);
@@ -18,8 +18,14 @@ pub(crate) fn is_of(traffic: Traffic, packet: &Packet) -> bool {
         (Traffic::Icmpv6(kind, code), Inner::Icmp(is, of)) if packet.source.is_ipv6() => {
             of_type(kind, is) && of_type(code, of)
         }
-        (Traffic::Tcp(0, u16::MAX), _) => packet.protocol() == crate::packet::protocol::TCP,
-        (Traffic::Udp(0, u16::MAX), _) => packet.protocol() == crate::packet::protocol::UDP,
+        (Traffic::Tcp(0, u16::MAX), _) => packet.protocol() == protocol::TCP,
+        (Traffic::Udp(0, u16::MAX), _) => packet.protocol() == protocol::UDP,
+        (Traffic::Icmp(None, None), Inner::Other(number)) => {
+            packet.source.is_ipv4() && number == protocol::ICMP
+        }
+        (Traffic::Icmpv6(None, None), Inner::Other(number)) => {
+            packet.source.is_ipv6() && number == protocol::ICMPV6
+        }
         (Traffic::Protocol(number), _) => packet.protocol() == number,
         _ => false,
     }

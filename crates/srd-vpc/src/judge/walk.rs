@@ -23,6 +23,17 @@ pub fn judge(world: &World, origin: Origin, packet: &Packet) -> Judgement {
 /// Whether an interface remembers the connection of a packet that goes this way, as it is there.
 pub type Remembers<'a> = &'a dyn Fn(EniId, Direction, &Packet) -> bool;
 
+/// A connection that a NAT gateway remembers: its answers go on to where it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Translated {
+    /// The gateway.
+    pub nat: NatGatewayId,
+    /// The address that the connection is from.
+    pub source: Ipv4Addr,
+    /// The port that it is from, if its protocol has ports.
+    pub port: Option<u16>,
+}
+
 /// Judges a packet; groups of interfaces that remember its connection are not asked.
 pub fn judge_flow(
     world: &World,
@@ -30,7 +41,19 @@ pub fn judge_flow(
     packet: &Packet,
     remembers: Remembers<'_>,
 ) -> Judgement {
-    let mut walk = Walk { world, packet: *packet, steps: Vec::new(), remembers, reach: None };
+    judge_answer(world, origin, packet, remembers, None)
+}
+
+/// The same, of a packet that may be for a NAT gateway which remembers this connection.
+pub fn judge_answer(
+    world: &World,
+    origin: Origin,
+    packet: &Packet,
+    remembers: Remembers<'_>,
+    translated: Option<Translated>,
+) -> Judgement {
+    let (packet, steps) = (*packet, Vec::new());
+    let mut walk = Walk { world, packet, steps, remembers, translated, reach: None };
     let verdict = match walk.begin(origin) {
         Ok(verdict) => verdict,
         Err(reason) => Verdict::Dropped(reason),
@@ -45,6 +68,7 @@ struct Walk<'a> {
     packet: Packet,
     steps: Vec<Step>,
     remembers: Remembers<'a>,
+    translated: Option<Translated>,
     reach: Option<Reach>,
 }
 
@@ -57,7 +81,10 @@ impl Walk<'_> {
         }
         match origin {
             Origin::Eni(id) => self.sent_by(id),
-            Origin::Internet => self.arriving(),
+            Origin::Internet => match self.translated {
+                Some(Translated { nat, .. }) => self.arriving_for_nat(nat),
+                None => self.arriving(),
+            },
         }
     }
 
@@ -77,6 +104,11 @@ impl Walk<'_> {
         }
         let automatic = self.is_always_tracked(eni);
         self.ask_groups(id, eni, Direction::Egress, automatic)?;
+        let nat = groups::nat_at(world, subnet.vpc, self.packet.destination);
+        if let Some((nat, _)) = nat.filter(|(_, gateway)| gateway.subnet == eni.subnet) {
+            self.steps.push(Step::SameSubnet(eni.subnet));
+            return self.at_nat(None, nat, ROUTES_MAX - 1);
+        }
         let near = groups::eni_at(world, subnet.vpc, self.packet.destination);
         if let Some((to, other)) = near.filter(|(_, other)| other.subnet == eni.subnet) {
             self.steps.push(Step::SameSubnet(eni.subnet));
@@ -98,10 +130,10 @@ impl Walk<'_> {
         let vpc = self.vpc_of(from)?;
         match target {
             Target::Blackhole => Err(Reason::Blackhole),
-            Target::Local => self.towards(eni, from, vpc, vpc),
+            Target::Local => self.towards(eni, from, vpc, vpc, routes_left),
             Target::Peering(id) => {
                 let other = self.peer_of(vpc, id)?;
-                self.towards(eni, from, vpc, other)
+                self.towards(eni, from, vpc, other, routes_left)
             }
             Target::InternetGateway(id) => self.out_by_gateway(vpc, id),
             Target::EgressOnlyGateway(id) => {
@@ -113,6 +145,7 @@ impl Walk<'_> {
                 if gateway.vpc != vpc {
                     return Err(Reason::Detached);
                 }
+                check_carried(self.world.internet_private, self.packet.destination)?;
                 self.reach = Some(Reach::Outside);
                 Ok(Verdict::Left(Exit::EgressOnlyGateway(id)))
             }
@@ -144,8 +177,18 @@ impl Walk<'_> {
     }
 
     /// To the interface that has the destination, in the same cloud or in a peered one.
-    fn towards(&mut self, eni: Option<&Eni>, from: SubnetId, own: VpcId, vpc: VpcId) -> Outcome {
+    fn towards(
+        &mut self,
+        eni: Option<&Eni>,
+        from: SubnetId,
+        own: VpcId,
+        vpc: VpcId,
+        routes_left: usize,
+    ) -> Outcome {
         let address = self.packet.destination;
+        if let Some((nat, _)) = groups::nat_at(self.world, vpc, address) {
+            return self.at_nat(Some(from), nat, routes_left);
+        }
         let found = groups::eni_at(self.world, vpc, address);
         let id = found.map(|(id, _)| id);
         self.steps.push(Step::Mapping { vpc, address, eni: id });
@@ -180,6 +223,7 @@ impl Walk<'_> {
         if gateway.vpc != Some(vpc) {
             return Err(Reason::Detached);
         }
+        check_carried(self.world.internet_private, self.packet.destination)?;
         if let IpAddr::V4(from) = self.packet.source {
             let to = self.public_of(vpc, from)?;
             let by = Translator::InternetGateway(id);
@@ -211,6 +255,10 @@ impl Walk<'_> {
         let (by, to) = (Translator::NatGateway(id), gateway.private);
         self.steps.push(Step::Source4 { by, from: source, to });
         self.packet.source = IpAddr::V4(to);
+        let other = groups::nat_at(self.world, vpc, self.packet.destination);
+        if other.is_some_and(|(_, other)| other.subnet == gateway.subnet) {
+            return Err(Reason::OutwardsOnly);
+        }
         let near = groups::eni_at(self.world, vpc, self.packet.destination);
         if let Some((id, eni)) = near.filter(|(_, eni)| eni.subnet == gateway.subnet) {
             self.steps.push(Step::SameSubnet(gateway.subnet));
@@ -218,6 +266,45 @@ impl Walk<'_> {
             return self.arrive(id, eni);
         }
         self.leave(None, gateway.subnet, routes_left)
+    }
+
+    /// A packet that is for a NAT gateway: an answer goes on to where its connection began, and
+    /// nothing else does. `from`: the subnet that it comes from, if that is another one.
+    fn at_nat(&mut self, from: Option<SubnetId>, id: NatGatewayId, routes_left: usize) -> Outcome {
+        let translated = self.translated.take().filter(|of| of.nat == id);
+        let Translated { source, port, .. } = translated.ok_or(Reason::OutwardsOnly)?;
+        let gateway = self.world.nat_gateways.get(&id).ok_or(Reason::Missing(Gone::Gateway))?;
+        if from.is_some_and(|from| from != gateway.subnet) {
+            self.ask_acl(gateway.subnet, Direction::Ingress)?;
+        }
+        let (by, from) = (Translator::NatGateway(id), gateway.private);
+        self.steps.push(Step::Destination4 { by, from, to: source });
+        self.packet.destination = IpAddr::V4(source);
+        self.packet = port.map_or(self.packet, |port| self.packet.to_port(port));
+        let vpc = self.vpc_of(gateway.subnet)?;
+        let near = groups::eni_at(self.world, vpc, self.packet.destination);
+        if let Some((id, eni)) = near.filter(|(_, eni)| eni.subnet == gateway.subnet) {
+            self.steps.push(Step::SameSubnet(gateway.subnet));
+            return self.arrive(id, eni);
+        }
+        self.leave(None, gateway.subnet, routes_left)
+    }
+
+    /// An answer from outside for a NAT gateway.
+    fn arriving_for_nat(&mut self, id: NatGatewayId) -> Outcome {
+        let gateway = self.world.nat_gateways.get(&id).ok_or(Reason::Missing(Gone::Gateway))?;
+        let vpc = self.vpc_of(gateway.subnet)?;
+        if let (IpAddr::V4(from), to) = (self.packet.destination, gateway.private)
+            && from != to
+        {
+            let by = Translator::InternetGateway(self.gateway_of(vpc)?);
+            self.steps.push(Step::Destination4 { by, from, to });
+            self.packet.destination = IpAddr::V4(to);
+        }
+        self.ask_acl(gateway.subnet, Direction::Ingress)?;
+        let outcome = self.at_nat(None, id, ROUTES_MAX - 1);
+        self.reach = Some(Reach::Outside);
+        outcome
     }
 
     /// A packet from the internet: to an elastic address, or to the IPv6 address of an interface.
@@ -396,22 +483,34 @@ impl Walk<'_> {
 
 /// Whether a packet from the internet may have this source: an address of no cloud, that the
 /// internet carries. A forged private address would else be taken for a member of a group.
-fn is_from_outside(world: &World, source: IpAddr) -> bool {
+pub(super) fn is_from_outside(world: &World, source: IpAddr) -> bool {
     let of_cloud = |vpc: &Vpc| match source {
         IpAddr::V4(source) => vpc.ipv4.iter().any(|block| block.contains(&source)),
         IpAddr::V6(source) => vpc.ipv6.iter().any(|block| block.contains(&source)),
     };
-    is_carried(source) && !world.vpcs.values().any(of_cloud)
+    is_carried(world.internet_private, source) && !world.vpcs.values().any(of_cloud)
 }
 
-/// Whether the internet carries packets from an address.
-pub(crate) fn is_carried(source: IpAddr) -> bool {
-    match source {
+/// Refuses a destination that the internet does not carry. // V19
+pub(crate) fn check_carried(private: bool, destination: IpAddr) -> Result<(), Reason> {
+    if is_carried(private, destination) { Ok(()) } else { Err(Reason::NotCarried) }
+}
+
+/// Whether the internet carries packets from and to an address (RFC 6890). `private`: addresses of
+/// private networks (RFC 1918, RFC 6598, RFC 4193) count as others do.
+pub(crate) fn is_carried(private: bool, address: IpAddr) -> bool {
+    match address {
         IpAddr::V4(a) => {
-            let nowhere = a.is_unspecified() || a.is_loopback() || a.is_link_local();
-            !(nowhere || a.is_private() || a.is_multicast() || a.is_broadcast())
+            let [first, second, ..] = a.octets();
+            // This network; multicast, reserved, broadcast.
+            let nowhere = first == 0 || a.is_loopback() || a.is_link_local() || first >= 224;
+            let is_private = a.is_private() || first == 100 && second & 0xc0 == 64;
+            !nowhere && (private || !is_private)
         }
-        IpAddr::V6(a) => a.segments()[0] & 0xe000 == 0x2000,
+        IpAddr::V6(a) => {
+            let first = a.segments()[0];
+            first & 0xe000 == 0x2000 || private && first & 0xfe00 == 0xfc00
+        }
     }
 }
 

@@ -26,6 +26,9 @@ pub struct World {
     pub account: Option<String>,
     /// The name of the Region, if it has one.
     pub region: Option<String>,
+    /// Does the internet carry private addresses? It does not, but what stands for it in an
+    /// experiment may.
+    pub internet_private: bool,
     /// Virtual private clouds.
     pub vpcs: BTreeMap<VpcId, Vpc>,
     /// Subnets.

@@ -59,7 +59,8 @@ fn v6(vpc: u8, subnet: u8, host: u8) -> Ipv6Addr {
 
 fn address(dice: &mut Dice) -> IpAddr {
     let (vpc, subnet, host) = (dice.small(4), dice.small(3), dice.small(8) + 2);
-    match dice.below(14) {
+    match dice.below(16) {
+        14 => v4(vpc, subnet, 20 + dice.small(5)).into(),
         0 => Ipv4Addr::new(198, 51, 100, dice.small(6)).into(),
         1 => Ipv4Addr::new(8, 8, 8, dice.small(3)).into(),
         2 => Ipv4Addr::new(169, 254, 169, dice.pick(&[123, 253, 254, 9])).into(),

@@ -78,6 +78,8 @@ fn sent(
             let received = host.receive(place.eni, &sent.packet, crosses, Flow::New)?;
             (Verdict::Delivered(place.eni), Some(reach), received)
         }
+        // No connection is known.
+        Next::Nat(_) => return Err(Reason::OutwardsOnly),
         Next::Ask(question) => panic!("whole tables ask {question:?}"),
     };
     Ok(Said::Passed(verdict, sent.packet, reach, sent.tracking, received))
@@ -126,6 +128,7 @@ fn assert_all_reached(reached: &BTreeMap<String, u64>) {
         "NoPublicAddress",
         "Detached",
         "WrongFamily",
+        "NotCarried",
         "OutwardsOnly",
         "NotPeered",
         "NoTransit",

@@ -47,6 +47,7 @@ impl Cloud {
                     continue;
                 }
                 Next::Served(service) => return Ok(Verdict::Served(service)),
+                Next::Nat(_) => return Err(Reason::OutwardsOnly),
                 Next::Left(exit) => return Ok(Verdict::Left(exit)),
                 Next::To { place, crosses, .. } => (place.clone(), crosses, sent.packet),
             };

@@ -105,7 +105,7 @@ impl Card {
     #[cold]
     pub(in crate::vpc) fn wait(&mut self, now: Instant, packet: Waiting, packets: u64) {
         let question = match &packet.sender {
-            None => self.question_of(packet.port, &packet.frame),
+            None => self.question_of(now, packet.port, &packet.frame),
             Some(sender) => sender.eni.map(Question::Interface),
         };
         let host = packet.sender.as_ref().and_then(|sender| sender.host.clone());
@@ -123,7 +123,7 @@ impl Card {
     #[cold]
     pub(in crate::vpc) fn only_ask(&mut self, now: Instant, port: PortId, frame: &[u8]) {
         let Some(eni) = self.eni_of(port) else { return };
-        if let Some(question) = self.question_of(port, frame) {
+        if let Some(question) = self.question_of(now, port, frame) {
             self.asking.ask(now, Asker::Interface(eni), question);
         }
     }

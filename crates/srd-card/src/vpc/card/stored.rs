@@ -20,9 +20,11 @@ use crate::store::{Reader, Stored, StoredError, write_count};
 use crate::track::Table;
 use crate::vpc::drops::Drops;
 use crate::vpc::flow::{Flow, Sender};
+use crate::vpc::nat::Nat;
 use crate::vpc::parcel::{Going, Parcel};
 use crate::vpc::port::{PortCounts, PortId};
 use crate::vpc::read::Read;
+use crate::vpc::returns::Returns;
 use crate::vpc::stored::{Kind, body, head};
 use crate::vpc::trace::Followed;
 
@@ -32,6 +34,7 @@ struct PortState {
     drops: Drops,
     logs: Vec<Aggregator>,
     answers: too_big::Limit,
+    returns: Returns,
 }
 
 impl PortState {
@@ -39,6 +42,7 @@ impl PortState {
         port.counts.write(out);
         port.drops.write(out);
         port.answers.write(out);
+        port.returns.write(out);
         write_count(port.logs.len(), out);
         port.logs.iter().for_each(|log| log.export(out));
     }
@@ -46,9 +50,10 @@ impl PortState {
     fn import(from: &mut Reader<'_>, seed: u64) -> Result<Self, StoredError> {
         let (counts, drops) = Stored::read(from)?;
         let answers = Stored::read(from)?;
+        let returns = Stored::read(from)?;
         let count = from.count()?;
         let logs = (0..count).map(|_| Aggregator::import(from, seed)).collect::<Result<_, _>>()?;
-        Ok(Self { counts, drops, logs, answers })
+        Ok(Self { counts, drops, logs, answers, returns })
     }
 }
 
@@ -88,6 +93,7 @@ impl Card {
         let mut out = head(Kind::Card);
         self.drops.write(&mut out);
         self.logs.lost.write(&mut out);
+        self.nat.export().write(&mut out);
         let mut of: Vec<Vec<&Port>> = Vec::new();
         of.resize_with(self.instances.len(), Vec::new);
         for port in self.ports.iter().filter(|port| !port.is_gone) {
@@ -129,18 +135,20 @@ impl Card {
     pub fn import(&mut self, bytes: &[u8]) -> Result<usize, StoredError> {
         let mut from = Reader(body(Kind::Card, bytes)?); // V14
         let (drops, lost) = (Drops::read(&mut from)?, from.counter()?);
+        let nat = Nat::import(&Vec::<u8>::read(&mut from)?)?.like(&self.nat);
         let mut known = Vec::new();
         for _ in 0..from.count()? {
             known.push(self.read_instance(&mut from)?);
         }
         from.end()?;
         let mut count = 0;
-        (self.drops, self.logs.lost) = (drops, lost);
+        (self.drops, self.logs.lost, self.nat) = (drops, lost, nat);
         for Known { number, ports, states, mut instance } in known.into_iter().flatten() {
             for (id, state) in ports.into_iter().zip(states) {
                 let port = &mut self.ports[id.0 as usize];
-                let PortState { counts, drops, logs, answers } = state;
+                let PortState { counts, drops, logs, answers, returns } = state;
                 (port.counts, port.drops, port.logs, port.answers) = (counts, drops, logs, answers);
+                port.returns = returns;
             }
             let place = &mut self.instances[number as usize];
             instance.timer = place.timer;

@@ -39,8 +39,8 @@ pub(crate) fn frame(packet: &Packet) -> Vec<u8> {
         Inner::Tcp(from, to) | Inner::Udp(from, to) => {
             transport[..2].copy_from_slice(&from.to_be_bytes());
             transport[2..4].copy_from_slice(&to.to_be_bytes());
-            // A TCP header of 20 bytes, PSH and ACK; for UDP the bytes are payload.
-            (transport[12], transport[13]) = (0x50, 0x18);
+            // A TCP header of 20 bytes and SYN; for UDP the bytes are payload.
+            (transport[12], transport[13]) = (0x50, 0x02);
         }
         Inner::Icmp(kind, code) => (transport[0], transport[1]) = (kind, code),
         Inner::Other(number) => fragment = matches!(number, 1 | 6 | 17 | 58),
@@ -338,10 +338,10 @@ impl Reference {
             matches!(step, Step::SameSubnet(_) | Step::Mapping { eni: Some(_), .. })
                 || matches!(step, Step::Middlebox { takes: true, .. })
         });
-        // Packets by a NAT gateway to an interface are refused by the card.
-        if by_nat && arrives {
-            return Said::Dropped;
-        }
+        // What a NAT gateway does not translate: fragments, and errors about nothing.
+        let is_carried =
+            matches!(packet.inner, Inner::Tcp(..) | Inner::Udp(..) | Inner::Icmp(0 | 8, _));
+        let is_lost = by_nat && !is_carried;
         let passes = judgement.passes();
         if let Origin::Eni(eni) = origin
             && (passes || arrives)
@@ -349,6 +349,9 @@ impl Reference {
             self.note(&judgement, eni, Direction::Egress, packet);
         }
         let Judgement { verdict, packet: arrived, .. } = judgement;
+        if is_lost && matches!(verdict, Verdict::Delivered(_)) {
+            return Said::Dropped;
+        }
         if let Verdict::Delivered(eni) = verdict {
             self.note(&judgement, eni, Direction::Ingress, &arrived);
         }

@@ -105,6 +105,10 @@ fn hop(to: &TraceHop) -> String {
             format!("to {interface} on the host {host}{express}")
         }
         TraceHop::Gateway { gateway, host } => format!("out by {gateway} on the host {host}"),
+        TraceHop::Nat { gateway, interface: Some(interface) } => {
+            format!("by {gateway} to {interface}")
+        }
+        TraceHop::Nat { gateway, interface: None } => format!("back by {gateway}"),
         TraceHop::Service { service } => format!("to {service}"),
     }
 }

@@ -81,15 +81,12 @@ fn tracked_in(judgement: &Judgement, wanted: Direction) -> bool {
     })
 }
 
-/// A packet that passes a NAT gateway to an interface is refused (V8); the walk does not know that.
-fn verdict(judgement: &Judgement) -> Verdict {
-    let by_nat = |step: &Step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. });
-    match judgement.verdict {
-        Verdict::Delivered(_) if judgement.steps.iter().any(by_nat) => {
-            Verdict::Dropped(Reason::PrivateNat)
-        }
-        verdict => verdict,
-    }
+/// Whether a packet passes a NAT gateway on its way to an interface, or may do so as an answer: its
+/// addresses change, and the walk does not know the gateway's connections.
+fn by_nat(judgement: &Judgement) -> bool {
+    let step = |step: &Step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. });
+    judgement.verdict == Verdict::Dropped(Reason::OutwardsOnly)
+        || matches!(judgement.verdict, Verdict::Delivered(_)) && judgement.steps.iter().any(step)
 }
 
 impl Judge {
@@ -164,7 +161,8 @@ impl Judge {
             From::Nat(_) => None,
         };
         let must = origin.filter(|_| last);
-        let must = must.map(|origin| verdict(&self.judge(epoch, origin, &packet)));
+        let must = must.map(|origin| self.judge(epoch, origin, &packet));
+        let must = must.filter(|judgement| !by_nat(judgement)).map(|judgement| judgement.verdict);
         let number = self.probes.len();
         self.probes.push(Probe {
             from,
@@ -186,7 +184,10 @@ impl Judge {
         let mut verdicts = probe.before.iter().copied().chain(self.verdicts(probe, eni));
         verdicts.any(|verdict| match (verdict, to) {
             (Verdict::Delivered(at), Some(to)) => at == to,
-            (Verdict::Dropped(Reason::GroupsIn | Reason::AclIn), Some(_))
+            (
+                Verdict::Dropped(Reason::GroupsIn | Reason::AclIn | Reason::OutwardsOnly),
+                Some(_),
+            )
             | (Verdict::Left(_), None) => true,
             _ => false,
         })
@@ -195,7 +196,7 @@ impl Judge {
     /// A packet of an interface by each of the rules that were in force since it was sent.
     fn verdicts<'a>(&'a self, probe: &'a Probe, eni: EniId) -> impl Iterator<Item = Verdict> + 'a {
         let epochs = probe.epoch..=self.epoch();
-        epochs.map(move |epoch| verdict(&self.judge(epoch, Origin::Eni(eni), &probe.packet)))
+        epochs.map(move |epoch| self.judge(epoch, Origin::Eni(eni), &probe.packet).verdict)
     }
 
     /// A packet has arrived at an interface.
@@ -241,7 +242,11 @@ impl Judge {
         if tracked_in(&judgement, Direction::Ingress) {
             self.tracked.insert(ingress);
         }
-        if matches!(probe.from, From::Guest(_)) && *as_it_is != packet {
+        let changes = by_nat(&judgement);
+        if matches!(self.probes[number as usize].from, From::Guest(_))
+            && !changes
+            && *as_it_is != packet
+        {
             self.is_wrong(number, "arrived changed");
         }
     }

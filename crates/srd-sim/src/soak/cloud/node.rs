@@ -9,7 +9,7 @@ use srd_card::limits::Allowances;
 use srd_card::profile::Profile;
 use srd_card::track::Timeouts;
 use srd_card::vpc::envelope::ENVELOPE_BYTES;
-use srd_card::vpc::nat::Nat;
+use srd_card::vpc::nat::{Back, Nat};
 use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
 use srd_proto::{Duration, Instant};
 use srd_vpc::compile::{Delta, Directory, Edit, Question, Rules};
@@ -207,8 +207,9 @@ impl CloudNode {
         let world = shared.judge.world();
         let (envelope, eni) = match from {
             From::Nat(_) => {
-                let Some((nat, eni)) = self.nat.arrive(now, &mut frame) else { return };
-                (Envelope::FromNat { nat, to: eni }, eni)
+                let Some(back) = self.nat.arrive(now, &mut frame) else { return };
+                let Back { nat, eni, port } = back;
+                (Envelope::FromNat { nat, to: eni, port }, eni)
             }
             _ => {
                 let all = world.addresses.values();

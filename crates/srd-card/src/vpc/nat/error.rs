@@ -1,0 +1,65 @@
+//! ICMP errors about connections through a gateway (RFC 5508): the packet that an error quotes gets
+//! the address and the port that its sender knows, and checksums that are right again. An error
+//! does not prolong a connection.
+
+use core::net::{IpAddr, Ipv4Addr};
+
+use srd_proto::time::Instant;
+use srd_vpc::id::{EniId, NatGatewayId};
+
+use super::quoted::{End, Quoted};
+use super::{Back, IDLE, Inside, Nat, NatError, Outside, remote};
+use crate::vpc::read::Read;
+use crate::vpc::translate;
+
+impl Nat {
+    /// An error of an interface behind a gateway, about a packet that it got.
+    pub(super) fn error_leaves(
+        &self,
+        now: Instant,
+        (nat, eni, public): (NatGatewayId, EniId, Ipv4Addr),
+        read: &Read,
+        bytes: &mut [u8],
+    ) -> Result<(), NatError> {
+        let none = NatError::ErrorAboutNothing;
+        let quoted = Quoted::of(read, bytes).ok_or(none)?;
+        let (far, port) = quoted.source;
+        let inside = Inside {
+            eni,
+            nat,
+            source: quoted.destination,
+            remote: remote(far, port, quoted.protocol),
+            protocol: quoted.protocol,
+        };
+        let found = self.by_inside.get(&inside).filter(|(_, used_at)| now < *used_at + IDLE);
+        let (outside, _) = found.ok_or(none)?;
+        if outside.public.0 != public || read.packet.destination != IpAddr::V4(far) {
+            return Err(none);
+        }
+        quoted.write(read, bytes, End::Destination, outside.public);
+        translate::write(bytes, &read.layout, translate::SOURCE_AT, public);
+        Ok(())
+    }
+
+    /// An error for a gateway's address, about a packet that left by it.
+    pub(super) fn error_arrives(
+        &self,
+        now: Instant,
+        public: Ipv4Addr,
+        read: &Read,
+        bytes: &mut [u8],
+    ) -> Option<Back> {
+        let quoted = Quoted::of(read, bytes).filter(|quoted| quoted.source.0 == public)?;
+        let (far, port) = quoted.destination;
+        let remote = remote(far, port, quoted.protocol);
+        let outside = Outside { public: quoted.source, remote, protocol: quoted.protocol };
+        let inside = self.by_outside.get(&outside)?;
+        let is_alive = self.by_inside.get(inside).is_some_and(|(_, at)| now < *at + IDLE);
+        if !is_alive {
+            return None;
+        }
+        quoted.write(read, bytes, End::Source, inside.source);
+        translate::write(bytes, &read.layout, translate::DESTINATION_AT, inside.source.0);
+        Some(Back { nat: inside.nat, eni: inside.eni, port: 0 })
+    }
+}

@@ -1,0 +1,152 @@
+//! NAT gateways between interfaces of clouds (V20): a private gateway in front of a peered cloud,
+//! whose interfaces know its address only.
+//!
+//! ```text
+//!  A --> rules --> limits --> gateway: its address --> rules --> B
+//!  A <-- rules <-- gateway: lists of its subnet, routes <-- limits <-- rules <-- B
+//! ```
+//!
+//! A gateway is on the host of the interface that uses it, with connections of its own there; the
+//! host of the other end remembers where answers go. A port that two hosts have taken for
+//! connections to one end is the first one's, and packets of the other are dropped and counted.
+//!
+//! Bound: connections as [`Nat`](super::nat) has them, and those of other hosts as
+//! [`Returns`](super::returns) has them.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr};
+
+use srd_proto::time::Instant;
+use srd_vpc::compile::NoSender;
+use srd_vpc::id::{EniId, NatGatewayId};
+
+use super::card::Card;
+use super::drops::Cause;
+use super::envelope::Envelope;
+use super::flow::{Sender, Via};
+use super::nat::{self, NatError};
+use super::port::{Around, PortId};
+use crate::meta::key::Direction;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::track::Key;
+
+impl Card {
+    /// A packet of a guest goes by a gateway to an interface.
+    pub(super) fn leave_by_nat(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        (nat, private): (NatGatewayId, Ipv4Addr),
+        (host, to): (Option<Arc<str>>, EniId),
+        mut frame: Vec<u8>,
+        around: &mut impl Around,
+    ) -> Result<(), Cause> {
+        let from = self.ports[port.0 as usize].eni;
+        let translated = self.nat.leave(now, nat, private, from, &mut frame);
+        if let Err(error) = translated {
+            if error == NatError::NoConnection
+                && let Some(reset) = nat::reset(&frame)
+            {
+                around.to_guest(port, reset);
+            }
+            return Err(Cause::Nat(error));
+        }
+        match host {
+            Some(host) => {
+                let envelope = Envelope::Translated { from, to };
+                self.to_host(now, port, (&host, envelope, false), frame, around)
+            }
+            None => {
+                let sender = Sender { host: None, eni: Some(from), via: Via::Nat };
+                self.arrive_at(now, sender, to, frame, around);
+                Ok(())
+            }
+        }
+    }
+
+    /// A packet of a guest is for a gateway: an answer, or nothing.
+    pub(super) fn leave_to_nat(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        nat: NatGatewayId,
+        frame: Vec<u8>,
+        around: &mut impl Around,
+    ) -> Result<(), Cause> {
+        let from = self.ports[port.0 as usize].eni;
+        let sender = Sender { host: None, eni: Some(from), via: Via::NatBack };
+        let Err(frame) = self.back_by_nat(now, sender, frame, around) else { return Ok(()) };
+        let none = Cause::NoNatConnection;
+        let read = self.known_read(now, port, Direction::Egress, &frame).ok_or(none)?;
+        let bytes = &frame[OFFLOAD_BYTES..];
+        let there = &mut self.ports[port.0 as usize];
+        let own = || read.key(bytes, Direction::Egress, there.index);
+        let about = Key::of_error(&read.packet, bytes, Direction::Egress, there.index);
+        let key = about.unwrap_or_else(own);
+        let host = there.returns.get(now, &key).ok_or(none)?;
+        self.to_host(now, port, (&host, Envelope::ToNat { from, nat }, false), frame, around)
+    }
+
+    /// An answer for a gateway of this host goes on to the interface that its connection is from.
+    ///
+    /// # Errors
+    /// The gateways of this host know no such connection: the frame, as it was.
+    pub(super) fn back_by_nat(
+        &mut self,
+        now: Instant,
+        sender: Sender,
+        mut frame: Vec<u8>,
+        around: &mut impl Around,
+    ) -> Result<(), Vec<u8>> {
+        let Some(back) = self.nat.arrive(now, &mut frame) else { return Err(frame) };
+        let nat::Back { nat, eni, port } = back;
+        if self.passes_back(now, (nat, eni, port), sender.eni, &frame) {
+            self.arrive_at(now, sender, eni, frame, around);
+        }
+        Ok(())
+    }
+
+    /// Whether lists and routes from a gateway on let an answer pass; counts it if they do not.
+    pub(super) fn passes_back(
+        &mut self,
+        now: Instant,
+        (nat, to, port): (NatGatewayId, EniId, u16),
+        sender: Option<EniId>,
+        frame: &[u8],
+    ) -> bool {
+        let Some(there) = self.port_of(to) else {
+            self.drop_of(None, Cause::NotHere, 1);
+            return false;
+        };
+        let Some(read) = self.known_read(now, there, Direction::Ingress, frame) else {
+            self.drop_of(Some(there), Cause::Malformed, 1);
+            return false;
+        };
+        let packet = read.for_rules(&frame[OFFLOAD_BYTES..]);
+        let judged = self.rules.back_by_nat(nat, to, &packet, port, sender);
+        if let Err(reason) = judged {
+            let cause = read.cause(Cause::Rule(reason));
+            self.drop_of(Some(there), cause, read.layout.packets());
+        }
+        judged.is_ok()
+    }
+
+    /// Whether the interface that sends a packet by a NAT gateway is where it came from, and
+    /// whether the packet enters the receiver's subnet. // V6
+    pub(super) fn is_sent_by_nat(
+        &self,
+        sender: &Sender,
+        to: EniId,
+        from: EniId,
+        source: IpAddr,
+    ) -> Result<bool, Cause> {
+        let found = self.rules.sender_by_nat(to, from, source);
+        let (place, crosses) = found.map_err(|none| match none {
+            NoSender::Ask(_) => Cause::Unanswered,
+            NoSender::NotIts => Cause::NotItsHost,
+        })?;
+        let host = sender.host.as_ref().unwrap_or(&self.host);
+        if place.host.as_ref() == Some(host) { Ok(crosses) } else { Err(Cause::NotItsHost) }
+    }
+}

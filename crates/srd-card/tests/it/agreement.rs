@@ -1,0 +1,67 @@
+//! What `explain` says of flows in small clouds of chance is what cards do, with the same reason.
+#![allow(clippy::unwrap_used)]
+
+use crate::agree::{Reached, agree};
+use crate::generate::Dice;
+use srd_vpc::judge::Reason;
+use std::fs;
+use std::path::Path;
+
+fn run(first: u64, clouds: u64) -> Reached {
+    let mut all = Reached::default();
+    for seed in first..first + clouds {
+        let dice = &mut Dice(seed);
+        let bytes: Vec<u8> = (0..400).map(|_| u8::try_from(dice.below(256)).unwrap()).collect();
+        println!("seed {seed}");
+        let reached = agree(&bytes);
+        all.answered += reached.answered;
+        all.left += reached.left;
+        all.by_nat += reached.by_nat;
+        all.dropped += reached.dropped;
+        all.reasons.extend(reached.reasons);
+    }
+    all
+}
+
+#[test]
+fn the_card_does_what_explain_says() {
+    let reached = run(0, 400);
+    let counts = [reached.answered, reached.left, reached.by_nat, reached.dropped];
+    assert!(counts.iter().all(|count| *count > 100), "{reached:?}");
+    for reason in [
+        Reason::GroupsIn,
+        Reason::GroupsOut,
+        Reason::AclIn,
+        Reason::AclOut,
+        Reason::NoRoute,
+        Reason::Blackhole,
+        Reason::NotCarried,
+        Reason::OutwardsOnly,
+        Reason::PrivateNat,
+        Reason::NotPeered,
+        Reason::NoInterface,
+        Reason::Circle,
+    ] {
+        assert!(reached.reasons.contains(&reason), "{reason:?}: {reached:?}");
+    }
+}
+
+#[test]
+#[ignore = "a million flows: for a nightly run"]
+fn the_card_does_what_explain_says_of_a_million_flows() {
+    println!("{:?}", run(1_000, 50_000));
+}
+
+/// What a fuzzer has found, or has reached with the fewest bytes.
+#[test]
+fn seeds_replay() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/agree");
+    let mut paths: Vec<_> = fs::read_dir(corpus).unwrap().map(|e| e.unwrap().path()).collect();
+    // What fuzzers added locally is named by a hash and left to them.
+    paths.retain(|path| path.file_name().is_some_and(|name| name.len() != 40));
+    assert!(!paths.is_empty());
+    for path in paths {
+        println!("{}", path.display());
+        drop(agree(&fs::read(&path).unwrap()));
+    }
+}

@@ -1,0 +1,258 @@
+//! A private NAT gateway in front of a peered cloud, on one host and on two: connections work, and
+//! the other side opens none. The lists of a gateway's subnet judge answers.
+#![allow(clippy::unwrap_used)]
+
+use crate::lane::{open, rule};
+use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::profile::{InstanceType, Profile};
+use srd_card::track::Timeouts;
+use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId};
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::compile::Rules;
+use srd_vpc::id::*;
+use srd_vpc::judge::{Origin, Reason, Service, Verdict, connection};
+use srd_vpc::object::*;
+use srd_vpc::packet::{Inner, Packet};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+const APP: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 10);
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 9);
+const FAR: Ipv4Addr = Ipv4Addr::new(10, 1, 1, 10);
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+const RST: u8 = 4;
+
+fn cloud(world: &mut World, id: u64, block: &str, subnets: &[(u64, &str, &str, Target)]) {
+    let name = String::new;
+    let vpc = VpcId(id);
+    let entries = [false, true].map(|egress| AclEntry {
+        number: 100,
+        egress,
+        allow: true,
+        traffic: Traffic::All,
+        block: "0.0.0.0/0".parse().unwrap(),
+    });
+    world.vpcs.insert(
+        vpc,
+        Vpc {
+            name: name(),
+            ipv4: vec![block.parse().unwrap()],
+            ipv6: Vec::new(),
+            main_route_table: RouteTableId(id * 10),
+            default_acl: AclId(id * 10),
+            default_group: GroupId(id),
+            dhcp_options: None,
+            dns_support: true,
+            dns_hostnames: false,
+        },
+    );
+    let rules = open();
+    world.groups.insert(GroupId(id), Group { name: name(), description: name(), vpc, rules });
+    for (subnet, block, to, target) in subnets {
+        let destination = Destination::Block(to.parse().unwrap());
+        let routes = vec![Route { destination, target: *target, propagated: false }];
+        let table = RouteTable { name: name(), vpc, routes };
+        world.route_tables.insert(RouteTableId(*subnet), table);
+        let acl = Acl { name: name(), vpc, entries: entries.to_vec() };
+        world.acls.insert(AclId(*subnet), acl);
+        let subnet_of = Subnet {
+            name: name(),
+            vpc,
+            zone: "a".into(),
+            ipv4: block.parse().unwrap(),
+            ipv6: None,
+            route_table: Some(RouteTableId(*subnet)),
+            acl: AclId(*subnet),
+            map_public_ip: false,
+        };
+        world.subnets.insert(SubnetId(*subnet), subnet_of);
+    }
+}
+
+fn interface(world: &mut World, id: u64, subnet: u64, at: Ipv4Addr, host: &str) {
+    let name = String::new;
+    let instance = Instance {
+        name: name(),
+        instance_type: "c7i.large".into(),
+        zone: "a".into(),
+        placement: None,
+        host: Some(host.into()),
+    };
+    world.instances.insert(InstanceId(id), instance);
+    let attachment = Attachment {
+        id: AttachmentId(id),
+        instance: InstanceId(id),
+        device_index: 0,
+        express: ExpressSpec::default(),
+    };
+    let eni = Eni {
+        name: name(),
+        subnet: SubnetId(subnet),
+        mac: [2; 6],
+        ipv4: vec![at],
+        ipv6: Vec::new(),
+        ipv4_prefixes: Vec::new(),
+        ipv6_prefixes: Vec::new(),
+        groups: vec![GroupId(world.subnets[&SubnetId(subnet)].vpc.0)],
+        source_dest_check: true,
+        attachment: Some(attachment),
+        tracking: TrackingSpec::default(),
+    };
+    world.enis.insert(EniId(id), eni);
+}
+
+/// Two clouds that are peered; the far one routes back to the gateway's subnet only, and lets the
+/// gateway's address in.
+fn world(hosts: [&str; 2]) -> World {
+    let mut world = World::default();
+    let (nat, peering) = (NatGatewayId(1), PeeringId(1));
+    let to = |target| ("10.1.0.0/16", target);
+    let (app, out) = (to(Target::NatGateway(nat)), to(Target::Peering(peering)));
+    let near = [(11, "10.0.1.0/24", app.0, app.1), (12, "10.0.9.0/24", out.0, out.1)];
+    cloud(&mut world, 1, "10.0.0.0/16", &near);
+    let back = Target::Peering(peering);
+    cloud(&mut world, 2, "10.1.0.0/16", &[(21, "10.1.1.0/24", "10.0.9.0/24", back)]);
+    let (requester, accepter, name) = (VpcId(1), VpcId(2), String::new());
+    world.peerings.insert(peering, Peering { name, requester, accepter, active: true });
+    let gateway =
+        NatGateway { name: String::new(), subnet: SubnetId(12), private: GATEWAY, address: None };
+    world.nat_gateways.insert(nat, gateway);
+    let narrow = rule(7, false, Traffic::Tcp(443, 443), "10.0.9.9/32");
+    let everywhere = rule(8, true, Traffic::All, "0.0.0.0/0");
+    world.groups.get_mut(&GroupId(2)).unwrap().rules = vec![narrow, everywhere];
+    interface(&mut world, 1, 11, APP, hosts[0]);
+    interface(&mut world, 2, 21, FAR, hosts[1]);
+    world
+}
+
+#[derive(Default)]
+struct Out {
+    guests: Vec<(PortId, Vec<u8>)>,
+    hosts: Vec<(Arc<str>, Envelope, Vec<u8>)>,
+}
+
+impl Around for Out {
+    fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
+        self.guests.push((port, frame));
+    }
+    fn to_host(&mut self, host: &Arc<str>, _: VpcId, of: Envelope, frame: Vec<u8>, _: bool) {
+        self.hosts.push((host.clone(), of, frame));
+    }
+    fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
+}
+
+/// A card for each host.
+struct Lab(Vec<(&'static str, Card)>);
+
+impl Lab {
+    fn new(world: &World, names: &[&'static str]) -> Self {
+        let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
+        let card = |host: &&'static str| {
+            let mut card = Card::new(host, Arc::new(Rules::compile(world, host)), 7);
+            for eni in card.rules().enis().collect::<Vec<_>>() {
+                let guest = Guest { eni, timeouts: Timeouts::DEFAULT };
+                card.add_instance(Instant::ZERO, &profile, &[guest]);
+            }
+            (*host, card)
+        };
+        Self(names.iter().map(card).collect())
+    }
+
+    fn card(&mut self, eni: u64) -> (usize, PortId) {
+        let mut all = self.0.iter().enumerate();
+        all.find_map(|(n, (_, card))| Some((n, card.port_of(EniId(eni))?))).unwrap()
+    }
+
+    /// The interface that a packet reaches, and the packet there.
+    fn send(&mut self, seconds: u64, eni: u64, packet: Vec<u8>) -> Option<(u64, Vec<u8>)> {
+        let now = Instant::ZERO + Duration::from_secs(seconds);
+        let frame = [&[0; OFFLOAD_BYTES][..], &packet].concat();
+        let (at, port) = self.card(eni);
+        let mut out = Out::default();
+        self.0[at].1.from_guest(now, port, frame, &mut out);
+        let mut place = at;
+        if let Some((to, envelope, frame)) = out.hosts.pop() {
+            place = self.0.iter().position(|(name, _)| **name == *to).unwrap();
+            let from = Arc::from(self.0[at].0);
+            self.0[place].1.from_host(now, &from, envelope, frame, &mut out);
+        }
+        let (port, frame) = out.guests.pop()?;
+        Some((self.0[place].1.eni_of(port)?.0, frame[OFFLOAD_BYTES..].to_vec()))
+    }
+
+    fn drops(&mut self, eni: u64, cause: Cause) -> u64 {
+        let (at, port) = self.card(eni);
+        self.0[at].1.drops(port).of(cause)
+    }
+}
+
+fn tcp(source: Ipv4Addr, destination: Ipv4Addr, ports: (u16, u16), flags: u8) -> Vec<u8> {
+    let mut bytes = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
+    bytes.extend_from_slice(&source.octets());
+    bytes.extend_from_slice(&destination.octets());
+    bytes.extend_from_slice(&ports.0.to_be_bytes());
+    bytes.extend_from_slice(&ports.1.to_be_bytes());
+    bytes.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 2, 0x50, flags, 1, 0, 0, 0, 0, 0]);
+    bytes
+}
+
+fn ends(packet: &[u8]) -> (Ipv4Addr, Ipv4Addr, (u16, u16)) {
+    let address = |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&packet[at..at + 4]).unwrap());
+    let port = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
+    (address(12), address(16), (port(20), port(22)))
+}
+
+#[test]
+fn regression_connections_by_a_private_gateway_work() {
+    for (hosts, names) in [(["one"; 2], &["one"][..]), (["one", "two"], &["one", "two"])] {
+        let world = world(hosts);
+        let first =
+            Packet { source: APP.into(), destination: FAR.into(), inner: Inner::Tcp(40_000, 443) };
+        let explained = connection(&world, Origin::Eni(EniId(1)), &first);
+        assert!(explained.works(), "{explained:#?}");
+        assert_eq!(explained.answer.unwrap().verdict, Verdict::Delivered(EniId(1)));
+
+        let mut lab = Lab::new(&world, names);
+        let (at, there) = lab.send(0, 1, tcp(APP, FAR, (40_000, 443), SYN)).unwrap();
+        let (source, destination, (port, to)) = ends(&there);
+        assert_eq!((at, source, destination, to), (2, GATEWAY, FAR, 443));
+        let (at, back) = lab.send(0, 2, tcp(FAR, GATEWAY, (443, port), SYN | ACK)).unwrap();
+        assert_eq!((at, ends(&back)), (1, (FAR, APP, (443, 40_000))));
+        // It goes on for as long as a gateway remembers it.
+        assert!(lab.send(349, 1, tcp(APP, FAR, (40_000, 443), ACK)).is_some());
+        assert!(lab.send(698, 2, tcp(FAR, GATEWAY, (443, port), ACK)).is_some());
+        let (at, reset) = lab.send(1049, 1, tcp(APP, FAR, (40_000, 443), ACK)).unwrap();
+        assert_eq!((at, ends(&reset), reset[33]), (1, (FAR, APP, (443, 40_000)), RST));
+        // The far side opens none, and no other port is an answer.
+        for ports in [(443, port), (443, 1), (50_000, 443)] {
+            let late = lab.send(1050, 2, tcp(FAR, GATEWAY, ports, SYN));
+            assert_eq!(late, None, "{ports:?}");
+        }
+        assert_eq!(lab.drops(2, Cause::NoNatConnection), 3);
+    }
+}
+
+/// A list of the gateway's subnet that denies the gateway's port loses the answer, as `explain`
+/// says.
+#[test]
+fn regression_lists_of_the_gateways_subnet_judge_answers() {
+    let mut world = world(["one"; 2]);
+    let acl = world.acls.get_mut(&AclId(12)).unwrap();
+    acl.entries.push(AclEntry {
+        number: 50,
+        egress: false,
+        allow: false,
+        traffic: Traffic::Tcp(1024, u16::MAX),
+        block: "10.1.0.0/16".parse().unwrap(),
+    });
+    let first =
+        Packet { source: APP.into(), destination: FAR.into(), inner: Inner::Tcp(40_000, 443) };
+    let explained = connection(&world, Origin::Eni(EniId(1)), &first);
+    assert_eq!(explained.answer.unwrap().verdict, Verdict::Dropped(Reason::AclIn));
+    let mut lab = Lab::new(&world, &["one"]);
+    let (_, there) = lab.send(0, 1, tcp(APP, FAR, (40_000, 443), SYN)).unwrap();
+    let (_, _, (port, _)) = ends(&there);
+    assert_eq!(lab.send(0, 2, tcp(FAR, GATEWAY, (443, port), SYN | ACK)), None);
+    assert_eq!(lab.drops(1, Cause::Rule(Reason::AclIn)), 1);
+}

@@ -1,0 +1,253 @@
+//! The cards of two hosts, the network between them, and the internet's side of their gateways.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::profile::{InstanceType, Profile};
+use srd_card::track::Timeouts;
+use srd_card::vpc::nat::{Back, Nat};
+use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId};
+use srd_proto::{Duration, Instant};
+use srd_vpc::compile::{Directory, Rules};
+use srd_vpc::id::{EniId, VpcId};
+use srd_vpc::judge::{Exit, Origin, Service};
+use srd_vpc::object::World;
+use srd_vpc::packet::{Inner, Packet};
+
+use super::cloud::{DOOR, HOSTS, NAT_PUBLIC};
+
+const EDGE: &str = "edge";
+const TCP_SYN: u8 = 2;
+const TCP_SYN_ACK: u8 = 18;
+
+/// How a packet ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    At(EniId, Vec<u8>),
+    /// At the internet's side, as it is there.
+    Left(Exit, Vec<u8>),
+    Served(Service),
+    /// Nowhere: for which of these causes.
+    Dropped(BTreeSet<Cause>),
+}
+
+/// A frame that is this packet, or its fragments; `id` is the identification, also that of an echo.
+pub(super) fn frames(packet: &Packet, is_cut: bool, id: u16) -> Vec<Vec<u8>> {
+    let mut transport = vec![7_u8; 48];
+    match packet.inner {
+        Inner::Tcp(from, to) | Inner::Udp(from, to) => {
+            transport[..2].copy_from_slice(&from.to_be_bytes());
+            transport[2..4].copy_from_slice(&to.to_be_bytes());
+            let is_answer = matches!(to, 1024..);
+            transport[12] = 0x50;
+            transport[13] = if is_answer { TCP_SYN_ACK } else { TCP_SYN };
+            if let Inner::Udp(..) = packet.inner {
+                transport[4..8].copy_from_slice(&[0, 48, 0, 0]);
+            }
+        }
+        Inner::Icmp(kind, code) => {
+            let id = id.to_be_bytes();
+            transport[..8].copy_from_slice(&[kind, code, 0, 0, id[0], id[1], 0, 1]);
+        }
+        Inner::Other(_) => {}
+    }
+    let (IpAddr::V4(source), IpAddr::V4(destination)) = (packet.source, packet.destination) else {
+        return Vec::new();
+    };
+    let part = |bytes: &[u8], flags: u16| {
+        let mut frame = vec![0; OFFLOAD_BYTES];
+        let total = u16::try_from(20 + bytes.len()).expect("short").to_be_bytes();
+        let (id, flags) = (id.to_be_bytes(), flags.to_be_bytes());
+        frame.extend_from_slice(&[0x45, 0, total[0], total[1], id[0], id[1], flags[0], flags[1]]);
+        frame.extend_from_slice(&[64, packet.protocol(), 0, 0]);
+        frame.extend_from_slice(&source.octets());
+        frame.extend_from_slice(&destination.octets());
+        frame.extend_from_slice(bytes);
+        frame
+    };
+    if is_cut {
+        vec![part(&transport[..24], 0x2000), part(&transport[24..], 3)]
+    } else {
+        vec![part(&transport, 0)]
+    }
+}
+
+/// The packet that a frame is, if it shows its ports.
+fn packet_of(frame: &[u8]) -> Option<Packet> {
+    let bytes = frame.get(OFFLOAD_BYTES..)?;
+    let word = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
+    let address = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(bytes.get(at..at + 4)?).ok()?));
+    if word(6)? & 0x1fff != 0 {
+        return None;
+    }
+    let inner = match bytes.get(9)? {
+        6 => Inner::Tcp(word(20)?, word(22)?),
+        17 => Inner::Udp(word(20)?, word(22)?),
+        _ => Inner::Icmp(*bytes.get(20)?, *bytes.get(21)?),
+    };
+    Some(Packet { source: address(12)?, destination: address(16)?, inner })
+}
+
+impl Ended {
+    /// The answer of the other end, and where it is from.
+    pub(super) fn answer(&self) -> Option<(Origin, Packet)> {
+        let (origin, frame) = match self {
+            Self::At(eni, frame) => (Origin::Eni(*eni), frame),
+            Self::Left(_, frame) => (Origin::Internet, frame),
+            _ => return None,
+        };
+        Some((origin, packet_of(frame)?.answer()))
+    }
+
+    /// The identifier of an echo, as it is at the other end.
+    pub(super) fn echo_id(&self) -> Option<u16> {
+        let (Self::At(_, frame) | Self::Left(_, frame)) = self else { return None };
+        let bytes = frame.get(OFFLOAD_BYTES..)?;
+        let id = [*bytes.get(24)?, *bytes.get(25)?];
+        (bytes[9] == 1).then(|| u16::from_be_bytes(id))
+    }
+
+    /// The port that a NAT gateway has taken.
+    pub(super) fn nat_port(&self, sent: &Packet, by_nat: bool) -> Option<u16> {
+        let frame = match self {
+            Self::At(_, frame) | Self::Left(_, frame) if by_nat => frame,
+            _ => return sent.source_port(),
+        };
+        packet_of(frame)?.source_port()
+    }
+}
+
+#[derive(Default)]
+struct Out {
+    guests: Vec<(PortId, Vec<u8>)>,
+    hosts: VecDeque<(Arc<str>, Envelope, Vec<u8>)>,
+    served: Option<Service>,
+}
+
+impl Around for Out {
+    fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
+        self.guests.push((port, frame));
+    }
+    fn to_host(&mut self, host: &Arc<str>, vpc: VpcId, of: Envelope, frame: Vec<u8>, _: bool) {
+        let bytes = [&of.encode(vpc, &frame)[..], &frame[OFFLOAD_BYTES..]].concat();
+        assert_eq!(Envelope::decode(&bytes).map(|read| read.0), Ok(of));
+        self.hosts.push_back((host.clone(), of, frame));
+    }
+    fn to_service(&mut self, _: PortId, service: Service, _: Vec<u8>) {
+        self.served = Some(service);
+    }
+}
+
+pub(super) struct Cards {
+    all: [Card; 2],
+    /// The connections of public NAT gateways, at the edge of each host.
+    nats: [Nat; 2],
+    directory: Option<Directory>,
+    has_public: bool,
+    now: Instant,
+}
+
+impl Cards {
+    pub(super) fn new(world: &World, asks: bool) -> Self {
+        let mut directory = asks.then(|| Directory::new(world.clone()));
+        let kind = InstanceType::find("c7i.48xlarge").expect("a type");
+        let profile = Profile::of(kind);
+        let now = Instant::ZERO;
+        let all = HOSTS.map(|host| {
+            let whole = || Rules::compile(world, host);
+            let rules = directory.as_mut().map_or_else(whole, |from| from.tables(host));
+            let mut card = Card::new(host, Arc::new(rules), 7);
+            card.set_edges(BTreeMap::from([(Exit::InternetGateway(DOOR), Arc::from(EDGE))]));
+            for (id, eni) in &world.enis {
+                let instance = eni.attachment.as_ref().map(|at| at.instance);
+                let of = instance.and_then(|id| world.instances.get(&id)?.host.clone());
+                if of.as_deref() == Some(host) {
+                    let guest = Guest { eni: *id, timeouts: Timeouts::DEFAULT };
+                    card.add_instance(now, &profile, &[guest]);
+                }
+            }
+            card
+        });
+        let has_public = world.nat_gateways.values().any(|nat| nat.address.is_some());
+        Self { all, nats: [Nat::default(), Nat::default()], directory, has_public, now }
+    }
+
+    fn drops(&self) -> BTreeMap<Cause, u64> {
+        let mut sums = BTreeMap::new();
+        for card in &self.all {
+            let ports = (0..4).filter_map(|eni| card.port_of(EniId(eni)));
+            let all = ports.map(|port| card.drops(port)).chain([card.drops_of_none().clone()]);
+            for (cause, packets) in all.flat_map(|drops| drops.all().collect::<Vec<_>>()) {
+                *sums.entry(cause).or_default() += packets;
+            }
+        }
+        sums
+    }
+
+    /// Answers what a card asks.
+    fn answer(&mut self, at: usize, out: &mut Out) {
+        let Some(directory) = &mut self.directory else { return };
+        while let Some(question) = self.all[at].poll_question() {
+            let answer = directory.answer(HOSTS[at], question).expect("room for an answer");
+            self.all[at].learn(self.now, answer, out).expect("it was asked");
+        }
+    }
+
+    /// A packet, until it has ended.
+    pub(super) fn send(&mut self, origin: Origin, frame: Vec<u8>) -> Ended {
+        self.now += Duration::from_millis(10);
+        let before = self.drops();
+        let mut ended = None;
+        for at in 0..HOSTS.len() {
+            let (mut out, mut frame) = (Out::default(), frame.clone());
+            match origin {
+                Origin::Eni(eni) => {
+                    let Some(port) = self.all[at].port_of(eni) else { continue };
+                    self.all[at].from_guest(self.now, port, frame, &mut out);
+                }
+                Origin::Internet => {
+                    let envelope = match self.nats[at].arrive(self.now, &mut frame) {
+                        Some(Back { nat, eni: to, port }) => Envelope::FromNat { nat, to, port },
+                        None => Envelope::Arriving,
+                    };
+                    let edge = Arc::from(EDGE);
+                    self.all[at].from_host(self.now, &edge, envelope, frame, &mut out);
+                }
+            }
+            self.answer(at, &mut out);
+            ended = self.collect(at, out).or(ended);
+        }
+        ended.unwrap_or_else(|| {
+            let changed = self.drops().into_iter();
+            let changed = changed.filter(|(cause, n)| before.get(cause) != Some(n));
+            Ended::Dropped(changed.map(|(cause, _)| cause).collect())
+        })
+    }
+
+    fn collect(&mut self, at: usize, mut out: Out) -> Option<Ended> {
+        if let Some((port, frame)) = out.guests.pop() {
+            return Some(Ended::At(self.all[at].eni_of(port)?, frame));
+        }
+        if let Some(service) = out.served {
+            return Some(Ended::Served(service));
+        }
+        let (to, envelope, mut frame) = out.hosts.pop_front()?;
+        if let Some(other) = HOSTS.iter().position(|host| **host == *to) {
+            let mut out = Out::default();
+            self.all[other].from_host(self.now, &Arc::from(HOSTS[at]), envelope, frame, &mut out);
+            self.answer(other, &mut out);
+            return self.collect(other, out);
+        }
+        match envelope {
+            Envelope::Leaving { exit, .. } => Some(Ended::Left(exit, frame)),
+            Envelope::ByNat { from, nat } => {
+                let public: Ipv4Addr = self.has_public.then_some(NAT_PUBLIC)?;
+                self.nats[at].leave(self.now, nat, public, from, &mut frame).ok()?;
+                Some(Ended::Left(Exit::InternetGateway(DOOR), frame))
+            }
+            other => panic!("{other:?} to the edge"),
+        }
+    }
+}

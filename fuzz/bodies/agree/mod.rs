@@ -1,0 +1,118 @@
+//! What the fuzz target of rules and card does with its input: the bytes make a small cloud and
+//! flows in it. What `explain` says of each flow, its answer and fragments included, is what the
+//! cards of two hosts do, with the same reason.
+
+mod cards;
+mod cloud;
+
+use srd_card::vpc::Cause;
+use srd_vpc::judge::{
+    Connection, Judgement, Origin, Reason, Step, Translator, Verdict, connection_by_port,
+};
+use srd_vpc::packet::{Inner, Packet};
+
+use cards::{Cards, Ended, frames};
+use cloud::Tape;
+
+/// Flows of one input: more is slow, not wrong.
+const FLOWS_MAX: u16 = 24;
+
+/// How often each end was reached.
+#[derive(Default, Debug)]
+pub(crate) struct Reached {
+    pub(crate) answered: u32,
+    pub(crate) left: u32,
+    pub(crate) by_nat: u32,
+    pub(crate) dropped: u32,
+    pub(crate) reasons: std::collections::BTreeSet<Reason>,
+}
+
+/// Makes a cloud, and sends flows.
+pub(crate) fn agree(bytes: &[u8]) -> Reached {
+    let mut tape = Tape(bytes);
+    let world = cloud::world(&mut tape);
+    let mut cards = Cards::new(&world, tape.one_in(2));
+    let mut reached = Reached::default();
+    for number in 0..FLOWS_MAX {
+        if tape.0.is_empty() {
+            break;
+        }
+        let flow = cloud::flow(&mut tape, &world, number);
+        // A packet from an address to itself is none.
+        if flow.1.source != flow.1.destination {
+            one(&world, &mut cards, (flow, number), &mut reached);
+        }
+    }
+    reached
+}
+
+/// A flow, and whether its packets are fragments.
+pub(crate) type Flow = (Origin, Packet, bool);
+
+fn is_by_nat(judgement: &Judgement) -> bool {
+    let by = |step: &Step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. });
+    judgement.steps.iter().any(by)
+}
+
+fn one(
+    world: &srd_vpc::object::World,
+    cards: &mut Cards,
+    ((origin, packet, is_cut), number): (Flow, u16),
+    reached: &mut Reached,
+) {
+    let Connection { first, .. } = connection_by_port(world, origin, &packet, None);
+    let by_nat = is_by_nat(&first);
+    // A NAT gateway passes fragments of UDP only.
+    let is_cut = is_cut && !(by_nat && !matches!(packet.inner, Inner::Udp(..)));
+    let mut arrived = Vec::new();
+    for frame in frames(&packet, is_cut, number + 9) {
+        let ended = cards.send(origin, frame);
+        check(&first, &ended, "the first packet");
+        arrived.push(ended);
+    }
+    let Some(there) = arrived.first() else { return };
+    // An interface that sends to its own public address sends to itself.
+    if first.packet.source == first.packet.destination {
+        return;
+    }
+    reached.by_nat += u32::from(by_nat && first.passes());
+    if let Verdict::Dropped(reason) = first.verdict {
+        reached.dropped += 1;
+        reached.reasons.insert(reason);
+    }
+    let Some(answer) = there.answer() else { return };
+    reached.left += u32::from(matches!(first.verdict, Verdict::Left(_)));
+    let port = there.nat_port(&packet, by_nat);
+    let connection = connection_by_port(world, origin, &packet, port);
+    let Some(wanted) = connection.answer else { return };
+    // What leaves by another gateway is lost at the other end, whatever becomes of it here.
+    if wanted.verdict == Verdict::Dropped(Reason::AnotherWayBack) {
+        return;
+    }
+    if let Verdict::Dropped(reason) = wanted.verdict {
+        reached.reasons.insert(reason);
+    }
+    let is_cut = is_cut && !matches!(answer.1.inner, Inner::Tcp(..));
+    for frame in frames(&answer.1, is_cut, there.echo_id().unwrap_or(number)) {
+        let ended = cards.send(answer.0, frame);
+        check(&wanted, &ended, "the answer");
+        reached.answered += u32::from(matches!(ended, Ended::At(..)));
+    }
+}
+
+fn check(wanted: &Judgement, ended: &Ended, what: &str) {
+    let agrees = match (wanted.verdict, ended) {
+        (Verdict::Delivered(eni), Ended::At(at, _)) => eni == *at,
+        (Verdict::Left(exit), Ended::Left(by, ..)) => exit == *by,
+        (Verdict::Served(service), Ended::Served(by)) => service == *by,
+        (Verdict::Dropped(reason), Ended::Dropped(causes)) => match reason {
+            // The gateway has no connection, and says so in its own words.
+            Reason::OutwardsOnly => {
+                causes.contains(&Cause::NoNatConnection) || causes.contains(&Cause::Rule(reason))
+            }
+            reason => causes.contains(&Cause::Rule(reason)),
+        },
+        _ => false,
+    };
+    assert!(agrees, "{what}: explain says {wanted:#?}; the card: {ended:?}");
+}

@@ -1,0 +1,7 @@
+//! Fuzzes what `explain` says of flows against what cards do.
+#![no_main]
+
+#[path = "../bodies/agree/mod.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| drop(bodies::agree(bytes)));
