@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use srd_card::vpc::nat::Nat;
 use srd_card::vpc::{Around, Envelope, PortId};
+use srd_net::Tun;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::{NatGatewayId, VpcId};
 use srd_vpc::judge::Service as Link;
@@ -45,7 +46,7 @@ impl Gateways {
 
     /// What to wait on.
     pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
-        let edge = self.edge.as_ref().map(|edge| edge.tun.fd());
+        let edge = self.edge.as_ref().and_then(Edge::tun).map(Tun::fd);
         let underlay = self.underlay.as_ref().map(Underlay::fd);
         edge.into_iter().chain(underlay).collect()
     }
@@ -92,7 +93,7 @@ impl Gateways {
                 return self.lose("nat without port");
             }
         }
-        let written = self.edge.as_ref().map(|edge| edge.tun.write(&frame));
+        let written = self.edge.as_ref().and_then(Edge::tun).map(|tun| tun.write(&frame));
         if !matches!(written, Some(Ok(()))) {
             self.lose("internet");
         }
