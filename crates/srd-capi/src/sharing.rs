@@ -75,6 +75,7 @@ fn enter(call: Call<'_, EventSink>, span: Span, access: Access, key: u64) -> Out
 /// A key that cannot be guessed.
 fn random() -> Outcome<u64> {
     let secret = srd_net::clock::secret();
-    let failed = |error| Error::new(Status::System, format!("no random numbers: {error}"));
+    let failed =
+        |error: std::io::Error| Error::new(Status::System, format!("no random numbers: {error}"));
     secret.map(|secret| secret.word()).map_err(failed)
 }

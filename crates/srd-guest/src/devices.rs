@@ -64,7 +64,9 @@ impl Service {
                  and which rings it has"
             ),
             Some(Port::Memory(_)) => bail!("`{instance}` is in memory: it has no queues"),
-            None => bail!("the device {device} of `{instance}` was deleted, and is being made again"),
+            None => {
+                bail!("the device {device} of `{instance}` was deleted, and is being made again")
+            }
         };
         let gone = || format!("the device {device} of `{instance}` is gone");
         let name = kernel.name().with_context(gone)?;

@@ -157,7 +157,8 @@ impl Service {
         let (_, _, of) = running.at(port);
         let pause = self.gone.lose(now, Which::Of(port), device);
         tracing::warn!(
-            "the device {} of the instance `{name}` was deleted ({error}): it is made again in {} s",
+            "the device {} of the instance `{name}` was deleted ({error}): it is made again in \
+             {} s",
             of.name,
             pause.as_nanos() / 1_000_000_000
         );

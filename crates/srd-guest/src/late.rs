@@ -2,10 +2,10 @@
 //!
 //! The loop is late by the time in which it did other work, or had no processor. When it sleeps
 //! until something comes it is late by what the scheduler let it wait for a processor, as the
-//! kernel counts it for the thread ([proc(5)], `schedstat`). Limits give packets that were read late
-//! what they have earned meanwhile (L11).
+//! kernel counts it for the thread ([schedstat]). Limits give packets that were read late what they
+//! have earned meanwhile (L11).
 //!
-//! [proc(5)]: https://docs.kernel.org/scheduler/sched-stats.html
+//! [schedstat]: https://docs.kernel.org/scheduler/sched-stats.html
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -49,8 +49,8 @@ impl Late {
         let gap = now.since(looked);
         let slept = std::mem::take(&mut self.slept).min(gap);
         if gap >= LATE_MIN {
-            let late = late_by(gap, slept, if slept > Duration::ZERO { self.waited() } else { slept });
-            self.late = self.late.max(late);
+            let waited = if slept > Duration::ZERO { self.waited() } else { Duration::ZERO };
+            self.late = self.late.max(late_by(gap, slept, waited));
         }
         self.late
     }

@@ -80,8 +80,8 @@ mod tests {
         assert!(orders.give(Command::EndTrace(1)));
         assert!(changes.next(&commands).is_none(), "all are changes, and no more are taken");
         assert_eq!(changes.waiting.len(), WAITING_MAX);
-        let rest = (0..COMMANDS_MAX as u64 - 1).all(|number| orders.give(Command::EndTrace(number)));
-        assert!(rest, "the others wait in the queue");
+        let give = |number| orders.give(Command::EndTrace(number));
+        assert!((0..COMMANDS_MAX as u64 - 1).all(give), "the others wait in the queue");
         assert!(changes.next(&commands).is_none());
         changes.under_way = None;
         for number in 0..WAITING_MAX {
@@ -98,7 +98,8 @@ mod tests {
         let vpc = Vpc::read(None, "here").unwrap();
         let under_way = Some(Change { vpc, then: Then::Detached(String::new()) });
         let mut changes = Changes { under_way, ..Changes::default() };
-        assert!(orders.give(Command::Detach(String::from("a"))) && orders.give(Command::EndTrace(2)));
+        assert!(orders.give(Command::Detach(String::from("a"))));
+        assert!(orders.give(Command::EndTrace(2)));
         assert!(matches!(changes.next(&commands), Some(Command::EndTrace(2))));
         assert!(changes.next(&commands).is_none());
         changes.under_way = None;

@@ -143,8 +143,8 @@ impl Plane {
         })
     }
 
-    /// Tells what was forgotten. Whether all of it is told: what is asked after it was forgotten has
-    /// to come after that.
+    /// Tells the thread what was forgotten. Returns whether all of it is told: no question may come
+    /// before that.
     fn tell_forgotten(&mut self) -> bool {
         if self.forgotten.is_empty() {
             return true;

@@ -27,8 +27,8 @@ pub(crate) const OUTSIDE: TenantId = TenantId(u32::MAX);
 /// After so long the loop looks at requests and timers.
 pub(crate) const TURNS_TIME: Duration = Duration::from_micros(200);
 /// Packets that waited for their instance's share count as over its limit when the loop has worked
-/// on turns for so long without a pause: before, they waited for a few others, as in any queue. Time
-/// in which the loop had no processor is none of work: what came meanwhile is soon read. // N4
+/// on turns for so long without a pause: before, they waited for a few others, as in any queue.
+/// Time in which the loop had no processor is none of work: what came meanwhile is soon read. // N4
 const OVERLOADED: Duration = Duration::from_millis(10);
 /// A turn does not cost more: what was longer, another program had.
 const TURN_TIME_MAX: Duration = Duration::from_millis(1);

@@ -72,7 +72,8 @@ fn programs_end_with_the_card_if_that_is_wanted() {
     let mut card = machine.up(&[&file, "--end-programs"]);
     let (mut ends, _) = sleeper(&web);
     let mut stubborn = Command::new("ip");
-    let words = ["netns", "exec", &app, "sh", "-c", "trap '' TERM; echo; while :; do sleep 1; done"];
+    let words =
+        ["netns", "exec", &app, "sh", "-c", "trap '' TERM; echo; while :; do sleep 1; done"];
     stubborn.args(words).stdin(Stdio::null()).stdout(Stdio::null());
     let mut stubborn = Running(stubborn.spawn().unwrap());
     wait_until("a program in the namespace", || !pids(&app).is_empty());

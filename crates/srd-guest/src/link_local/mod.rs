@@ -52,9 +52,9 @@ use srd_vpc::object::World;
 
 pub(crate) use facts::DOMAIN;
 use facts::{Facts, Known};
+use numbers::Numbers;
 use stack::{Around, Stack};
 use tokens::Tokens;
-use numbers::Numbers;
 use upstream::Upstream;
 
 /// Packets of one interface that wait for their turn.

@@ -133,8 +133,7 @@ fn an_answer_has_to_repeat_the_cases_that_were_drawn() {
     let long = message([1, 0], [0, 1, 0, 0, 0, 0, 0, 0], &[&long, &[0, 1, 0, 1]]);
     let mut words = [1 << 63, 1].into_iter();
     let mixed = super::tests::question(&long).mixed(|| words.next().unwrap());
-    let upper: Vec<usize> =
-        (0..mixed.len()).filter(|at| mixed[*at].is_ascii_uppercase()).collect();
+    let upper: Vec<usize> = (0..mixed.len()).filter(|at| mixed[*at].is_ascii_uppercase()).collect();
     assert_eq!((upper, words.next()), (vec![65, 66], None));
 }
 
