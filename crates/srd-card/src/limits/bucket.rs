@@ -16,9 +16,9 @@ const NANO: i128 = 1_000_000_000;
 
 /// A token bucket that is full when it is made.
 ///
-/// A caller that was late reads at once what arrived over a time in which the bucket earned. So long
-/// the bucket keeps what it earns beyond its depth ([`Bucket::set_late`]): no more passes than the
-/// rate and the depth allow from the time of arrival.
+/// A caller that was late reads at once what arrived over a time in which the bucket earned. So
+/// long the bucket keeps what it earns beyond its depth ([`Bucket::set_late`]): no more passes than
+/// the rate and the depth allow from the time of arrival.
 ///
 /// Bound: the debt never exceeds what the rate earns in the delay that [`take`](Self::take) allows,
 /// or the tokens of one packet.
@@ -57,8 +57,8 @@ impl Bucket {
         Self { level: level.min(bucket.full.saturating_add(bucket.late)), ..bucket }
     }
 
-    /// From now on packets may have arrived so long before they are offered (L11). What is kept beyond
-    /// the depth is lost when this is zero again.
+    /// From now on packets may have arrived so long before they are offered (L11). What is kept
+    /// beyond the depth is lost when this is zero again.
     #[inline]
     pub(super) fn set_late(&mut self, late: Duration) {
         self.late = i128::from(late.as_nanos()) * i128::from(self.rate);

@@ -237,7 +237,7 @@ impl<T> Limits<T> {
         }
     }
 
-    /// From now on frames may have arrived by so long before they are offered, [`LATE_MAX`] at most:
+    /// From now on frames may have arrived so long before they are offered, [`LATE_MAX`] at most:
     /// the caller did not look for them meanwhile. What limits have earned in that time is theirs;
     /// zero: the caller is in time (L11).
     #[inline]

@@ -228,7 +228,7 @@ impl Card {
         self.host_bytes_max = bytes;
     }
 
-    /// From now on packets may have arrived by so long before they are handed in: the worker did not
+    /// From now on packets may have arrived so long before they are handed in: the worker did not
     /// look for them meanwhile. What an instance's limits have earned in that time is theirs (L11).
     pub fn set_late(&mut self, late: Duration) {
         self.late = late;

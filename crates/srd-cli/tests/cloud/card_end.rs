@@ -84,8 +84,8 @@ fn programs_end_with_the_card_if_that_is_wanted() {
     }
 }
 
-/// Of an instance that is removed while a program runs in it: the name is there for the program, and
-/// goes at the end of the card.
+/// An instance is removed while a program runs in it: the name is there for the program, and goes
+/// at the end of the card.
 #[test]
 fn programs_of_an_instance_that_is_removed_keep_its_namespace() {
     if !ready_with_nsenter() {

@@ -98,7 +98,8 @@ mod tests {
     /// Connections in all states, begun at different times, some of them over.
     fn table() -> (Table, Vec<Key>, Instant) {
         let times = Timeouts::new(60, 60, 30).unwrap();
-        let mut table = Table::new(100, &[times], Secret::known(1), Instant::ZERO).with_untracked(100);
+        let mut table =
+            Table::new(100, &[times], Secret::known(1), Instant::ZERO).with_untracked(100);
         let (mut now, mut keys) = (Instant::ZERO + Duration::from_millis(700), Vec::new());
         for port in 1..=40_u16 {
             now += Duration::from_millis(1370);

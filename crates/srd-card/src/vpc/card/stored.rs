@@ -48,7 +48,8 @@ impl PortState {
         let (counts, drops) = Stored::read(from)?;
         let answers = Stored::read(from)?;
         let count = from.count()?;
-        let logs = (0..count).map(|_| Aggregator::import(from, secret)).collect::<Result<_, _>>()?;
+        let logs =
+            (0..count).map(|_| Aggregator::import(from, secret)).collect::<Result<_, _>>()?;
         Ok(Self { counts, drops, logs, answers })
     }
 }
