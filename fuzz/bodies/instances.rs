@@ -19,7 +19,7 @@ use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::nat::Nat;
 use srd_card::vpc::{Around, Card, Envelope, Guest, LoggedWindow, PortCounts, PortId};
-use srd_proto::{Duration, Instant};
+use srd_proto::{Duration, Instant, Secret};
 use srd_vpc::compile::{Concern, Rules};
 use srd_vpc::id::{EniId, NatGatewayId, VpcId};
 use srd_vpc::judge::{Exit, Service};
@@ -167,7 +167,7 @@ impl Cloud {
     /// A card with two instances, and their interfaces.
     fn card(&self, now: Instant) -> (Card, Vec<PortId>) {
         // A secret decides the source ports of copies: both cards have one.
-        let mut card = Card::new(HOST, Arc::clone(&self.rules), 7);
+        let mut card = Card::new(HOST, Arc::clone(&self.rules), Secret::known(7));
         let kind = InstanceType::find("c7i.large").expect("a type");
         // Slow, so that packets wait.
         let profile = Profile::of(kind).with_tracking_allowance(20).scaled(2000);

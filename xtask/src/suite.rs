@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
+use self::outcome::Outcome;
 use self::process::{End, Isolation, Running};
 use self::programs::Test;
-use self::outcome::Outcome;
 use self::report::{Done, Report};
 use self::schedule::Queue;
 use crate::tidy::ratchet;

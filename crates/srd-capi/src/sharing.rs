@@ -74,9 +74,8 @@ fn enter(call: Call<'_, EventSink>, span: Span, access: Access, key: u64) -> Out
 
 /// A key that cannot be guessed.
 fn random() -> Outcome<u64> {
-    let seed = srd_net::clock::seed()
-        .map_err(|error| Error::new(Status::System, format!("no random numbers: {error}")))?;
-    let mut low = [0; 8];
-    low.copy_from_slice(&seed[..8]);
-    Ok(u64::from_ne_bytes(low))
+    let secret = srd_net::clock::secret();
+    let failed =
+        |error: std::io::Error| Error::new(Status::System, format!("no random numbers: {error}"));
+    secret.map(|secret| secret.word()).map_err(failed)
 }

@@ -94,7 +94,7 @@ impl End {
         let other = PeerConfig::at(outer(1 - end));
         let peer = endpoint.add_peer(now, other).expect("the first peer");
         let express = (stage == Stage::Express).then(|| {
-            let config = srd_card::Config { mtu: 8_800, seed: 7, ..srd_card::Config::default() };
+            let config = srd_card::Config { mtu: 8_800, ..srd_card::Config::default() };
             let mut express = Express::new(config, &mut endpoint);
             let prefix = Prefix::new(IpAddr::V4(inner(1 - end)), 32);
             let allowed = prefix.into_iter().collect();

@@ -21,6 +21,7 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
 use srd_vpc::id::*;
@@ -210,7 +211,7 @@ impl Run {
     fn new(world: &World, allowance: u32) -> Self {
         let rules = Rules::compile(world, HOST);
         let now = Instant::ZERO;
-        let mut card = Card::new(HOST, Arc::new(rules), 7);
+        let mut card = Card::new(HOST, Arc::new(rules), Secret::known(7));
         let kind = InstanceType::find("c7i.48xlarge").expect("a type");
         let profile =
             Profile::of(kind).with_packets_per_second(1 << 40).with_tracking_allowance(allowance);

@@ -1,5 +1,6 @@
 //! Every knob of the stage, with unit, default and meaning.
 
+use srd_proto::Secret;
 use srd_proto::time::Duration;
 
 use crate::flow::table::ENTRY_BYTES;
@@ -35,8 +36,8 @@ pub struct Config {
     /// for their other chunks, with the records of frames and flows. Half of it belongs to the
     /// peers in equal parts.
     pub receive_bytes_max: usize,
-    /// Secret that flows are hashed with.
-    pub seed: u64,
+    /// Flows are hashed under it. Programs draw their own: the default is known.
+    pub secret: Secret,
 }
 
 impl Default for Config {
@@ -53,7 +54,7 @@ impl Default for Config {
             queue_bytes_max: 32 << 20,
             flows_max: 65_536,
             receive_bytes_max: 64 << 20,
-            seed: 0,
+            secret: Secret::known(0),
         }
     }
 }

@@ -1,26 +1,22 @@
 //! The hash of tables whose keys others choose: SipHash-1-3 under a secret, so that no peer can
 //! aim many flows at one bucket.
 
-use core::hash::BuildHasher;
+use core::hash::{BuildHasher, Hasher};
 
-use siphasher::sip::SipHasher13;
-use srd_proto::rng::Rng;
+use siphasher::sip::{SipHasher13, SipHasher24};
+use srd_proto::Secret;
 
 /// Builds hashers with one key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keyed {
-    keys: (u64, u64),
+    secret: Secret,
 }
 
 impl Keyed {
-    /// The key comes from a secret seed.
-    pub(crate) fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
-        Self { keys: (rng.next_u64(), rng.next_u64()) }
+    pub(crate) fn new(secret: Secret) -> Self {
+        Self { secret }
     }
-}
 
-impl Keyed {
     /// The hash of bytes at once; `hash_one` copies what it is given into a buffer.
     #[inline]
     pub(crate) fn of(&self, bytes: &[u8]) -> u64 {
@@ -31,7 +27,49 @@ impl Keyed {
 impl BuildHasher for Keyed {
     type Hasher = SipHasher13;
 
+    #[inline]
     fn build_hasher(&self) -> SipHasher13 {
-        SipHasher13::new_with_keys(self.keys.0, self.keys.1)
+        SipHasher13::new_with_key(self.secret.bytes())
+    }
+}
+
+/// A secret that follows from another one and a number: it says nothing of that one, nor of those
+/// of other numbers.
+pub(crate) fn part(secret: &Secret, number: u64) -> Secret {
+    let half = |half: u64| {
+        let mut hasher = SipHasher24::new_with_key(secret.bytes());
+        hasher.write_u64(number);
+        hasher.write_u64(half);
+        hasher.finish().to_le_bytes()
+    };
+    let halves = [half(0), half(1)];
+    Secret::new(core::array::from_fn(|at| halves[at / 8][at % 8]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_byte_of_a_secret_changes_the_hash() {
+        let all = (0..16).map(|at| {
+            let mut bytes = [7; 16];
+            bytes[at] ^= 1;
+            Keyed::new(Secret::new(bytes)).of(b"a flow")
+        });
+        let mut all: BTreeSet<u64> = all.collect();
+        all.insert(Keyed::new(Secret::new([7; 16])).of(b"a flow"));
+        assert_eq!(all.len(), 17);
+    }
+
+    #[test]
+    fn parts_of_a_secret_differ_by_number_and_by_secret() {
+        let secrets = [1, 2].map(Secret::known);
+        let parts = secrets.iter().flat_map(|secret| (0..100).map(|n| *part(secret, n).bytes()));
+        let parts: BTreeSet<[u8; 16]> = parts.collect();
+        assert_eq!(parts.len(), 200);
+        assert!(secrets.iter().all(|secret| !parts.contains(secret.bytes())));
     }
 }

@@ -39,7 +39,7 @@
 //! }
 //! ```
 //!
-//! A frame is a packet behind its [`offload`] header. Time is an argument, randomness a seed.
+//! A frame is a packet behind its [`offload`] header. Time is an argument, randomness a secret.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -83,6 +83,7 @@ pub use order::OrderCounts;
 pub use rewrite::{checksum, join};
 pub use rules::prefix::{self, Prefix, PrefixError, Routes};
 pub use rules::snapshot::{PeerSettings, PeerSlot, Rules};
+pub use srd_proto::Secret;
 pub use store::StoredError;
 pub use wire::queue_pairs::{FRAME_QPN, FRESH_QPN, OFFER_QPN};
 pub use wire::{frame, offer};

@@ -251,6 +251,7 @@ fn card(host: &str, directory: &Path, wanted: Wanted) -> Result<()> {
         socket: socket.clone(),
         vhost_user: BTreeMap::from([(name.to_owned(), guest)]),
         vhost_user_client: BTreeSet::new(),
+        end_programs: false,
         busy_poll: true,
         metrics: None,
     })?;

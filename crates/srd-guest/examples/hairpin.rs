@@ -19,6 +19,7 @@ use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
 use srd_net::{Tun, clock};
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vhost::{Device, Frame};
 use srd_vpc::compile::Rules;
@@ -138,7 +139,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let world =
         srd_vpc_file::parse(&cloud::two_instances(["here"; 2]), Path::new("cloud.toml"))?.world;
     let rules = Rules::compile(&world, "here");
-    let mut card = Card::new("here", Arc::new(rules), 7);
+    let mut card = Card::new("here", Arc::new(rules), Secret::known(7));
     let kind = InstanceType::find("c7i.48xlarge").map_err(|_| "no type")?;
     let profile = Profile::of(kind).with_packets_per_second(1 << 40);
     let mut ports = Ports(BTreeMap::new());

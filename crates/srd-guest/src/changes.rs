@@ -17,35 +17,18 @@ use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
 use crate::guests::check;
+use crate::namespace;
 use crate::orders::Command;
 use crate::pending::{Change, Then};
 use crate::place::Places;
-use crate::protocol::{Answer, Attach, Request};
+use crate::protocol::{Answer, Attach, NamespaceName};
 use crate::state::Service;
 use crate::world::Vpc;
 
 impl Service {
     /// The next command that may be obeyed now.
     pub(crate) fn next_command(&mut self) -> Option<Command> {
-        if self.changes.under_way.is_none()
-            && let Some(command) = self.changes.waiting.pop_front()
-        {
-            return Some(command);
-        }
-        loop {
-            let command = self.commands.try_recv().ok()?;
-            let is_change = matches!(
-                &command,
-                Command::Detach(_)
-                    | Command::Apply(..)
-                    | Command::HandOver(..)
-                    | Command::Ask(Request::Attach(_), _)
-            );
-            if self.changes.under_way.is_none() || !is_change {
-                return Some(command);
-            }
-            self.changes.waiting.push_back(command);
-        }
+        self.changes.next(&self.commands)
     }
 
     pub(crate) fn replace_file(
@@ -61,7 +44,11 @@ impl Service {
 
     pub(crate) fn attach(&mut self, now: Instant, attach: &Attach, back: Sender<Answer>) {
         let mut vpc = self.vpc.clone();
-        let (vpc, name) = match vpc.attach(attach) {
+        // Programs of one that has ended may still have its namespace.
+        let is_taken = |name: &str| {
+            NamespaceName::of_instance(name).is_some_and(|of| namespace::path_of(&of).exists())
+        };
+        let (vpc, name) = match vpc.attach(attach, is_taken) {
             Ok(name) => (Ok(vpc), name),
             Err(error) => (Err(error), String::new()),
         };

@@ -42,6 +42,7 @@ struct Document {
     internet: bool,
     internet_private: Maybe<bool>,
     busy_poll: bool,
+    end_programs: bool,
     socket: Maybe<String>,
     underlay: Option<UnderlayTable>,
     metrics: Option<MetricsTable>,
@@ -146,6 +147,7 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
             .collect(),
         busy_poll: document.busy_poll,
         metrics: document.metrics.as_ref().map(|of| metrics(&source, of)).transpose()?,
+        end_programs: document.end_programs,
     })
 }
 
@@ -271,6 +273,7 @@ pub(crate) fn other_settings(runs: &Options, new: &Options) -> Vec<&'static str>
         ("metrics", runs.metrics == new.metrics),
         ("vhost_user", runs.vhost_user == new.vhost_user),
         ("vhost_user_client", runs.vhost_user_client == new.vhost_user_client),
+        ("end_programs", runs.end_programs == new.end_programs),
     ];
     all.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()
 }
@@ -298,6 +301,7 @@ mod tests {
             internet = true
             internet_private = true
             busy_poll = true
+            end_programs = true
             socket = "/run/other.sock"
             [underlay]
             address = "10.77.77.1"
@@ -316,7 +320,8 @@ mod tests {
         assert_eq!(options.file, Some(PathBuf::from("/etc/srd/cloud.toml")));
         assert_eq!((options.scale, options.credits_s), (100, 600));
         assert_eq!(options.socket, Path::new("/run/other.sock"));
-        assert!(options.internet && options.internet_private && options.busy_poll);
+        assert!(options.internet && options.internet_private);
+        assert!(options.busy_poll && options.end_programs);
         let underlay = options.underlay.clone().unwrap();
         assert!(underlay.plain && underlay.hosts["beta"] == IpAddr::from([10, 77, 77, 2]));
         let metrics = options.metrics.clone().unwrap();
@@ -340,6 +345,7 @@ mod tests {
             "metrics",
             "vhost_user",
             "vhost_user_client",
+            "end_programs",
         ];
         assert_eq!(other_settings(&none, &options), differ);
         assert!(other_settings(&none, &none.clone()).is_empty());

@@ -64,7 +64,9 @@ impl Service {
                  and which rings it has"
             ),
             Some(Port::Memory(_)) => bail!("`{instance}` is in memory: it has no queues"),
-            None => bail!("the device {device} of `{instance}` is gone"),
+            None => {
+                bail!("the device {device} of `{instance}` was deleted, and is being made again")
+            }
         };
         let gone = || format!("the device {device} of `{instance}` is gone");
         let name = kernel.name().with_context(gone)?;
@@ -74,7 +76,7 @@ impl Service {
             let (settings, steering) = before.changed(&running.steering, change, &facts)?;
             let more = settings.queues.saturating_sub(before.queues);
             let opened = match &running.namespace {
-                Some(namespace) if more > 0 => namespace.open_more(&name, more)?,
+                Some(namespace) if more > 0 => namespace.inside().open_more(&name, more)?,
                 _ => Vec::new(),
             };
             // All that can fail comes before anything is changed. // D10
@@ -111,7 +113,7 @@ impl Service {
 
 /// Closes queues. The kernel waits for its readers then; packets do not, if there can be a thread
 /// that waits in their place.
-fn close(queues: Vec<Tun>) {
+pub(crate) fn close(queues: Vec<Tun>) {
     if queues.is_empty() {
         return;
     }

@@ -22,7 +22,7 @@ use crate::sources;
 use crate::undo::Undo;
 
 /// The device.
-const DEVICE: &str = "srd-igw";
+pub(crate) const DEVICE: &str = "srd-igw";
 /// The table of packet rules.
 const TABLE: &str = "srd_card";
 /// This machine's own address on the internet's side: one of those for documentation, since the
@@ -31,27 +31,67 @@ pub(crate) const OWN: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const MTU: u16 = 1500;
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 
-/// The device, and the addresses that are routed into it.
+/// A device that was made, and the addresses that are routed into it.
+#[derive(Debug)]
+pub(crate) struct Device {
+    tun: Tun,
+    routed: BTreeSet<Ipv4Addr>,
+}
+
+/// The internet's side.
 #[derive(Debug)]
 pub(crate) struct Edge {
-    pub(crate) tun: Tun,
+    /// None while it is gone.
+    tun: Option<Tun>,
     routed: BTreeSet<Ipv4Addr>,
+}
+
+/// Makes the device with its addresses and routes.
+pub(crate) fn make(publics: &BTreeSet<Ipv4Addr>) -> Result<Device> {
+    let tun = Tun::open(DEVICE).context("a TUN device for the internet's side")?;
+    let mtu = MTU.to_string();
+    ip(&["link", "set", DEVICE, "mtu", &mtu, "up"])?;
+    ip(&["addr", "add", &format!("{OWN}/32"), "dev", DEVICE])?;
+    let mut edge = Edge { tun: Some(tun), routed: BTreeSet::new() };
+    edge.route(publics)?;
+    let Edge { tun, routed } = edge;
+    Ok(Device { tun: tun.context("the device")?, routed })
 }
 
 impl Edge {
     pub(crate) fn open(publics: &BTreeSet<Ipv4Addr>, private: bool, undo: &Undo) -> Result<Self> {
-        let tun = Tun::open(DEVICE).context("a TUN device for the internet's side")?;
-        let mut edge = Self { tun, routed: BTreeSet::new() };
-        let mtu = MTU.to_string();
-        ip(&["link", "set", DEVICE, "mtu", &mtu, "up"])?;
-        ip(&["addr", "add", &format!("{OWN}/32"), "dev", DEVICE])?;
-        edge.route(publics)?;
+        let Device { tun, routed } = make(publics)?;
         forward(private, undo)?;
-        Ok(edge)
+        Ok(Self { tun: Some(tun), routed })
     }
 
-    /// Routes these public addresses into the device, and no others.
+    /// The device was deleted, and its routes with it.
+    pub(crate) fn lose(&mut self) {
+        self.tun = None;
+        self.routed.clear();
+    }
+
+    /// It was made again. Rules for packets name it, and hold as before.
+    pub(crate) fn find(&mut self, Device { tun, routed }: Device) {
+        (self.tun, self.routed) = (Some(tun), routed);
+    }
+
+    /// The device; none while it is gone.
+    pub(crate) fn tun(&self) -> Option<&Tun> {
+        self.tun.as_ref()
+    }
+
+    /// As [`Edge::tun`], to read.
+    pub(crate) fn tun_mut(&mut self) -> Option<&mut Tun> {
+        self.tun.as_mut()
+    }
+
+    /// Routes these public addresses into the device, and no others. While it is gone there is
+    /// nothing to do: it is made with routes.
     pub(crate) fn route(&mut self, publics: &BTreeSet<Ipv4Addr>) -> Result<()> {
+        if self.tun.is_none() {
+            return Ok(());
+        }
         // What is routed is known after each step, so that a failure can be taken back.
         let over: Vec<Ipv4Addr> = self.routed.difference(publics).copied().collect();
         for address in over {
@@ -73,7 +113,7 @@ impl Edge {
     /// The device that another process has set up, with the addresses that it has routed there.
     pub(crate) fn adopt(tun: Tun, routed: BTreeSet<Ipv4Addr>, private: bool) -> Result<Self> {
         run("nft", &[&to_machine(private)])?;
-        Ok(Self { tun, routed })
+        Ok(Self { tun: Some(tun), routed })
     }
 
     /// The addresses that are routed into the device.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::vpc::nat::{self, Nat, NatError};
 use srd_card::vpc::{Around, Envelope, PortId};
+use srd_net::Tun;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::{EniId, NatGatewayId, VpcId};
 use srd_vpc::judge::Service as Link;
@@ -50,7 +51,7 @@ impl Gateways {
 
     /// What to wait on.
     pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
-        let edge = self.edge.as_ref().map(|edge| edge.tun.fd());
+        let edge = self.edge.as_ref().and_then(Edge::tun).map(Tun::fd);
         let underlay = self.underlay.as_ref().map(Underlay::fd);
         edge.into_iter().chain(underlay).collect()
     }
@@ -106,7 +107,7 @@ impl Gateways {
         if frame.get(OFFLOAD_BYTES).is_some_and(|first| first >> 4 != 4) {
             return self.lose("internet by ipv6");
         }
-        let written = self.edge.as_ref().map(|edge| edge.tun.write(&frame));
+        let written = self.edge.as_ref().and_then(Edge::tun).map(|tun| tun.write(&frame));
         if !matches!(written, Some(Ok(()))) {
             self.lose("internet");
         }

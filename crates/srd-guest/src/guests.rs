@@ -61,11 +61,18 @@ impl Service {
         let place = match (place, &socket) {
             (Some(place), _) => Some(place),
             (None, Some(_)) => None,
-            (None, None) => wanted(&self.world, id, name)?.make(&self.undo)?,
+            // The one before it had another type or other addresses: programs that ran there go on.
+            (None, None) => {
+                let wanted = Wanted { may_find: true, ..wanted(&self.world, id, name)? };
+                wanted.make(&self.undo)?
+            }
         };
-        let (namespace, mut queues) = place.map_or((None, Vec::new().into_iter()), |place| {
+        let (mut namespace, mut queues) = place.map_or((None, Vec::new().into_iter()), |place| {
             (place.namespace, place.devices.into_iter())
         });
+        if let Some(namespace) = &mut namespace {
+            namespace.set_ends_programs(self.options.end_programs);
+        }
         let mut guests = Vec::new();
         let mut devices = Vec::new();
         let (settings, steering) = (DeviceSettings::of(&kind), Arc::new(steering_of(&kind)));
@@ -126,6 +133,7 @@ impl Service {
         for port in ports {
             let device = self.devices.remove(port);
             devices.extend(device.map(Port::into_queues));
+            self.gone.forget(*port);
             self.sockets.retain(|socket| socket != port);
             self.services.forget(*port);
         }

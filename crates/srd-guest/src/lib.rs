@@ -22,7 +22,7 @@
 //! | `state` | what it works on |
 //! | `world`, `changes`, `pending` | instances that are added while it runs; other rules |
 //! | `place`, `maker` | namespaces with their devices, and the thread that makes them |
-//! | `namespace` | namespaces and their interfaces |
+//! | `namespace`, `programs` | namespaces and their interfaces; programs that run in them |
 //! | `resolv_conf` | the resolver of a namespace's programs |
 //! | `edge` | the internet's side |
 //! | `underlay`, `hosts` | other hosts, and what was heard of them |
@@ -34,8 +34,10 @@
 //! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
 //! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
 //! | `memory` | a program of this process in the place of a device |
+//! | `gone` | devices that were deleted, and are made again |
 //! | `adapter`, `devices` | queues, steering and interrupts of a device, and changes of them |
-//! | `turns` | whose packets are read next |
+//! | `turns`, `outside` | whose packets are read next |
+//! | `late` | packets that waited for the loop |
 //! | `packets`, `gateways` | where packets go |
 //! | `logging`, `logs` | flow logs: which, and their files |
 //! | `link_local` | names, metadata and time for instances |
@@ -55,11 +57,13 @@ mod earlier;
 mod edge;
 mod following;
 mod gateways;
+mod gone;
 mod guests;
 mod handover;
 mod hosts;
 mod kernel;
 mod kernel_counts;
+mod late;
 mod link_local;
 mod locks;
 mod logging;
@@ -69,6 +73,7 @@ mod memory;
 mod metrics;
 mod namespace;
 mod orders;
+mod outside;
 mod overlay;
 mod packets;
 mod pending;
@@ -76,6 +81,7 @@ mod place;
 mod plane;
 mod port;
 mod port_owner;
+mod programs;
 pub mod protocol;
 mod reload;
 mod resolv_conf;

@@ -16,6 +16,7 @@ use srd_net::Tun;
 
 use crate::earlier;
 use crate::locks::{self, Lock};
+use crate::programs::{self, Named};
 use crate::protocol::NamespaceName;
 use crate::undo::Undo;
 
@@ -27,19 +28,27 @@ const TABLES: usize = 10_000;
 /// More interfaces than an instance of any type has.
 const DEVICES_MAX: usize = 100;
 
-/// A namespace of an instance. It is removed when this is dropped.
+/// A namespace of an instance. It is removed when this is dropped, if no program runs in it.
 #[derive(Debug)]
 pub(crate) struct Namespace {
-    name: NamespaceName,
+    inside: Inside,
     undo: Undo,
-    /// Whether a card that was killed has left it, with programs inside.
+    /// Whether programs that run in it are ended with it.
+    ends_programs: bool,
+    /// Whether an earlier card has left it, with programs inside.
     is_found: bool,
     /// As long as this card lives, however it ends, another card leaves it alone.
     owned: Lock,
 }
 
+/// The way into a namespace, by its name: on any thread, and also when it is gone meanwhile.
+#[derive(Clone, Debug)]
+pub(crate) struct Inside {
+    name: NamespaceName,
+}
+
 /// An interface's device, as it is set up.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Device {
     /// Its name in the instance.
     pub(crate) name: String,
@@ -47,6 +56,11 @@ pub(crate) struct Device {
     pub(crate) addresses: Vec<(IpAddr, u8)>,
     /// Whether the default routes lead there.
     pub(crate) is_primary: bool,
+}
+
+/// The file of a namespace.
+pub(crate) fn path_of(name: &NamespaceName) -> PathBuf {
+    Path::new(NETNS_DIR).join(name.as_str())
 }
 
 /// Runs `ip` with these words.
@@ -86,34 +100,41 @@ impl Namespace {
     pub(crate) fn make(instance: &str, may_find: bool, undo: &Undo) -> Result<Self> {
         let name = NamespaceName::of_instance(instance)
             .with_context(|| format!("a namespace cannot have the name of `{instance}`"))?;
-        let path = Path::new(NETNS_DIR).join(name.as_str());
+        let path = path_of(&name);
         let owned = own(&name)?;
         if path.exists() {
-            let inside = programs_in(&path);
-            if inside > 0 && may_find {
+            let programs = programs::inside(&path);
+            if !programs.is_empty() && may_find {
                 return Self::find(name, owned, undo);
             }
-            if inside > 0 {
+            if !programs.is_empty() {
                 owned.remove();
                 bail!(
-                    "the namespace {name} is there already, and {inside} programs run in it: end \
-                     them (`ip netns pids {name}` names them), or give another --name"
+                    "the namespace {name} is there already, and programs run in it: {}; end them, \
+                     or give another --name",
+                    Named(&programs)
                 );
             }
             ip(&["netns", "del", name.as_str()])?;
         }
         ip(&["netns", "add", name.as_str()])
             .context("an instance needs a network namespace, and so root")?;
-        let namespace = Self { name, undo: undo.clone(), is_found: false, owned };
+        let namespace = Self::of(name, owned, undo);
         undo.later(&namespace.removal())?;
-        ip(&["-n", namespace.name.as_str(), "link", "set", "lo", "up"])?;
+        ip(&["-n", namespace.name().as_str(), "link", "set", "lo", "up"])?;
         Ok(namespace)
     }
 
-    /// Goes on with one that a killed card has left.
+    fn of(name: NamespaceName, owned: Lock, undo: &Undo) -> Self {
+        let undo = undo.clone();
+        Self { inside: Inside { name }, undo, ends_programs: false, is_found: false, owned }
+    }
+
+    /// Goes on with one that an earlier card has left.
     fn find(name: NamespaceName, owned: Lock, undo: &Undo) -> Result<Self> {
         tracing::info!("programs run in the namespace {name}, which an earlier card has left");
-        let namespace = Self { name, undo: undo.clone(), is_found: true, owned };
+        let mut namespace = Self::of(name, owned, undo);
+        namespace.is_found = true;
         undo.later(&namespace.removal())?;
         Ok(namespace)
     }
@@ -127,20 +148,21 @@ impl Namespace {
     /// before went with their descriptors, and with them addresses and routes; rules are left. A
     /// program may have made devices of their names.
     pub(crate) fn clear(&self, devices: &[Device]) -> Result<()> {
+        let inside = &self.inside;
         for Device { name, .. } in devices {
             let find = || {
                 let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
                 name_to_index(&socket, name)
             };
-            if self.within(find)?.is_ok() {
-                tracing::warn!("the device {name} in {} is not the card's: removed", self.name);
-                ip(&["-n", self.name.as_str(), "link", "del", "dev", name])?;
+            if inside.within(find)?.is_ok() {
+                tracing::warn!("the device {name} in {} is not the card's: removed", self.name());
+                ip(&["-n", self.name().as_str(), "link", "del", "dev", name])?;
             }
         }
         let mut lines = Vec::new();
         for family in ["-4", "-6"] {
             let output = Command::new("ip")
-                .args(["-n", self.name.as_str(), family, "rule", "show"])
+                .args(["-n", self.name().as_str(), family, "rule", "show"])
                 .output()
                 .context("`ip` cannot be run: apt-get install iproute2")?;
             let rules = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -148,13 +170,13 @@ impl Namespace {
             let delete = |n| format!("{family} rule del priority {n} table {n}");
             lines.extend(ours.map(delete));
         }
-        self.batch(&lines)
+        inside.batch(&lines)
     }
 
     /// One that another process has made, with the lock that it holds.
     pub(crate) fn adopt(name: NamespaceName, lock: OwnedFd, undo: &Undo) -> Result<Self> {
         let owned = Lock::adopt(Path::new(locks::DIRECTORY), name.as_str(), lock.into())?;
-        Ok(Self { name, undo: undo.clone(), is_found: false, owned })
+        Ok(Self::of(name, owned, undo))
     }
 
     /// The lock, for another process.
@@ -169,7 +191,7 @@ impl Namespace {
 
     /// Removes it, if no program runs in it and no other card has it by then.
     fn removal(&self) -> String {
-        let name = &self.name;
+        let name = self.name();
         let (path, lock) = (format!("{NETNS_DIR}/{name}"), self.owned.path().display());
         format!(
             "[ -n \"$(ip netns pids {name})\" ] || flock -w 1 {lock} \
@@ -182,12 +204,28 @@ impl Namespace {
         self.is_found = false;
     }
 
-    pub(crate) fn name(&self) -> &NamespaceName {
-        &self.name
+    /// Programs that run in it are ended when it goes.
+    pub(crate) fn set_ends_programs(&mut self, ends: bool) {
+        self.ends_programs = ends;
     }
 
+    pub(crate) fn name(&self) -> &NamespaceName {
+        &self.inside.name
+    }
+
+    pub(crate) fn inside(&self) -> &Inside {
+        &self.inside
+    }
+
+    /// Its file.
+    pub(crate) fn path(&self) -> PathBuf {
+        path_of(self.name())
+    }
+}
+
+impl Inside {
     /// Opens so many queues of a device, which is made if it is not there.
-    pub(crate) fn open(&self, device: &str, queues: u16) -> Result<Vec<Tun>> {
+    fn open(&self, device: &str, queues: u16) -> Result<Vec<Tun>> {
         let open = || (0..queues).map(|_| Tun::open_one_of_several(device)).collect();
         let opened: std::io::Result<Vec<Tun>> = self.within(open)?;
         opened.context("a TUN device")
@@ -245,7 +283,7 @@ impl Namespace {
 
     /// Runs `work` on a thread of its own inside. Files that are opened there stay inside.
     fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
-        let path = PathBuf::from(NETNS_DIR).join(self.name.as_str());
+        let path = path_of(&self.name);
         let file = File::open(&path).with_context(|| format!("namespace {}", self.name))?;
         thread::scope(|scope| {
             let inside = move || {
@@ -260,18 +298,29 @@ impl Namespace {
 }
 
 impl Drop for Namespace {
+    /// Programs that run in it keep it with its name, for the next card and for `ip netns pids`: the
+    /// list of what is done at the end looks once more.
     fn drop(&mut self) {
-        // A start that fails leaves it to the next one.
-        if self.is_found && programs_in(&Path::new(NETNS_DIR).join(self.name.as_str())) > 0 {
+        let (path, name) = (self.path(), self.name());
+        // A start that fails ends nothing.
+        if self.ends_programs && !self.is_found {
+            programs::end([path.as_path()].into_iter());
+        }
+        let programs = programs::inside(&path);
+        if !programs.is_empty() {
+            tracing::warn!(
+                "the namespace {name} stays, without an interface, since programs run in it: {}",
+                Named(&programs)
+            );
             return;
         }
-        match ip(&["netns", "del", self.name.as_str()]) {
+        match ip(&["netns", "del", name.as_str()]) {
             Ok(_) => {
                 self.undo.never(&self.removal());
                 self.owned.remove();
             }
             // Whatever ends after this card tries once more.
-            Err(error) => tracing::warn!("the namespace {} stays for now: {error:#}", self.name),
+            Err(error) => tracing::warn!("the namespace {name} stays for now: {error:#}"),
         }
     }
 }
@@ -329,15 +378,6 @@ fn own(name: &NamespaceName) -> Result<Lock> {
     lock.with_context(|| {
         format!("another card has the namespace {name}: end it, or give the instance another name")
     })
-}
-
-/// Programs whose main thread is inside of a namespace.
-fn programs_in(path: &Path) -> usize {
-    use std::os::unix::fs::MetadataExt;
-    let key = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
-    let Some(wanted) = key(path) else { return 0 };
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.filter(|entry| key(&entry.path().join("ns/net")) == Some(wanted)).count()
 }
 
 #[cfg(test)]

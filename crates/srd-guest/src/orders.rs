@@ -1,17 +1,31 @@
 //! Requests on their way to the loop.
+//!
+//! Bound: [`COMMANDS_MAX`] wait. A thread whose command finds no place waits for one, and gives up
+//! after [`GIVE_WAIT_MAX`]; the socket's threads are bounded, and each has one command at a time.
+//! The channel of an answer carries one message.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant as WallInstant};
 
+use rustix::event::{EventfdFlags, eventfd};
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
-use crate::place::Places;
 use crate::protocol::{Answer, Request};
 use crate::trace::Noted;
+
+/// Commands that wait for the loop.
+pub(crate) const COMMANDS_MAX: usize = 512;
+/// How long a thread waits for a place.
+const GIVE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// From one try to the next.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A request with the way back for its answer, or the end of what a connection has begun.
 pub(crate) enum Command {
@@ -19,8 +33,6 @@ pub(crate) enum Command {
     /// Take the rules of a file that was read since this time.
     Apply(Box<VpcFile>, Instant, Sender<Answer>),
     Detach(String),
-    /// The namespaces of a change are there, or could not be made.
-    Made(anyhow::Result<Places>),
     /// What a trace has noted; none if there is no such trace.
     Traced(u64, Sender<Option<Noted>>),
     EndTrace(u64),
@@ -31,13 +43,36 @@ pub(crate) enum Command {
 /// Hands commands to the service, and wakes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
-    pub(crate) queue: Sender<Command>,
-    pub(crate) wake: Arc<OwnedFd>,
+    queue: SyncSender<Command>,
+    wake: Arc<OwnedFd>,
 }
 
 impl Orders {
+    /// The way to the loop, and what it reads: commands, and what wakes it.
+    pub(crate) fn new() -> io::Result<(Self, Receiver<Command>, Arc<OwnedFd>)> {
+        let (queue, commands) = sync_channel(COMMANDS_MAX);
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok((Self { queue, wake: Arc::clone(&wake) }, commands, wake))
+    }
+
+    /// Whether the loop will see it.
     pub(crate) fn give(&self, command: Command) -> bool {
-        self.queue.send(command).is_ok() && self.wake()
+        self.give_within(command, GIVE_WAIT_MAX)
+    }
+
+    fn give_within(&self, mut command: Command, time: Duration) -> bool {
+        let until = WallInstant::now() + time;
+        loop {
+            command = match self.queue.try_send(command) {
+                Ok(()) => return self.wake(),
+                Err(TrySendError::Disconnected(_)) => return false,
+                Err(TrySendError::Full(command)) => command,
+            };
+            if WallInstant::now() >= until {
+                return false;
+            }
+            thread::sleep(PAUSE);
+        }
     }
 
     pub(crate) fn wake(&self) -> bool {
@@ -57,5 +92,32 @@ impl Stopper {
     pub fn stop(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
         self.orders.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_commands_wait_and_the_next_one_waits_for_a_place() {
+        let (orders, commands, _wake) = Orders::new().unwrap();
+        let end = |number| Command::EndTrace(number);
+        assert!((0..COMMANDS_MAX as u64).all(|number| orders.give(end(number))));
+        assert!(!orders.give_within(end(9999), Duration::ZERO), "no place is free");
+        let waits = thread::spawn({
+            let orders = orders.clone();
+            move || orders.give(end(7777))
+        });
+        let numbers: Vec<u64> = (0..=COMMANDS_MAX)
+            .filter_map(|_| match commands.recv() {
+                Ok(Command::EndTrace(number)) => Some(number),
+                _ => None,
+            })
+            .collect();
+        assert!(waits.join().unwrap());
+        assert!(numbers.contains(&7777) && !numbers.contains(&9999));
+        drop(commands);
+        assert!(!orders.give(end(1)), "the loop has ended");
     }
 }

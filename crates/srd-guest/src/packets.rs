@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::packet::Packet;
 use srd_card::tenants::Turn;
@@ -16,6 +15,7 @@ use srd_vpc::id::NatGatewayId;
 use srd_vpc::judge::Exit;
 
 use crate::gateways::Outside;
+use crate::outside::Source;
 use crate::port::Port;
 use crate::state::Service;
 use crate::turns::{OUTSIDE, TURNS_TIME};
@@ -71,9 +71,10 @@ impl Service {
 
     /// Reads frames, each instance for its share of the time, until none are left or it is time
     /// for other work.
-    pub(crate) fn take_turns(&mut self, now: Instant) -> Result<()> {
+    pub(crate) fn take_turns(&mut self, now: Instant) {
         let until = now + TURNS_TIME;
         let mut began = now;
+        self.card.set_late(self.late.look(now));
         for port in 0..self.sockets.len() {
             if let Some(device) = self.devices.get_mut(&self.sockets[port]) {
                 device.wake(!self.options.busy_poll);
@@ -83,10 +84,9 @@ impl Service {
         if self.gateways.edge.is_some() || self.gateways.underlay.is_some() {
             self.turns.wake_outside();
         }
-        while let Some(turn) = self.turns.next(began) {
+        while let Some(turn) = self.turns.next() {
             let (frames, is_dry) = if turn.tenant == OUTSIDE {
-                let read = self.read_edge(began, turn.frames)?;
-                let read = read.max(self.read_hosts(began, turn.frames));
+                let read = self.read_outside(began, turn.frames);
                 (read, read < turn.frames)
             } else {
                 self.read_guest(began, &turn)
@@ -95,6 +95,7 @@ impl Service {
             self.turns.end(turn, frames, is_dry, ended.since(began));
             self.gateways.flush_if_due(began, ended);
             began = ended;
+            self.card.set_late(self.late.look(ended));
             if ended >= until {
                 break;
             }
@@ -105,7 +106,18 @@ impl Service {
             self.turns.look(&[]);
         }
         self.gateways.flush();
-        Ok(())
+    }
+
+    /// Reads what comes from outside of this host: at most so many frames. Returns how many there
+    /// were.
+    fn read_outside(&mut self, now: Instant, most: u32) -> u32 {
+        let mut shares = std::mem::take(&mut self.shares);
+        let read = shares.read(most, |source, most| match source {
+            Source::Edge => self.read_edge(now, most),
+            Source::Hosts => self.read_hosts(now, most),
+        });
+        self.shares = shares;
+        read
     }
 
     /// Reads what an instance sends: its devices in turns. Returns how many frames there were, and
@@ -117,7 +129,7 @@ impl Service {
             && let Some(port) = self.turns.ready(turn.tenant)
         {
             let wanted = TOGETHER.min(most - read);
-            self.read_some(port, wanted, &mut frames);
+            self.read_some(now, port, wanted, &mut frames);
             let count = frames.len();
             // After the last one of a turn: what comes later has not waited for this turn's end.
             let is_last = read + count == most;
@@ -129,7 +141,7 @@ impl Service {
                 self.in_turn(now, |card, around| {
                     card.from_guest_all(now, port, &mut frames, around);
                 });
-                if self.turns.is_over(now, turn) {
+                if self.turns.is_over(turn) {
                     self.card.count_over_share(port, u32::try_from(count).unwrap_or(u32::MAX));
                 }
             }
@@ -138,17 +150,14 @@ impl Service {
     }
 
     /// At most so many frames of an interface.
-    fn read_some(&mut self, port: PortId, most: usize, frames: &mut Vec<Vec<u8>>) {
+    fn read_some(&mut self, now: Instant, port: PortId, most: usize, frames: &mut Vec<Vec<u8>>) {
         while let Some(device) = self.devices.get_mut(&port)
             && frames.len() < most
         {
             match device.read() {
                 Ok(Some(frame)) => frames.push(frame),
                 Ok(None) => break,
-                Err(error) => {
-                    tracing::warn!("a device of an instance is gone: {error}");
-                    self.devices.remove(&port);
-                }
+                Err(error) => self.lose_device(now, port, &error),
             }
         }
     }
@@ -168,6 +177,7 @@ impl Service {
                 self.with_card(now, |card, around| card.from_service(port, frame, around));
             }
         }
+        self.gateways.lose_all("answer to no question", self.services.take_wrong_answers());
     }
 
     /// The edge of all gateways is here.
@@ -191,11 +201,18 @@ impl Service {
     }
 
     /// What arrives from the internet: at most so many frames. Returns how many there were.
-    fn read_edge(&mut self, now: Instant, most: u32) -> Result<u32> {
+    fn read_edge(&mut self, now: Instant, most: u32) -> u32 {
         for read in 0..most {
-            let Some(edge) = &mut self.gateways.edge else { return Ok(read) };
-            let frame = edge.tun.read().context("the device of the internet's side is gone")?;
-            let Some(mut frame) = frame else { return Ok(read) };
+            let Some(edge) = &mut self.gateways.edge else { return read };
+            let Some(tun) = edge.tun_mut() else { return read };
+            let mut frame = match tun.read() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return read,
+                Err(error) => {
+                    self.lose_edge(now, &error);
+                    return read;
+                }
+            };
             let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
             if !packet.is_some_and(|packet| edge.has(packet.destination)) {
                 // Neighbour and router discovery of the kernel's own.
@@ -213,7 +230,7 @@ impl Service {
             let name = self.gateways.name.clone();
             self.in_turn(now, |card, around| card.from_host(now, &name, envelope, frame, around));
         }
-        Ok(most)
+        most
     }
 
     /// What arrives from other hosts: at most so many frames. Returns how many there were.

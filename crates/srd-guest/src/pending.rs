@@ -1,21 +1,24 @@
 //! Changes that wait for their namespaces, and for each other.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
 
 use srd_proto::time::Instant;
 
 use crate::orders::Command;
-use crate::protocol::Answer;
+use crate::protocol::{Answer, Request};
 use crate::world::Vpc;
 
-/// Changes that wait: each connection has one at most, and each instance that is added ends once.
-/// The server takes 256 connections.
+/// Changes that wait for the one that is under way. While so many do, no other command is taken
+/// either: they wait in the queue of the loop, and their threads for a place there.
+const WAITING_MAX: usize = 256;
+
+/// Changes, one of which at most has its namespaces made.
 #[derive(Default)]
 pub(crate) struct Changes {
     /// The one that has its namespaces made.
     pub(crate) under_way: Option<Change>,
-    pub(crate) waiting: VecDeque<Command>,
+    waiting: VecDeque<Command>,
 }
 
 /// A change, and what is said at its end.
@@ -32,4 +35,74 @@ pub(crate) enum Then {
     Attached(String, Sender<Answer>),
     /// Nobody asks.
     Detached(String),
+}
+
+impl Changes {
+    /// The next command that may be obeyed now.
+    pub(crate) fn next(&mut self, commands: &Receiver<Command>) -> Option<Command> {
+        if self.under_way.is_none()
+            && let Some(command) = self.waiting.pop_front()
+        {
+            return Some(command);
+        }
+        while self.waiting.len() < WAITING_MAX {
+            let command = commands.try_recv().ok()?;
+            let is_change = matches!(
+                &command,
+                Command::Detach(_)
+                    | Command::Apply(..)
+                    | Command::HandOver(..)
+                    | Command::Ask(Request::Attach(_), _)
+            );
+            if self.under_way.is_none() || !is_change {
+                return Some(command);
+            }
+            self.waiting.push_back(command);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::orders::{COMMANDS_MAX, Orders};
+
+    #[test]
+    fn so_many_changes_wait_and_come_in_their_order() {
+        let (orders, commands, _wake) = Orders::new().unwrap();
+        let mut changes = Changes::default();
+        let vpc = Vpc::read(None, "here").unwrap();
+        changes.under_way = Some(Change { vpc, then: Then::Detached(String::new()) });
+        for number in 0..WAITING_MAX {
+            assert!(orders.give(Command::Detach(number.to_string())));
+        }
+        assert!(orders.give(Command::EndTrace(1)));
+        assert!(changes.next(&commands).is_none(), "all are changes, and no more are taken");
+        assert_eq!(changes.waiting.len(), WAITING_MAX);
+        let give = |number| orders.give(Command::EndTrace(number));
+        assert!((0..COMMANDS_MAX as u64 - 1).all(give), "the others wait in the queue");
+        assert!(changes.next(&commands).is_none());
+        changes.under_way = None;
+        for number in 0..WAITING_MAX {
+            let Some(Command::Detach(name)) = changes.next(&commands) else { panic!("{number}") };
+            assert_eq!(name, number.to_string());
+        }
+        assert!(matches!(changes.next(&commands), Some(Command::EndTrace(1))));
+    }
+
+    /// What is no change does not wait for one.
+    #[test]
+    fn other_commands_pass_changes_that_wait() {
+        let (orders, commands, _wake) = Orders::new().unwrap();
+        let vpc = Vpc::read(None, "here").unwrap();
+        let under_way = Some(Change { vpc, then: Then::Detached(String::new()) });
+        let mut changes = Changes { under_way, ..Changes::default() };
+        assert!(orders.give(Command::Detach(String::from("a"))));
+        assert!(orders.give(Command::EndTrace(2)));
+        assert!(matches!(changes.next(&commands), Some(Command::EndTrace(2))));
+        assert!(changes.next(&commands).is_none());
+        changes.under_way = None;
+        assert!(matches!(changes.next(&commands), Some(Command::Detach(_))));
+    }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Wanted {
     pub(crate) queues: u16,
     /// Packets that a queue to the card holds.
     pub(crate) tx_ring: u32,
-    /// Whether a killed card may have left its namespace with programs that go on.
+    /// Whether an earlier card may have left its namespace with programs that go on.
     pub(crate) may_find: bool,
 }
 
@@ -61,7 +61,7 @@ impl Wanted {
         }
         let devices = self.devices.iter().enumerate();
         let several = self.devices.len() > 1;
-        let add = |(n, of)| namespace.add((n, several), of, self.queues, self.tx_ring);
+        let add = |(n, of)| namespace.inside().add((n, several), of, self.queues, self.tx_ring);
         devices.map(add).collect()
     }
 }

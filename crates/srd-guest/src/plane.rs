@@ -8,11 +8,12 @@
 //!
 //! The card has the tables of its own interfaces, and asks for others ([`srd_vpc::compile`]).
 //! Questions and changes reach the thread in one order, and what it says to them comes back in
-//! the same, so that no answer from before a change is learned after it (V16). Bound:
+//! the same, so that no answer from before a change is learned after it (V16). Bounds:
 //! [`WAITING_MAX`] questions on the way; more are not asked, and counted: the packets that wait
-//! for them are dropped (V15).
+//! for them are dropped (V15). What the card has forgotten goes before the next question, and waits
+//! for a place among [`ORDERS_MAX`] orders: it is no more than the card has learned.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ use crate::orders::Orders;
 
 /// Questions on the way to the directory and back.
 pub(crate) const WAITING_MAX: usize = 4096;
+
+/// Orders that wait for the thread: questions, what was forgotten between them, and one change.
+const ORDERS_MAX: usize = WAITING_MAX + 256;
 
 /// What is to be said when the thread is gone.
 pub(crate) const ENDED: &str = "the directory has ended: start this card again";
@@ -56,7 +60,9 @@ pub(crate) struct Counts {
 /// The thread, and what is on the way.
 #[derive(Debug)]
 pub(crate) struct Plane {
-    orders: Option<Sender<Order>>,
+    orders: Option<SyncSender<Order>>,
+    /// What the card has forgotten and the thread has not been told.
+    forgotten: Vec<Question>,
     said: Receiver<Said>,
     thread: Option<JoinHandle<()>>,
     waiting: usize,
@@ -79,8 +85,10 @@ impl Plane {
         mut work: impl FnMut(Order) -> Option<Said> + Send + 'static,
         wake: Orders,
     ) -> Result<Self> {
-        let (orders, queue) = channel();
-        let (back, said) = channel();
+        let (orders, queue) = sync_channel(ORDERS_MAX);
+        // Room for an answer to all that can be asked: the thread never waits for the card, which
+        // may wait for the thread.
+        let (back, said) = sync_channel(WAITING_MAX + 1);
         let run = move || {
             for order in queue {
                 let Some(said) = work(order) else { continue };
@@ -91,8 +99,8 @@ impl Plane {
             }
         };
         let thread = thread::Builder::new().name("srd-card-asked".into()).spawn(run)?;
-        let (orders, thread) = (Some(orders), Some(thread));
-        Ok(Self { orders, said, thread, waiting: 0, counts: Counts::default() })
+        let (orders, thread, forgotten) = (Some(orders), Some(thread), Vec::new());
+        Ok(Self { orders, forgotten, said, thread, waiting: 0, counts: Counts::default() })
     }
 
     /// What the thread has said, if it has said something.
@@ -115,29 +123,54 @@ impl Plane {
         self.waiting > 0
     }
 
-    /// Begins a change: [`Said::Change`] comes.
-    pub(crate) fn change(&self, world: World) -> Result<()> {
-        let is_there = self.order(Order::Change(Box::new(world)));
-        is_there.then_some(()).context(ENDED)
+    /// Begins a change: [`Said::Change`] comes, which has to be taken before the next change. If
+    /// there is no place for it, this waits as the caller does then.
+    pub(crate) fn change(&mut self, world: World) -> Result<()> {
+        let orders = self.orders.as_ref().context(ENDED)?;
+        let forgotten = std::mem::take(&mut self.forgotten);
+        if !forgotten.is_empty() {
+            orders.send(Order::Forget(forgotten)).ok().context(ENDED)?;
+        }
+        orders.send(Order::Change(Box::new(world))).ok().context(ENDED)
     }
 
-    fn order(&self, order: Order) -> bool {
-        self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok())
+    /// Gives an order if there is a place for it.
+    fn order(&self, order: Order) -> Result<(), Option<Order>> {
+        let orders = self.orders.as_ref().ok_or(None)?;
+        orders.try_send(order).map_err(|error| match error {
+            TrySendError::Full(order) => Some(order),
+            TrySendError::Disconnected(_) => None,
+        })
+    }
+
+    /// Tells the thread what was forgotten. Returns whether all of it is told: no question may come
+    /// before that.
+    fn tell_forgotten(&mut self) -> bool {
+        if self.forgotten.is_empty() {
+            return true;
+        }
+        let forgotten = std::mem::take(&mut self.forgotten);
+        let told = self.order(Order::Forget(forgotten));
+        if let Err(Some(Order::Forget(questions))) = told {
+            self.forgotten = questions;
+        }
+        self.forgotten.is_empty()
     }
 
     /// Asks, unless too much is on the way.
     pub(crate) fn ask(&mut self, question: Question) -> bool {
-        let is_asked = self.waiting < WAITING_MAX && self.order(Order::Answer(question));
+        let is_asked = self.waiting < WAITING_MAX
+            && self.tell_forgotten()
+            && self.order(Order::Answer(question)).is_ok();
         self.waiting += usize::from(is_asked);
         self.counts.asked += u64::from(is_asked);
         self.counts.not_asked += u64::from(!is_asked);
         is_asked
     }
 
-    pub(crate) fn forget(&self, questions: Vec<Question>) {
-        if !questions.is_empty() {
-            self.order(Order::Forget(questions));
-        }
+    pub(crate) fn forget(&mut self, questions: Vec<Question>) {
+        self.forgotten.extend(questions);
+        self.tell_forgotten();
     }
 
     /// A question comes back, with its answer if there is one.
@@ -178,16 +211,14 @@ fn work(directory: &mut Directory, host: &str, order: Order) -> Option<Said> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::mpsc::channel;
 
-    use rustix::event::{EventfdFlags, eventfd};
     use srd_vpc::id::EniId;
 
     use super::*;
 
     fn wake() -> Orders {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        Orders { queue: channel().0, wake: Arc::new(wake) }
+        Orders::new().unwrap().0
     }
 
     fn question(n: usize) -> Question {
@@ -213,6 +244,52 @@ mod tests {
         assert!(first == question(0) && plane.answered(answer).is_none());
         assert!(plane.ask(question(0)) && !plane.ask(question(1)));
         assert_eq!((plane.counts.refused, plane.counts.not_asked), (1, 4));
+        drop(go);
+    }
+
+    /// A directory that is busy: what is forgotten waits, and nothing is asked before it.
+    #[test]
+    fn what_is_forgotten_waits_for_a_place_and_comes_before_the_next_question() {
+        let (go, gate) = channel::<()>();
+        let (seen, orders) = channel();
+        let work = move |order| {
+            let _ = gate.recv();
+            match order {
+                Order::Answer(question) => {
+                    let _ = seen.send((false, vec![question]));
+                    return Some(Said::Answer(question, None));
+                }
+                Order::Forget(questions) => {
+                    let _ = seen.send((true, questions));
+                }
+                Order::Change(_) => {}
+            }
+            None
+        };
+        let mut plane = Plane::with(work, wake()).unwrap();
+        // The thread may have taken one of them.
+        for n in 0..ORDERS_MAX + 9 {
+            plane.forget(vec![question(n)]);
+        }
+        assert!((8..=9).contains(&plane.forgotten.len()), "{}", plane.forgotten.len());
+        assert!(!plane.ask(question(1)) && plane.counts.not_asked == 1, "not before those");
+        (0..ORDERS_MAX + 9).for_each(|_| go.send(()).unwrap());
+        let mut told = 0;
+        while told < ORDERS_MAX {
+            told += orders.recv().unwrap().1.len();
+        }
+        while !plane.ask(question(1)) {
+            assert!(plane.counts.not_asked < 1_000_000, "there is a place now");
+        }
+        go.send(()).unwrap();
+        let rest: Vec<(bool, Vec<Question>)> = std::iter::from_fn(|| {
+            let next = orders.recv().ok()?;
+            Some(next)
+        })
+        .take_while(|(is_forgotten, _)| *is_forgotten)
+        .collect();
+        told += rest.iter().map(|(_, questions)| questions.len()).sum::<usize>();
+        assert_eq!(told, ORDERS_MAX + 9, "all of it came before the question");
         drop(go);
     }
 

@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SendError, channel};
+use std::sync::mpsc::SendError;
 
 use anyhow::{Context, Result, bail};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use srd_card::vpc::Card;
 use srd_net::clock;
 use srd_proto::time::{Duration, Instant};
@@ -22,19 +22,23 @@ use crate::client::is_default;
 use crate::earlier;
 use crate::edge::Edge;
 use crate::gateways::Gateways;
+use crate::gone::Gone;
 use crate::guests;
+use crate::late::Late;
 use crate::link_local::Services;
 use crate::locks;
 use crate::logging::unix_ns_at_zero;
 use crate::logs::FlowLogs;
-use crate::maker::Maker;
+use crate::maker::{Made, Maker};
 use crate::metrics;
 use crate::namespace::NETNS_DIR;
 use crate::orders::{Command, Orders, Stopper};
+use crate::outside::Shares;
 use crate::pending::Changes;
 use crate::place::make_all;
 use crate::plane::Plane;
 use crate::port::Port;
+use crate::programs;
 use crate::protocol::{Answer, Request};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
@@ -46,7 +50,7 @@ use crate::world::Vpc;
 
 /// The longest pause: flows that are over are freed so often.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// Steps of that work for each instance.
+/// Steps of that work before other work has its turn, of all instances together: some 100 us.
 const EXPIRE_WORK: u32 = 1000;
 
 impl Service {
@@ -57,10 +61,7 @@ impl Service {
     /// made is given back.
     pub fn open(options: Options) -> Result<Self> {
         raise_descriptors();
-        let (queue, commands) = channel();
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let wake = Arc::new(wake);
-        let orders = Orders { queue, wake: Arc::clone(&wake) };
+        let (orders, commands, wake) = Orders::new()?;
         let vpc = Vpc::read(&options)?;
         for name in options.vhost_user.keys() {
             vpc.instance_here(name)?;
@@ -79,8 +80,7 @@ impl Service {
         locks::sweep(Path::new(locks::DIRECTORY), Path::new(NETNS_DIR));
         let world = vpc.world();
         let (plane, rules) = Plane::start(world.clone(), &options.host, orders.clone())?;
-        let [seed, ..] = clock::seed()?.map(u64::from);
-        let mut card = Card::new(&options.host, Arc::new(rules), seed);
+        let mut card = Card::new(&options.host, Arc::new(rules), clock::secret()?);
         let edge = match options.internet {
             true => {
                 let private = options.internet_private;
@@ -105,6 +105,9 @@ impl Service {
             guests: Guests::default(),
             devices: BTreeMap::new(),
             held: BTreeSet::new(),
+            gone: Gone::default(),
+            late: Late::default(),
+            shares: Shares::default(),
             maker: Maker::start(undo.clone(), orders)?,
             changes: Changes::default(),
             sockets: Vec::new(),
@@ -138,6 +141,16 @@ impl Service {
         Ok(service)
     }
 
+    /// Ends the programs in all namespaces at the same time, if that is wanted.
+    fn end_programs(&self) {
+        if self.options.end_programs {
+            let running = self.guests.by_name.values();
+            let paths: Vec<PathBuf> =
+                running.filter_map(|of| Some(of.namespace.as_ref()?.path())).collect();
+            programs::end(paths.iter().map(PathBuf::as_path));
+        }
+    }
+
     /// Ends this service from another thread.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
@@ -146,7 +159,7 @@ impl Service {
     /// Moves packets and obeys until it is stopped.
     ///
     /// # Errors
-    /// Waiting fails, or the device of the internet's side is gone.
+    /// Waiting fails.
     pub fn run(&mut self) -> Result<Ended> {
         let ended = self.turn();
         if self.is_handed_over {
@@ -154,6 +167,7 @@ impl Service {
             return Ok(Ended::HandedOver);
         }
         self.end_logs();
+        self.end_programs();
         ended.map(|()| Ended::Stopped)
     }
 
@@ -166,7 +180,7 @@ impl Service {
                 // Packets, and what waits for a limit, are another process's.
                 return Ok(());
             }
-            self.take_turns(now)?;
+            self.take_turns(now);
             let now = clock::now();
             self.serve(now);
             self.with_card(now, |card, around| card.poll(now, around));
@@ -175,9 +189,12 @@ impl Service {
             self.devices.values_mut().for_each(Port::flush);
             self.write_logs();
             if self.expire_at <= now {
-                self.card.expire(now, EXPIRE_WORK);
-                self.gateways.underlay.iter_mut().for_each(Underlay::look);
-                self.expire_at = now + PAUSE_MAX;
+                // The rest of it comes with the next round of turns.
+                if self.card.expire(now, EXPIRE_WORK) {
+                    self.gateways.underlay.iter_mut().for_each(Underlay::look);
+                    self.make_again(now);
+                    self.expire_at = now + PAUSE_MAX;
+                }
             }
         }
         Ok(())
@@ -190,6 +207,7 @@ impl Service {
             return Ok(());
         }
         self.turns.rest();
+        self.late.rest();
         if self.options.busy_poll {
             return Ok(());
         }
@@ -201,7 +219,7 @@ impl Service {
         let now = clock::now();
         let held = self.held.iter().filter_map(|port| self.devices.get(port)?.poll_timeout());
         let at = self.card.poll_timeout().into_iter().chain(self.services.poll_timeout());
-        let at = at.chain(held).min();
+        let at = at.chain(held).chain([self.expire_at]).min();
         let next = at.map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
         let next = if ready { Duration::ZERO } else { next };
         let nanoseconds = next.as_nanos();
@@ -217,7 +235,9 @@ impl Service {
         let fds = sockets.chain([self.turns.fd()]).chain(fds);
         let mut fds: Vec<PollFd<'_>> =
             fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        match poll(&mut fds, Some(&pause)) {
+        let waited = poll(&mut fds, Some(&pause));
+        self.late.slept(now, clock::now());
+        match waited {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -226,10 +246,16 @@ impl Service {
     fn obey(&mut self, now: Instant) {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.wake, &mut count);
+        while let Some(made) = self.maker.try_next() {
+            match made {
+                Made::Places(made) => self.made(clock::now(), made),
+                Made::Edge(loss, made) => self.made_edge(now, loss, made),
+                Made::Device(loss, made) => self.made_device(now, loss, made),
+            }
+        }
         while let Some(command) = self.next_command() {
             match command {
                 Command::Detach(name) => self.detach(now, &name),
-                Command::Made(made) => self.made(clock::now(), made),
                 Command::Traced(id, back) => {
                     let _ = back.send(self.take_trace(now, id));
                 }

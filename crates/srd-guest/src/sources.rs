@@ -20,6 +20,7 @@ use srd_card::FlowKey;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::packet::Packet;
 use srd_card::vpc::Envelope;
+use srd_proto::Secret;
 
 /// Ports that envelopes leave by. All cards of a cloud have the same.
 pub(crate) const PORTS: RangeInclusive<u16> = 960..=1023;
@@ -38,20 +39,15 @@ const UNPRIVILEGED: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 #[derive(Debug)]
 pub(crate) struct Spread {
     /// Guests choose what is hashed.
-    key: (u64, u64),
+    secret: Secret,
     /// The place of each interface, in the order in which they came.
     places: BTreeMap<u64, u16>,
     next: u16,
 }
 
 impl Spread {
-    pub(crate) fn new(seed: [u8; 32]) -> Self {
-        let half = |at: usize| {
-            let mut half = [0; 8];
-            half.copy_from_slice(&seed[at..at + 8]);
-            u64::from_le_bytes(half)
-        };
-        Self { key: (half(0), half(8)), places: BTreeMap::new(), next: 0 }
+    pub(crate) fn new(secret: Secret) -> Self {
+        Self { secret, places: BTreeMap::new(), next: 0 }
     }
 
     /// The number of an envelope's flow. Fragments of a packet have the same one.
@@ -59,7 +55,9 @@ impl Spread {
         let interface = match envelope {
             Envelope::Between { from, .. }
             | Envelope::Leaving { from, .. }
-            | Envelope::ByNat { from, .. } => from.0,
+            | Envelope::ByNat { from, .. }
+            | Envelope::Translated { from, .. }
+            | Envelope::ToNat { from, .. } => from.0,
             Envelope::FromNat { to, .. } => to.0,
             Envelope::Arriving => 0,
         };
@@ -83,7 +81,7 @@ impl Spread {
     }
 
     fn hash(&self, key: &FlowKey) -> u64 {
-        let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
+        let mut hasher = SipHasher13::new_with_key(self.secret.bytes());
         for address in [key.source, key.destination] {
             match address {
                 IpAddr::V4(address) => hasher.write(&address.octets()),
@@ -162,7 +160,7 @@ mod tests {
 
     #[test]
     fn an_interface_has_few_ports_and_the_next_one_has_others() {
-        let mut spread = Spread::new([7; 32]);
+        let mut spread = Spread::new(Secret::known(7));
         let mut flows = |interface: u64| -> BTreeSet<u16> {
             let envelope = Envelope::Between { from: EniId(interface), to: EniId(99) };
             (0..1000).map(|port| spread.flow_of(&envelope, &frame(port, false))).collect()

@@ -15,11 +15,14 @@ use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
 use srd_vpc::object::World;
 
 use crate::gateways::Gateways;
+use crate::gone::Gone;
+use crate::late::Late;
 use crate::link_local::Services;
 use crate::logs::FlowLogs;
 use crate::maker::Maker;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Command, Stopper};
+use crate::outside::Shares;
 use crate::pending::Changes;
 use crate::plane::Plane;
 use crate::port::{Meets, Port};
@@ -58,6 +61,8 @@ pub struct Options {
     pub busy_poll: bool,
     /// Where figures are served over HTTP, if anywhere.
     pub metrics: Option<Metrics>,
+    /// Whether programs that run in the namespace of an instance end with it. Else they keep it.
+    pub end_programs: bool,
 }
 
 impl Options {
@@ -101,6 +106,12 @@ pub struct Service {
     pub(crate) devices: BTreeMap<PortId, Port>,
     /// Interfaces with packets that wait for an interrupt.
     pub(crate) held: BTreeSet<PortId>,
+    /// Devices that were deleted.
+    pub(crate) gone: Gone,
+    /// By how much the loop is late.
+    pub(crate) late: Late,
+    /// What comes from outside shares its turns.
+    pub(crate) shares: Shares,
     /// Interfaces at sockets of vhost-user.
     pub(crate) sockets: Vec<PortId>,
     /// Whose packets are read next.
@@ -138,6 +149,15 @@ pub(crate) struct Guests {
     /// rules tries them once more.
     pub(crate) left_out: BTreeSet<String>,
     pub(crate) nat_publics: BTreeMap<NatGatewayId, Ipv4Addr>,
+}
+
+impl Guests {
+    /// The instance with an interface, and its name.
+    pub(crate) fn of_port(&self, port: PortId) -> Option<(&str, &Running)> {
+        let has = |running: &Running| running.interfaces.iter().any(|(of, ..)| *of == port);
+        let mut all = self.by_name.iter();
+        all.find(|(_, running)| has(running)).map(|(name, running)| (name.as_str(), running))
+    }
 }
 
 /// An instance that runs.

@@ -8,6 +8,7 @@ use srd_card::{Direction, vpc};
 use srd_proto::time::Instant;
 use srd_vpc::id::EniId;
 
+use crate::gone::Which;
 use crate::port::Port;
 use crate::protocol::{Flow, Instance, Interface, Status};
 use crate::state::{Options, Running, Service};
@@ -75,6 +76,7 @@ impl Service {
             hosts: underlay.map_or_else(Vec::new, |underlay| underlay.report(now)),
             instances,
             drops,
+            internet_gone: self.gone.why(Which::Edge),
         }
     }
 }
@@ -156,6 +158,7 @@ fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) 
             counters,
             drops: drops.chain(device_drops).collect(),
             vhost_user: service.devices.get(port).and_then(Port::vhost_user),
+            gone: service.gone.why(Which::Of(*port)),
         }
     });
     let interfaces = interfaces.collect();

@@ -216,7 +216,7 @@ impl Underlay {
         let host = |(name, at)| Host { name, at, contact: Contact::default() };
         let hosts: Vec<Host> = hosts.into_iter().map(host).collect();
         let places = hosts.iter().map(|host| host.at.ip()).zip(0..).collect();
-        let (senders, spread) = (shared?, Spread::new(clock::seed()?));
+        let (senders, spread) = (shared?, Spread::new(clock::secret()?));
         let last_to = 0;
         Ok(Self { datagrams, fd, senders, spread, sources, hosts, places, last_to, bytes_max })
     }

@@ -102,6 +102,7 @@ mod tests {
             vhost_user: BTreeMap::new(),
             vhost_user_client: BTreeSet::new(),
             busy_poll: false,
+            end_programs: false,
             metrics: None,
         }
     }

@@ -182,8 +182,13 @@ impl Vpc {
         world.addresses.values().map(|address| address.public).collect()
     }
 
-    /// Adds an instance with one interface; returns its name.
-    pub(crate) fn attach(&mut self, attach: &Attach) -> Result<String> {
+    /// Adds an instance with one interface; returns its name. One that is chosen here is none that
+    /// is taken.
+    pub(crate) fn attach(
+        &mut self,
+        attach: &Attach,
+        is_taken: impl Fn(&str) -> bool,
+    ) -> Result<String> {
         let world = self.world();
         InstanceType::find(&attach.instance_type).map_err(|e| anyhow::anyhow!("{e}"))?;
         let names: BTreeSet<&str> = world.instances.values().map(|i| i.name.as_str()).collect();
@@ -194,7 +199,8 @@ impl Vpc {
             Some(name) => name.clone(),
             None => {
                 let mut numbers = (1..).map(|n: u32| format!("run{n}"));
-                numbers.find(|name| !names.contains(name.as_str())).unwrap_or_default()
+                let is_free = |name: &String| !names.contains(name.as_str()) && !is_taken(name);
+                numbers.find(is_free).unwrap_or_default()
             }
         };
         if !is_name(&name) {
@@ -350,10 +356,15 @@ mod tests {
         }
     }
 
+    /// No name is taken.
+    fn none(_: &str) -> bool {
+        false
+    }
+
     #[test]
     fn instances_of_the_default_vpc_have_addresses_of_their_own() {
         let mut vpc = default_vpc();
-        let names = [vpc.attach(&attach(None)).unwrap(), vpc.attach(&attach(None)).unwrap()];
+        let names = [(); 2].map(|()| vpc.attach(&attach(None), none).unwrap());
         assert_eq!(names, ["run1", "run2"]);
         let world = vpc.world();
         let addresses: BTreeSet<_> = world.enis.values().map(|eni| eni.ipv4[0]).collect();
@@ -362,7 +373,8 @@ mod tests {
         assert_eq!(Vpc::publics(&world).len(), 2);
         vpc.detach("run1");
         assert_eq!(vpc.world().enis.len(), 1);
-        assert_eq!(vpc.attach(&attach(None)).unwrap(), "run1");
+        assert_eq!(vpc.attach(&attach(None), |name| name == "run1").unwrap(), "run3");
+        assert_eq!(vpc.attach(&attach(None), none).unwrap(), "run1");
     }
 
     /// Two interfaces would have one address, and packets for one would reach the other.
@@ -371,7 +383,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("vpc.toml");
         let mut vpc = default_vpc();
-        vpc.attach(&attach(Some("a"))).unwrap();
+        vpc.attach(&attach(Some("a")), none).unwrap();
         let with = |more: &str| {
             std::fs::write(&path, format!("{DEFAULT_VPC}{more}")).unwrap();
             vpc.replaced(srd_vpc_file::read(&path).unwrap())
@@ -396,8 +408,8 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_a_remedy() {
         let mut vpc = default_vpc();
-        vpc.attach(&attach(Some("a"))).unwrap();
-        let mut said = |attach: &Attach| vpc.attach(attach).unwrap_err().to_string();
+        vpc.attach(&attach(Some("a")), none).unwrap();
+        let mut said = |attach: &Attach| vpc.attach(attach, none).unwrap_err().to_string();
         assert!(said(&attach(Some("a"))).contains("give another --name"));
         assert!(said(&attach(Some("a/b"))).contains("letters, digits and hyphens"));
         let kind = Attach { instance_type: "c7i.lrage".into(), ..attach(None) };

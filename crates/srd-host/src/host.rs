@@ -90,10 +90,7 @@ impl<S: Sink> Host<S> {
         let mut local = LocalEndpoint::bind_near(&options.bind(), options.shared_memory)?;
         let address = local.local_address();
         let incarnation = srd_net::clock::epoch().0;
-        let seed = srd_net::clock::seed()?;
-        let mut low = [0; 8];
-        low.copy_from_slice(&seed[..8]);
-        let place = Place { address, incarnation, seed: u64::from_le_bytes(low) };
+        let place = Place { address, incarnation, seed: srd_net::clock::secret()?.word() };
         let layer = make(local.core_mut().0, &place);
         let arrivals = local.arrivals()?;
         let core = Core {

@@ -9,6 +9,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use srd_proto::Secret;
 use srd_proto::ids::Epoch;
 use srd_proto::time::{Duration, Instant};
 
@@ -149,6 +150,16 @@ pub(crate) fn fresh(bytes: &mut [u8; 16]) {
     let _ = os::random(bytes);
 }
 
+/// A secret from the kernel's random generator.
+///
+/// # Errors
+/// The kernel's, on systems without `getrandom`.
+pub fn secret() -> io::Result<Secret> {
+    let mut bytes = [0; 16];
+    os::random(&mut bytes)?;
+    Ok(Secret::new(bytes))
+}
+
 /// CPU time that this process has used, all threads together.
 pub fn process_cpu() -> Duration {
     Duration::from_nanos(os::process_cpu_ns())
@@ -157,6 +168,20 @@ pub fn process_cpu() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drawn_secrets_differ_in_every_byte() {
+        let all: Vec<[u8; 16]> = (0..1000).map(|_| *secret().unwrap().bytes()).collect();
+        for at in 0..16 {
+            let values: std::collections::BTreeSet<u8> = all.iter().map(|of| of[at]).collect();
+            // One of 256 values is missing with a probability of 2 % each: 100 never are.
+            assert!(values.len() > 156, "byte {at} has {} values", values.len());
+        }
+        let words: std::collections::BTreeSet<u64> =
+            all.iter().map(|bytes| Secret::new(*bytes).word()).collect();
+        assert_eq!(words.len(), all.len());
+        assert!(words.iter().filter(|word| **word > 1 << 32).count() > 990);
+    }
 
     #[test]
     fn a_stamp_of_now_maps_to_about_now() {

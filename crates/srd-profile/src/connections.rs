@@ -17,6 +17,7 @@ use srd_card::track::key::Key;
 use srd_card::track::state::{Seen, State};
 use srd_card::track::table::{Found, Table};
 use srd_card::track::timeouts::Timeouts;
+use srd_proto::Secret;
 use srd_proto::time::Instant;
 
 use crate::rates::{Meter, Rates, record};
@@ -103,15 +104,21 @@ fn timeouts() -> [(&'static str, Timeouts); 3] {
     ]
 }
 
+/// A secret of the standard library's making, whose tables hash under one as well.
+pub(crate) fn secret() -> Secret {
+    let state = RandomState::new();
+    let halves = [0, 1].map(|half: u64| state.hash_one(half).to_le_bytes());
+    Secret::new(std::array::from_fn(|at| halves[at / 8][at % 8]))
+}
+
 impl Connections {
     pub(crate) fn new(now_ns: u64) -> Self {
         let [first, second, third] = timeouts();
-        // The tables keep their own secret.
-        let seed = RandomState::new().hash_one(now_ns);
+        let secret = secret();
         let now = Instant::from_nanos(now_ns);
-        let table = |timeouts| Table::new(u32::MAX, &[timeouts], seed, now);
+        let table = |timeouts| Table::new(u32::MAX, &[timeouts], secret, now);
         Self {
-            known: Table::new(u32::MAX, &[first.1], seed, now),
+            known: Table::new(u32::MAX, &[first.1], secret, now),
             others: [table(second.1), table(third.1)],
             peaks: [0; 3],
             level: 0,

@@ -14,6 +14,7 @@ use srd_watch::meters::Meters;
 use srd_watch::read::Raw;
 use srd_watch::steady::Steady;
 
+use crate::connections::secret;
 use crate::place;
 
 /// Work of a call that frees entries of the table.
@@ -46,7 +47,7 @@ impl Replay {
         let allowance = u32::try_from(profile.tracking_allowance.value).unwrap_or(u32::MAX);
         Self {
             limits: Limits::new(&profile.limits(), 1, now),
-            table: Table::new(allowance, &[profile.instance.timeouts], 0, now),
+            table: Table::new(allowance, &[profile.instance.timeouts], secret(), now),
             meters: Meters::default(),
             ceiling: profile.ceiling(kind),
             refused: 0,

@@ -50,6 +50,7 @@ mod peer;
 mod queue_pairs;
 mod received;
 pub mod rng;
+pub mod secret;
 mod security;
 mod send_queue;
 mod sent_packets;
@@ -68,6 +69,7 @@ pub use event::{Class, Datagram, Delivery, Diagnosis, DownReason, Event, Status,
 pub use ids::{DatagramId, Entropy, Epoch, PeerId, Qpn};
 pub use node::{Node, SHARDS_MAX, shard_of};
 pub use queue_pairs::ReceiveBuffers;
+pub use secret::Secret;
 pub use stats::{PathReport, PeerStats, Stats};
 pub use time::{Duration, Instant};
 pub use transmit::{Ecn, PacketMeta, PacketRef, Transmit, TransmitBuf};

@@ -108,7 +108,7 @@ impl Node {
             queue_bytes_max: QUEUE_BYTES_MAX,
             flows_max: FLOWS_MAX,
             receive_bytes_max: RECEIVE_BYTES_MAX,
-            seed: node as u64,
+            secret: srd_card::Secret::known(node as u64),
             ..Config::default()
         };
         let express = Express::new(config, &mut endpoint);

@@ -142,7 +142,7 @@ impl Node {
             queue_bytes_max: 256 << 10,
             flows_max: FLOWS_MAX,
             receive_bytes_max: 256 << 10,
-            seed: srd_proto::rng::Rng::new(mixed ^ 0xff).next_u64(),
+            secret: srd_proto::Secret::known(mixed ^ 0xff),
             ..Config::default()
         };
         let express = Express::new(config, &mut endpoint);

@@ -137,13 +137,7 @@ impl End {
     /// The end of a process that could not begin.
     pub(super) fn of_none() -> Self {
         let nothing = Duration::ZERO;
-        Self {
-            success: false,
-            stopped: None,
-            output: String::new(),
-            wall: nothing,
-            cpu: nothing,
-        }
+        Self { success: false, stopped: None, output: String::new(), wall: nothing, cpu: nothing }
     }
 }
 

@@ -8,10 +8,40 @@ const LINE_CHARS_MAX: usize = 100;
 const UNFINISHED: [(&str, &str); 4] =
     [("todo", "!("), ("unimplemented", "!("), ("dbg", "!("), ("FIX", "ME")];
 
+/// Crates that are part of programs of a network: their secrets are drawn.
+const PROGRAMS: [&str; 7] = [
+    "crates/srd-guest/src",
+    "crates/srd-daemon/src",
+    "crates/srd-host/src",
+    "crates/srd-net/src",
+    "crates/srd-capi/src",
+    "crates/srd-ofi/src",
+    "crates/srd-cli/src",
+];
+
+/// What makes a secret that others can guess: one element of a random seed taken for all of it, or
+/// a secret that follows from a number.
+fn weak_secret(name: &str, line: &str) -> Option<&'static str> {
+    let pattern = line.trim_start().strip_prefix("let [");
+    let drawn = ["seed()", "secret()", "= seed", "= secret"];
+    let is_part = |rest: &str| {
+        let (elements, value) = rest.split_once("] =").unwrap_or_default();
+        elements.contains("..") && drawn.iter().any(|of| format!("={value}").contains(of))
+    };
+    if pattern.is_some_and(is_part) {
+        return Some("a part of a seed is no secret: take srd_net::clock::secret()");
+    }
+    let is_program = PROGRAMS.iter().any(|of| name.starts_with(of)) && !name.contains("tests");
+    let known = is_program && line.contains("Secret::known(");
+    known.then_some("a secret that follows from a number is known: take srd_net::clock::secret()")
+}
+
 /// Findings in the file called `name`.
 pub(super) fn check(name: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
     let count = text.lines().count();
+    // Tests come last.
+    let tests_at = text.lines().position(|line| line.trim() == "mod tests {").unwrap_or(count);
     if count > LINES_MAX {
         findings.push(format!("{name}: {count} lines; split it below {LINES_MAX}"));
     }
@@ -19,6 +49,9 @@ pub(super) fn check(name: &str, text: &str) -> Vec<String> {
         let chars = line.chars().count();
         if chars > LINE_CHARS_MAX && !may_be_long(line) {
             findings.push(format!("{name}:{number}: {chars} characters; {LINE_CHARS_MAX} fit"));
+        }
+        if let Some(remedy) = weak_secret(name, line).filter(|_| number <= tests_at) {
+            findings.push(format!("{name}:{number}: {remedy}"));
         }
         for (head, tail) in UNFINISHED {
             let word = format!("{head}{tail}");
@@ -98,6 +131,20 @@ mod tests {
             let text = format!("//! Page.\nfn f() {{ {head}{tail}) }}\n");
             assert_eq!(check("a.rs", &text).len(), 1, "{head}");
         }
+    }
+
+    #[test]
+    fn a_part_of_a_seed_and_a_known_secret_are_found() {
+        let check = |name: &str, line: &str| check(name, &format!("//! Page.\n{line}\n")).len();
+        let guest = "crates/srd-guest/src/service.rs";
+        assert_eq!(check(guest, "    let [first, ..] = clock::seed()?.map(u64::from);"), 1);
+        assert_eq!(check("crates/srd-nccl/src/a.rs", "let [.., last] = clock::seed()?;"), 1);
+        assert_eq!(check("crates/srd-nccl/src/a.rs", "let [a, b, ..] = seed;"), 1);
+        assert_eq!(check(guest, "    let [a, b, ..] = number.to_be_bytes();"), 0);
+        assert_eq!(check(guest, "let card = Card::new(host, rules, Secret::known(7));"), 1);
+        assert_eq!(check(guest, "mod tests {\n    let of = Secret::known(7);"), 0);
+        assert_eq!(check("crates/srd-guest/src/a_tests.rs", "let of = Secret::known(7);"), 0);
+        assert_eq!(check("crates/srd-sim/src/a.rs", "let of = Secret::known(7);"), 0);
     }
 
     #[test]

@@ -12,11 +12,15 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::flow::numbering::Numbers;
 use crate::flow::table::FlowTable;
+use crate::hash::part;
 use crate::order::{Limits, Order};
 use crate::queue::scheduler::Aqm;
 use crate::rewrite::too_big::Limit;
 use crate::rules::snapshot::{Carried, Rules};
 use crate::wire::queue_pairs::{FRAME_QPN, OFFER_QPN};
+
+/// The number of the secret that flow numbers begin at: peers see those, and the tables' not.
+const NUMBERS: u64 = 1;
 
 /// Where frames for the guest go.
 pub trait Guest {
@@ -79,10 +83,10 @@ impl Express {
             partners: BTreeMap::new(),
             generation: 0,
             offer_at: Instant::ZERO,
-            table: FlowTable::new(config.flows_max, config.seed),
-            numbers: Numbers::new(config.seed),
+            table: FlowTable::new(config.flows_max, config.secret),
+            numbers: Numbers::new(part(&config.secret, NUMBERS).word()),
             ready: VecDeque::new(),
-            order: Order::new(limits, config.seed),
+            order: Order::new(limits, config.secret),
             counters: Counters::default(),
             answers: Limit::default(),
             plain_bytes_max: endpoint.unreliable_bytes_max(),

@@ -17,7 +17,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_proto::{
     Config as CoreConfig, Ecn, Epoch, PacketMeta, PacketRef, PeerConfig, Protection, TransmitBuf,
 };
-use srd_proto::{Endpoint, PeerId};
+use srd_proto::{Endpoint, PeerId, Secret};
 use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
@@ -87,8 +87,8 @@ fn stage_of(end: usize, epoch: u64, now: Instant, settings: &Config, packet_byte
     };
     let seed = [u8::try_from(end as u64 + 10 * epoch).unwrap(); 32];
     let mut endpoint = Endpoint::new(config, Epoch(epoch), seed, now).unwrap();
-    let seed = epoch * 77 + end as u64;
-    let mut express = Express::new(Config { seed: seed << 13, ..settings.clone() }, &mut endpoint);
+    let secret = Secret::known(epoch * 77 + end as u64);
+    let mut express = Express::new(Config { secret, ..settings.clone() }, &mut endpoint);
     let id = endpoint.add_peer(now, known(1 - end)).unwrap();
     let settings =
         PeerSettings { id, allowed: vec![inner(1 - end)], express: true, express_udp: true };

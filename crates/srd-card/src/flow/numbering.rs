@@ -30,9 +30,9 @@ pub(crate) struct Numbers {
 
 impl Numbers {
     /// Numbers from anywhere: a restarted card must not use those that its peers remember.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(word: u64) -> Self {
         #[allow(clippy::cast_possible_truncation)] // masked
-        let next = (seed >> 13) as u32 & (FLOW_NUMBERS - 1);
+        let next = (word >> 13) as u32 & (FLOW_NUMBERS - 1);
         Self { next }
     }
 

@@ -5,6 +5,7 @@ use core::cmp::Reverse;
 use core::net::{IpAddr, Ipv4Addr};
 
 use hashbrown::HashTable;
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 
 use super::counts::Counts;
@@ -120,7 +121,7 @@ pub(crate) struct FlowTable {
 }
 
 impl FlowTable {
-    pub(crate) fn new(flows_max: u32, seed: u64) -> Self {
+    pub(crate) fn new(flows_max: u32, secret: Secret) -> Self {
         Self {
             index: HashTable::new(),
             entries: Vec::new(),
@@ -131,7 +132,7 @@ impl FlowTable {
             opened: Shares::new(flows_max as usize / 2),
             flows_max: flows_max as usize,
             hand: 0,
-            secret: Keyed::new(seed),
+            secret: Keyed::new(secret),
         }
     }
 

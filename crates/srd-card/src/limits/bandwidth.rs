@@ -90,6 +90,12 @@ impl Bandwidth {
         Ok(peak.max(credits.take(now, bits, wait_max)?))
     }
 
+    /// As [`Bucket::set_late`].
+    pub(super) fn set_late(&mut self, late: Duration) {
+        self.peak.set_late(late);
+        self.credits.iter_mut().for_each(|credits| credits.set_late(late));
+    }
+
     /// Credits left, in bits; zero for a direction without bursts.
     pub fn credits_bits(&mut self, now: Instant) -> u64 {
         self.credits.as_mut().map_or(0, |credits| credits.tokens(now))

@@ -16,14 +16,20 @@ const NANO: i128 = 1_000_000_000;
 
 /// A token bucket that is full when it is made.
 ///
+/// A caller that was late reads at once what arrived over a time in which the bucket earned. So
+/// long the bucket keeps what it earns beyond its depth ([`Bucket::set_late`]): no more passes than
+/// the rate and the depth allow from the time of arrival.
+///
 /// Bound: the debt never exceeds what the rate earns in the delay that [`take`](Self::take) allows,
 /// or the tokens of one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {
     /// Billionths of a token; negative while packets wait.
     level: i128,
-    /// Most that `level` can be.
+    /// Most that `level` can be, of a caller that is not late.
     full: i128,
+    /// What it can be beyond that: what the rate earns in the time by which the caller is late.
+    late: i128,
     /// Tokens earned in a second, at least one.
     rate: u64,
     /// Up to when the rate was earned.
@@ -40,13 +46,22 @@ impl Bucket {
     /// A full bucket of `depth` tokens that earns `rate` tokens a second (at least one).
     pub fn new(rate: u64, depth: u64, now: Instant) -> Self {
         let full = i128::from(depth) * NANO;
-        Self { level: full, full, rate: rate.max(1), at: now, stopped: false }
+        Self { level: full, full, late: 0, rate: rate.max(1), at: now, stopped: false }
     }
 
-    /// A bucket that continues from a level, in billionths of a token, at a time.
-    pub(super) fn resume(rate: u64, depth: u64, level: i128, at: Instant) -> Self {
-        let bucket = Self::new(rate, depth, at);
-        Self { level: level.min(bucket.full), ..bucket }
+    /// A bucket that continues from a level, in billionths of a token, at a time, of a caller that
+    /// is late.
+    pub(super) fn resume(rate: u64, depth: u64, level: i128, at: Instant, late: Duration) -> Self {
+        let mut bucket = Self::new(rate, depth, at);
+        bucket.set_late(late);
+        Self { level: level.min(bucket.full.saturating_add(bucket.late)), ..bucket }
+    }
+
+    /// From now on packets may have arrived so long before they are offered (L11). What is kept
+    /// beyond the depth is lost when this is zero again.
+    #[inline]
+    pub(super) fn set_late(&mut self, late: Duration) {
+        self.late = i128::from(late.as_nanos()) * i128::from(self.rate);
     }
 
     /// Whether so many tokens are there: then [`Bucket::pay`] is all that `take` would do.
@@ -130,7 +145,8 @@ impl Bucket {
             // A product of two words is one multiplication.
             let earned = u128::from(elapsed) * u128::from(self.rate);
             let earned = i128::try_from(earned).unwrap_or(i128::MAX);
-            self.level = self.full.min(self.level.saturating_add(earned));
+            let most = self.full.saturating_add(self.late);
+            self.level = most.min(self.level.saturating_add(earned));
         }
     }
 
@@ -154,7 +170,7 @@ fn cost(tokens: u64) -> i128 {
 impl Bucket {
     /// Writes what another bucket goes on with.
     pub(super) fn export(&self, out: &mut Vec<u8>) {
-        let Self { level, full: _, rate: _, at, stopped } = self;
+        let Self { level, full: _, late: _, rate: _, at, stopped } = self;
         level.write(out);
         at.write(out);
         stopped.write(out);
@@ -244,6 +260,20 @@ mod tests {
         assert_eq!(bucket.tokens(later), 0);
         bucket.start(later);
         assert_eq!(bucket.tokens(later + Duration::from_millis(4)), 4);
+    }
+
+    /// L11: what is read late has been earned for; a caller that is in time keeps the depth.
+    #[test]
+    fn a_late_caller_keeps_what_was_earned_meanwhile_and_no_more() {
+        let ms = Duration::from_millis;
+        let mut bucket = Bucket::new(1000, 10, Instant::ZERO);
+        assert_eq!(bucket.tokens(Instant::ZERO + ms(100)), 10);
+        bucket.set_late(ms(50));
+        assert_eq!(bucket.tokens(Instant::ZERO + ms(101)), 11, "no time passes twice");
+        assert_eq!(bucket.tokens(Instant::ZERO + ms(150)), 60);
+        assert_eq!(bucket.tokens(Instant::ZERO + ms(900)), 60, "the depth, and 50 ms");
+        bucket.set_late(Duration::ZERO);
+        assert_eq!(bucket.tokens(Instant::ZERO + ms(901)), 10);
     }
 
     /// A packet that needs more tokens than the queue may owe would otherwise never pass.

@@ -78,16 +78,17 @@ impl FlowMeter {
         Self { level: i64::MAX, at: now }
     }
 
-    /// Takes bits, or nothing if the packet would wait too long (L4).
+    /// Takes bits, or nothing if the packet would wait too long (L4). It may have arrived by `late`
+    /// before now.
     pub(super) fn take(
         &mut self,
         ceiling: &Ceiling,
-        now: Instant,
+        (now, late): (Instant, Duration),
         bits: u64,
         wait_max: Duration,
     ) -> Result<Duration, TooLong> {
         let Ceiling { rate_bps, depth_bits } = *ceiling;
-        let mut bucket = Bucket::resume(rate_bps, depth_bits, self.level.into(), self.at);
+        let mut bucket = Bucket::resume(rate_bps, depth_bits, self.level.into(), self.at, late);
         let wait = bucket.take(now, bits, wait_max)?;
         let (level, at) = bucket.level();
         // A level that does not fit owes 9 Gbit: no queue is that long.
@@ -116,18 +117,19 @@ mod tests {
     #[test]
     fn a_meter_is_small_and_follows_its_ceiling() {
         assert_eq!(size_of::<FlowMeter>(), 16);
-        let (wait_max, at) = (Duration::from_millis(5), Instant::ZERO);
+        let in_time = |now| (now, Duration::ZERO);
+        let (wait_max, at) = (Duration::from_millis(5), in_time(Instant::ZERO));
         let slow = Ceiling::new(GBPS, Duration::from_millis(1));
         let fast = Ceiling::new(5 * GBPS, Duration::from_millis(1));
-        let mut meter = FlowMeter::new(at);
+        let mut meter = FlowMeter::new(at.0);
         assert_eq!(meter.take(&slow, at, 1_000_000, wait_max), Ok(Duration::ZERO));
         assert_eq!(meter.take(&slow, at, 1_000_000, wait_max), Ok(Duration::from_millis(1)));
-        let later = at + Duration::from_millis(1);
+        let later = in_time(at.0 + Duration::from_millis(1));
         let wait = meter.take(&fast, later, 5_000_000, wait_max);
         assert_eq!(wait, Ok(Duration::from_micros(200)), "idle time counts at the new rate");
         assert_eq!(meter.take(&fast, later, 24_000_001, wait_max), Err(TooLong));
         assert_eq!(meter.take(&fast, later, 24_000_000, wait_max), Ok(wait_max));
-        assert_eq!(FlowMeter::new(at).take(&slow, at, u64::MAX, wait_max), Err(TooLong));
+        assert_eq!(FlowMeter::new(at.0).take(&slow, at, u64::MAX, wait_max), Err(TooLong));
     }
 
     #[test]

@@ -33,7 +33,9 @@ pub const ENI_PACKETS_PER_SECOND: u64 = 1024;
 /// Packets of either sort that may pass at once: an eighth of a second.
 const ENI_PACKETS_DEPTH: u64 = ENI_PACKETS_PER_SECOND / 8;
 /// Frames that are kept until [`Limits::pop_late`].
-const LATE_MAX: usize = 64;
+const DROPPED_LATE_MAX: usize = 64;
+/// A caller is late by this at most: a guest whose devices hold more than that has lost packets.
+pub const LATE_MAX: Duration = Duration::from_millis(100);
 /// Limits, as an index.
 const LIMITS: usize = Limit::Gateway as usize + 1;
 
@@ -193,9 +195,12 @@ pub struct Limits<T> {
     counts: [u32; LIMITS],
     held: [Held; LIMITS],
     ready: VecDeque<(Offer, T, Holds)>,
-    /// Frames that a limit dropped after they had waited before another; at most [`LATE_MAX`].
-    late: VecDeque<(Limit, T)>,
+    /// Frames that a limit dropped after they had waited before another; at most
+    /// [`DROPPED_LATE_MAX`].
+    dropped_late: VecDeque<(Limit, T)>,
     now: Instant,
+    /// How long before they are offered packets may have arrived.
+    late: Duration,
     queue_delay_max: Duration,
     queue_packets_max: u32,
 }
@@ -224,11 +229,27 @@ impl<T> Limits<T> {
             counts: [0; LIMITS],
             held: [Held::default(); LIMITS],
             ready: VecDeque::new(),
-            late: VecDeque::new(),
+            dropped_late: VecDeque::new(),
             now,
+            late: Duration::ZERO,
             queue_delay_max: settings.queue_delay_max,
             queue_packets_max: settings.queue_packets_max,
         }
+    }
+
+    /// From now on frames may have arrived so long before they are offered, [`LATE_MAX`] at most:
+    /// the caller did not look for them meanwhile. What limits have earned in that time is theirs;
+    /// zero: the caller is in time (L11).
+    #[inline]
+    pub fn set_late(&mut self, late: Duration) {
+        let late = late.min(LATE_MAX);
+        if self.late == late {
+            return;
+        }
+        self.late = late;
+        self.bandwidth.iter_mut().for_each(|direction| direction.set_late(late));
+        self.gateway.iter_mut().for_each(|direction| direction.set_late(late));
+        self.packets.set_late(late);
     }
 
     /// Offers a frame. `flow` is the meter of its direction of its flow with its ceiling; `None`
@@ -268,7 +289,7 @@ impl<T> Limits<T> {
         }
         let wait_max = self.wait_max(Limit::Flow);
         let wait = flow.map_or(Ok(Duration::ZERO), |(meter, ceiling)| {
-            meter.take(ceiling, self.now, bits(offer), wait_max)
+            meter.take(ceiling, (self.now, self.late), bits(offer), wait_max)
         });
         if wait == Ok(Duration::ZERO) && self.ready.is_empty() && self.pays_at_once(offer) {
             return Asked::Through;
@@ -334,7 +355,7 @@ impl<T> Limits<T> {
     /// The next frame that had waited before one limit and was dropped by another, for callers that
     /// want to say so. A few are kept.
     pub fn pop_late(&mut self) -> Option<(Limit, T)> {
-        self.late.pop_front()
+        self.dropped_late.pop_front()
     }
 
     /// When to call [`Limits::pop`] next.
@@ -395,8 +416,8 @@ impl<T> Limits<T> {
             let (offer, held) = (parcel.frame.offer, parcel.frame.held);
             match self.run(due, parcel.next, parcel.frame) {
                 Outcome::Passed(item) => self.ready.push_back((offer, item, held)),
-                Outcome::Dropped(limit, item) if self.late.len() < LATE_MAX => {
-                    self.late.push_back((limit, item));
+                Outcome::Dropped(limit, item) if self.dropped_late.len() < DROPPED_LATE_MAX => {
+                    self.dropped_late.push_back((limit, item));
                 }
                 Outcome::Dropped(..) | Outcome::Taken(_) | Outcome::Undrained(_) => {}
             }

@@ -90,6 +90,7 @@ mod tests {
     use super::*;
     use crate::meta::packet::protocol;
     use crate::testing::v4;
+    use srd_proto::Secret;
     use std::collections::BTreeSet;
 
     fn key(protocol: u8, ports: (u16, u16)) -> FlowKey {
@@ -105,7 +106,9 @@ mod tests {
     #[test]
     fn flows_spread_over_paths() {
         let paths: BTreeSet<u64> = (0..512)
-            .map(|port| key(protocol::TCP, (port, 80)).hash_under(&Keyed::new(7)) % 64)
+            .map(|port| {
+                key(protocol::TCP, (port, 80)).hash_under(&Keyed::new(Secret::known(7))) % 64
+            })
             .collect();
         assert_eq!(paths.len(), 64);
     }

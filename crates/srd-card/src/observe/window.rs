@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use hashbrown::HashMap;
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 
 use crate::hash::Keyed;
@@ -204,9 +205,9 @@ pub struct Aggregator {
 }
 
 impl Aggregator {
-    /// Begins the first window. The seed is a secret.
-    pub fn new(now: Instant, length: Duration, seed: u64) -> Self {
-        let keyed = Keyed::new(seed);
+    /// Begins the first window.
+    pub fn new(now: Instant, length: Duration, secret: Secret) -> Self {
+        let keyed = Keyed::new(secret);
         Self { length, keyed, current: Self::window(now, length, keyed) }
     }
 

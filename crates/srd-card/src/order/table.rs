@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use hashbrown::HashMap;
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 
 use super::budget::Limits;
@@ -41,9 +42,9 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    pub(crate) fn new(limits: Limits, seed: u64) -> Self {
+    pub(crate) fn new(limits: Limits, secret: Secret) -> Self {
         Self {
-            flows: HashMap::with_hasher(Keyed::new(seed)),
+            flows: HashMap::with_hasher(Keyed::new(secret)),
             store: Store::new(limits),
             silent: Vec::new(),
             sweep_at: Instant::ZERO,

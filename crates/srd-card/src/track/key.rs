@@ -157,6 +157,14 @@ impl Key {
     }
 }
 
+#[cfg(test)]
+impl Key {
+    /// The same connection with another remote end of IPv4.
+    pub(super) fn with_remote(self, address: u32, port: u16) -> Self {
+        Self { remote: [0, address.into()], ports: (self.ports.0, port), ..self }
+    }
+}
+
 fn bits(address: IpAddr) -> [u64; 2] {
     match address {
         IpAddr::V4(address) => [0, u64::from(address.to_bits())],

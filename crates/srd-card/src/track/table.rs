@@ -11,6 +11,7 @@
 use alloc::vec::Vec;
 
 use hashbrown::HashTable;
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 
 use crate::hash::Keyed;
@@ -182,13 +183,13 @@ pub struct Table<T = ()> {
 impl<T> Table<T> {
     /// A table of an instance: its allowance of connections, the times of each of its ENIs, and a
     /// secret.
-    pub fn new(allowance: u32, timeouts: &[Timeouts], seed: u64, now: Instant) -> Self {
+    pub fn new(allowance: u32, timeouts: &[Timeouts], secret: Secret, now: Instant) -> Self {
         Self {
             entries: Entries { chunks: Vec::new(), places: 0, free: NO_PLACE },
             index: HashTable::new(),
             wheel: Wheel::new(0),
             timeouts: timeouts.to_vec(),
-            hash: Keyed::new(seed),
+            hash: Keyed::new(secret),
             allowance,
             untracked: 0,
             untracked_max: 0,
@@ -419,11 +420,22 @@ impl<T> Table<T> {
     pub fn expire(
         &mut self,
         now: Instant,
-        work: u32,
+        mut work: u32,
+        expired: impl FnMut(TrackId, &Key),
+    ) -> bool {
+        self.expire_within(now, &mut work, expired)
+    }
+
+    /// The same, where `work` is what is left of the steps of several tables.
+    pub(crate) fn expire_within(
+        &mut self,
+        now: Instant,
+        work: &mut u32,
         mut expired: impl FnMut(TrackId, &Key),
     ) -> bool {
         let now = self.tick(now);
-        for _ in 0..work {
+        while *work > 0 {
+            *work -= 1;
             let number = match self.wheel.step(&mut self.entries, now) {
                 None => return true,
                 Some(None) => continue,

@@ -4,7 +4,8 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use srd_proto::time::Instant;
+use srd_proto::Secret;
+use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Concern, Concerned, Rules};
 use srd_vpc::id::{EniId, VpcId};
 use srd_vpc::judge::Exit;
@@ -21,6 +22,7 @@ use super::parcel::Parcel;
 use super::port::{Around, Direct, FlowState, Guest, PortCounts, PortId};
 use super::returns::Returns;
 use super::trace::Traces;
+use crate::hash::{Keyed, part};
 use crate::limits::{Allowances, Ceiling, FlowKind, Limits};
 use crate::meta::key::Direction;
 use crate::observe::Aggregator;
@@ -90,9 +92,15 @@ pub struct Card {
     /// Places of interfaces and instances that were removed.
     free_ports: Vec<PortId>,
     free_instances: Vec<u32>,
+    /// How long before they are handed in packets may have arrived.
+    pub(super) late: Duration,
+    /// The instance where [`Card::expire`] goes on.
+    expiring: usize,
     /// Instances whose limits have been offered packets.
     pub(super) busy: VecDeque<u32>,
-    pub(super) seed: u64,
+    secret: Secret,
+    /// Tells copies of one flow from those of others, as their receivers see.
+    pub(super) of_mirrors: Keyed,
     pub(super) logs: Logs,
     pub(super) traces: Traces,
     pub(super) asking: Asking,
@@ -102,12 +110,15 @@ pub struct Card {
 
 /// Places of an instance's table that a look at its flows goes through.
 const FLOW_PLACES_MAX: u32 = 1 << 16;
+/// Numbers of secrets that follow from the card's: those of instances are below.
+const OF_LOGS: u64 = 1 << 62;
+const OF_MIRRORS: u64 = 1 << 63;
 /// Steps of expiry for each packet of a flow that is new.
 const EXPIRE_WORK: u32 = 2;
 
 impl Card {
-    /// A card without interfaces. The seed is a secret.
-    pub fn new(host: &str, rules: Arc<Rules>, seed: u64) -> Self {
+    /// A card without interfaces.
+    pub fn new(host: &str, rules: Arc<Rules>, secret: Secret) -> Self {
         Self {
             host: host.into(),
             rules,
@@ -122,8 +133,11 @@ impl Card {
             timers: BTreeSet::new(),
             free_ports: Vec::new(),
             free_instances: Vec::new(),
+            late: Duration::ZERO,
+            expiring: 0,
             busy: VecDeque::new(),
-            seed,
+            secret,
+            of_mirrors: Keyed::new(part(&secret, OF_MIRRORS)),
             logs: Logs::default(),
             traces: Traces::default(),
             asking: Asking::default(),
@@ -144,8 +158,8 @@ impl Card {
         let allowance = u32::try_from(profile.tracking_allowance.value).unwrap_or(u32::MAX);
         let kinds = [FlowKind::Exterior, FlowKind::ClusterPlacementGroup, FlowKind::Express];
         let enis = u16::try_from(guests.len()).unwrap_or(u16::MAX);
-        let seed = self.seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let flows = Table::new(allowance, &timeouts, seed, now).with_untracked(allowance);
+        let secret = part(&self.secret, u64::from(number));
+        let flows = Table::new(allowance, &timeouts, secret, now).with_untracked(allowance);
         let limits = Limits::new(&profile.limits(), enis, now);
         let ceilings = kinds.map(|kind| profile.ceiling(kind));
         let instance = Instance { limits, flows, ceilings, timer: None };
@@ -203,10 +217,16 @@ impl Card {
         if let Some(at) = instance.timer.take() {
             self.timers.remove(&(at, number));
         }
-        instance.flows = Table::new(0, &[], self.seed, now);
+        instance.flows = Table::new(0, &[], self.secret, now);
         instance.limits = Limits::new(&Profile::of_nothing(), 0, now);
         self.free_instances.push(number);
         self.forget_verdicts();
+    }
+
+    /// For the next window of a flow log: no two have the same.
+    pub(super) fn secret_of_log(&mut self) -> Secret {
+        self.logs.number += 1;
+        part(&self.secret, OF_LOGS | self.logs.number)
     }
 
     /// An interface that is there.
@@ -218,6 +238,12 @@ impl Card {
     /// others as a router does (V7). Without a call they travel whole (V10).
     pub fn set_host_bytes_max(&mut self, bytes: usize) {
         self.host_bytes_max = bytes;
+    }
+
+    /// From now on packets may have arrived so long before they are handed in: the worker did not
+    /// look for them meanwhile. What an instance's limits have earned in that time is theirs (L11).
+    pub fn set_late(&mut self, late: Duration) {
+        self.late = late;
     }
 
     /// Names the hosts where gateways have their edge.
@@ -309,11 +335,18 @@ impl Card {
         next.into_iter().chain(self.logs.next()).chain(self.asking.next()).min()
     }
 
-    /// Frees flows that are past their time, with at most `work` steps for each instance.
-    pub fn expire(&mut self, now: Instant, work: u32) {
-        for instance in &mut self.instances {
-            instance.flows.expire(now, work, |_, _| ());
+    /// Frees flows that are past their time, with at most `work` steps of all instances together:
+    /// the next call goes on with the instance where this one ends. Returns whether all have been
+    /// looked at since the first of these calls.
+    pub fn expire(&mut self, now: Instant, mut work: u32) -> bool {
+        while let Some(instance) = self.instances.get_mut(self.expiring) {
+            if !instance.flows.expire_within(now, &mut work, |_, _| ()) {
+                return false;
+            }
+            self.expiring += 1;
         }
+        self.expiring = 0;
+        true
     }
 
     /// The timers know when an instance has its next packet.

@@ -28,7 +28,11 @@ impl Card {
     pub fn set_flow_logs(&mut self, now: Instant, lengths: &BTreeMap<EniId, BTreeSet<Duration>>) {
         self.roll_logs(now);
         let none = BTreeSet::new();
-        for port in self.ports.iter_mut().filter(|port| !port.is_gone) {
+        for at in 0..self.ports.len() {
+            let port = &mut self.ports[at];
+            if port.is_gone {
+                continue;
+            }
             let wanted = lengths.get(&port.eni).unwrap_or(&none);
             let (mut stay, end): (Vec<_>, Vec<_>) = core::mem::take(&mut port.logs)
                 .into_iter()
@@ -36,12 +40,10 @@ impl Card {
             self.logs.end(now, port.eni, end);
             for length in wanted {
                 if !stay.iter().any(|log| log.length() == *length) {
-                    self.logs.number += 1;
-                    let seed = self.seed ^ self.logs.number.rotate_left(32);
-                    stay.push(Aggregator::new(now, *length, seed));
+                    stay.push(Aggregator::new(now, *length, self.secret_of_log()));
                 }
             }
-            port.logs = stay;
+            self.ports[at].logs = stay;
         }
         self.arm_logs();
     }

@@ -31,7 +31,7 @@ pub(super) struct Logs {
     pub(super) next: Option<Instant>,
     /// Windows given up, since nobody took those before.
     pub(super) lost: u64,
-    /// How many aggregators there were, for their seeds.
+    /// How many aggregators there were, for their secrets.
     pub(super) number: u64,
 }
 

@@ -15,7 +15,6 @@ use super::flow::To;
 use super::mirror::{self, Mirror};
 use super::port::{Around, PortId};
 use super::read::Read;
-use crate::hash::Keyed;
 use crate::limits::Offer;
 use crate::meta::key::{Direction, FlowKey};
 use crate::meta::offload::OFFLOAD_BYTES;
@@ -80,7 +79,7 @@ impl Card {
             return;
         }
         // Of ports where there are some, else of addresses and protocol. // M3
-        let hash = FlowKey::of(&read.packet).hash_under(&Keyed::new(self.seed));
+        let hash = FlowKey::of(&read.packet).hash_under(&self.of_mirrors);
         // A super-packet is many packets on the wire, with checksums that nothing is left to fill
         // in.
         let mut segments = Segments::new(frame, &read.layout);

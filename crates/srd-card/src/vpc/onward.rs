@@ -49,7 +49,9 @@ impl Card {
         offer: &Offer,
         flow: Option<(TrackId, FlowKind)>,
     ) -> Asked {
+        let late = self.late;
         let instance = &mut self.instances[number as usize];
+        instance.limits.set_late(late);
         let ceiling = flow.map(|(_, kind)| instance.ceiling(kind));
         let meter =
             flow.and_then(|(id, _)| instance.flows.value(id)).map(|found| &mut found.0.meter);

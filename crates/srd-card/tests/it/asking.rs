@@ -10,6 +10,7 @@ use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::asking::{PACKETS_MAX, QUESTIONS_MAX, WAIT};
 use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId};
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Asker, Directory, Edit, KNOWN_MAX, NotLearned, Question, SHARE_MAX};
 use srd_vpc::id::*;
@@ -63,7 +64,7 @@ fn world() -> World {
 impl Lab {
     fn new() -> Self {
         let mut directory = Directory::new(world());
-        let mut card = Card::new(HOST, Arc::new(directory.tables(HOST)), 1);
+        let mut card = Card::new(HOST, Arc::new(directory.tables(HOST)), Secret::known(1));
         let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
         let guest = Guest { eni: EniId(0), timeouts: Timeouts::DEFAULT };
         let port = card.add_instance(Instant::ZERO, &profile, &[guest])[0];

@@ -7,6 +7,7 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
 use srd_vpc::id::*;
@@ -53,7 +54,7 @@ fn card(world: &World, packets_per_second: u64) -> Card {
     let kind = InstanceType::find("c7i.48xlarge").unwrap();
     let profile =
         Profile::of(kind).with_packets_per_second(packets_per_second).with_tracking_allowance(40);
-    let mut card = Card::new(HOST, Arc::new(Rules::compile(world, HOST)), 7);
+    let mut card = Card::new(HOST, Arc::new(Rules::compile(world, HOST)), Secret::known(7));
     for (eni, _) in world.enis.iter().filter(|(_, eni)| here(eni)) {
         let guest = Guest { eni: *eni, timeouts: Timeouts::DEFAULT };
         card.add_instance(Instant::ZERO, &profile, &[guest]);

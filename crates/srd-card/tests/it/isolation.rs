@@ -12,6 +12,7 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Directory, Rules};
 use srd_vpc::id::*;
@@ -58,7 +59,7 @@ fn world(dice: &mut Dice) -> World {
 }
 
 fn card(world: &World, rules: Rules) -> (Card, Vec<(PortId, EniId)>) {
-    let mut card = Card::new(HOST, Arc::new(rules), 5);
+    let mut card = Card::new(HOST, Arc::new(rules), Secret::known(5));
     let kind = InstanceType::find("c7i.48xlarge").unwrap();
     let profile = Profile::of(kind);
     let exits = world.internet_gateways.keys().map(|id| Exit::InternetGateway(*id));

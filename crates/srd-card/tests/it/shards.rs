@@ -56,8 +56,8 @@ fn node(at: usize, shards: u8, now: Instant) -> Vec<Shard> {
         let mut endpoint =
             Endpoint::of_node(node.clone(), shard, [at as u8 * 16 + shard + 1; 32], now);
         let id = endpoint.add_peer(now, PeerConfig::at(address(1 - at))).unwrap();
-        // The same seed for all: cards that give out the same flow numbers.
-        let mut express = Express::new(Config { seed: 7, ..Config::default() }, &mut endpoint);
+        // The default secret for all: cards that give out the same flow numbers.
+        let mut express = Express::new(Config::default(), &mut endpoint);
         let other = [10, 77, 0, 2 - at as u8];
         let allowed = vec![Prefix::new(other.into(), 32).unwrap()];
         express.add_peer(now, PeerSettings { id, allowed, express: true, express_udp: true });

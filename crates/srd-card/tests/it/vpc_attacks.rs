@@ -9,6 +9,7 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Card, Guest};
+use srd_proto::Secret;
 use srd_proto::time::Instant;
 use srd_vpc::compile::Rules;
 use srd_vpc::id::*;
@@ -131,7 +132,7 @@ fn a_packet_that_waits_is_judged_by_the_rules_at_the_end_of_its_wait() {
     };
     for (changed, slow) in [(narrow(0, true), 0), (narrow(1, false), 1), (narrow(0, true), 1)] {
         let compile = |groups| Arc::new(Rules::compile(&world(&[], groups), HOST));
-        let mut card = Card::new(HOST, compile([open(), open(), open()]), 7);
+        let mut card = Card::new(HOST, compile([open(), open(), open()]), Secret::known(7));
         let mut ports = Vec::new();
         for n in 0..3 {
             let profile = Profile::of(InstanceType::find("c7i.large").unwrap());

@@ -12,6 +12,7 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId};
+use srd_proto::Secret;
 use srd_proto::time::Instant;
 use srd_vpc::compile::Rules;
 use srd_vpc::id::*;
@@ -143,7 +144,7 @@ pub(crate) struct Lab {
 
 impl Lab {
     pub(crate) fn new(world: &World) -> Self {
-        let mut card = Card::new(HOST, Arc::new(Rules::compile(world, HOST)), 7);
+        let mut card = Card::new(HOST, Arc::new(Rules::compile(world, HOST)), Secret::known(7));
         let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
         let add = |n| {
             let guest = Guest { eni: EniId(n), timeouts: Timeouts::DEFAULT };

@@ -112,6 +112,7 @@ impl Own {
             vhost_user: BTreeMap::new(),
             vhost_user_client: BTreeSet::new(),
             busy_poll: false,
+            end_programs: false,
             metrics: None,
         };
         let mut service =

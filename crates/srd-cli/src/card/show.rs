@@ -75,6 +75,9 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     }
     let internet = if status.internet { "with" } else { "without" };
     say(format!("host {}, rates 1/{}, {internet} internet", status.host, status.scale))?;
+    if let Some(why) = &status.internet_gone {
+        say(format!("the device of the internet's side: {why}"))?;
+    }
     let of = &status.tables;
     say(format!(
         "tables: {} interfaces here, {} addresses in groups, {} answers, about {} bytes",
@@ -142,6 +145,9 @@ fn show(instance: &Instance, scale: u32) -> Result<()> {
             };
             let mac = &interface.mac;
             say(format!("    vhost-user at {path}, hardware address {mac}: {state}"))?;
+        }
+        if let Some(why) = &interface.gone {
+            say(format!("    the device {}: {why}", interface.device))?;
         }
         let packets = |way: &str| interface.counter(&format!("{way}_packets"));
         let judged = interface.counter("judged_packets");

@@ -29,6 +29,7 @@ const SETTINGS: [&str; 13] = [
     "vhost_user",
     "vhost_user_client",
     "busy_poll",
+    "end_programs",
     "metrics",
 ];
 
@@ -43,7 +44,8 @@ EXAMPLES
   srd card up cloud.toml --host alpha --underlay 10.77.77.1 --peer beta=10.77.77.2
 
 Each instance of the file is a network namespace srd-i-NAME with devices ens5, ens6 and so on. It
-takes root, iproute2, and for --internet nftables. Everything is given back at the end.
+takes root, iproute2, and for --internet nftables. Everything is given back at the end, but for
+namespaces in which programs still run.
 
 SIGNALS
   SIGTERM, SIGINT  end the card
@@ -109,6 +111,11 @@ pub(crate) struct UpArgs {
     /// Look for packets without pause: less delay, and a processor that is always busy.
     #[arg(long)]
     busy_poll: bool,
+    /// End programs that run in the namespace of an instance when it ends: by SIGTERM, and after
+    /// five seconds by SIGKILL. Without it they keep the namespace, without an interface, and the
+    /// next card goes on with it.
+    #[arg(long)]
+    end_programs: bool,
     /// Serve figures over HTTP at this address and port, as in 127.0.0.1:9472: a page for people at
     /// /, OpenMetrics for Prometheus at /metrics.
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -273,6 +280,7 @@ impl UpArgs {
                 .map(|(name, _)| name.clone())
                 .collect(),
             busy_poll: self.busy_poll,
+            end_programs: self.end_programs,
             metrics: self.metrics.map(|listen| Metrics {
                 listen,
                 allow_remote,

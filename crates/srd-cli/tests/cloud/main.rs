@@ -4,6 +4,7 @@
 
 mod card_config;
 mod card_device;
+mod card_end;
 mod card_lab;
 mod card_metrics;
 mod card_restart;

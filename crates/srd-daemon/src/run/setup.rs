@@ -231,7 +231,7 @@ fn tun_error(config: &Config, error: &io::Error) -> anyhow::Error {
 
 /// How the card behaves at the start.
 pub(super) fn card_config(config: &Config, mtu: u16) -> Result<srd_card::Config> {
-    let seed = srd_net::clock::seed().context("cannot draw a random seed")?;
+    let secret = srd_net::clock::secret().context("cannot draw a secret")?;
     let interface = &config.interface;
     Ok(srd_card::Config {
         mtu,
@@ -241,7 +241,7 @@ pub(super) fn card_config(config: &Config, mtu: u16) -> Result<srd_card::Config>
         udp_bypass: interface.udp_ordering == UdpOrdering::Bypass,
         order_wait: duration(interface.order_wait),
         queue_target: duration(interface.queue_delay),
-        seed: u64::from_ne_bytes(seed[..8].try_into().unwrap_or_default()),
+        secret,
         ..srd_card::Config::default()
     })
 }

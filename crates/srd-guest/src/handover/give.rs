@@ -13,6 +13,7 @@ use super::wire::{DESCRIPTORS_MAX, Line, file_of};
 use super::{GO, READY};
 use srd_net::{Tun, clock};
 
+use crate::edge;
 use crate::gateways::Gateways;
 use crate::kernel::Kernel;
 use crate::metrics;
@@ -34,6 +35,9 @@ impl Service {
                 "`srd run` holds the instance `{name}` by its connection to the card that runs, \
                  which cannot be handed over: end that program first"
             );
+        }
+        if self.gateways.edge.as_ref().is_some_and(|edge| edge.tun().is_none()) {
+            bail!("the device {} was deleted and is being made again: try again", edge::DEVICE);
         }
         self.take_read(clock::now());
         self.settle_questions();
@@ -83,7 +87,8 @@ impl Service {
         let (keeper, list) = self.undo.duty()?;
         let mut descriptors = vec![Arc::new(list)];
         let Gateways { edge, underlay, lost, .. } = &self.gateways;
-        descriptors.extend(edge.iter().map(|edge| edge.tun.fd()));
+        let edge_tun = edge.as_ref().and_then(edge::Edge::tun);
+        descriptors.extend(edge_tun.map(Tun::fd));
         let to_hosts: Vec<_> = underlay.iter().flat_map(Underlay::fds).collect();
         let underlay_sockets = to_hosts.len();
         descriptors.extend(to_hosts);
@@ -102,8 +107,8 @@ impl Service {
             host: self.options.host.clone(),
             began_ns: self.began.as_nanos(),
             keeper,
-            edge: edge.as_ref().map(|edge| Edge {
-                udp_segmentation: edge.tun.udp_segmentation(),
+            edge: edge.as_ref().zip(edge_tun).map(|(edge, tun)| Edge {
+                udp_segmentation: tun.udp_segmentation(),
                 routed: edge.routed().collect(),
             }),
             underlay: underlay_sockets,

@@ -8,11 +8,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::event::{EventfdFlags, eventfd};
 use serde::Deserialize;
 use srd_card::device::steering::Steering;
 use srd_card::profile::{InstanceType, Profile};
@@ -30,7 +28,9 @@ use crate::client::is_default;
 use crate::earlier;
 use crate::edge::Edge;
 use crate::gateways::Gateways;
+use crate::gone::{Gone, Which};
 use crate::guests::{burst_of, check, timeouts_of};
+use crate::late::Late;
 use crate::link_local::Services;
 use crate::logging::unix_ns_at_zero;
 use crate::logs::{Active, Counts, FlowLogs};
@@ -38,11 +38,12 @@ use crate::maker::Maker;
 use crate::metrics;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Orders, Stopper};
+use crate::outside::Shares;
 use crate::pending::Changes;
 use crate::place::make_all;
 use crate::plane::Plane;
 use crate::port::Port;
-use crate::protocol::Request;
+use crate::protocol::{DeviceSettings, Request};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Guests, Options, Running, Service};
@@ -91,11 +92,9 @@ impl Service {
         let underlay = options.underlay.as_ref().map(Plan::new).transpose()?;
         let services = Services::new(options.internet)?;
         let logs = FlowLogs::new(unix_ns_at_zero);
-        let [seed, ..] = clock::seed()?.map(u64::from);
+        let secret = clock::secret()?;
         raise_descriptors();
-        let (queue, commands) = channel();
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let orders = Orders { queue, wake: Arc::clone(&wake) };
+        let (orders, commands, wake) = Orders::new()?;
         let (plane, rules) = Plane::start(world.clone(), &options.host, orders.clone())?;
         let server = Server::listen_beside(&options.socket, orders.clone())?;
 
@@ -105,7 +104,7 @@ impl Service {
         let mut handed = Handed::receive(&mut line)?;
         handed.check(&options)?;
         let now = clock::now();
-        let card = Card::new(&options.host, Arc::new(rules), seed);
+        let card = Card::new(&options.host, Arc::new(rules), secret);
         let began = Instant::from_nanos(handed.state.began_ns);
         let mut service = Self {
             vpc,
@@ -113,6 +112,9 @@ impl Service {
             guests: Guests::default(),
             devices: BTreeMap::new(),
             held: BTreeSet::new(),
+            gone: Gone::default(),
+            late: Late::default(),
+            shares: Shares::default(),
             changes: Changes::default(),
             maker: Maker::start(handed.undo.clone(), orders.clone())?,
             sockets: Vec::new(),
@@ -310,6 +312,11 @@ impl Service {
                 let mut adapter = Adapter::new(now, settings, steering, eni)?;
                 adapter.set_counts(&state.counts);
                 self.watch(port, Port::tun(queues, adapter))?;
+            } else if instance.namespace.is_some() {
+                // It was deleted, and is made again when all is this process's.
+                let settings = DeviceSettings::of(&kind);
+                let adapter = Adapter::new(now, settings, Arc::clone(&steering), eni)?;
+                self.gone.lose(now, Which::Of(port), Some(Port::tun(Vec::new(), adapter)));
             }
             let device = Device {
                 name: of.device.clone(),
@@ -334,7 +341,10 @@ impl Service {
             let running = self.guests.by_name.get_mut(&instance.name);
             if let (Some(running), Some(name), Some(lock)) = (running, instance.namespace, lock) {
                 match Namespace::adopt(name, lock, &self.undo) {
-                    Ok(namespace) => running.namespace = Some(namespace),
+                    Ok(mut namespace) => {
+                        namespace.set_ends_programs(self.options.end_programs);
+                        running.namespace = Some(namespace);
+                    }
                     Err(error) => tracing::error!("{error:#}; all else goes on"),
                 }
             }

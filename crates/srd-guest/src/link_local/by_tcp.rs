@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,14 +28,14 @@ pub(super) type Came = (u64, io::Result<Vec<u8>>);
 #[derive(Debug)]
 pub(super) struct ByTcp {
     asked: BTreeMap<u64, InstanceId>,
-    sender: Sender<Came>,
+    sender: SyncSender<Came>,
     receiver: Receiver<Came>,
     wake: Arc<OwnedFd>,
 }
 
 impl ByTcp {
     pub(super) fn new() -> io::Result<Self> {
-        let (sender, receiver) = channel();
+        let (sender, receiver) = sync_channel(ASKED_MAX);
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         Ok(Self { asked: BTreeMap::new(), sender, receiver, wake })
     }

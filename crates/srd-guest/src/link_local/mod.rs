@@ -16,6 +16,7 @@
 //! | `resolver` | names of the cloud |
 //! | `upstream` | other names, asked of the machine's resolver |
 //! | `nameserver`, `by_tcp` | that resolver, by datagrams and by TCP |
+//! | `numbers` | numbers that nobody can guess |
 //! | `time` | the time |
 //!
 //! Bounds: a stack has 48 connections, of some 6 KB each while there are some, and 40 KB besides;
@@ -27,6 +28,7 @@ mod device;
 mod facts;
 mod metadata;
 mod nameserver;
+mod numbers;
 mod places;
 mod question;
 mod resolver;
@@ -50,6 +52,7 @@ use srd_vpc::object::World;
 
 pub(crate) use facts::DOMAIN;
 use facts::{Facts, Known};
+use numbers::Numbers;
 use stack::{Around, Stack};
 use tokens::Tokens;
 use upstream::Upstream;
@@ -65,19 +68,22 @@ pub(crate) struct Services {
     waiting: BTreeMap<PortId, Vec<Vec<u8>>>,
     upstream: Option<Upstream>,
     known: Known,
+    /// Seeds of stacks.
+    seeds: Numbers,
 }
 
 impl Services {
     /// With the machine's resolver for names that are none of the cloud's, if the machine stands
     /// for the internet.
     pub(crate) fn new(internet: bool) -> Result<Self> {
-        let upstream = internet.then(|| Upstream::of_machine(clock::seed()?)).transpose();
+        let upstream = internet.then(|| Upstream::of_machine(clock::secret()?)).transpose();
         Ok(Self {
             stacks: BTreeMap::new(),
             tokens: Tokens::new(clock::seed()?),
             waiting: BTreeMap::new(),
             upstream: upstream.context("names of the outside")?,
             known: Known::default(),
+            seeds: Numbers::new(clock::secret()?),
         })
     }
 
@@ -141,10 +147,11 @@ impl Services {
         facts: &Facts,
     ) -> (Vec<Vec<u8>>, u64) {
         let packets = self.waiting.remove(&port).unwrap_or_default();
-        let stack = self.stacks.entry(port).or_insert_with(|| Stack::new(facts.resolver, now));
+        let new = |seeds: &mut Numbers| Stack::new(facts.resolver, now, seeds.next());
+        let stack = self.stacks.entry(port).or_insert_with(|| new(&mut self.seeds));
         let mut upstream = self.upstream.as_mut();
         if !stack.is_for(facts) {
-            *stack = Stack::new(facts.resolver, now);
+            *stack = new(&mut self.seeds);
             // Its answers are for connections that are gone.
             upstream.iter_mut().for_each(|upstream| upstream.forget(port));
         }
@@ -152,6 +159,11 @@ impl Services {
         let answers = stack.serve(packets, &mut around);
         let framed = |answer: Vec<u8>| [&[0; OFFLOAD_BYTES][..], &answer].concat();
         (answers.into_iter().map(framed).collect(), std::mem::take(&mut stack.refused))
+    }
+
+    /// Messages of the machine's resolver, or in its name, that answered no question.
+    pub(crate) fn take_wrong_answers(&mut self) -> u64 {
+        self.upstream.as_mut().map_or(0, Upstream::take_wrong)
     }
 
     /// An interface is gone, or has become another's.

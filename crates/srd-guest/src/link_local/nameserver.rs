@@ -1,4 +1,5 @@
-//! The machine's resolver: which one it is, and the socket to it.
+//! The machine's resolver: which one it is, and sockets to it, one for each question: the kernel
+//! draws a port for each, which an answer has to reach (RFC 5452).
 //!
 //! `resolv.conf` is read again when it has changed, and a server that cannot be reached is tried
 //! again: a machine gets its network, its VPN or its Wi-Fi after this process has started. Both
@@ -8,11 +9,10 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::SystemTime;
 
+use rustix::io::Errno;
 use srd_proto::time::{Duration, Instant};
 
 const AGAIN: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ pub(super) struct Nameserver {
     servers: Vec<IpAddr>,
     /// Which of them is asked.
     at: usize,
-    open: Option<Open>,
+    server: Option<SocketAddr>,
     looked: Option<Instant>,
     /// When the first question was asked that nothing came back for.
     silent: Option<Instant>,
@@ -42,22 +42,25 @@ pub(super) struct Nameserver {
     said: String,
 }
 
-#[derive(Debug)]
-struct Open {
-    server: SocketAddr,
-    socket: UdpSocket,
-    fd: Arc<OwnedFd>,
+/// A socket at a port of its own.
+fn open(server: SocketAddr) -> io::Result<UdpSocket> {
+    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { [0; 16].into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(server)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
-impl Open {
-    fn new(server: SocketAddr) -> io::Result<Self> {
-        let any: IpAddr =
-            if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { [0; 16].into() };
-        let socket = UdpSocket::bind((any, 0))?;
-        socket.connect(server)?;
-        socket.set_nonblocking(true)?;
-        let fd = Arc::new(socket.as_fd().try_clone_to_owned()?);
-        Ok(Self { server, socket, fd })
+/// A message at a socket; none if there is none now.
+///
+/// # Errors
+/// A question was sent in vain.
+pub(super) fn receive(socket: &UdpSocket) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = [0; ANSWER_BYTES_MAX];
+    match socket.recv(&mut bytes) {
+        Ok(length) => Ok(Some(bytes[..length].to_vec())),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -70,21 +73,16 @@ impl Nameserver {
             stamp: None,
             servers: Vec::new(),
             at: 0,
-            open: None,
+            server: None,
             looked: None,
             silent: None,
             said: String::new(),
         }
     }
 
-    /// What to wait on.
-    pub(super) fn fd(&self) -> Option<Arc<OwnedFd>> {
-        self.open.as_ref().map(|open| Arc::clone(&open.fd))
-    }
-
     /// The server that is asked.
     pub(super) fn server(&self) -> Option<SocketAddr> {
-        self.open.as_ref().map(|open| open.server)
+        self.server
     }
 
     /// Sees to it that there is a server before a question; whether it is another one.
@@ -98,17 +96,18 @@ impl Nameserver {
         if stamp != self.stamp {
             let text = fs::read_to_string(&self.file).unwrap_or_default();
             (self.servers, self.at, self.stamp) = (servers(&text), 0, stamp);
-        } else if is_silent || self.open.is_none() {
+        } else if is_silent || self.server.is_none() {
             self.at = (self.at + 1) % self.servers.len().max(1);
         } else {
             return false;
         }
         self.silent = None;
-        self.open = self.opened();
+        self.server = self.reached();
         true
     }
 
-    fn opened(&mut self) -> Option<Open> {
+    /// The next server, if it can be reached as far as the kernel knows.
+    fn reached(&mut self) -> Option<SocketAddr> {
         let file = self.file.display();
         let Some(server) = self.servers.get(self.at).copied() else {
             self.say(format!(
@@ -116,13 +115,14 @@ impl Nameserver {
             ));
             return None;
         };
-        match Open::new(SocketAddr::new(server, self.port)) {
-            Ok(open) => {
+        let server = SocketAddr::new(server, self.port);
+        match open(server) {
+            Ok(_) => {
                 self.said.clear();
-                Some(open)
+                Some(server)
             }
             Err(error) => {
-                self.say(format!("the resolver {server}: {error}"));
+                self.say(format!("the resolver {}: {error}", server.ip()));
                 None
             }
         }
@@ -136,38 +136,35 @@ impl Nameserver {
         }
     }
 
-    /// Asks. `false` if the server cannot be reached, which is then looked for again.
-    pub(super) fn send(&mut self, now: Instant, query: &[u8]) -> bool {
-        let Some(open) = &self.open else { return false };
-        match open.socket.send(query) {
-            Ok(_) => {
+    /// Asks: the socket where the answer comes. None if the server cannot be reached, which is then
+    /// looked for again.
+    pub(super) fn ask(&mut self, now: Instant, query: &[u8]) -> Option<UdpSocket> {
+        let server = self.server?;
+        let sent = open(server).and_then(|socket| socket.send(query).map(|_| socket));
+        match sent {
+            Ok(socket) => {
                 self.silent.get_or_insert(now);
-                true
+                Some(socket)
             }
-            // What an earlier question has brought back, or a queue that is full.
-            Err(error) if is_passing(&error) => false,
+            Err(error) if is_passing(&error) => None,
             Err(error) => {
-                let what = format!("the resolver {}: {error}", open.server.ip());
-                self.say(what);
-                self.open = None;
-                false
+                self.say(format!("the resolver {}: {error}", server.ip()));
+                self.server = None;
+                None
             }
         }
     }
 
-    /// A message of the server.
-    pub(super) fn receive(&mut self) -> Option<Vec<u8>> {
-        let mut bytes = [0; ANSWER_BYTES_MAX];
-        // An error that an earlier question has brought back ends the turn, not the socket.
-        let length = self.open.as_ref()?.socket.recv(&mut bytes).ok()?;
+    /// It has answered.
+    pub(super) fn heard(&mut self) {
         self.silent = None;
-        Some(bytes[..length].to_vec())
     }
 }
 
+/// A queue that is full, or descriptors or ports that are all in use.
 fn is_passing(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionRefused, WouldBlock};
-    [ConnectionRefused, WouldBlock].contains(&error.kind())
+    let used_up = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::ADDRINUSE, Errno::NOBUFS];
+    error.raw_os_error().map(Errno::from_raw_os_error).is_some_and(|of| used_up.contains(&of))
 }
 
 fn stamp(file: &Path) -> Option<Stamp> {
@@ -214,11 +211,11 @@ mod tests {
         let port = server.local_addr().unwrap().port();
         let mut nameserver = Nameserver::new(&file, port);
         nameserver.follow(NOW);
-        assert!(!nameserver.send(NOW, b"one") && nameserver.fd().is_none());
+        assert!(nameserver.ask(NOW, b"one").is_none() && nameserver.server().is_none());
         fs::write(&file, "nameserver 127.0.0.1\n").unwrap();
         assert!(!nameserver.follow(NOW), "it is looked for once in a while only");
         let later = NOW + AGAIN;
-        assert!(nameserver.follow(later) && nameserver.send(later, b"two"));
+        assert!(nameserver.follow(later) && nameserver.ask(later, b"two").is_some());
         assert_eq!(heard(&server), b"two");
     }
 
@@ -231,7 +228,7 @@ mod tests {
         let second = UdpSocket::bind(("127.0.0.2", port)).unwrap();
         fs::write(&file, "nameserver 127.0.0.1\n").unwrap();
         let mut nameserver = Nameserver::new(&file, port);
-        assert!(nameserver.follow(NOW) && nameserver.send(NOW, b"one"));
+        assert!(nameserver.follow(NOW) && nameserver.ask(NOW, b"one").is_some());
         assert_eq!(heard(&first), b"one");
         assert!(!nameserver.follow(NOW + AGAIN), "nothing has changed");
         // As programs replace it: a new file in its place.
@@ -239,7 +236,7 @@ mod tests {
         fs::write(&new, "nameserver 127.0.0.2\n").unwrap();
         fs::rename(&new, &file).unwrap();
         let later = NOW + AGAIN.times(2);
-        assert!(nameserver.follow(later) && nameserver.send(later, b"two"));
+        assert!(nameserver.follow(later) && nameserver.ask(later, b"two").is_some());
         assert_eq!(heard(&second), b"two");
     }
 
@@ -253,11 +250,30 @@ mod tests {
         fs::write(&file, "nameserver 255.255.255.255\nnameserver 127.0.0.1\n").unwrap();
         let mut nameserver = Nameserver::new(&file, port);
         nameserver.follow(NOW);
-        assert!(nameserver.server().is_none() && !nameserver.send(NOW, b"one"));
+        assert!(nameserver.server().is_none() && nameserver.ask(NOW, b"one").is_none());
         assert!(nameserver.said.contains("255.255.255.255"));
         let later = NOW + AGAIN;
-        assert!(nameserver.follow(later) && nameserver.send(later, b"two"));
+        assert!(nameserver.follow(later) && nameserver.ask(later, b"two").is_some());
         assert_eq!(heard(&server), b"two");
+    }
+
+    /// An answer that is no question's, to a port that is guessed, reaches nothing.
+    #[test]
+    fn regression_each_question_leaves_from_a_port_that_the_kernel_draws() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("resolv.conf");
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        fs::write(&file, "nameserver 127.0.0.1\n").unwrap();
+        let mut nameserver = Nameserver::new(&file, server.local_addr().unwrap().port());
+        nameserver.follow(NOW);
+        let sockets: Vec<_> = (0..100).map(|_| nameserver.ask(NOW, b"one").unwrap()).collect();
+        let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
+        let mut ports: Vec<u16> = sockets.iter().map(port).collect();
+        let in_a_row = ports.windows(2).filter(|two| two[0].abs_diff(two[1]) == 1).count();
+        assert!(in_a_row < 10, "{ports:?}");
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), sockets.len());
     }
 
     #[test]
@@ -270,7 +286,7 @@ mod tests {
         let mut nameserver = Nameserver::new(&file, port);
         let asked = |nameserver: &mut Nameserver, now| {
             nameserver.follow(now);
-            assert!(nameserver.send(now, b"one"));
+            assert!(nameserver.ask(now, b"one").is_some());
             nameserver.server().unwrap().ip().to_string()
         };
         assert_eq!(asked(&mut nameserver, NOW), "127.0.0.1");

@@ -75,6 +75,17 @@ pub(super) enum Message {
     Nothing,
 }
 
+/// What a message is to a question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answers {
+    /// An answer to just this.
+    AsAsked,
+    /// One whose letters are not in the cases that were asked for.
+    InOtherCases,
+    /// None.
+    Nothing,
+}
+
 /// Reads a message of a guest.
 pub(super) fn read(message: &[u8]) -> Message {
     let Some(header) = message.first_chunk::<HEADER_BYTES>() else { return Message::Nothing };
@@ -176,20 +187,52 @@ impl Question {
         self.reply(TRUNCATED, Code::NoError, 0, &[])
     }
 
-    /// The same question, as we ask it.
-    pub(super) fn of_ours(&self, id: [u8; 2]) -> Vec<u8> {
+    /// Name, type and class, with letters of the name in upper or lower case by the bits of words:
+    /// an answer has to repeat them.
+    pub(super) fn mixed(&self, mut word: impl FnMut() -> u64) -> Vec<u8> {
+        let mut section = self.section.clone();
+        let name = section.len().saturating_sub(4);
+        // Lengths of labels are below all letters.
+        let letters = section[..name].iter_mut().filter(|byte| byte.is_ascii_alphabetic());
+        let mut bits = 0;
+        for (number, letter) in letters.enumerate() {
+            if number % 64 == 0 {
+                bits = word();
+            }
+            *letter = letter.to_ascii_lowercase() ^ if bits & 1 == 1 { 0x20 } else { 0 };
+            bits >>= 1;
+        }
+        section
+    }
+
+    /// The same question, as we ask it: with letters as in [`Question::mixed`].
+    pub(super) fn of_ours(&self, id: [u8; 2], section: &[u8]) -> Vec<u8> {
         let counts = [0, 1, 0, 0, 0, 0, 0, u8::from(self.edns.is_some())];
         let edns = self.edns.map(|edns| edns.record(Code::NoError));
         let edns = edns.as_ref().map_or(&[][..], |record| record);
-        [&id, &[RECURSION_DESIRED, self.signatures][..], &counts, &self.section, edns].concat()
+        [&id, &[RECURSION_DESIRED, self.signatures][..], &counts, section, edns].concat()
     }
 
-    /// Whether a message answers it: its number is not looked at.
+    /// The same with the letters of the guest.
+    pub(super) fn as_asked(&self, id: [u8; 2]) -> Vec<u8> {
+        self.of_ours(id, &self.section)
+    }
+
+    /// Whether a message answers it, whatever case its letters have: its number is not looked at.
     pub(super) fn is_answered_by(&self, message: &[u8]) -> bool {
+        self.answers(message, &self.section) != Answers::Nothing
+    }
+
+    /// Whether a message answers it as it was asked: its number is not looked at.
+    pub(super) fn answers(&self, message: &[u8], asked: &[u8]) -> Answers {
         let flags = message.get(2).copied().unwrap_or_default();
-        let asked = section(message).filter(|_| message.get(4..6) == Some(&[0, 1]));
-        flags & (RESPONSE | OPCODE) == RESPONSE
-            && asked.is_some_and(|asked| asked.eq_ignore_ascii_case(&self.section))
+        let repeated = section(message).filter(|_| message.get(4..6) == Some(&[0, 1]));
+        let repeated = repeated.filter(|_| flags & (RESPONSE | OPCODE) == RESPONSE);
+        match repeated {
+            Some(repeated) if repeated == asked => Answers::AsAsked,
+            Some(repeated) if repeated.eq_ignore_ascii_case(asked) => Answers::InOtherCases,
+            _ => Answers::Nothing,
+        }
     }
 
     /// Another server's answer to it, as the guest has asked.

@@ -101,16 +101,40 @@ fn names_are_at_most_255_bytes_and_without_pointers() {
 #[test]
 fn what_is_asked_elsewhere_is_the_question_alone() {
     let edns = [0, 0, 41, 0x10, 0, 0, 0, 0x80, 0, 0, 5, 0, 10, 0, 1, 99];
-    let sent = question(&with(&edns)).of_ours([8, 9]);
+    let sent = question(&with(&edns)).as_asked([8, 9]);
     let own = [0, 0, 41, 0x04, 0xd0, 0, 0, 0x80, 0, 0, 0];
     let header = [8, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1];
     assert_eq!(sent, [&header[..], NAME, &[0, 1, 0, 1], &own].concat());
     // RD is ours, so that nobody learns what the server knows already.
     let mut still = plain(1, 1);
     still[2..4].copy_from_slice(&[0, 0x30]);
-    let sent = question(&still).of_ours([8, 9]);
+    let sent = question(&still).as_asked([8, 9]);
     assert_eq!(sent[..12], [8, 9, 1, 0x30, 0, 1, 0, 0, 0, 0, 0, 0]);
     assert_eq!(sent[12..], still[12..]);
+}
+
+/// Letters of one case only, of any length, and none.
+#[test]
+fn an_answer_has_to_repeat_the_cases_that_were_drawn() {
+    let question = question(&plain(1, 1));
+    let all = question.mixed(|| u64::MAX);
+    let none = question.mixed(|| 0);
+    assert_eq!(all, [&b"\x03WWW\x07EXAMPLE\x03COM\0"[..], &[0, 1, 0, 1]].concat());
+    assert_eq!(none, [&b"\x03www\x07example\x03com\0"[..], &[0, 1, 0, 1]].concat());
+    let mut answer = question.of_ours([8, 9], &all);
+    answer[2] |= RESPONSE;
+    assert_eq!(question.answers(&answer, &all), Answers::AsAsked);
+    answer[13] ^= 0x20;
+    assert_eq!(question.answers(&answer, &all), Answers::InOtherCases);
+    answer[13] = b'x';
+    assert_eq!(question.answers(&answer, &all), Answers::Nothing);
+    // Each letter has a bit of its own, also beyond one word.
+    let long = [&b"\x3f"[..], &[b'a'; 63], b"\x3f", &[b'b'; 63], &[0]].concat();
+    let long = message([1, 0], [0, 1, 0, 0, 0, 0, 0, 0], &[&long, &[0, 1, 0, 1]]);
+    let mut words = [1 << 63, 1].into_iter();
+    let mixed = super::tests::question(&long).mixed(|| words.next().unwrap());
+    let upper: Vec<usize> = (0..mixed.len()).filter(|at| mixed[*at].is_ascii_uppercase()).collect();
+    assert_eq!((upper, words.next()), (vec![65, 66], None));
 }
 
 #[test]

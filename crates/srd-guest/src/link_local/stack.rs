@@ -87,12 +87,12 @@ impl std::fmt::Debug for Stack {
 }
 
 impl Stack {
-    /// A stack that answers at the services' addresses.
-    pub(super) fn new(resolver: Ipv4Addr, now: Instant) -> Self {
+    /// A stack that answers at the services' addresses. Its numbers that a guest must not guess
+    /// follow from the seed.
+    pub(super) fn new(resolver: Ipv4Addr, now: Instant, seed: u64) -> Self {
         let mut queues = Queues::default();
         let mut config = Config::new(HardwareAddress::Ip);
-        let seed = clock::seed().unwrap_or_default();
-        config.random_seed = u64::from_le_bytes(std::array::from_fn(|at| seed[at]));
+        config.random_seed = seed;
         let mut interface = Interface::new(config, &mut queues, stack_time(now));
         interface.update_ip_addrs(|all| {
             let v4 = [253, 254, 123].map(|last| IpAddress::v4(169, 254, 169, last));

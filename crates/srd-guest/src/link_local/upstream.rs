@@ -1,37 +1,49 @@
 //! Names that are none of the cloud's: the machine's own resolver is asked.
 //!
 //! A question is asked by a datagram; one that a guest has asked by TCP is asked by TCP again if
-//! its answer does not fit. An answer counts only from the resolver that was asked, to a number
-//! that nobody outside knows, and if it repeats the question.
+//! its answer does not fit. An answer counts only from the resolver that was asked, to the port of
+//! its question, under its number, and if it repeats the name with the letters' cases that were
+//! drawn for it (RFC 5452): somebody who cannot see the question has to guess all of these. If
+//! nothing but the cases is wrong, the resolver may be one that changes them: it is asked by TCP,
+//! where nobody else can answer.
 //!
-//! Bounds: so many questions are under way, each for a few seconds. When all places are taken, the
-//! oldest question of the instance with most makes place, whatever number of interfaces it has: an
-//! instance that asks much hurts itself.
+//! Bounds: [`ASKED_MAX`] questions are under way, each for a few seconds and with a socket of its
+//! own. When all places are taken, the oldest question of the instance with most makes place,
+//! whatever number of interfaces it has: an instance that asks much hurts itself. One turn reads
+//! [`RECEIVED_MAX`] messages, and an interface has [`ANSWERS_MAX`] answers that it has not taken.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::Hasher;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::mem::MaybeUninit;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use siphasher::sip::SipHasher13;
+use rustix::event::{Timespec, epoll};
 use smoltcp::socket::udp::UdpMetadata;
 use srd_card::vpc::PortId;
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::InstanceId;
 
 use super::by_tcp::ByTcp;
-use super::nameserver::Nameserver;
-use super::question::{Code, DATAGRAM_BYTES_MAX, Question, is_truncated};
+use super::nameserver::{Nameserver, receive};
+use super::numbers::Numbers;
+use super::question::{Answers, Code, DATAGRAM_BYTES_MAX, Question, is_truncated};
 
 /// Questions under way.
 const ASKED_MAX: usize = 1024;
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Messages that are read in one turn.
+const RECEIVED_MAX: usize = 256;
+/// Answers of one interface that it has not taken: it takes them in the same turn.
+const ANSWERS_MAX: usize = 2 * ASKED_MAX;
 /// Where a machine names its resolvers, and their port.
 const FILE: &str = "/etc/resolv.conf";
 const PORT: u16 = 53;
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Where a question came from, in the stack of an interface.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,11 +61,22 @@ pub(super) struct Asker {
     pub(super) back: Back,
 }
 
-/// A question under way.
+/// A question.
 #[derive(Debug)]
 struct Asked {
     by: Asker,
     question: Question,
+}
+
+/// A question under way by a datagram.
+#[derive(Debug)]
+struct Waits {
+    asked: Asked,
+    /// Its own: the kernel has drawn the port.
+    socket: UdpSocket,
+    id: [u8; 2],
+    /// Name, type and class with the cases that were drawn.
+    section: Vec<u8>,
     until: Instant,
 }
 
@@ -62,110 +85,99 @@ struct Asked {
 pub(super) struct Upstream {
     nameserver: Nameserver,
     by_tcp: ByTcp,
-    asked: BTreeMap<[u8; 2], Asked>,
-    /// The numbers of an instance's questions, the oldest first.
-    of_instances: BTreeMap<InstanceId, VecDeque<[u8; 2]>>,
+    /// By their places in the order of asking.
+    waits: BTreeMap<u64, Waits>,
+    next: u64,
+    /// Waits for all sockets.
+    epoll: Arc<OwnedFd>,
+    /// The places of an instance's questions, the oldest first.
+    of_instances: BTreeMap<InstanceId, VecDeque<u64>>,
     asked_by_tcp: BTreeMap<u64, Asked>,
     answers: BTreeMap<PortId, Vec<(Back, Vec<u8>)>>,
     numbers: Numbers,
-}
-
-/// Numbers that nobody can guess: a pseudo-random function of a counter.
-#[derive(Debug)]
-struct Numbers {
-    key: [u8; 16],
-    count: u64,
-}
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.count += 1;
-        let mut hasher = SipHasher13::new_with_key(&self.key);
-        hasher.write_u64(self.count);
-        hasher.finish()
-    }
+    /// Messages that answer no question.
+    wrong: u64,
 }
 
 impl Upstream {
-    /// The resolver of this machine, with a random seed.
-    pub(super) fn of_machine(seed: [u8; 32]) -> io::Result<Self> {
-        Self::new(Nameserver::new(Path::new(FILE), PORT), seed)
+    /// The resolver of this machine.
+    pub(super) fn of_machine(secret: Secret) -> io::Result<Self> {
+        Self::new(Nameserver::new(Path::new(FILE), PORT), secret)
     }
 
-    pub(super) fn new(nameserver: Nameserver, seed: [u8; 32]) -> io::Result<Self> {
-        let key = std::array::from_fn(|at| seed[at]);
+    pub(super) fn new(nameserver: Nameserver, secret: Secret) -> io::Result<Self> {
         Ok(Self {
             nameserver,
             by_tcp: ByTcp::new()?,
-            asked: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            next: 0,
+            epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
             of_instances: BTreeMap::new(),
             asked_by_tcp: BTreeMap::new(),
             answers: BTreeMap::new(),
-            numbers: Numbers { key, count: 0 },
+            numbers: Numbers::new(secret),
+            wrong: 0,
         })
     }
 
     /// What to wait on.
     pub(super) fn fds(&self) -> Vec<Arc<OwnedFd>> {
-        self.nameserver.fd().into_iter().chain([self.by_tcp.fd()]).collect()
+        vec![Arc::clone(&self.epoll), self.by_tcp.fd()]
     }
 
     /// Asks. `false` if the resolver cannot be reached.
     pub(super) fn ask(&mut self, now: Instant, by: Asker, question: &Question) -> bool {
         if self.nameserver.follow(now) {
             // Nothing comes back from the one before.
-            self.asked.clear();
+            self.waits.clear();
             self.of_instances.clear();
         }
         self.make_place(now);
-        let number = loop {
-            let [a, b, ..] = self.numbers.next().to_be_bytes();
-            if !self.asked.contains_key(&[a, b]) {
-                break [a, b];
-            }
-        };
-        let is_sent = self.nameserver.send(now, &question.of_ours(number));
-        if is_sent {
-            self.of_instances.entry(by.instance).or_default().push_back(number);
-            let asked = Asked { by, question: question.clone(), until: now + PATIENCE };
-            self.asked.insert(number, asked);
+        let [a, b, ..] = self.numbers.next().to_be_bytes();
+        let (id, section) = ([a, b], question.mixed(|| self.numbers.next()));
+        let query = question.of_ours(id, &section);
+        let Some(socket) = self.nameserver.ask(now, &query) else { return false };
+        let data = epoll::EventData::new_u64(self.next);
+        if epoll::add(&self.epoll, socket.as_fd(), data, epoll::EventFlags::IN).is_err() {
+            return false;
         }
-        is_sent
+        let place = self.next;
+        self.next += 1;
+        self.of_instances.entry(by.instance).or_default().push_back(place);
+        let asked = Asked { by, question: question.clone() };
+        self.waits.insert(place, Waits { asked, socket, id, section, until: now + PATIENCE });
+        true
     }
 
-    /// Sees to it that there is a place for one more.
+    /// Sees to it that there is a place for one more, and that none is kept for longer than an
+    /// answer is waited for.
     fn make_place(&mut self, now: Instant) {
-        if self.asked.len() < ASKED_MAX {
+        while let Some((place, _)) = self.waits.first_key_value().filter(|(_, of)| of.until <= now)
+        {
+            let place = *place;
+            self.take(place);
+        }
+        if self.waits.len() < ASKED_MAX {
             return;
         }
-        let is_over =
-            |number: &&[u8; 2]| self.asked.get(*number).is_none_or(|asked| asked.until <= now);
-        let of_instances = self.of_instances.values();
-        let over = of_instances.flat_map(|numbers| numbers.iter().take_while(is_over));
-        let over: Vec<[u8; 2]> = over.copied().collect();
-        for number in &over {
-            self.take(*number);
-        }
-        if self.asked.len() < ASKED_MAX {
-            return;
-        }
-        let most = self.of_instances.values().max_by_key(|numbers| numbers.len());
-        let oldest = most.and_then(|numbers| numbers.front().copied());
-        if let Some(asked) = oldest.and_then(|number| self.take(number)) {
-            self.fail(&asked);
+        let most = self.of_instances.values().max_by_key(|places| places.len());
+        let oldest = most.and_then(|places| places.front().copied());
+        if let Some(waits) = oldest.and_then(|place| self.take(place)) {
+            self.fail(&waits.asked);
         }
     }
 
     /// A question that is under way no more.
-    fn take(&mut self, number: [u8; 2]) -> Option<Asked> {
-        let asked = self.asked.remove(&number)?;
-        if let Some(numbers) = self.of_instances.get_mut(&asked.by.instance) {
-            numbers.retain(|other| *other != number);
-            if numbers.is_empty() {
-                self.of_instances.remove(&asked.by.instance);
+    fn take(&mut self, place: u64) -> Option<Waits> {
+        let waits = self.waits.remove(&place)?;
+        let instance = waits.asked.by.instance;
+        if let Some(places) = self.of_instances.get_mut(&instance) {
+            places.retain(|other| *other != place);
+            if places.is_empty() {
+                self.of_instances.remove(&instance);
             }
         }
-        Some(asked)
+        Some(waits)
     }
 
     fn say(&mut self, asked: &Asked, answer: Vec<u8>) {
@@ -173,7 +185,11 @@ impl Upstream {
             Back::Datagram(_) => asked.question.fitting(answer),
             Back::Connection(_) => answer,
         };
-        self.answers.entry(asked.by.port).or_default().push((asked.by.back, answer));
+        let answers = self.answers.entry(asked.by.port).or_default();
+        // The guest asks again.
+        if answers.len() < ANSWERS_MAX {
+            answers.push((asked.by.back, answer));
+        }
     }
 
     fn fail(&mut self, asked: &Asked) {
@@ -182,18 +198,12 @@ impl Upstream {
 
     /// Takes what the resolver says: the interfaces that have an answer now.
     pub(super) fn receive(&mut self, now: Instant) -> Vec<PortId> {
-        while let Some(answer) = self.nameserver.receive() {
-            let Some(number) = answer.first_chunk::<2>() else { continue };
-            let is_its =
-                |asked: &Asked| asked.until > now && asked.question.is_answered_by(&answer);
-            if !self.asked.get(number).is_some_and(is_its) {
-                continue;
-            }
-            let Some(asked) = self.take(*number) else { continue };
-            match asked.by.back {
-                Back::Connection(_) if !is_whole(&answer) => self.ask_by_tcp(asked),
-                _ => self.say(&asked, asked.question.relayed(answer)),
-            }
+        let mut events = [const { MaybeUninit::uninit() }; RECEIVED_MAX];
+        let waited = epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME));
+        let ready = waited.map_or(&[][..], |(events, _)| events);
+        for event in ready {
+            // One message of each: the kernel tells of further ones again.
+            self.receive_at(now, event.data.u64());
         }
         for (number, answer) in self.by_tcp.receive() {
             let Some(asked) = self.asked_by_tcp.remove(&number) else { continue };
@@ -207,10 +217,43 @@ impl Upstream {
         self.answers.keys().copied().collect()
     }
 
+    /// Takes a message at the socket of a question.
+    fn receive_at(&mut self, now: Instant, place: u64) {
+        let Some(waits) = self.waits.get(&place) else { return };
+        let answer = match receive(&waits.socket) {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return,
+            // Nobody listens there.
+            Err(_) => {
+                if let Some(waits) = self.take(place) {
+                    self.fail(&waits.asked);
+                }
+                return;
+            }
+        };
+        let answers = match answer.first_chunk::<2>() {
+            Some(id) if *id == waits.id && waits.until > now => {
+                waits.asked.question.answers(&answer, &waits.section)
+            }
+            _ => Answers::Nothing,
+        };
+        if answers == Answers::Nothing {
+            self.wrong += 1;
+            return;
+        }
+        self.nameserver.heard();
+        let Some(Waits { asked, .. }) = self.take(place) else { return };
+        match asked.by.back {
+            _ if answers == Answers::InOtherCases => self.ask_by_tcp(asked),
+            Back::Connection(_) if !is_whole(&answer) => self.ask_by_tcp(asked),
+            _ => self.say(&asked, asked.question.relayed(answer)),
+        }
+    }
+
     fn ask_by_tcp(&mut self, asked: Asked) {
         let number = self.numbers.next();
         let [a, b, ..] = number.to_be_bytes();
-        let query = asked.question.of_ours([a, b]);
+        let query = asked.question.as_asked([a, b]);
         let is_asked = self
             .nameserver
             .server()
@@ -227,12 +270,17 @@ impl Upstream {
         self.answers.remove(&port).unwrap_or_default()
     }
 
+    /// Messages since the last call that answered no question.
+    pub(super) fn take_wrong(&mut self) -> u64 {
+        std::mem::take(&mut self.wrong)
+    }
+
     /// An interface is gone.
     pub(super) fn forget(&mut self, port: PortId) {
-        let of_port = self.asked.iter().filter(|(_, asked)| asked.by.port == port);
-        let numbers: Vec<[u8; 2]> = of_port.map(|(number, _)| *number).collect();
-        for number in numbers {
-            self.take(number);
+        let of_port = self.waits.iter().filter(|(_, waits)| waits.asked.by.port == port);
+        let places: Vec<u64> = of_port.map(|(place, _)| *place).collect();
+        for place in places {
+            self.take(place);
         }
         self.asked_by_tcp.retain(|_, asked| asked.by.port != port);
         self.answers.remove(&port);

@@ -51,12 +51,13 @@ impl Setting {
     }
 
     fn with(server: UdpSocket) -> Self {
+        crate::turns::raise_descriptors();
         server.set_read_timeout(Some(LONG)).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("resolv.conf");
         std::fs::write(&file, "nameserver 127.0.0.1\n").unwrap();
         let nameserver = Nameserver::new(&file, server.local_addr().unwrap().port());
-        let upstream = Upstream::new(nameserver, [7; 32]).unwrap();
+        let upstream = Upstream::new(nameserver, Secret::known(7)).unwrap();
         Self { server, upstream, _directory: directory }
     }
 
@@ -95,7 +96,7 @@ fn an_answer_counts_if_it_repeats_the_question() {
     let mut setting = Setting::new();
     assert!(setting.ask(asker(1, 1)));
     let (asked, from) = setting.heard();
-    assert_eq!(asked[2..], QUERY[2..]);
+    assert!(asked[2..].eq_ignore_ascii_case(&QUERY[2..]));
     let whole = answer_to(&asked);
     let mut name = whole.clone();
     name[13] = b'x';
@@ -107,6 +108,7 @@ fn an_answer_counts_if_it_repeats_the_question() {
     setting.server.send_to(&whole, from).unwrap();
     let answers = setting.answers(1);
     assert_eq!(answers.len(), 1, "the first four are no answers");
+    assert_eq!(setting.upstream.take_wrong(), 4);
     assert_eq!(answers[0].1, answer_to(&QUERY));
     assert_eq!(answers[0].1[..2], BACK);
 }
@@ -120,14 +122,14 @@ fn regression_one_instance_with_many_interfaces_takes_no_other_s_place() {
         let port = u32::try_from(n % 15).unwrap();
         assert!(setting.ask(asker(1, port)), "{n}");
     }
-    assert_eq!(setting.upstream.asked.len(), ASKED_MAX);
+    assert_eq!(setting.upstream.waits.len(), ASKED_MAX);
     let newcomer = asker(2, 99);
     assert!(setting.ask(newcomer));
     for n in 0..ASKED_MAX {
         assert!(setting.ask(asker(1, 0)), "{n}");
     }
     assert_eq!(setting.upstream.of_instances[&InstanceId(2)].len(), 1);
-    assert_eq!(setting.upstream.asked.len(), ASKED_MAX);
+    assert_eq!(setting.upstream.waits.len(), ASKED_MAX);
     // Those that made place are told so.
     let (_, said) = &setting.answers(1)[0];
     assert_eq!(said[..4], [9, 9, 0x81, 0x82]);
@@ -139,12 +141,12 @@ fn places_of_old_questions_are_free() {
     assert!((0..ASKED_MAX).all(|_| setting.ask(asker(1, 1))));
     let later = NOW + PATIENCE;
     setting.upstream.make_place(later);
-    assert!(setting.upstream.asked.is_empty() && setting.upstream.of_instances.is_empty());
+    assert!(setting.upstream.waits.is_empty() && setting.upstream.of_instances.is_empty());
     assert!(setting.upstream.answers(PortId(1)).is_empty());
     // What comes too late is nobody's.
     assert!(setting.ask(asker(1, 1)));
     setting.upstream.forget(PortId(1));
-    assert!(setting.upstream.asked.is_empty() && setting.upstream.of_instances.is_empty());
+    assert!(setting.upstream.waits.is_empty() && setting.upstream.of_instances.is_empty());
 }
 
 /// They used to vanish, since no packet has room for them.
@@ -156,7 +158,7 @@ fn regression_long_answers_go_on_by_tcp() {
     let long = [answer_to(&asked), vec![0; 1500]].concat();
     setting.server.send_to(&long, from).unwrap();
     let cut = setting.answers(1).remove(0).1;
-    assert!(is_truncated(&cut) && cut[12..] == QUERY[12..]);
+    assert!(is_truncated(&cut) && cut[12..] == QUERY[12..], "in the guest's letters");
 
     // The same by a connection: what the resolver cuts is asked of it by TCP.
     let connection = Asker { back: Back::Connection(5), ..asker(1, 1) };
@@ -196,12 +198,88 @@ fn without_a_server_for_tcp_the_question_fails() {
     }
 }
 
+/// A resolver's port, number and cases of letters are all that an attacker who does not see the
+/// question lacks. One port for all questions left 16 bits.
 #[test]
-fn numbers_come_once_and_follow_from_their_key() {
-    let mut numbers = Numbers { key: [1; 16], count: 0 };
-    let first: Vec<u64> = (0..100).map(|_| numbers.next()).collect();
-    let mut others = Numbers { key: [2; 16], count: 0 };
-    assert!(first.iter().all(|number| others.next() != *number));
-    let distinct: std::collections::BTreeSet<&u64> = first.iter().collect();
-    assert_eq!(distinct.len(), first.len());
+fn regression_a_forger_has_to_guess_port_number_and_letters() {
+    let mut setting = Setting::new();
+    for n in 0..32 {
+        assert!(setting.ask(asker(1, n)));
+    }
+    let heard: Vec<_> = (0..32).map(|_| setting.heard()).collect();
+    let distinct = |of: &dyn Fn(&(Vec<u8>, SocketAddr)) -> Vec<u8>| {
+        heard.iter().map(of).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!(distinct(&|(_, from)| from.port().to_be_bytes().to_vec()), 32, "ports");
+    assert!(distinct(&|(query, _)| query[..2].to_vec()) > 30, "numbers");
+    assert!(distinct(&|(query, _)| query[13..16].to_vec()) > 4, "of eight ways to write abc");
+    // A forger that knows number and letters of one question, and the port of another.
+    for (at, (query, _)) in heard.iter().enumerate() {
+        let (_, other) = &heard[(at + 1) % heard.len()];
+        let differs = query[..2] != heard[(at + 1) % heard.len()].0[..2];
+        if differs {
+            setting.server.send_to(&answer_to(query), other).unwrap();
+        }
+    }
+    // One that comes from elsewhere does not reach the socket at all.
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger.send_to(&answer_to(&heard[0].0), heard[0].1).unwrap();
+    let began = std::time::Instant::now();
+    let mut wrong = 0;
+    while wrong < 30 && began.elapsed() < LONG {
+        assert!(setting.upstream.receive(NOW).is_empty(), "nothing of it is an answer");
+        wrong += setting.upstream.take_wrong();
+    }
+    assert!(wrong >= 30, "{wrong} were read");
+    assert_eq!(setting.upstream.waits.len(), 32);
+    let (query, from) = &heard[3];
+    setting.server.send_to(&answer_to(query), from).unwrap();
+    assert_eq!(setting.answers(3).len(), 1);
+}
+
+/// A resolver that writes all letters small is asked where nobody else can answer.
+#[test]
+fn an_answer_in_other_letters_is_asked_for_by_tcp() {
+    let (mut setting, by_tcp) = Setting::with_tcp();
+    let (asked, from) = loop {
+        assert!(setting.ask(asker(1, 1)));
+        let (asked, from) = setting.heard();
+        if asked[13..16] != *b"abc" {
+            break (asked, from);
+        }
+    };
+    let mut small = answer_to(&asked);
+    small[13..16].make_ascii_lowercase();
+    setting.server.send_to(&small, from).unwrap();
+    let ask = std::thread::spawn(move || {
+        let (mut stream, _) = by_tcp.accept().unwrap();
+        let mut query = [0; 2 + QUERY.len()];
+        stream.read_exact(&mut query).unwrap();
+        let answer = answer_to(&query[2..]);
+        let length = u16::try_from(answer.len()).unwrap().to_be_bytes();
+        stream.write_all(&[&length[..], &answer].concat()).unwrap();
+    });
+    let answers = setting.answers(1);
+    ask.join().unwrap();
+    assert_eq!(answers[0].1, answer_to(&QUERY));
+}
+
+/// Each has a socket, which goes with it.
+#[test]
+fn questions_have_so_many_sockets_and_give_them_back() {
+    let mut setting = Setting::new();
+    for _ in 0..ASKED_MAX + 8 {
+        assert!(setting.ask(asker(1, 1)));
+    }
+    assert_eq!(setting.upstream.waits.len(), ASKED_MAX);
+    assert!(setting.upstream.ask(NOW + PATIENCE, asker(1, 1), &question()));
+    assert_eq!(setting.upstream.waits.len(), 1, "nobody waits for the others any more");
+}
+
+#[test]
+fn an_interface_that_takes_no_answers_keeps_so_many() {
+    let mut setting = Setting::new();
+    let asked = Asked { by: asker(1, 1), question: question() };
+    (0..ANSWERS_MAX + 5).for_each(|_| setting.upstream.fail(&asked));
+    assert_eq!(setting.upstream.answers(PortId(1)).len(), ANSWERS_MAX);
 }

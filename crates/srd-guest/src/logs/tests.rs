@@ -9,6 +9,7 @@ use srd_card::observe::{Action, Aggregator, FlowKey, Observed};
 use srd_vpc::object::LogField;
 
 use super::*;
+use srd_proto::Secret;
 use srd_proto::time::Instant;
 use std::sync::mpsc::RecvTimeoutError;
 
@@ -52,7 +53,7 @@ const NOON: fn() -> u64 = || 1_418_530_010_000_000_000;
 
 /// A window with so many flows, the first of them refused.
 fn window(flows: u16) -> LoggedWindow {
-    let mut log = Aggregator::new(Instant::ZERO, MINUTE, 1);
+    let mut log = Aggregator::new(Instant::ZERO, MINUTE, Secret::known(1));
     for n in 0..flows {
         let key = FlowKey {
             egress: false,

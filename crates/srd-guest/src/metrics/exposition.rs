@@ -271,6 +271,7 @@ mod tests {
             ],
             drops: [(String::from("GroupsIn"), 9)].into(),
             vhost_user: None,
+            gone: None,
         };
         let instance = Instance {
             name: "web \"1\"".into(),
@@ -294,6 +295,7 @@ mod tests {
             hosts: vec![host()],
             instances: vec![instance],
             drops: [(String::from("NotItsHost"), 8)].into(),
+            internet_gone: None,
         }
     }
 

@@ -208,6 +208,9 @@ pub struct Status {
     pub instances: Vec<Instance>,
     /// Packets that were dropped and belong to no interface, by cause.
     pub drops: BTreeMap<String, u64>,
+    /// Why the device of the internet's side is not there; none if it is.
+    #[serde(default)]
+    pub internet_gone: Option<String>,
 }
 
 /// Another host: packets of instances that were sent to it and that came from it.
@@ -303,6 +306,9 @@ pub struct Interface {
     pub drops: BTreeMap<String, u64>,
     /// Its socket, if it is no device in a namespace.
     pub vhost_user: Option<VhostUser>,
+    /// Why the device is not there; none if it is.
+    #[serde(default)]
+    pub gone: Option<String>,
 }
 
 /// An interface of a virtual machine or a DPDK program.

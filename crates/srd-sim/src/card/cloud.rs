@@ -6,6 +6,7 @@ use std::sync::Arc;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Card, Guest, PortId};
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
 use srd_vpc::id::EniId;
@@ -111,7 +112,7 @@ impl Cloud {
 
     /// A host's card with its instance.
     pub(super) fn card(&self, host: HostId, seed: u64) -> (Card, PortId) {
-        let mut card = Card::new(&name_of(host), self.rules(host), seed);
+        let mut card = Card::new(&name_of(host), self.rules(host), Secret::known(seed));
         let eni = self.eni(host);
         let guests = [Guest { eni, timeouts: Timeouts::DEFAULT }];
         let ports = card.add_instance(Instant::ZERO, self.profile(host), &guests);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use srd_card::offer::Offer;
 use srd_card::{Counters, Express, Guest, OFFER_QPN, PeerSettings, Prefix};
-use srd_proto::{Delivery, Endpoint, Epoch, Instant, PeerConfig, PeerId, TransmitBuf};
+use srd_proto::{Delivery, Endpoint, Epoch, Instant, PeerConfig, PeerId, Secret, TransmitBuf};
 
 use super::bursts::{Bursts, segments_max};
 use super::frame::{self, HEADER_BYTES};
@@ -213,7 +213,7 @@ impl ExpressNode {
 /// The configuration with what follows from the endpoint's packets.
 fn fitted(mut config: ExpressNodeConfig, host: HostId, endpoint: &Endpoint) -> ExpressNodeConfig {
     config.card.mtu = mtu(endpoint);
-    config.card.seed = crate::hash::mix(config.seed ^ u64::from(host.0) << 32);
+    config.card.secret = Secret::known(config.seed ^ u64::from(host.0) << 32);
     config.guest.mtu_bytes = config.card.mtu.into();
     config.guest.header_bytes = HEADER_BYTES;
     config.guest.frame_bytes = 0;

@@ -50,7 +50,7 @@ struct Rig {
 
 impl Rig {
     fn new(flows_max: u32) -> Self {
-        let mut table = FlowTable::new(flows_max, 1);
+        let mut table = FlowTable::new(flows_max, Secret::known(1));
         table.set_peers(2);
         Self { table, rules: rules(), now: START }
     }

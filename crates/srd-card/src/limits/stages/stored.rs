@@ -70,8 +70,8 @@ impl<T> Limits<T> {
             held.write(out);
             item(of, out);
         }
-        write_count(self.late.len(), out);
-        for (limit, of) in &self.late {
+        write_count(self.dropped_late.len(), out);
+        for (limit, of) in &self.dropped_late {
             limit.write(out);
             item(of, out);
         }
@@ -88,8 +88,9 @@ impl<T> Limits<T> {
             counts: [0; LIMITS],
             held: [Held::default(); LIMITS],
             ready: VecDeque::new(),
-            late: VecDeque::new(),
+            dropped_late: VecDeque::new(),
             now: self.now,
+            late: self.late,
             queue_delay_max: self.queue_delay_max,
             queue_packets_max: self.queue_packets_max,
         }
@@ -130,7 +131,7 @@ impl<T> Limits<T> {
         }
         for _ in 0..from.count()? {
             let limit = Limit::read(from)?;
-            self.late.push_back((limit, item(from, None)?));
+            self.dropped_late.push_back((limit, item(from, None)?));
         }
         Ok(())
     }

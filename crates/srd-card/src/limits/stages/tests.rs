@@ -87,6 +87,61 @@ fn each_limit_moves_its_counter_alone() {
     assert_eq!(moved(limits.allowances(0)), ["conntrack_allowance_exceeded"]);
 }
 
+/// Packets of so many a second, read all at once after pauses, for two seconds: how many were held
+/// up by packets a second, by the flow's ceiling and by bandwidth, and how many passed at once.
+fn read_late(settings: &Settings, packets_per_second: u64, pause_ms: u64) -> (Allowances, u64) {
+    let pause = Duration::from_millis(pause_ms);
+    let mut limits = Limits::new(settings, 1, Instant::ZERO);
+    // A tenth of a flow's 5 Gb/s at 1,000 bytes is 62,500 packets a second.
+    let ceiling = Ceiling::new(5000 * MBPS, settings.tolerance);
+    let mut meter = FlowMeter::new(Instant::ZERO);
+    let (mut now, mut passed, mut sent) = (Instant::ZERO, 0, 0);
+    while now < Instant::ZERO + Duration::from_secs(2) {
+        now += pause;
+        limits.set_late(pause);
+        let come = now.as_nanos() / 1000 * packets_per_second / 1_000_000;
+        // What a worker reads has the time of each turn: a turn of 32 packets takes 30 us.
+        for n in sent..come {
+            let at = now + Duration::from_micros((n - sent) / 32 * 30);
+            let offer = packet(Direction::Egress);
+            let outcome = limits.offer(at, offer, Some((&mut meter, &ceiling)), n);
+            passed += u64::from(matches!(outcome, Outcome::Passed(_)));
+            while limits.pop(at).is_some() {}
+        }
+        limits.set_late(Duration::ZERO);
+        sent = come;
+    }
+    (limits.allowances(0), passed)
+}
+
+/// L11: a sender far below the limit is not held up because the worker came late, however late.
+#[test]
+fn regression_packets_that_are_read_late_count_by_the_time_in_which_they_arrived() {
+    let settings = Settings { packets_per_second: 1_000_000, ..open() };
+    for pause_ms in [1, 5, 20, 50] {
+        for packets_per_second in [16_000, 500_000] {
+            let (held, passed) = read_late(&settings, packets_per_second, pause_ms);
+            assert_eq!(held, Allowances::default(), "{packets_per_second} after {pause_ms} ms");
+            assert!(passed > packets_per_second, "about two seconds of them");
+        }
+    }
+}
+
+/// L11: a sender above the limit is counted and held to it, as if all were read in time: what is
+/// earned once is spent once.
+#[test]
+fn a_sender_above_the_limit_is_held_to_it_by_a_worker_that_is_late() {
+    let settings = Settings { packets_per_second: 100_000, ..open() };
+    for pause_ms in [1, 5, 20, 50] {
+        let (held, passed) = read_late(&settings, 200_000, pause_ms);
+        let over = held.pps_allowance_exceeded;
+        // Two seconds, the tolerance and one pause.
+        let most = 100_000 * (2000 + 1 + 2 * pause_ms) / 1000;
+        assert!(passed <= most, "{passed} passed at once after pauses of {pause_ms} ms");
+        assert!(over >= 190_000, "{over} were counted after pauses of {pause_ms} ms");
+    }
+}
+
 /// L5: over a limit packets wait first, and are dropped when the queue is full; both are counted.
 #[test]
 fn packets_are_queued_first_and_then_dropped() {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::observe::window::{Aggregator, FLOWS_MAX, Observed};
+use srd_proto::Secret;
 use srd_proto::time::Duration;
 use std::format;
 use std::vec;
@@ -42,7 +43,7 @@ fn lines(facts: &Facts, window: &Window, fields: &[LogField]) -> Vec<String> {
 
 /// Packets of a flow from one second to another, as lines.
 fn flow(facts: &Facts, seen: Observed, [first, last]: [u64; 2], fields: &[LogField]) -> String {
-    let mut log = Aggregator::new(at(first), INTERVAL, 1);
+    let mut log = Aggregator::new(at(first), INTERVAL, Secret::known(1));
     log.count(at(first), &Observed { packets: seen.packets - 1, ..seen });
     log.count(at(last), &Observed { packets: 1, bytes: 0, tcp_flags: 0, ..seen });
     let window = log.roll(at(first) + INTERVAL).unwrap();
@@ -65,7 +66,7 @@ fn golden_accepted_ssh() {
 #[test]
 fn golden_silent_and_skipped_windows() {
     // The log ends after 58 seconds.
-    let log = Aggregator::new(at(1431280876), INTERVAL, 1);
+    let log = Aggregator::new(at(1431280876), INTERVAL, Secret::known(1));
     let window = log.clone().finish(at(1431280934));
     assert_eq!(
         lines(&facts(), &window, &LogField::DEFAULT),
@@ -83,7 +84,7 @@ fn golden_silent_and_skipped_windows() {
 #[test]
 fn golden_ping_that_groups_refuse() {
     let ping = key(false, ["203.0.113.12", "172.31.16.139"], (0, 0), 1);
-    let mut log = Aggregator::new(at(1432917027), INTERVAL, 1);
+    let mut log = Aggregator::new(at(1432917027), INTERVAL, Secret::known(1));
     log.count(at(1432917027), &seen(ping, 3, 252, Action::Reject));
     log.count(at(1432917142), &seen(ping, 1, 84, Action::Reject));
     assert_eq!(
@@ -98,7 +99,7 @@ fn golden_ping_that_groups_refuse() {
 fn golden_ping_whose_answer_a_list_refuses() {
     let ping = key(false, ["203.0.113.12", "172.31.16.139"], (0, 0), 1);
     let answer = key(true, ["172.31.16.139", "203.0.113.12"], (0, 0), 1);
-    let mut log = Aggregator::new(at(1432917027), INTERVAL, 1);
+    let mut log = Aggregator::new(at(1432917027), INTERVAL, Secret::known(1));
     log.count(at(1432917027), &seen(ping, 4, 336, Action::Accept));
     log.count(at(1432917142), &seen(ping, 0, 0, Action::Accept));
     log.count(at(1432917094), &seen(answer, 4, 336, Action::Reject));
@@ -138,7 +139,7 @@ fn flags_of_a_window_are_joined_and_ack_shows_with_syn_only() {
     for (packets, shown) in
         [(vec![0x02, 0x10, 0x11], 3), (vec![0x12, 0x11], 19), (vec![0x10, 0x18], 0), (vec![4], 4)]
     {
-        let mut log = Aggregator::new(at(0), INTERVAL, 1);
+        let mut log = Aggregator::new(at(0), INTERVAL, Secret::known(1));
         for tcp_flags in &packets {
             let seen = Observed { tcp_flags: *tcp_flags, ..seen(key, 1, 40, Action::Accept) };
             log.count(at(1), &seen);
@@ -194,7 +195,7 @@ fn each_format_has_the_version_of_its_latest_field() {
     assert_eq!(version_of(&[]), 2);
     assert_eq!(version_of(&[LogField::Srcaddr, LogField::TrafficPath]), 5);
     assert_eq!(version_of(LogField::ALL), 10);
-    let window = Aggregator::new(at(1), INTERVAL, 1).finish(at(2));
+    let window = Aggregator::new(at(1), INTERVAL, Secret::known(1)).finish(at(2));
     let all = lines(&facts(), &window, LogField::ALL);
     assert_eq!(all[0].split(' ').count(), 42, "{all:?}");
     assert!(all[0].starts_with("10 123456789010 eni-1235b8ca123456789 - "), "{all:?}");
@@ -203,7 +204,7 @@ fn each_format_has_the_version_of_its_latest_field() {
 #[test]
 fn a_log_of_one_action_leaves_the_other_out() {
     let key = key(false, ["10.0.0.1", "10.0.0.2"], (1, 2), 17);
-    let mut log = Aggregator::new(at(0), INTERVAL, 1);
+    let mut log = Aggregator::new(at(0), INTERVAL, Secret::known(1));
     log.count(at(1), &seen(key, 1, 40, Action::Accept));
     log.count(at(1), &seen(key, 2, 80, Action::Reject));
     let window = log.finish(at(2));
@@ -221,7 +222,7 @@ fn a_log_of_one_action_leaves_the_other_out() {
 
 #[test]
 fn flows_beyond_the_limit_are_skipped_and_said_so() {
-    let mut log = Aggregator::new(at(0), INTERVAL, 1);
+    let mut log = Aggregator::new(at(0), INTERVAL, Secret::known(1));
     let with = |n: usize| {
         let port = |n: usize| u16::try_from(n & 0xffff).unwrap();
         key(false, ["10.0.0.1", "10.0.0.2"], (port(n), port(n >> 16)), 17)
@@ -242,7 +243,7 @@ fn flows_beyond_the_limit_are_skipped_and_said_so() {
 
 #[test]
 fn windows_follow_each_other_and_a_pause_leaves_some_out() {
-    let mut log = Aggregator::new(at(100), Duration::from_secs(60), 1);
+    let mut log = Aggregator::new(at(100), Duration::from_secs(60), Secret::known(1));
     assert!(log.roll(at(159)).is_none());
     let first = log.roll(at(161)).unwrap();
     assert_eq!((first.began, first.ended), (at(100), at(160)));

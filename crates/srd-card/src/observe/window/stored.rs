@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use hashbrown::HashMap;
+use srd_proto::Secret;
 use srd_proto::time::Duration;
 
 use super::{Aggregator, Count, FLOWS_MAX, Flow, FlowKey, Path, Window};
@@ -29,9 +30,9 @@ impl Aggregator {
         }
     }
 
-    /// Goes on with a window of another. The seed is a secret.
-    pub(crate) fn import(from: &mut Reader<'_>, seed: u64) -> Result<Self, StoredError> {
-        let keyed = Keyed::new(seed);
+    /// Goes on with a window of another.
+    pub(crate) fn import(from: &mut Reader<'_>, secret: Secret) -> Result<Self, StoredError> {
+        let keyed = Keyed::new(secret);
         let length = Duration::read(from)?;
         let (began, ended) = Stored::read(from)?;
         let skipped_packets = Stored::read(from)?;

@@ -176,7 +176,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..300),
     ) {
         let limits = Limits { wait: WAIT, flows_max: 100, bytes_max: 100 << 20 };
-        let (mut order, mut up) = (Order::new(limits, 1), Up::default());
+        let (mut order, mut up) = (Order::new(limits, Secret::known(1)), Up::default());
         let (mut naive, mut now) = (Naive::default(), Instant::ZERO);
         // The next frame that each flow's sender would send.
         let mut sent: BTreeMap<Name, u64> = BTreeMap::new();

@@ -76,7 +76,7 @@ proptest! {
             let j = rng.below(u32::try_from(i).unwrap() + 1) as usize;
             all.swap(i, j);
         }
-        let mut order = Order::new(limits(), 1);
+        let mut order = Order::new(limits(), Secret::known(1));
         let mut up = Up::default();
         for (place, payload) in &all {
             order.chunk(ms(0), (3, 0), *place, payload, &mut up);
@@ -94,7 +94,7 @@ proptest! {
     fn no_chunk_makes_it_panic_or_forget_its_bounds(
         chunks in prop::collection::vec((any::<u64>(), 0usize..3000, 0u64..300), 0..200),
     ) {
-        let mut order = Order::new(limits(), 1);
+        let mut order = Order::new(limits(), Secret::known(1));
         let mut up = Up::default();
         let mut now = 0;
         for (imm, bytes, step) in chunks {
@@ -114,7 +114,7 @@ proptest! {
 
 #[test]
 fn a_hole_in_one_flow_delays_no_other() {
-    let mut order = Order::new(limits(), 1);
+    let mut order = Order::new(limits(), Secret::known(1));
     let mut up = Up::default();
     let one = |flow, sequence| chunks(flow, sequence, 10, 10).remove(0);
     let (place, payload) = one(1, 1);
@@ -127,7 +127,7 @@ fn a_hole_in_one_flow_delays_no_other() {
 
 #[test]
 fn a_wait_ends_by_time_and_is_counted_and_a_late_frame_is_dropped() {
-    let mut order = Order::new(limits(), 1);
+    let mut order = Order::new(limits(), Secret::known(1));
     let mut up = Up::default();
     for sequence in [0, 2, 3] {
         let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
@@ -147,7 +147,7 @@ fn a_wait_ends_by_time_and_is_counted_and_a_late_frame_is_dropped() {
 
 #[test]
 fn a_wait_begins_anew_with_each_hole() {
-    let mut order = Order::new(limits(), 1);
+    let mut order = Order::new(limits(), Secret::known(1));
     let mut up = Up::default();
     let mut put = |order: &mut Order, at, sequence| {
         let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
@@ -164,7 +164,7 @@ fn a_wait_begins_anew_with_each_hole() {
 
 #[test]
 fn without_order_frames_go_up_as_they_are_whole() {
-    let mut order = Order::new(limits(), 1);
+    let mut order = Order::new(limits(), Secret::known(1));
     let mut up = Up { bypass: true, ..Up::default() };
     for sequence in [2, 0, 1] {
         for (place, payload) in chunks(1, sequence, 2000, 1000) {
@@ -178,7 +178,7 @@ fn without_order_frames_go_up_as_they_are_whole() {
 
 #[test]
 fn flows_beyond_the_limit_are_refused_until_others_have_gone() {
-    let mut order = Order::new(limits(), 1);
+    let mut order = Order::new(limits(), Secret::known(1));
     let mut up = Up::default();
     for flow in 0..6 {
         let (place, payload) = chunks(flow, 0, 10, 10).remove(0);
@@ -191,7 +191,7 @@ fn flows_beyond_the_limit_are_refused_until_others_have_gone() {
 
 #[test]
 fn regression_a_full_table_takes_a_newcomer_in_place_of_a_silent_flow() {
-    let mut order = Order::new(limits(), 1);
+    let mut order = Order::new(limits(), Secret::known(1));
     let mut up = Up::default();
     let mut put = |at, flow, sequence| {
         let (place, payload) = chunks(flow, sequence, 10, 10).remove(0);
@@ -210,7 +210,7 @@ fn regression_a_full_table_takes_a_newcomer_in_place_of_a_silent_flow() {
 
 #[test]
 fn regression_a_flow_that_was_forgotten_goes_on_where_it_is() {
-    let mut order = Order::new(limits(), 1);
+    let mut order = Order::new(limits(), Secret::known(1));
     let mut up = Up::default();
     for sequence in [WINDOW, WINDOW + 2, WINDOW + 1] {
         let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
@@ -221,7 +221,7 @@ fn regression_a_flow_that_was_forgotten_goes_on_where_it_is() {
 
 #[test]
 fn regression_a_flow_that_always_waits_for_something_is_in_line_once() {
-    let mut order = Order::new(limits(), 1);
+    let mut order = Order::new(limits(), Secret::known(1));
     let mut up = Up::default();
     for n in 0..10_000u16 {
         // Each hole is filled at once, and the next one is there already.
@@ -238,7 +238,7 @@ fn regression_a_flow_that_always_waits_for_something_is_in_line_once() {
 #[test]
 fn regression_a_large_frame_in_chunks_arrives_while_another_peer_holds_all_that_it_can() {
     let limits = Limits { flows_max: 1000, bytes_max: 1 << 20, ..limits() };
-    let mut order = Order::new(limits, 1);
+    let mut order = Order::new(limits, Secret::known(1));
     order.set_peers(64);
     let mut up = Up::default();
     for flow in 0..200 {

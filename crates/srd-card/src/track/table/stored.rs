@@ -5,6 +5,8 @@
 
 use alloc::vec::Vec;
 
+use srd_proto::Secret;
+
 use super::{Entry, TICK_MAX, Table, TrackId};
 use crate::store::{Reader, Stored, StoredError, write_count};
 use crate::track::key::Key;
@@ -36,7 +38,8 @@ impl<T> Table<T> {
 
     /// A table with the allowance, the times and the secret of this one, and without entries.
     pub(crate) fn unused(&self) -> Self {
-        let empty = Self::new(self.allowance, &self.timeouts, 0, self.epoch);
+        let known = Secret::known(0);
+        let empty = Self::new(self.allowance, &self.timeouts, known, self.epoch);
         Self { hash: self.hash, ..empty }.with_untracked(self.untracked_max)
     }
 
@@ -95,7 +98,8 @@ mod tests {
     /// Connections in all states, begun at different times, some of them over.
     fn table() -> (Table, Vec<Key>, Instant) {
         let times = Timeouts::new(60, 60, 30).unwrap();
-        let mut table = Table::new(100, &[times], 1, Instant::ZERO).with_untracked(100);
+        let mut table =
+            Table::new(100, &[times], Secret::known(1), Instant::ZERO).with_untracked(100);
         let (mut now, mut keys) = (Instant::ZERO + Duration::from_millis(700), Vec::new());
         for port in 1..=40_u16 {
             now += Duration::from_millis(1370);

@@ -22,7 +22,7 @@ fn key(number: u8, port: u16) -> Key {
 }
 
 fn table(allowance: u32) -> Table {
-    Table::new(allowance, &[Timeouts::DEFAULT], 7, Instant::ZERO)
+    Table::new(allowance, &[Timeouts::DEFAULT], Secret::known(7), Instant::ZERO)
 }
 
 fn at(seconds: u64) -> Instant {
@@ -254,4 +254,44 @@ fn random_removals_leave_the_lists_whole() {
     }
     assert!(table.expire(at(2_000_000), 200_000, |_, _| ()));
     assert_eq!((table.tracked(), table.available()), (0, 200));
+}
+
+/// What a guessed secret is worth to an attacker: look-ups of flows that were chosen so that they
+/// all begin at the same place of the index, beside as many chance ones. Printed, not judged:
+/// `cargo test -p srd-card --lib -- --ignored --nocapture one_chain`.
+#[test]
+#[ignore = "a measurement of a minute"]
+fn flows_of_one_chain_beside_chance_ones() {
+    for (flows, places) in [(1000_u32, 1 << 11), (10_000, 1 << 14), (100_000, 1 << 17)] {
+        let secret = Secret::known(7);
+        let keyed = Keyed::new(secret);
+        let first = key(6, 1);
+        let candidates = (0..u32::MAX).map(|n| first.with_remote(n / 60_000, (n % 60_000) as u16));
+        // The index looks at sixteen places at once.
+        let begins = |key: &Key| key.hash(&keyed) as u32 & (places - 1) & !15 == 0;
+        let chosen: Vec<Key> = candidates.clone().filter(begins).take(flows as usize).collect();
+        let chance: Vec<Key> = candidates.take(flows as usize).collect();
+        let seconds = |keys: &[Key], secret: Secret| {
+            let times = &[Timeouts::DEFAULT];
+            let mut table: Table = Table::new(2 * flows, times, secret, Instant::ZERO);
+            for key in keys {
+                table.insert(at(0), key, true, SYN, ()).unwrap();
+            }
+            let began = std::time::Instant::now();
+            // Some of them, as a chain costs its length for each.
+            let looked = keys.iter().step_by((keys.len() / 1000).max(1));
+            let known = looked.filter(|key| is_known(&mut table, 0, key, true, SYN)).count();
+            began.elapsed().as_secs_f64() / known as f64
+        };
+        let (of_chain, by_chance) = (seconds(&chosen, secret), seconds(&chance, secret));
+        let with_another = seconds(&chosen, Secret::known(8));
+        std::println!(
+            "{flows} flows: {:.0} ns a look-up in one chain, {:.0} by chance ({:.0} times), {:.0} \
+             under another secret",
+            of_chain * 1e9,
+            by_chance * 1e9,
+            of_chain / by_chance,
+            with_another * 1e9
+        );
+    }
 }

@@ -7,6 +7,7 @@
 
 use alloc::vec::Vec;
 
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::EniId;
 
@@ -47,12 +48,13 @@ impl PortState {
         port.logs.iter().for_each(|log| log.export(out));
     }
 
-    fn import(from: &mut Reader<'_>, seed: u64) -> Result<Self, StoredError> {
+    fn import(from: &mut Reader<'_>, secret: Secret) -> Result<Self, StoredError> {
         let (counts, drops) = Stored::read(from)?;
         let answers = Stored::read(from)?;
         let returns = Stored::read(from)?;
         let count = from.count()?;
-        let logs = (0..count).map(|_| Aggregator::import(from, seed)).collect::<Result<_, _>>()?;
+        let logs =
+            (0..count).map(|_| Aggregator::import(from, secret)).collect::<Result<_, _>>()?;
         Ok(Self { counts, drops, logs, answers, returns })
     }
 }
@@ -68,7 +70,8 @@ impl Instance {
     fn of_nothing(enis: u16) -> Self {
         Self {
             limits: Limits::new(&Profile::of_nothing(), enis, Instant::ZERO),
-            flows: Table::new(0, &[], 0, Instant::ZERO),
+            // It is empty, and stays so.
+            flows: Table::new(0, &[], Secret::known(0), Instant::ZERO),
             ceilings: [Ceiling::new(0, Duration::ZERO); 3],
             timer: None,
         }
@@ -168,8 +171,8 @@ impl Card {
         let count = u16::try_from(enis.len()).unwrap_or(u16::MAX);
         let mut states = Vec::new();
         for _ in &enis {
-            self.logs.number += 1;
-            states.push(PortState::import(from, self.seed ^ self.logs.number.rotate_left(32))?);
+            let secret = self.secret_of_log();
+            states.push(PortState::import(from, secret)?);
         }
         let mut instance = match &here {
             Some((number, _)) => self.instances[*number as usize].without_flows(),

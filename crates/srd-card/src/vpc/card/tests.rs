@@ -59,3 +59,78 @@ fn ends_that_are_too_many_are_forgotten_with_the_next_change() {
     assert!(!lab.card.ends.are_too_many());
     assert_eq!((send(&mut lab), send(&mut lab)), ((true, 2), (true, 0)));
 }
+
+/// Each instance used to have as many steps of its own, so that flows of many instances that were
+/// over at once kept all packets waiting.
+#[test]
+fn regression_expiry_takes_its_steps_of_all_instances_together() {
+    const INSTANCES: usize = 1000;
+    const FLOWS: u16 = 3;
+    const WORK: u32 = 300;
+    let mut card = crowded(INSTANCES, FLOWS);
+    let left = |card: &Card| card.instances.iter().map(|of| of.flows.tracked()).sum::<u32>();
+    let all = u32::try_from(INSTANCES).unwrap() * u32::from(FLOWS);
+    assert_eq!(left(&card), all);
+    // All are over at once.
+    let later = Instant::ZERO + Duration::from_secs(3600);
+    let (mut before, mut calls, mut is_done) = (all, 0, false);
+    while !is_done {
+        is_done = card.expire(later, WORK);
+        calls += 1;
+        let now = left(&card);
+        assert!(before - now <= WORK, "{} flows in one call", before - now);
+        before = now;
+    }
+    assert_eq!(before, 0);
+    // A step for each flow and each slot of a wheel at least.
+    assert!(calls >= INSTANCES * usize::from(FLOWS) / WORK as usize, "{calls}");
+    // The next round begins at the first instance.
+    assert!((0..2 * INSTANCES).any(|_| card.expire(later, WORK)));
+    assert_eq!(card.expiring, 0);
+}
+
+/// A card of so many instances with so many flows each.
+fn crowded(instances: usize, flows: u16) -> Card {
+    use crate::meta::packet::Packet;
+    use crate::profile::InstanceType;
+    use crate::testing::v4;
+    use crate::track::Seen;
+
+    let rules = Arc::new(Rules::compile(&srd_vpc::object::World::default(), "here"));
+    let mut card = Card::new("here", rules, Secret::known(1));
+    let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
+    for n in 0..instances {
+        let guest = Guest { eni: EniId(n as u64), timeouts: Timeouts::DEFAULT };
+        card.add_instance(Instant::ZERO, &profile, &[guest]);
+    }
+    for instance in &mut card.instances {
+        for port in 0..flows {
+            let bytes = v4(17, (port, 80), b"");
+            let packet = Packet::read(&bytes).unwrap();
+            let key = Key::of(&packet, &bytes, Direction::Egress, 0);
+            let seen = Seen::of(&packet, &bytes);
+            let flow = Flow::new(Instant::ZERO);
+            instance.flows.insert(Instant::ZERO, &key, true, seen, flow).unwrap();
+        }
+    }
+    card
+}
+
+/// The longest call of expiry where the flows of 4,000 instances end together, and all calls: as
+/// long as one call took before. Printed, not judged:
+/// `cargo test -p srd-card --lib -- --ignored --nocapture longest_call`.
+#[test]
+#[ignore = "a measurement"]
+fn the_longest_call_of_expiry() {
+    let mut card = crowded(4000, 250);
+    let later = Instant::ZERO + Duration::from_secs(3600);
+    let (mut longest, mut all, mut calls) = (0, 0, 0);
+    let mut is_done = false;
+    while !is_done {
+        let began = std::time::Instant::now();
+        is_done = card.expire(later, 1000);
+        let took = began.elapsed().as_micros();
+        (longest, all, calls) = (longest.max(took), all + took, calls + 1);
+    }
+    std::println!("{calls} calls: {} us each, the longest {longest} us, all {all} us", all / calls);
+}

@@ -4,6 +4,7 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Directory, Edit, Rules};
 use srd_vpc::id::*;
@@ -126,7 +127,7 @@ impl Fabric {
         let card = |host: &str| {
             let whole = || Rules::compile(world, host);
             let rules = directory.as_mut().map_or_else(whole, |from| from.tables(host));
-            let mut card = Card::new(host, Arc::new(rules), 7);
+            let mut card = Card::new(host, Arc::new(rules), Secret::known(7));
             let mut edges = BTreeMap::new();
             for id in 0..6 {
                 for exit in [

@@ -116,7 +116,8 @@ impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let now = Instant::ZERO + Duration::from_secs(1);
         let mut own = endpoint(0, now);
-        let config = Config { mtu: MTU, seed, ..Config::default() };
+        let secret = srd_proto::Secret::known(seed);
+        let config = Config { mtu: MTU, secret, ..Config::default() };
         let fits = own.unreliable_bytes_max() - OFFLOAD_BYTES;
         let naive = Card::new(now, MTU.into(), fits, config.order_wait);
         let express = Express::new(config, &mut own);

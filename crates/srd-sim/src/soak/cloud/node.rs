@@ -11,7 +11,7 @@ use srd_card::track::Timeouts;
 use srd_card::vpc::envelope::ENVELOPE_BYTES;
 use srd_card::vpc::nat::{Back, Nat};
 use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
-use srd_proto::{Duration, Instant};
+use srd_proto::{Duration, Instant, Secret};
 use srd_vpc::compile::{Delta, Directory, Edit, Question, Rules};
 use srd_vpc::id::{EniId, VpcId};
 use srd_vpc::judge::{Exit, Service};
@@ -321,7 +321,7 @@ impl CloudNode {
         }
         let mut out = Out::default();
         self.card.poll(now, &mut out);
-        self.card.expire(now, 16);
+        self.card.expire(now, 64);
         self.end(now, out);
     }
 
@@ -364,7 +364,7 @@ fn card(common: &Common, name: &str, enis: &Vec<EniId>, now: Instant) -> Card {
         .keys()
         .map(|id| Exit::InternetGateway(*id))
         .collect();
-    let mut card = Card::new(name, Arc::new(rules), common.seed);
+    let mut card = Card::new(name, Arc::new(rules), Secret::known(common.seed));
     card.set_edges(exits.into_iter().map(|exit| (exit, Arc::from(EDGE))).collect());
     for eni in enis {
         let guest = Guest { eni: *eni, timeouts: Timeouts::DEFAULT };

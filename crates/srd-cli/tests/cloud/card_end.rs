@@ -1,0 +1,157 @@
+//! The orderly end of a card while programs run in its instances, and devices that are deleted
+//! while it runs. Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::process::{Command, Stdio};
+
+use crate::support::machine::*;
+use crate::support::pair::must;
+use rustix::process::Signal;
+
+/// A program that sleeps in a namespace, with its number.
+fn sleeper(namespace: &str) -> (Running, String) {
+    let mut command = Command::new("ip");
+    let sleeper = command.args(["netns", "exec", namespace, "sleep", LONG_S]).spawn().unwrap();
+    let pid = sleeper.id().to_string();
+    let sleeper = Running(sleeper);
+    wait_until("a program in the namespace", || pids(namespace).contains(&pid));
+    (sleeper, pid)
+}
+
+fn pids(namespace: &str) -> Vec<String> {
+    let all = must(&format!("netns pids {namespace}"));
+    all.lines().map(|line| line.trim().to_owned()).collect()
+}
+
+fn log(machine: &Machine) -> String {
+    std::fs::read_to_string(machine.path("up.log")).unwrap()
+}
+
+/// The name of the namespace used to go, so that nothing found the program, and the next card made
+/// another one beside it.
+#[test]
+fn regression_programs_that_outlive_an_orderly_end_keep_their_namespace() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("eo");
+    let file = machine.example("vpc.toml", |text| text);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let mut card = machine.up(&[&file]);
+    let (sleeper, pid) = sleeper(&web);
+    let inode = || std::fs::metadata(format!("/proc/{pid}/ns/net")).unwrap();
+    let before = std::os::unix::fs::MetadataExt::ino(&inode());
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert!(pids(&web).contains(&pid), "it is found");
+    assert!(log(&machine).contains(&format!("sleep ({pid})")), "{}", log(&machine));
+    let left = machine.instances_left();
+    assert!(left.iter().any(|line| line.starts_with(&web)), "{left:?}");
+    assert!(!left.iter().any(|line| line.starts_with(&app)), "no program runs in {app}");
+    // The next card goes on with it.
+    let mut again = machine.up(&[&file]);
+    assert!(must(&format!("-n {web} addr show ens5")).contains("10.0.1.10"));
+    assert!(pids(&web).contains(&pid));
+    let own = std::fs::metadata(format!("/run/netns/{web}")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::ino(&own), before, "its own namespace");
+    drop(sleeper);
+    wait_until("an empty namespace", || pids(&web).is_empty());
+    assert_eq!(again.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
+/// One that ends at SIGTERM, and one that does not.
+#[test]
+fn programs_end_with_the_card_if_that_is_wanted() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("ep");
+    let file = machine.example("vpc.toml", |text| text);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let mut card = machine.up(&[&file, "--end-programs"]);
+    let (mut ends, _) = sleeper(&web);
+    let mut stubborn = Command::new("ip");
+    let words =
+        ["netns", "exec", &app, "sh", "-c", "trap '' TERM; echo; while :; do sleep 1; done"];
+    stubborn.args(words).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut stubborn = Running(stubborn.spawn().unwrap());
+    wait_until("a program in the namespace", || !pids(&app).is_empty());
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+    for program in [&mut ends, &mut stubborn] {
+        wait_until("the end of a program", || program.0.try_wait().unwrap().is_some());
+    }
+}
+
+/// An instance is removed while a program runs in it: the name is there for the program, and goes
+/// at the end of the card.
+#[test]
+fn programs_of_an_instance_that_is_removed_keep_its_namespace() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("er");
+    let file = machine.example("vpc.toml", |text| text);
+    let web = machine.instance("web");
+    let name = format!("{}web", machine.prefix);
+    let elsewhere = machine.example("elsewhere.toml", |text| {
+        let instance = format!("[instance.{name}]\n");
+        assert!(text.contains(&instance), "{text}");
+        text.replace(&instance, &format!("{instance}host = \"elsewhere\"\n"))
+    });
+    let mut card = machine.up(&[&file]);
+    let (sleeper, pid) = sleeper(&web);
+    assert!(machine.srd(&["card", "apply", &elsewhere]).status.success());
+    wait_until("a line of the log", || log(&machine).contains(&format!("sleep ({pid})")));
+    assert!(pids(&web).contains(&pid));
+    drop(sleeper);
+    wait_until("an empty namespace", || pids(&web).is_empty());
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
+/// What an administrator or root of an instance deletes is made again; all else goes on.
+#[test]
+fn regression_devices_that_are_deleted_end_nobody_and_are_made_again() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("eg");
+    let file = machine.example("vpc.toml", |text| text);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let mut card = machine.up(&[&file, "--internet"]);
+    let server = listen(&app, 443);
+    let mut out = connect(&web, [10, 0, 2, 10], 443).unwrap();
+    let (mut into, _) = server.accept().unwrap();
+    let from_outside = listen(&web, 443);
+    assert!(passes(&mut out, &mut into));
+
+    must(&format!("-n {} link del srd-igw", machine.namespace));
+    let gone = |status: &serde_json::Value| status["internet_gone"].as_str().map(str::to_owned);
+    wait_until("a line of the log", || log(&machine).contains("srd-igw was deleted"));
+    assert!(passes(&mut out, &mut into), "instances go on");
+    wait_until("the device again", || gone(&machine.json(&["card", "status"])).is_none());
+    let shown = must(&format!("-n {} route show dev srd-igw", machine.namespace));
+    assert!(shown.contains("198.51.100.10"), "{shown}");
+    // From the internet's side a connection is opened by it.
+    let mut around = within(&machine.namespace, || {
+        std::net::TcpStream::connect((std::net::Ipv4Addr::from(WEB_PUBLIC), 443)).unwrap()
+    });
+    let (mut arrived, _) = from_outside.accept().unwrap();
+    assert!(passes(&mut around, &mut arrived));
+
+    // The device of one instance.
+    must(&format!("-n {app} link del ens5"));
+    let interface = || {
+        let name = format!("{}app", machine.prefix);
+        machine.json(&["card", "status", &name])["instances"][0]["interfaces"][0].clone()
+    };
+    wait_until("a line of the log", || log(&machine).contains("the device ens5 of the instance"));
+    wait_until("the device again", || interface()["gone"].is_null());
+    assert!(must(&format!("-n {app} addr show ens5")).contains("10.0.2.10"));
+    // The connection has its address and its route again.
+    assert!(passes(&mut out, &mut into));
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}

@@ -1,0 +1,125 @@
+//! Programs that run in a namespace of an instance.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// Programs that a line of the log names.
+const NAMED_MAX: usize = 8;
+/// A program has so long to end after SIGTERM, and as long after SIGKILL.
+const END_WAIT_MAX: Duration = Duration::from_secs(5);
+/// From one look to the next.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A program whose main thread is in a namespace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Program {
+    pub(crate) pid: i32,
+    pub(crate) name: String,
+}
+
+/// Several of them, in words: the first few by name and number.
+pub(crate) struct Named<'a>(pub(crate) &'a [Program]);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, Program { pid, name }) in self.0.iter().take(NAMED_MAX).enumerate() {
+            let between = if number == 0 { "" } else { ", " };
+            write!(f, "{between}{name} ({pid})")?;
+        }
+        match self.0.len().saturating_sub(NAMED_MAX) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+/// What tells a namespace from others.
+type Key = (u64, u64);
+
+fn key(path: &Path) -> Option<Key> {
+    fs::metadata(path).ok().map(|of| (of.dev(), of.ino()))
+}
+
+/// The programs in the namespace of this file.
+pub(crate) fn inside(path: &Path) -> Vec<Program> {
+    key(path).map(|key| inside_of(&[key].into())).unwrap_or_default()
+}
+
+fn inside_of(wanted: &BTreeSet<Key>) -> Vec<Program> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let program = |entry: fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let at = entry.path();
+        wanted.contains(&key(&at.join("ns/net"))?).then_some(())?;
+        let name = fs::read_to_string(at.join("comm")).unwrap_or_default();
+        // A program chooses its name: nothing of it breaks a line of the log.
+        let name = name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c });
+        Some(Program { pid, name: name.collect() })
+    };
+    processes.filter_map(program).collect()
+}
+
+/// Ends the programs in these namespaces: by SIGTERM, and those that are still there after a while
+/// by SIGKILL. What does not even end then stays.
+pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
+    let wanted: BTreeSet<Key> = paths.filter_map(key).collect();
+    for signal in [Signal::TERM, Signal::KILL] {
+        let until = Instant::now() + END_WAIT_MAX;
+        let mut told = BTreeSet::new();
+        loop {
+            let programs = inside_of(&wanted);
+            if programs.is_empty() {
+                return;
+            }
+            // Those that others have begun meanwhile are told, too.
+            for Program { pid, .. } in &programs {
+                if told.insert(*pid) {
+                    tell(&wanted, *pid, signal);
+                }
+            }
+            if Instant::now() >= until {
+                break;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Sends a signal to a program of these namespaces, and to none that has its number meanwhile.
+fn tell(wanted: &BTreeSet<Key>, pid: i32, signal: Signal) {
+    let process = Pid::from_raw(pid).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    let Some(Ok(process)) = process else { return };
+    let at = key(&Path::new("/proc").join(pid.to_string()).join("ns/net"));
+    if at.is_some_and(|at| wanted.contains(&at)) {
+        let _ = pidfd_send_signal(&process, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_a_few_programs() {
+        let all: Vec<Program> =
+            (1..=10).map(|pid| Program { pid, name: format!("p{pid}") }).collect();
+        assert_eq!(Named(&all[..2]).to_string(), "p1 (1), p2 (2)");
+        assert!(Named(&all).to_string().ends_with("p8 (8) and 2 more"));
+        assert_eq!(Named(&[]).to_string(), "");
+    }
+
+    #[test]
+    fn this_program_is_in_its_own_namespace() {
+        let own = inside(Path::new("/proc/self/ns/net"));
+        let pid = i32::try_from(std::process::id()).unwrap();
+        assert!(own.iter().any(|of| of.pid == pid && !of.name.is_empty()), "{own:?}");
+        assert!(inside(Path::new("/proc/self/ns/none")).is_empty());
+    }
+}
