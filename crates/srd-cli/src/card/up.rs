@@ -16,7 +16,7 @@ use crate::failure::{Usage, usage};
 use crate::output::say;
 
 /// What a file says, too.
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 14] = [
     "file",
     "host",
     "scale",

@@ -16,6 +16,7 @@ mod flow_logs;
 mod front_end;
 mod front_ends;
 mod instances;
+mod local_users;
 mod services;
 #[path = "../support/mod.rs"]
 mod support;
