@@ -142,8 +142,8 @@ fn source(address: IpAddr) -> IpAddr {
 
 /// A socket that listens, and the thread that takes connections from it.
 ///
-/// Another process may have the same socket (systemd, which holds it over restarts), so it is closed
-/// here and never shut down.
+/// Another process may have the same socket (systemd, which holds it over restarts), so it is
+/// closed here and never shut down.
 pub struct Acceptor {
     listener: Arc<TcpListener>,
     open: Arc<Open>,

@@ -71,7 +71,8 @@ unit=/run/test/$(echo \"$*\" | grep -o 'srd-nfs-proxy@[0-9]*' | head -n1)
 case $* in
 'start '*.service)
     port=${unit#*@}
-    setsid srd nfs-proxy $(sed -n 's/^ARGS=//p' /run/srd-nfs/$port/env) </dev/null >/dev/null 2>>$unit.log 9>&- &
+    words=$(sed -n 's/^ARGS=//p' /run/srd-nfs/$port/env)
+    setsid srd nfs-proxy $words </dev/null >/dev/null 2>>$unit.log 9>&- &
     echo $! >$unit.pid
     # As Type=notify does.
     until grep -q ' to ' $unit.log || ! kill -0 $(cat $unit.pid); do sleep 0.05; done
