@@ -3,8 +3,8 @@
 //! Public addresses of the VPC are routed into it, so that programs of this machine reach
 //! instances as the internet would. Packets of instances to other machines are forwarded, and leave
 //! with this machine's address, but never with a port of its card ([`crate::sources`]), and never
-//! to the port of another one: a card takes what comes from there for the words of a host. A machine
-//! that was no
+//! to the port of another one: a card takes what comes from there for the words of a host. A
+//! machine that was no
 //! router does not become one for others. Everything is given back when this process ends.
 
 use std::collections::BTreeSet;
