@@ -28,8 +28,8 @@ pub(crate) const PORTS: RangeInclusive<u16> = 960..=1023;
 const FLOWS_EACH: u16 = 8;
 /// Interfaces after which ports are shared.
 const INTERFACES: u16 = 8;
-/// Interfaces whose ports are remembered. If there are more, all are forgotten, and a flow may go on
-/// by another port.
+/// Interfaces whose ports are remembered. If there are more, all are forgotten, and a flow may go
+/// on by another port.
 const REMEMBERED_MAX: usize = 4096;
 
 /// Where Linux says which ports are not privileged.

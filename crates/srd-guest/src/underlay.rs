@@ -2,8 +2,8 @@
 //!
 //! A host is known by its address and by source ports that are privileged ([`crate::sources`]):
 //! no user of that machine has them, whether its card runs or not, and its guests' packets never
-//! leave with them ([`crate::edge`]). That nobody else sends from the address is up to the underlay.
-//! An overlay of `srd up` that encrypts sees to it (each peer has its own addresses,
+//! leave with them ([`crate::edge`]). That nobody else sends from the address is up to the
+//! underlay. An overlay of `srd up` that encrypts sees to it (each peer has its own addresses,
 //! [`crate::overlay`]); a plain network does not, and has to be asked for.
 
 use std::collections::BTreeMap;
