@@ -72,7 +72,7 @@ mod tests {
     fn so_many_changes_wait_and_come_in_their_order() {
         let (orders, commands, _wake) = Orders::new().unwrap();
         let mut changes = Changes::default();
-        let vpc = Vpc::read(None, "here").unwrap();
+        let vpc = Vpc::of_none();
         changes.under_way = Some(Change { vpc, then: Then::Detached(String::new()) });
         for number in 0..WAITING_MAX {
             assert!(orders.give(Command::Detach(number.to_string())));
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn other_commands_pass_changes_that_wait() {
         let (orders, commands, _wake) = Orders::new().unwrap();
-        let vpc = Vpc::read(None, "here").unwrap();
+        let vpc = Vpc::of_none();
         let under_way = Some(Change { vpc, then: Then::Detached(String::new()) });
         let mut changes = Changes { under_way, ..Changes::default() };
         assert!(orders.give(Command::Detach(String::from("a"))));

@@ -88,6 +88,14 @@ impl Added {
 }
 
 impl Vpc {
+    /// That of no file, for tests.
+    #[cfg(test)]
+    pub(crate) fn of_none() -> Self {
+        let file = Arc::new(Self::file_of(None).expect("it is a constant"));
+        let host = String::from("here");
+        Self { file, added: BTreeMap::new(), host, internet_private: false }
+    }
+
     pub(crate) fn read(options: &Options) -> Result<Self> {
         let file = Self::file_of(options.file.as_deref())?;
         Ok(Self {
@@ -343,9 +351,7 @@ mod tests {
     use super::*;
 
     fn default_vpc() -> Vpc {
-        let file = Arc::new(Vpc::file_of(None).unwrap());
-        let (added, host) = (BTreeMap::new(), String::from("here"));
-        Vpc { file, added, host, internet_private: false }
+        Vpc::of_none()
     }
 
     fn attach(name: Option<&str>) -> Attach {

@@ -9,7 +9,7 @@ use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::nat::{Back, Nat};
 use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId};
-use srd_proto::{Duration, Instant};
+use srd_proto::{Duration, Instant, Secret};
 use srd_vpc::compile::{Directory, Rules};
 use srd_vpc::id::{EniId, VpcId};
 use srd_vpc::judge::{Exit, Origin, Service};
@@ -158,7 +158,7 @@ impl Cards {
         let all = HOSTS.map(|host| {
             let whole = || Rules::compile(world, host);
             let rules = directory.as_mut().map_or_else(whole, |from| from.tables(host));
-            let mut card = Card::new(host, Arc::new(rules), 7);
+            let mut card = Card::new(host, Arc::new(rules), Secret::known(7));
             card.set_edges(BTreeMap::from([(Exit::InternetGateway(DOOR), Arc::from(EDGE))]));
             for (id, eni) in &world.enis {
                 let instance = eni.attachment.as_ref().map(|at| at.instance);

@@ -7,6 +7,7 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId};
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
 use srd_vpc::id::*;
@@ -149,7 +150,7 @@ impl Lab {
     fn new(world: &World, names: &[&'static str]) -> Self {
         let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
         let card = |host: &&'static str| {
-            let mut card = Card::new(host, Arc::new(Rules::compile(world, host)), 7);
+            let mut card = Card::new(host, Arc::new(Rules::compile(world, host)), Secret::known(7));
             for eni in card.rules().enis().collect::<Vec<_>>() {
                 let guest = Guest { eni, timeouts: Timeouts::DEFAULT };
                 card.add_instance(Instant::ZERO, &profile, &[guest]);
