@@ -7,9 +7,14 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{PidfdFlags, pidfd_open};
 use srd_trust::peer;
+use srd_trust::socket::connect;
 
 /// Where such a card listens.
 pub(crate) const SOCKET: &str = "/run/srd/card.sock";
@@ -17,6 +22,8 @@ pub(crate) const SOCKET: &str = "/run/srd/card.sock";
 const LOCKS: &str = "/run/srd/locks";
 /// How a lock is opened of which nothing is believed.
 const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
+/// How long a card is waited for that has handed everything over, and ends.
+const END_WAIT_MAX: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// A connection to such a card of root's that runs, if there is one.
 pub(crate) fn card() -> Option<UnixStream> {
@@ -26,7 +33,7 @@ pub(crate) fn card() -> Option<UnixStream> {
 fn card_at(socket: &Path) -> Option<UnixStream> {
     let is_socket = |of: fs::Metadata| of.file_type().is_socket();
     fs::symlink_metadata(socket).is_ok_and(is_socket).then_some(())?;
-    let stream = UnixStream::connect(socket).ok()?;
+    let stream = connect(socket).ok()?;
     peer::check(&stream, &[]).is_ok().then_some(stream)
 }
 
@@ -46,6 +53,23 @@ fn is_held(path: &Path) -> bool {
     file.is_some_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
 }
 
+/// Removes what cards have left when the process has ended that listens at the other end: until then
+/// it has its socket and its locks, also when it has handed everything over.
+pub(crate) fn clean_after(giver: &UnixStream) {
+    let giver = socket_peercred(giver).and_then(|of| pidfd_open(of.pid, PidfdFlags::empty()));
+    let wait = move || {
+        if let Ok(giver) = &giver {
+            let mut ended = [PollFd::new(giver, PollFlags::IN)];
+            let again = Err(rustix::io::Errno::INTR);
+            while poll(&mut ended, Some(&END_WAIT_MAX)) == again {}
+        }
+        clean();
+    };
+    if let Err(error) = thread::Builder::new().name("srd-card-clean".into()).spawn(wait) {
+        tracing::warn!("what a card of an earlier version has left stays: {error}");
+    }
+}
+
 /// Removes what cards that have ended have left.
 pub(crate) fn clean() {
     clean_in(Path::new(SOCKET), Path::new(LOCKS));
@@ -54,7 +78,7 @@ pub(crate) fn clean() {
 fn clean_in(socket: &Path, locks: &Path) {
     let is_socket = fs::symlink_metadata(socket).is_ok_and(|of| of.file_type().is_socket());
     let refused = |of: std::io::Error| of.kind() == ErrorKind::ConnectionRefused;
-    if is_socket && UnixStream::connect(socket).is_err_and(refused) {
+    if is_socket && connect(socket).is_err_and(refused) {
         let _ = fs::remove_file(socket);
     }
     let mut entries = fs::read_dir(locks).into_iter().flatten().flatten();

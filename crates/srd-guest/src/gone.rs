@@ -284,7 +284,7 @@ mod tests {
             let pause = gone.lose(now, Which::Edge, None);
             pauses.push(pause.as_nanos() / 1_000_000_000);
             assert!(gone.due(now).is_empty() && gone.why(Which::Edge).is_some());
-            now = now + pause;
+            now += pause;
             let due = gone.due(now);
             assert_eq!(due.len(), 1);
             assert!(gone.due(now).is_empty(), "it is being made");
@@ -309,7 +309,7 @@ mod tests {
             said += usize::from(gone.fail(now, Which::Edge, String::from("in use")).is_some());
             assert!(gone.why(Which::Edge).unwrap().contains("in use"));
             assert!(gone.due(now).is_empty());
-            now = now + PAUSE_MAX;
+            now += PAUSE_MAX;
         }
         assert_eq!(said, 1);
     }

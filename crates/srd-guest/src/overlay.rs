@@ -10,12 +10,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use serde::Deserialize;
+use srd_trust::socket::{connect, place_of};
 
 /// Where `srd up` listens unless its file says another place.
 const DIRECTORY: &str = "/run/srd";
@@ -24,7 +25,7 @@ const ACCOUNT: &str = "srd";
 /// A daemon answers within this time.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Bytes of a daemon's answer.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
+const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Sockets that are asked.
 const SOCKETS_MAX: usize = 64;
 
@@ -61,7 +62,7 @@ pub(crate) fn check(interface: &str) -> Result<()> {
 
 /// Asks the daemon that listens at a socket.
 fn ask(path: &Path, holders: &[i32]) -> Result<Status> {
-    let mut stream = UnixStream::connect(path).context("nobody listens there")?;
+    let mut stream = connect(path).context("nobody listens there")?;
     let of = socket_peercred(&stream).context("who listens is not known")?;
     let uid = of.uid;
     if !uid.is_root() && uid != geteuid() && account() != Some(uid.as_raw()) {
@@ -70,13 +71,27 @@ fn ask(path: &Path, holders: &[i32]) -> Result<Status> {
     if !holders.is_empty() && !holders.contains(&of.pid.as_raw_nonzero().get()) {
         bail!("the process that listens there does not hold the device");
     }
-    stream.set_read_timeout(Some(WAIT_MAX))?;
     stream.set_write_timeout(Some(WAIT_MAX))?;
     stream.write_all(b"{\"request\":\"status\"}\n")?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).context("no answer")?;
+    let answer = read_all(stream).context("no answer")?;
     let answer: Answer = serde_json::from_slice(&answer).context("no answer of `srd up`")?;
     answer.ok.context("`srd up` refuses to answer")
+}
+
+/// A whole answer. One that comes byte by byte has one deadline.
+fn read_all(mut stream: UnixStream) -> Result<Vec<u8>> {
+    let deadline = Instant::now() + WAIT_MAX;
+    let (mut answer, mut part) = (Vec::new(), vec![0; 1 << 16]);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        ensure!(!left.is_zero(), "it takes longer than {} s", WAIT_MAX.as_secs());
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part)? {
+            0 => return Ok(answer),
+            count => answer.extend_from_slice(&part[..count]),
+        }
+        ensure!(answer.len() <= ANSWER_BYTES_MAX, "it has more than {ANSWER_BYTES_MAX} bytes");
+    }
 }
 
 /// The number of the account, if this machine has it.
@@ -119,8 +134,9 @@ fn sockets_of(pid: i32) -> Vec<PathBuf> {
         let [_, _, _, LISTENS, _, _, inode, path] = fields[..] else { return None };
         let is_own = own.contains(&format!("socket:[{inode}]"));
         // In the directories that the process sees.
-        let path = path.strip_prefix('/')?;
-        is_own.then(|| Path::new(&format!("/proc/{pid}/root")).join(path))
+        let place = place_of(Path::new(path)).unwrap_or_else(|| PathBuf::from(path));
+        let place = place.strip_prefix("/").ok()?;
+        is_own.then(|| Path::new(&format!("/proc/{pid}/root")).join(place))
     });
     listens.take(SOCKETS_MAX).collect()
 }

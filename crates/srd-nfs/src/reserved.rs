@@ -81,6 +81,9 @@ fn connect_from(port: u16, to: SocketAddr, deadline: Instant) -> Result<TcpStrea
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    // Ports of connections that ended within the last minute may be used again: some hundred that
+    // come and go would have all of them otherwise.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &SocketAddr::new(any, port))?;
     match rustix::net::connect(&socket, &to) {
         Ok(()) => {}

@@ -79,10 +79,11 @@ impl In {
     }
 }
 
-/// All records, with the packets' bytes, and what ended them.
-fn read(
-    source: impl Read,
-) -> (Vec<Interface>, Vec<(Captured<'static>, Vec<u8>)>, Option<ReadError>) {
+/// A packet, and its bytes beside it.
+type Packet = (Captured<'static>, Vec<u8>);
+
+/// All records, with the packets' bytes, and the error that ended them.
+fn read(source: impl Read) -> (Vec<Interface>, Vec<Packet>, Option<ReadError>) {
     let (mut interfaces, mut packets) = (Vec::new(), Vec::new());
     let mut reader = match Reader::new(source) {
         Ok(reader) => reader,

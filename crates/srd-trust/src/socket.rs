@@ -5,23 +5,29 @@
 //! link's target are changed. So a socket is bound in a directory that this user alone may enter,
 //! gets its owner and mode there, and is moved to its place.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
+use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RenameFlags, chmodat, chownat, fstat, mkdirat, openat,
     renameat_with, statat, unlinkat,
 };
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::geteuid;
 
 /// The longest name that is bound as it is; others are bound as [`SHORT`], and moved.
 const NAME_BYTES_MAX: usize = 64;
 /// A name in the directory of this user alone.
 const SHORT: &str = "s";
+/// The beginning of the names of such directories.
+const OWN_PREFIX: &str = ".srd-";
+/// The bytes that an address of a Unix socket has on Linux, without the zero at its end.
+const ADDRESS_BYTES_MAX: usize = 107;
 
 /// How a socket is made.
 #[derive(Clone, Copy, Debug)]
@@ -71,10 +77,7 @@ pub fn listen(path: &Path, options: Options) -> io::Result<Bound> {
 
 /// Binds in a directory that this user alone may enter.
 fn bind(directory: &OwnedFd, name: &OsStr, options: Options) -> io::Result<Bound> {
-    // By its descriptor: a name could lead elsewhere by now, and may be too long for an address.
-    let mut path = OsString::from(format!("/proc/self/fd/{}/", directory.as_raw_fd()));
-    path.push(name);
-    let listener = UnixListener::bind(Path::new(&path))?;
+    let listener = UnixListener::bind(address(directory, name))?;
     if let Some(group) = options.group {
         let group = Some(Gid::from_raw(group));
         chownat(directory, name, None, group, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -82,6 +85,40 @@ fn bind(directory: &OwnedFd, name: &OsStr, options: Options) -> io::Result<Bound
     chmodat(directory, name, Mode::from_raw_mode(options.mode), AtFlags::empty())?;
     let facts = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(Bound { listener, identity: (facts.st_dev, facts.st_ino) })
+}
+
+/// Where a socket in such a directory is bound. The kernel shows this address of it for ever, so
+/// that it has the place of the directory, if that is not too long: [`place_of`] finds the socket by
+/// it. A directory that another user has exchanged meanwhile has no file of this name for the next
+/// steps, which go by the descriptor.
+fn address(directory: &OwnedFd, name: &OsStr) -> PathBuf {
+    let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    let by_name = fs::read_link(&by_descriptor).map(|place| place.join(name));
+    let is_short = |path: &PathBuf| path.as_os_str().len() <= ADDRESS_BYTES_MAX;
+    by_name.ok().filter(is_short).unwrap_or_else(|| by_descriptor.join(name))
+}
+
+/// The place of a socket that [`listen`] has made, by the address that the kernel shows of it; `None`
+/// if that does not tell.
+pub fn place_of(address: &Path) -> Option<PathBuf> {
+    let name = address.file_name()?;
+    let own = address.parent()?;
+    let is_own = own.file_name()?.to_str()?.starts_with(OWN_PREFIX);
+    (is_own && name != SHORT).then(|| own.parent().map(|above| above.join(name)))?
+}
+
+/// Connects without waiting: a socket whose queue is full is as one that nobody listens at, since
+/// another user may have filled it to stop this process.
+///
+/// # Errors
+/// The system's.
+pub fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// A directory of this user alone beside the socket. It is removed when this is dropped.
@@ -94,7 +131,7 @@ struct Own<'a> {
 impl<'a> Own<'a> {
     fn make(above: BorrowedFd<'a>) -> io::Result<Self> {
         // Another process with this one's number, in another container, may make one as well.
-        let name = format!(".srd-{:016x}", RandomState::new().build_hasher().finish());
+        let name = format!("{OWN_PREFIX}{:016x}", RandomState::new().build_hasher().finish());
         mkdirat(above, &name, Mode::RWXU)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let own = Self { above, directory: openat(above, &name, flags, Mode::empty())?, name };
@@ -117,9 +154,7 @@ impl Drop for Own<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-    use std::os::unix::net::UnixStream;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
@@ -130,6 +165,20 @@ mod tests {
     }
 
     #[test]
+    fn regression_a_full_queue_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("full.sock");
+        let flags = SocketFlags::CLOEXEC;
+        let full = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        rustix::net::bind(&full, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&full, 0).unwrap();
+        let first = connect(&path).unwrap();
+        let kind = connect(&path).map(drop).unwrap_err().kind();
+        assert_eq!(kind, ErrorKind::WouldBlock);
+        drop(first);
+    }
+
+    #[test]
     fn a_socket_has_its_mode_and_can_be_reached_and_nothing_is_left_beside() {
         let directory = tempfile::tempdir().unwrap();
         let long = "x".repeat(107 - directory.path().as_os_str().len() - 1);
@@ -137,6 +186,10 @@ mod tests {
             let path = directory.path().join(name);
             let bound = listen(&path, OPTIONS).unwrap();
             assert_eq!(mode(&path), 0o660);
+            let address = bound.listener.local_addr().unwrap();
+            let is_long = name.len() > NAME_BYTES_MAX;
+            let place = place_of(address.as_pathname().unwrap());
+            assert_eq!(place, (!is_long).then(|| path.canonicalize().unwrap()));
             let facts = fs::symlink_metadata(&path).unwrap();
             assert_eq!(bound.identity, (facts.dev(), facts.ino()));
             UnixStream::connect(&path).unwrap();

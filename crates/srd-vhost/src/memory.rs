@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{SealFlags, fstatfs};
 use vm_memory::mmap::MmapRegion;
@@ -23,6 +23,32 @@ use crate::sys::guard::Guard;
 /// Regions of one memory: 8 in a table of all regions, and as many as this one by one
 /// (`CONFIGURE_MEM_SLOTS`).
 pub const REGIONS_MAX: usize = 32;
+/// Bytes that one front end may share. Files may be sparse, so that their size costs it nothing.
+pub const BYTES_MAX: u64 = 4 << 40;
+/// Bytes that all front ends of a process may share: half of its addresses on x86-64 and aarch64, so
+/// that there is room for stacks.
+const ALL_BYTES_MAX: u64 = 64 << 40;
+
+/// Bytes that are shared now.
+static SHARED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// A part of [`ALL_BYTES_MAX`], which is given back when this is dropped.
+#[derive(Debug)]
+struct Share(u64);
+
+impl Share {
+    fn take(bytes: u64) -> Option<Self> {
+        let more = |all: u64| all.checked_add(bytes).filter(|all| *all <= ALL_BYTES_MAX);
+        SHARED_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Self(bytes))
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        SHARED_BYTES.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
 
 /// What lies in no region, or not aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +73,7 @@ struct Map {
     /// It goes before the mapping does.
     guard: Guard,
     region: Arc<GuestRegionMmap>,
+    _share: Share,
 }
 
 impl Memory {
@@ -65,7 +92,7 @@ impl Memory {
     /// Maps another region of a file in memory that has these seals.
     ///
     /// # Errors
-    /// There are [`REGIONS_MAX`], it overlaps another one or wraps, it is not in its file, or that
+    /// There are [`REGIONS_MAX`] or [`BYTES_MAX`], it overlaps another one or wraps, it is not in its file, or that
     /// could be cut off though seals can prevent it.
     pub(crate) fn add(
         &mut self,
@@ -86,12 +113,17 @@ impl Memory {
         if place.bytes == 0 || wraps || end.is_none_or(|end| end > length) {
             return Err("a region that is not in its file");
         }
+        let mapped: u64 = self.maps.iter().map(|map| map.place.bytes).sum();
+        if mapped.checked_add(place.bytes).is_none_or(|bytes| bytes > BYTES_MAX) {
+            return Err("more memory than one front end may share");
+        }
+        let share = Share::take(place.bytes).ok_or("more memory than all front ends may share")?;
         // A mapping of huge pages can only be removed as whole pages.
         let page = huge_page_bytes(&file);
-        if page.is_some_and(|page| place.bytes % page != 0 || place.offset % page != 0) {
+        if page.is_some_and(|page| !is_whole(&place, page)) {
             return Err("a region that does not consist of whole huge pages");
         }
-        let map = |place: &Region, file| {
+        let map = |place: &Region, file, share| {
             let bytes = usize::try_from(place.bytes).ok()?;
             let map: MmapRegion =
                 MmapRegion::from_file(FileOffset::new(file, place.offset), bytes).ok()?;
@@ -99,9 +131,9 @@ impl Memory {
             let region = GuestRegionMmap::new(map, GuestAddress(place.guest))?;
             let guard = Guard::new(start, bytes)?;
             let (at, bytes) = (region.start_addr().0, region.len());
-            Some(Map { at, bytes, place: *place, guard, region: Arc::new(region) })
+            Some(Map { at, bytes, place: *place, guard, region: Arc::new(region), _share: share })
         };
-        let map = map(&place, file).ok_or("memory that cannot be mapped")?;
+        let map = map(&place, file, share).ok_or("memory that cannot be mapped")?;
         let place = self.maps.partition_point(|before| before.at < map.at);
         self.maps.insert(place, map);
         self.find().inspect_err(|_| {
@@ -206,10 +238,48 @@ impl Memory {
     }
 }
 
+/// Whether a region begins and ends with a page of this size.
+fn is_whole(place: &Region, page: u64) -> bool {
+    place.bytes.is_multiple_of(page) && place.offset.is_multiple_of(page)
+}
+
 /// The size of the pages of a file in huge pages.
 fn huge_page_bytes(file: &File) -> Option<u64> {
     const HUGETLBFS: i64 = 0x9584_58f6;
     let of = fstatfs(file).ok()?;
-    let is_huge = i64::try_from(of.f_type) == Ok(HUGETLBFS);
+    let is_huge = of.f_type == HUGETLBFS;
     is_huge.then(|| u64::try_from(of.f_bsize).ok())?.filter(|bytes| *bytes > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    /// Memory without pages, of any size.
+    fn sparse(bytes: u64) -> OwnedFd {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("sparse", flags).unwrap();
+        ftruncate(&file, bytes).unwrap();
+        fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        file
+    }
+
+    #[test]
+    fn regression_a_front_end_shares_so_many_bytes_and_the_process_keeps_room() {
+        let half = BYTES_MAX / 2;
+        let mut memory = Memory::default();
+        let mut add = |at: u64, bytes: u64| {
+            let place = Region { guest: at, user: at, bytes, offset: 0 };
+            memory.add(place, sparse(bytes), SealFlags::SHRINK)
+        };
+        add(0, half).unwrap();
+        add(half, half).unwrap();
+        assert_eq!(add(BYTES_MAX, 4096), Err("more memory than one front end may share"));
+        let shared = SHARED_BYTES.load(Ordering::Relaxed);
+        let rest = Share::take(ALL_BYTES_MAX - shared).unwrap();
+        assert!(Share::take(1).is_none());
+        drop((rest, memory));
+        assert!(SHARED_BYTES.load(Ordering::Relaxed) < shared);
+    }
 }

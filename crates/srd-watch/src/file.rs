@@ -245,7 +245,8 @@ fn from_source(
         Err(error) => return Err(FileError::Unknown(error)),
     };
     let mut reading = Reading { begun, see, interfaces: Vec::new(), end: End::default() };
-    while !stop() {
+    // Bytes that were read before the stop count: only the source asks whether it is to stop.
+    loop {
         match reader.next_record() {
             Ok(Some(Record::Interface(interface))) => reading.interface(interface),
             Ok(Some(Record::Packet(captured))) => reading.packet(&captured),

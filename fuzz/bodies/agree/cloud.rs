@@ -67,7 +67,7 @@ fn block(tape: &mut Tape<'_>) -> ipnet::IpNet {
 fn acl(tape: &mut Tape<'_>, vpc: VpcId) -> Acl {
     let mut entries = Vec::new();
     for number in 1..=tape.below(4) {
-        let (egress, allow) = (tape.one_in(2), !tape.one_in(2));
+        let (egress, allow) = (tape.one_in(2), !tape.one_in(4));
         let (traffic, block) = (traffic(tape), block(tape));
         entries.push(AclEntry { number: number.into(), egress, allow, traffic, block });
     }
@@ -92,17 +92,28 @@ fn group(tape: &mut Tape<'_>, vpc: VpcId, id: u64) -> Group {
         let id = GroupRuleId(id * 10 + u64::from(number));
         rules.push(GroupRule { id, egress, traffic, peer, description: String::new() });
     }
-    if !tape.one_in(4) {
-        let peer = RulePeer::Block("0.0.0.0/0".parse().expect("a block"));
-        let (id, traffic) = (GroupRuleId(id * 10 + 9), Traffic::All);
-        rules.push(GroupRule { id, egress: true, traffic, peer, description: String::new() });
+    // Most interfaces send everything, and half of them take everything: packets get far.
+    for (number, egress, is_there) in [(9, true, !tape.one_in(4)), (8, false, tape.one_in(2))] {
+        if is_there {
+            let peer = RulePeer::Block("0.0.0.0/0".parse().expect("a block"));
+            let (id, traffic) = (GroupRuleId(id * 10 + number), Traffic::All);
+            rules.push(GroupRule { id, egress, traffic, peer, description: String::new() });
+        }
     }
     Group { name: String::new(), description: String::new(), vpc, rules }
 }
 
 fn table(tape: &mut Tape<'_>, vpc: VpcId) -> RouteTable {
     let mut routes = Vec::new();
-    for _ in 0..=tape.below(3) {
+    let mut add = |to: &str, target| {
+        let destination = Destination::Block(to.parse().expect("a block"));
+        routes.push(Route { destination, target, propagated: false });
+    };
+    if !tape.one_in(4) {
+        let door = [Target::InternetGateway(DOOR), Target::NatGateway(NAT)];
+        add("0.0.0.0/0", tape.pick(&door));
+    }
+    for _ in 0..tape.below(3) {
         let to =
             tape.pick(&["0.0.0.0/0", "10.1.0.0/16", "10.0.0.0/16", "10.0.1.0/24", "8.8.8.0/24"]);
         let target = tape.pick(&[
@@ -111,8 +122,7 @@ fn table(tape: &mut Tape<'_>, vpc: VpcId) -> RouteTable {
             Target::Peering(PeeringId(1)),
             Target::Blackhole,
         ]);
-        let destination = Destination::Block(to.parse().expect("a block"));
-        routes.push(Route { destination, target, propagated: false });
+        add(to, target);
     }
     RouteTable { name: String::new(), vpc, routes }
 }

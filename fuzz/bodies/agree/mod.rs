@@ -63,7 +63,7 @@ fn one(
     let Connection { first, .. } = connection_by_port(world, origin, &packet, None);
     let by_nat = is_by_nat(&first);
     // A NAT gateway passes fragments of UDP only.
-    let is_cut = is_cut && !(by_nat && !matches!(packet.inner, Inner::Udp(..)));
+    let is_cut = is_cut && (!by_nat || matches!(packet.inner, Inner::Udp(..)));
     let mut arrived = Vec::new();
     for frame in frames(&packet, is_cut, number + 9) {
         let ended = cards.send(origin, frame);

@@ -43,14 +43,13 @@ const IN_THE_MACHINES_NETWORK: [&str; 3] =
     ["srd-bench::it ", "srd-cli::lab ", "srd-cli::overlay compare::a_command_and_its_server"];
 
 /// Crates whose tests compute and wait for nothing.
-const COMPUTING: [&str; 12] = [
+const COMPUTING: [&str; 11] = [
     "srd-card",
     "srd-chart",
     "srd-crypto",
     "srd-efa",
     "srd-pcapng",
     "srd-proto",
-    "srd-python",
     "srd-sim",
     "srd-vpc",
     "srd-vpc-file",
@@ -253,8 +252,8 @@ mod tests {
             .chain(COMPARING.map(|name| test("srd-cli::lab", &name["srd-cli::lab ".len()..])))
             .collect();
         check_lists(&tests).unwrap();
-        let gone = tests.pop().unwrap();
+        tests.retain(|test| !test.full_name().starts_with("srd-efa"));
         let said = check_lists(&tests).unwrap_err().to_string();
-        assert!(said.contains(&gone.full_name()) && said.contains("COMPARING"), "{said}");
+        assert!(said.contains("\"srd-efa\" in COMPUTING"), "{said}");
     }
 }

@@ -251,7 +251,7 @@ impl Card {
             Next::Ask(_) => return Err(Cause::Unanswered),
             Next::Nat(nat) => {
                 let kind = Target::kind(false, Reach::Peering);
-                Target { to: To::ToNat(nat), kind, path: Path::Cloud }
+                Target { to: To::BackByNat(nat), kind, path: Path::Cloud }
             }
             Next::Served(service) => self.to_service(service),
             Next::Left(exit) => {

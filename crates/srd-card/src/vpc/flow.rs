@@ -94,7 +94,7 @@ pub(super) enum To {
     /// or of this one.
     ByNat { nat: NatGatewayId, private: Ipv4Addr, host: Option<Arc<str>>, eni: EniId },
     /// A NAT gateway: an answer.
-    ToNat(NatGatewayId),
+    BackByNat(NatGatewayId),
     /// A service of the network's own.
     Service(Service),
 }

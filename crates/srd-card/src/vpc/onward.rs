@@ -305,13 +305,13 @@ impl Card {
             }
             To::Host { host, eni, express } => {
                 let envelope = Envelope::Between { from, to: eni };
-                return self.to_host(now, port, (&host, envelope, express), frame, around);
+                return self.send_to_host(now, port, (&host, envelope, express), frame, around);
             }
             To::ByNat { nat, private, host, eni } => {
                 let (nat, to) = ((nat, private), (host, eni));
                 return self.leave_by_nat(now, port, nat, to, frame, around);
             }
-            To::ToNat(nat) => return self.leave_to_nat(now, port, nat, frame, around),
+            To::BackByNat(nat) => return self.leave_to_nat(now, port, nat, frame, around),
             To::Service(service) => around.to_service(port, service, frame),
             To::Edge { exit, edge, public, nat } => {
                 let envelope = match nat {
@@ -331,7 +331,7 @@ impl Card {
     }
 
     /// A packet goes to an interface of another host, in packets that fit.
-    pub(super) fn to_host(
+    pub(super) fn send_to_host(
         &mut self,
         now: Instant,
         port: PortId,

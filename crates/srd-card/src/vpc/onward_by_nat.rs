@@ -55,7 +55,7 @@ impl Card {
         match host {
             Some(host) => {
                 let envelope = Envelope::Translated { from, to };
-                self.to_host(now, port, (&host, envelope, false), frame, around)
+                self.send_to_host(now, port, (&host, envelope, false), frame, around)
             }
             None => {
                 let sender = Sender { host: None, eni: Some(from), via: Via::Nat };
@@ -85,7 +85,7 @@ impl Card {
         let about = Key::of_error(&read.packet, bytes, Direction::Egress, there.index);
         let key = about.unwrap_or_else(own);
         let host = there.returns.get(now, &key).ok_or(none)?;
-        self.to_host(now, port, (&host, Envelope::ToNat { from, nat }, false), frame, around)
+        self.send_to_host(now, port, (&host, Envelope::ToNat { from, nat }, false), frame, around)
     }
 
     /// An answer for a gateway of this host goes on to the interface that its connection is from.

@@ -206,7 +206,7 @@ impl Next {
             }
             To::Edge { exit, edge, .. } => Self::Edge(*exit, edge.clone()),
             To::ByNat { nat, eni, .. } => Self::Nat(*nat, Some(*eni)),
-            To::ToNat(nat) => Self::Nat(*nat, None),
+            To::BackByNat(nat) => Self::Nat(*nat, None),
             To::Service(service) => Self::Service(*service),
         }
     }

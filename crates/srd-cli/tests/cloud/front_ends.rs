@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -146,7 +146,7 @@ fn regression_a_hostile_front_end_holds_up_no_other_guest() {
 }
 
 /// One after another, what a front end may try.
-fn hostile(machine: &Machine, path: &PathBuf, other: &str) {
+fn hostile(machine: &Machine, path: &Path, other: &str) {
     for kind in kinds::all(machine.directory.path()) {
         if kind.name == kinds::STOPPED {
             continue;

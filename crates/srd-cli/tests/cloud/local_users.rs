@@ -271,14 +271,15 @@ for of in ca server client; do
 done
 openssl req -x509 -new -key ca.key -subj /CN=test -days 2 -out ca.pem
 for of in server client; do
-    openssl req -new -key $of.key -subj /CN=$of -addext 'subjectAltName=DNS:$of,IP:127.0.0.1' \
-        -out $of.csr
+    openssl req -new -key $of.key -subj /CN=$of -out $of.csr
     printf 'subjectAltName=DNS:%s,IP:127.0.0.1' $of >$of.ext
     openssl x509 -req -in $of.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
         -extfile $of.ext -out $of.pem
 done
 chmod 0644 ca.pem
 ";
+
+const CLOUD_EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vpc/web-app.toml");
 
 const CLOUD: &str = "
 [vpc.main]
@@ -413,7 +414,7 @@ fn root_believes_no_socket_of_a_local_user() {
         let fake = fake.to_str().unwrap();
         for words in [
             &["card", "status", "--socket", fake][..],
-            &["card", "apply", "/dev/null", "--socket", fake],
+            &["card", "apply", CLOUD_EXAMPLE, "--socket", fake],
             &["run", "web", "--socket", fake, "--", "true"],
             &["status", "--socket", fake],
             &["reload", "--socket", fake],

@@ -144,7 +144,7 @@ impl Service {
             bail!("the card that runs goes on as before: {said}");
         }
         service.begin(clock::now(), handed);
-        earlier::clean();
+        earlier::clean_after(&line.stream);
         let silence = Duration::from_nanos(clock::now().since(asked).as_nanos());
         Ok((service, silence))
     }

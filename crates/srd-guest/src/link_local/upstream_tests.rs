@@ -200,6 +200,9 @@ fn without_a_server_for_tcp_the_question_fails() {
 
 /// A resolver's port, number and cases of letters are all that an attacker who does not see the
 /// question lacks. One port for all questions left 16 bits.
+/// A question that the resolver heard, and where it came from.
+type Heard = (Vec<u8>, SocketAddr);
+
 #[test]
 fn regression_a_forger_has_to_guess_port_number_and_letters() {
     let mut setting = Setting::new();
@@ -207,7 +210,7 @@ fn regression_a_forger_has_to_guess_port_number_and_letters() {
         assert!(setting.ask(asker(1, n)));
     }
     let heard: Vec<_> = (0..32).map(|_| setting.heard()).collect();
-    let distinct = |of: &dyn Fn(&(Vec<u8>, SocketAddr)) -> Vec<u8>| {
+    let distinct = |of: &dyn Fn(&Heard) -> Vec<u8>| {
         heard.iter().map(of).collect::<std::collections::BTreeSet<_>>().len()
     };
     assert_eq!(distinct(&|(_, from)| from.port().to_be_bytes().to_vec()), 32, "ports");

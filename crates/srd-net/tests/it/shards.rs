@@ -127,8 +127,9 @@ fn exchange(protection: impl Fn(u8) -> Protection, shards: [u8; 2]) {
     });
     drop(endpoints);
     let total = EACH * all as u64;
-    assert_eq!(sums.delivered.into_inner(), total);
-    assert_eq!((sums.completed.into_inner(), sums.failed.into_inner()), (total, 0));
+    let [delivered, completed, failed] =
+        [sums.delivered, sums.completed, sums.failed].map(AtomicU64::into_inner);
+    assert_eq!((delivered, completed, failed), (total, total, 0));
     // Openings that cross leave an answer or two to contexts that are no more.
     let astray = sums.astray.into_inner();
     assert!(astray < total / 100, "{astray} packets at another shard");

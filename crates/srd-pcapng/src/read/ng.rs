@@ -29,6 +29,8 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const MAJOR: u16 = 1;
 const HEAD_BYTES: usize = 8;
 const TAIL_BYTES: usize = 4;
+/// The least length of a block: kind, length, and the length again.
+const BLOCK_BYTES_MIN: u32 = 12;
 /// Bytes of a block before its options or bytes, from its type on.
 const SECTION_BYTES: usize = HEAD_BYTES + 16;
 const INTERFACE_BYTES: usize = HEAD_BYTES + 8;
@@ -95,7 +97,7 @@ impl Blocks {
             }
             let kind = self.order.u32(input.data(), 0);
             let length = self.order.u32(input.data(), 4);
-            if length % 4 != 0 || length < (HEAD_BYTES + TAIL_BYTES) as u32 {
+            if !length.is_multiple_of(4) || length < BLOCK_BYTES_MIN {
                 return Err(damaged("the length of the block there is no multiple of 4 above 8"));
             }
             let is_read = [SECTION, INTERFACE, OBSOLETE_PACKET, SIMPLE_PACKET, PACKET];

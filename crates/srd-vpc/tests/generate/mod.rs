@@ -86,7 +86,7 @@ fn block(dice: &mut Dice) -> IpNet {
 
 /// A world: four clouds (two with the same addresses) of three subnets, everything else by chance.
 pub(crate) fn world(dice: &mut Dice) -> World {
-    let mut world = World::default();
+    let mut world = World { internet_private: dice.one_in(4), ..World::default() };
     for list in 0..3 {
         let entries = (0..dice.below(4)).map(|_| block(dice)).collect();
         let list =
@@ -308,6 +308,16 @@ fn gateways(dice: &mut Dice, world: &mut World) {
     }
 }
 
+/// An address of no cloud, that the internet carries.
+fn outside(dice: &mut Dice, is_v4: bool) -> IpAddr {
+    let host = dice.small(3);
+    if is_v4 {
+        Ipv4Addr::new(8, 8, 8, host).into()
+    } else {
+        Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host.into()).into()
+    }
+}
+
 /// A packet, mostly between addresses that exist.
 pub(crate) fn packet(dice: &mut Dice, world: &World) -> (Origin, Packet) {
     let enis: Vec<&Eni> = world.enis.values().collect();
@@ -317,12 +327,13 @@ pub(crate) fn packet(dice: &mut Dice, world: &World) -> (Origin, Packet) {
     let of = |eni: &Eni| if is_v4 { IpAddr::V4(eni.ipv4[0]) } else { IpAddr::V6(eni.ipv6[0]) };
     let source = match origin {
         _ if dice.one_in(8) => address(dice),
-        Origin::Internet if is_v4 => Ipv4Addr::new(8, 8, 8, dice.small(3)).into(),
-        Origin::Internet => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+        Origin::Internet => outside(dice, is_v4),
         Origin::Eni(id) => of(&world.enis[&id]),
     };
     let destination = match origin {
         Origin::Internet if is_v4 => Ipv4Addr::new(198, 51, 100, dice.small(9)).into(),
+        // Gateways to the internet refuse most of the others.
+        Origin::Eni(_) if dice.one_in(4) => outside(dice, is_v4),
         _ if dice.one_in(3) => {
             let at = address(dice);
             if at.is_ipv4() == is_v4 || dice.one_in(4) { at } else { of(dice.pick(&enis)) }

@@ -5,6 +5,7 @@ use crate::generate;
 use crate::generate::Dice;
 use srd_vpc::compile::{Concern, Flow, Rules};
 use srd_vpc::id::*;
+use srd_vpc::judge::Origin;
 use srd_vpc::object::*;
 use srd_vpc::packet::Packet;
 
@@ -65,9 +66,14 @@ struct Count {
 fn compare(dice: &mut Dice, world: &World, old: &Rules, new: &Rules, count: &mut Count) {
     let Concern::These(concerned) = old.concern(new) else { return };
     for _ in 0..40 {
-        let (_, packet) = generate::packet(dice, world);
+        let (origin, packet) = generate::packet(dice, world);
         let Packet { source, destination, .. } = packet;
-        let (eni, from) = (EniId(dice.below(24)), EniId(dice.below(24)));
+        // Others than the sender refuse it for its address, whatever the change is.
+        let mut sender_or_any = || match origin {
+            Origin::Eni(id) if dice.one_in(2) => id,
+            _ => EniId(dice.below(24)),
+        };
+        let (eni, from) = (sender_or_any(), sender_or_any());
         for flow in [Flow::New, Flow::Established] {
             let of_groups = flow == Flow::New && concerned.groups.contains(&eni);
             let named = of_groups || concerned.ways.contains(&eni);

@@ -262,13 +262,13 @@ fn random_removals_leave_the_lists_whole() {
 #[test]
 #[ignore = "a measurement of a minute"]
 fn flows_of_one_chain_beside_chance_ones() {
-    for (flows, places) in [(1000_u32, 1 << 11), (10_000, 1 << 14), (100_000, 1 << 17)] {
+    for (flows, places) in [(1000_u32, 1_u32 << 11), (10_000, 1 << 14), (100_000, 1 << 17)] {
         let secret = Secret::known(7);
         let keyed = Keyed::new(secret);
         let first = key(6, 1);
         let candidates = (0..u32::MAX).map(|n| first.with_remote(n / 60_000, (n % 60_000) as u16));
         // The index looks at sixteen places at once.
-        let begins = |key: &Key| key.hash(&keyed) as u32 & (places - 1) & !15 == 0;
+        let begins = |key: &Key| key.hash(&keyed) & u64::from(places - 1) & !15 == 0;
         let chosen: Vec<Key> = candidates.clone().filter(begins).take(flows as usize).collect();
         let chance: Vec<Key> = candidates.take(flows as usize).collect();
         let seconds = |keys: &[Key], secret: Secret| {

@@ -1,5 +1,5 @@
 //! The card as bytes, for the program that goes on with it: connections, levels, counters, windows
-//! of flow logs, and packets that wait for a limit.
+//! of flow logs, first fragments, and packets that wait for a limit.
 //!
 //! Verdicts are not among them: the next card has rules of its own, and judges each flow once more,
 //! as after a change of rules (V4, V14). A packet from the internet that waits for a limit is
@@ -21,6 +21,7 @@ use crate::store::{Reader, Stored, StoredError, write_count};
 use crate::track::Table;
 use crate::vpc::drops::Drops;
 use crate::vpc::flow::{Flow, Sender};
+use crate::vpc::fragments::{First, Fragments};
 use crate::vpc::nat::Nat;
 use crate::vpc::parcel::{Going, Parcel};
 use crate::vpc::port::{PortCounts, PortId};
@@ -35,6 +36,7 @@ struct PortState {
     drops: Drops,
     logs: Vec<Aggregator>,
     answers: too_big::Limit,
+    fragments: [Fragments<First>; 2],
     returns: Returns,
 }
 
@@ -43,6 +45,7 @@ impl PortState {
         port.counts.write(out);
         port.drops.write(out);
         port.answers.write(out);
+        port.fragments.write(out);
         port.returns.write(out);
         write_count(port.logs.len(), out);
         port.logs.iter().for_each(|log| log.export(out));
@@ -51,11 +54,11 @@ impl PortState {
     fn import(from: &mut Reader<'_>, secret: Secret) -> Result<Self, StoredError> {
         let (counts, drops) = Stored::read(from)?;
         let answers = Stored::read(from)?;
-        let returns = Stored::read(from)?;
+        let (fragments, returns) = Stored::read(from)?;
         let count = from.count()?;
         let logs =
             (0..count).map(|_| Aggregator::import(from, secret)).collect::<Result<_, _>>()?;
-        Ok(Self { counts, drops, logs, answers, returns })
+        Ok(Self { counts, drops, logs, answers, fragments, returns })
     }
 }
 
@@ -149,9 +152,9 @@ impl Card {
         for Known { number, ports, states, mut instance } in known.into_iter().flatten() {
             for (id, state) in ports.into_iter().zip(states) {
                 let port = &mut self.ports[id.0 as usize];
-                let PortState { counts, drops, logs, answers, returns } = state;
+                let PortState { counts, drops, logs, answers, fragments, returns } = state;
                 (port.counts, port.drops, port.logs, port.answers) = (counts, drops, logs, answers);
-                port.returns = returns;
+                (port.fragments, port.returns) = (fragments, returns);
             }
             let place = &mut self.instances[number as usize];
             instance.timer = place.timer;

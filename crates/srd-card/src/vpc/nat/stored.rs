@@ -4,15 +4,16 @@ use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
 
-use super::{ENTRIES_MAX, ENTRIES_OF_ONE_MAX, Inside, Nat, Outside};
+use super::{Back, ENTRIES_MAX, ENTRIES_OF_ONE_MAX, Inside, Nat, Outside};
 use crate::store::{Reader, Stored, StoredError, stored, write_count};
 use crate::vpc::stored;
 
 stored!(Inside { nat, eni, source, remote, protocol });
 stored!(Outside { public, remote, protocol });
+stored!(Back { nat, eni, port });
 
 impl Nat {
-    /// All connections, for another program: [`Nat::import`].
+    /// All connections and first fragments, for another program: [`Nat::import`].
     pub fn export(&self) -> Vec<u8> {
         let mut out = stored::head(stored::Kind::Nat);
         self.swept.write(&mut out);
@@ -22,6 +23,8 @@ impl Nat {
             outside.write(&mut out);
             used_at.write(&mut out);
         }
+        self.leaving.write(&mut out);
+        self.arriving.write(&mut out);
         out
     }
 
@@ -44,6 +47,7 @@ impl Nat {
                 return Err(wrong);
             }
         }
+        (nat.leaving, nat.arriving) = Stored::read(&mut from)?;
         from.end()?;
         Ok(nat)
     }
