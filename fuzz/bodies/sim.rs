@@ -75,8 +75,8 @@ pub(crate) fn cm(bytes: &[u8]) {
     }
 }
 
-/// The files of the ranks of a Chakra trace: of one rank, of two that do the same, or of two that do
-/// not, the first byte saying where the second one begins.
+/// The files of the ranks of a Chakra trace: of one rank, of two that do the same, or of two that
+/// do not, the first byte saying where the second one begins.
 pub(crate) fn chakra(bytes: &[u8]) {
     let hosts: Vec<u32> = (0..16).collect();
     let cut = bytes.first().map_or(0, |byte| usize::from(*byte) * bytes.len() / 256);

@@ -53,8 +53,8 @@ fn is_held(path: &Path) -> bool {
     file.is_some_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
 }
 
-/// Removes what cards have left when the process has ended that listens at the other end: until then
-/// it has its socket and its locks, also when it has handed everything over.
+/// Removes what cards have left when the process has ended that listens at the other end: until
+/// then it has its socket and its locks, also when it has handed everything over.
 pub(crate) fn clean_after(giver: &UnixStream) {
     let giver = socket_peercred(giver).and_then(|of| pidfd_open(of.pid, PidfdFlags::empty()));
     let wait = move || {

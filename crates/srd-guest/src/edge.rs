@@ -3,11 +3,11 @@
 //! Public addresses of the VPC are routed into it, so that programs of this machine reach
 //! instances as the internet would. Packets of instances to other machines are forwarded, and leave
 //! with this machine's address, but never with a port of its card ([`crate::sources`]), and never
-//! to the port of another one: a card takes what comes from there for the words of a host. A machine
-//! that was no router does not become one for others. Of the machine itself instances reach its
-//! address on the internet's side ([`OWN`]) and answers to its own connections, and no other address
-//! that it has, unless private addresses are carried. Everything is given back when this process
-//! ends.
+//! to the port of another one: a card takes what comes from there for the words of a host. A
+//! machine that was no router does not become one for others. Of the machine itself instances reach
+//! its address on the internet's side ([`OWN`]) and answers to its own connections, and no other
+//! address that it has, unless private addresses are carried. Everything is given back when this
+//! process ends.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -161,7 +161,8 @@ fn forward(private: bool, undo: &Undo) -> Result<()> {
          add rule ip {TABLE} through iifname {DEVICE} udp dport {GENEVE_PORT} drop\n\
          {}\
          add chain ip {TABLE} last {{ type filter hook postrouting priority 300 ; }}\n\
-         add rule ip {TABLE} last iifname {DEVICE} oifname != {DEVICE} udp sport {{ {own} }} drop\n",
+         add rule ip {TABLE} last iifname {DEVICE} oifname != {DEVICE} udp sport {{ {own} }} \
+         drop\n",
         to_machine(private)
     );
     if before != "1" {

@@ -3,24 +3,17 @@
 //!
 //! A device is made again after [`PAUSE_MIN`]; the pause doubles up to [`PAUSE_MAX`] when that
 //! fails, and when the device is deleted again soon, so that a guest which deletes its device in a
-//! loop costs little. The work is done on another thread ([`crate::maker`]).
+//! loop costs little. The work is in [`crate::remake`] and, on another thread, in [`crate::maker`].
 //!
 //! Bound: one loss for each device; [`DEVICES_AT_ONCE`] are made again at the same time.
 
 use std::collections::BTreeMap;
-use std::io;
 
-use anyhow::Result;
 use srd_card::vpc::PortId;
-use srd_net::Tun;
 use srd_proto::time::{Duration, Instant};
 
-use crate::devices::close;
-use crate::edge::{self, Device as EdgeDevice};
-use crate::maker::{Again, DEVICES_AT_ONCE};
+use crate::maker::DEVICES_AT_ONCE;
 use crate::port::Port;
-use crate::state::{Running, Service};
-use crate::world::Vpc;
 
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -80,7 +73,7 @@ impl Gone {
     }
 
     /// Devices that are to be made now, with the numbers of their losses.
-    fn due(&mut self, now: Instant) -> Vec<(Which, u64)> {
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<(Which, u64)> {
         let making = self.losses.values().filter(|loss| loss.stage == Stage::Making).count();
         let due = self.losses.iter_mut();
         let due = due.filter(|(_, loss)| matches!(loss.stage, Stage::Waits(at) if at <= now));
@@ -92,7 +85,7 @@ impl Gone {
     }
 
     /// It could not be made. Returns what is new to say.
-    fn fail(&mut self, now: Instant, which: Which, why: String) -> Option<String> {
+    pub(crate) fn fail(&mut self, now: Instant, which: Which, why: String) -> Option<String> {
         let loss = self.losses.get_mut(&which)?;
         loss.pause = loss.pause.times(2).min(PAUSE_MAX);
         loss.stage = Stage::Waits(now + loss.pause);
@@ -102,16 +95,21 @@ impl Gone {
     }
 
     /// It is there again. Returns the device as it was.
-    fn found(&mut self, now: Instant, which: Which) -> Option<Port> {
+    pub(crate) fn found(&mut self, now: Instant, which: Which) -> Option<Port> {
         let loss = self.losses.get_mut(&which)?;
         (loss.stage, loss.failed) = (Stage::Back(now), None);
         loss.port.take()
     }
 
     /// The device that a loss with this number is of.
-    fn which(&self, number: u64) -> Option<Which> {
+    pub(crate) fn which(&self, number: u64) -> Option<Which> {
         let mut losses = self.losses.iter();
         losses.find(|(_, loss)| loss.number == number).map(|(which, _)| *which)
+    }
+
+    /// The device of an interface as it was.
+    pub(crate) fn lost(&self, port: PortId) -> Option<&Port> {
+        self.losses.get(&Which::Of(port))?.port.as_ref()
     }
 
     /// An interface is gone.
@@ -127,143 +125,6 @@ impl Gone {
         }
         let failed = loss.failed.as_ref().map_or_else(String::new, |why| format!(": {why}"));
         Some(format!("deleted, and being made again{failed}"))
-    }
-}
-
-impl Service {
-    /// The device of the internet's side is gone.
-    pub(crate) fn lose_edge(&mut self, now: Instant, error: &io::Error) {
-        if let Some(edge) = &mut self.gateways.edge {
-            edge.lose();
-            let pause = self.gone.lose(now, Which::Edge, None);
-            tracing::warn!(
-                "{} was deleted ({error}): no packet passes between instances and the internet's \
-                 side until it is made again, in {} s",
-                edge::DEVICE,
-                pause.as_nanos() / 1_000_000_000
-            );
-        }
-    }
-
-    /// The device of an interface is gone.
-    pub(crate) fn lose_device(&mut self, now: Instant, port: PortId, error: &io::Error) {
-        let mut device = self.devices.remove(&port);
-        self.held.remove(&port);
-        // The queues are closed: they would be ready for ever.
-        if let Some(kernel) = device.as_mut().and_then(Port::kernel_mut) {
-            close(kernel.set_queues(Vec::new(), 0));
-        }
-        let Some((name, running)) = self.guests.of_port(port) else { return };
-        let (_, _, of) = running.at(port);
-        let pause = self.gone.lose(now, Which::Of(port), device);
-        tracing::warn!(
-            "the device {} of the instance `{name}` was deleted ({error}): it is made again in \
-             {} s",
-            of.name,
-            pause.as_nanos() / 1_000_000_000
-        );
-    }
-
-    /// Makes devices again whose time has come.
-    pub(crate) fn make_again(&mut self, now: Instant) {
-        for (which, number) in self.gone.due(now) {
-            let asked = match which {
-                Which::Edge => self.maker.make_edge(number, Vpc::publics(&self.world)),
-                Which::Of(port) => match self.again(port, number) {
-                    Some(again) => self.maker.make_device(again),
-                    None => {
-                        self.gone.forget(port);
-                        continue;
-                    }
-                },
-            };
-            if let Err(error) = asked {
-                self.say_failed(now, which, &error);
-            }
-        }
-    }
-
-    /// What is to be made for an interface; none if it has no namespace.
-    fn again(&self, port: PortId, loss: u64) -> Option<Again> {
-        let (_, running) = self.guests.of_port(port)?;
-        let (number, several, device) = running.at(port);
-        let inside = running.namespace.as_ref()?.inside().clone();
-        let lost = self.gone.losses.get(&Which::Of(port))?.port.as_ref()?;
-        let settings = &lost.kernel()?.adapter.settings;
-        let (queues, ring) = (settings.queues, settings.tx_ring);
-        let (place, device) = ((number, several), device.clone());
-        Some(Again { loss, inside, place, device, queues, ring })
-    }
-
-    /// The device of the internet's side was made again, or not.
-    pub(crate) fn made_edge(&mut self, now: Instant, number: u64, made: Result<EdgeDevice>) {
-        if self.gone.which(number) != Some(Which::Edge) {
-            return;
-        }
-        let found = made.and_then(|device| {
-            let Some(edge) = &mut self.gateways.edge else { return Ok(()) };
-            edge.find(device);
-            edge.route(&Vpc::publics(&self.world))
-        });
-        match found {
-            Ok(()) => {
-                self.gone.found(now, Which::Edge);
-                tracing::info!("{} is there again", edge::DEVICE);
-            }
-            Err(error) => {
-                if let Some(edge) = &mut self.gateways.edge {
-                    edge.lose();
-                }
-                self.say_failed(now, Which::Edge, &error);
-            }
-        }
-    }
-
-    /// A device of an instance was made again, or not.
-    pub(crate) fn made_device(&mut self, now: Instant, number: u64, made: Result<Vec<Tun>>) {
-        // The interface may be gone meanwhile, and its place another's.
-        let Some(which @ Which::Of(port)) = self.gone.which(number) else { return };
-        let found = made.and_then(|queues| {
-            let Some(mut device) = self.gone.found(now, which) else { return Ok(()) };
-            if let Some(kernel) = device.kernel_mut() {
-                let count = queues.len();
-                close(kernel.set_queues(queues, count));
-            }
-            self.watch(port, device)
-        });
-        match found {
-            Ok(()) => {
-                if let Some((name, running)) = self.guests.of_port(port) {
-                    let (_, _, device) = running.at(port);
-                    tracing::info!(
-                        "the device {} of the instance `{name}` is there again",
-                        device.name
-                    );
-                }
-            }
-            Err(error) => self.say_failed(now, which, &error),
-        }
-    }
-
-    fn say_failed(&mut self, now: Instant, which: Which, error: &anyhow::Error) {
-        let Some(why) = self.gone.fail(now, which, format!("{error:#}")) else { return };
-        let what = match which {
-            Which::Edge => String::from(edge::DEVICE),
-            Which::Of(port) => match self.guests.of_port(port) {
-                Some((name, _)) => format!("a device of the instance `{name}`"),
-                None => return,
-            },
-        };
-        tracing::warn!("{what} cannot be made again, which is tried further: {why}");
-    }
-}
-
-impl Running {
-    /// The number of an interface among those of the instance, whether there are others, and its
-    /// device.
-    fn at(&self, port: PortId) -> (usize, bool, &crate::namespace::Device) {
-        let number = self.interfaces.iter().position(|(of, ..)| *of == port).unwrap_or_default();
-        (number, self.interfaces.len() > 1, &self.interfaces[number].2)
     }
 }
 

@@ -34,7 +34,7 @@
 //! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
 //! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
 //! | `memory` | a program of this process in the place of a device |
-//! | `gone` | devices that were deleted, and are made again |
+//! | `gone`, `remake` | devices that were deleted; how they are made again |
 //! | `adapter`, `devices` | queues, steering and interrupts of a device, and changes of them |
 //! | `turns`, `outside` | whose packets are read next |
 //! | `late` | packets that waited for the loop |
@@ -84,6 +84,7 @@ mod port_owner;
 mod programs;
 pub mod protocol;
 mod reload;
+mod remake;
 mod resolv_conf;
 mod server;
 mod service;

@@ -298,8 +298,8 @@ impl Inside {
 }
 
 impl Drop for Namespace {
-    /// Programs that run in it keep it with its name, for the next card and for `ip netns pids`: the
-    /// list of what is done at the end looks once more.
+    /// Programs that run in it keep it with its name, for the next card and for `ip netns pids`:
+    /// the list of what is done at the end looks once more.
     fn drop(&mut self) {
         let (path, name) = (self.path(), self.name());
         // A start that fails ends nothing.

@@ -1,6 +1,6 @@
 //! What comes from outside of this host has one turn: the internet's side and other hosts share it.
 
-/// Who is read.
+/// The source that is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     Edge,

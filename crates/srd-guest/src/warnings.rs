@@ -109,7 +109,8 @@ mod tests {
 
     fn warned(host: &str, peers: &[&str]) -> Vec<String> {
         let options = options(host, peers);
-        let vpc = Vpc::read(&options).unwrap();
+        let vpc =
+            Vpc::read(options.file.as_deref(), &options.host, options.internet_private).unwrap();
         of(&options, &vpc.world())
     }
 

@@ -12,7 +12,6 @@ use srd_vpc::object::*;
 use srd_vpc_file::{Kind, VpcFile};
 
 use crate::protocol::{Attach, is_name};
-use crate::state::Options;
 
 /// What a VPC has when nobody has written one down: EC2's default VPC, whose subnet gives
 /// instances public addresses.
@@ -96,14 +95,11 @@ impl Vpc {
         Self { file, added: BTreeMap::new(), host, internet_private: false }
     }
 
-    pub(crate) fn read(options: &Options) -> Result<Self> {
-        let file = Self::file_of(options.file.as_deref())?;
-        Ok(Self {
-            file: Arc::new(file),
-            added: BTreeMap::new(),
-            host: options.host.clone(),
-            internet_private: options.internet_private,
-        })
+    /// That of a file, or of none, as a host sees it. `internet_private`: the internet carries
+    /// private addresses.
+    pub(crate) fn read(file: Option<&Path>, host: &str, internet_private: bool) -> Result<Self> {
+        let (file, host) = (Arc::new(Self::file_of(file)?), host.to_owned());
+        Ok(Self { file, added: BTreeMap::new(), host, internet_private })
     }
 
     /// A file, or what there is without one.

@@ -39,8 +39,8 @@ impl Places {
         Some((number, is_full))
     }
 
-    /// Makes way for a connection if all of `most` places are kept: the address that has the most of
-    /// them gives up its oldest, if it has at least two more than the address of the newcomer.
+    /// Makes way for a connection if all of `most` places are kept: the address that has the most
+    /// of them gives up its oldest, if it has at least two more than the address of the newcomer.
     pub fn share(&mut self, newcomer: &TcpStream, most: usize) {
         if self.taken.len() < most || self.taken.values().any(|taken| taken.gives_way) {
             return;

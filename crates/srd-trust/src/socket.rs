@@ -87,8 +87,8 @@ fn bind(directory: &OwnedFd, name: &OsStr, options: Options) -> io::Result<Bound
     Ok(Bound { listener, identity: (facts.st_dev, facts.st_ino) })
 }
 
-/// Where a socket in such a directory is bound. The kernel shows this address of it for ever, so
-/// that it has the place of the directory, if that is not too long: [`place_of`] finds the socket by
+/// Where a socket in such a directory is bound. The kernel shows this address of it for ever, so that
+/// it has the place of the directory, if that is not too long: [`place_of`] finds the socket by
 /// it. A directory that another user has exchanged meanwhile has no file of this name for the next
 /// steps, which go by the descriptor.
 fn address(directory: &OwnedFd, name: &OsStr) -> PathBuf {
@@ -98,8 +98,8 @@ fn address(directory: &OwnedFd, name: &OsStr) -> PathBuf {
     by_name.ok().filter(is_short).unwrap_or_else(|| by_descriptor.join(name))
 }
 
-/// The place of a socket that [`listen`] has made, by the address that the kernel shows of it; `None`
-/// if that does not tell.
+/// The place of a socket that [`listen`] has made, by the address that the kernel shows of it;
+/// `None` if that does not tell.
 pub fn place_of(address: &Path) -> Option<PathBuf> {
     let name = address.file_name()?;
     let own = address.parent()?;

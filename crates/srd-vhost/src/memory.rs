@@ -25,8 +25,8 @@ use crate::sys::guard::Guard;
 pub const REGIONS_MAX: usize = 32;
 /// Bytes that one front end may share. Files may be sparse, so that their size costs it nothing.
 pub const BYTES_MAX: u64 = 4 << 40;
-/// Bytes that all front ends of a process may share: half of its addresses on x86-64 and aarch64, so
-/// that there is room for stacks.
+/// Bytes that all front ends of a process may share: half of its addresses on x86-64 and aarch64,
+/// so that there is room for stacks.
 const ALL_BYTES_MAX: u64 = 64 << 40;
 
 /// Bytes that are shared now.
@@ -92,8 +92,8 @@ impl Memory {
     /// Maps another region of a file in memory that has these seals.
     ///
     /// # Errors
-    /// There are [`REGIONS_MAX`] or [`BYTES_MAX`], it overlaps another one or wraps, it is not in its file, or that
-    /// could be cut off though seals can prevent it.
+    /// There are [`REGIONS_MAX`] or [`BYTES_MAX`], it overlaps another one or wraps, it is not in
+    /// its file, or that could be cut off though seals can prevent it.
     pub(crate) fn add(
         &mut self,
         place: Region,

@@ -167,8 +167,8 @@ pub(super) fn may_be_apart(test: &Test) -> bool {
     !IN_THE_MACHINES_NETWORK.iter().any(|begin| name.starts_with(begin))
 }
 
-/// Compares the lists of this file with the tests that there are: a test that was renamed would lose
-/// its class and its limit without a word.
+/// Compares the lists of this file with the tests that there are: a test that was renamed would
+/// lose its class and its limit without a word.
 ///
 /// # Errors
 /// If an entry names no test.

@@ -25,9 +25,9 @@ fn run(first: u64, clouds: u64) -> Reached {
 
 #[test]
 fn the_card_does_what_explain_says() {
-    let reached = run(0, 400);
+    let reached = run(0, 500);
     let counts = [reached.answered, reached.left, reached.by_nat, reached.dropped];
-    assert!(counts.iter().all(|count| *count > 100), "{reached:?}");
+    assert!(counts.iter().all(|count| *count > 30), "{reached:?}");
     for reason in [
         Reason::GroupsIn,
         Reason::GroupsOut,

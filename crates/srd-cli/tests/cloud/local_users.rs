@@ -60,8 +60,8 @@ const ATTEMPTS: [Attempt; 34] = [
     // The card's control socket.
     attempt("the card's status", true, "$SRD card status --socket $CARD"),
     attempt("another cloud for the card", true, "$SRD card apply $CLOUD --socket $CARD"),
-    attempt("a program in an instance", true, "$SRD run web --socket $CARD -- true"),
-    attempt("packets of an instance", true, "$SRD card flows web --socket $CARD"),
+    attempt("a program in an instance", true, "$SRD run --socket $CARD -- true"),
+    attempt("counters of an instance", true, "$SRD card stats web --socket $CARD"),
     attempt(
         "a connection to the card's socket",
         true,
@@ -107,17 +107,17 @@ s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 s.bind(('127.0.0.1', 225)); s.listen()\"",
     ),
     attempt(
-        "the port of the cloud's packets",
+        "the first port from which cards send",
         false,
         "python3 -c \"
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-s.bind(('198.18.0.1', 6081))\"",
+s.bind(('198.18.0.1', 960))\"",
     ),
     attempt(
-        "a port from which cards send",
+        "another port from which cards send",
         false,
         "python3 -c \"
 import socket
@@ -415,7 +415,7 @@ fn root_believes_no_socket_of_a_local_user() {
         for words in [
             &["card", "status", "--socket", fake][..],
             &["card", "apply", CLOUD_EXAMPLE, "--socket", fake],
-            &["run", "web", "--socket", fake, "--", "true"],
+            &["run", "--socket", fake, "--", "true"],
             &["status", "--socket", fake],
             &["reload", "--socket", fake],
         ] {

@@ -42,12 +42,10 @@ const ORDER_WAIT_MS: RangeInclusive<f64> = 0.1..=10_000.0;
 /// full queues takes that long where links are slow.
 const ORDER_WAIT_DEFAULT_MS: (f64, f64) = (100.0, 1000.0);
 const ORDER_WAIT_BYTES: u64 = 2 << 20;
-/// What queue management may aim at.
 /// Six bits.
 const DSCP: RangeInclusive<i64> = 0..=63;
+/// The delay that queue management may aim at.
 const QUEUE_DELAY_MS: RangeInclusive<f64> = 0.05..=1000.0;
-/// Paths unless the file says.
-pub(super) const PATHS_DEFAULT: i64 = 64;
 
 /// The longest path that a socket's address holds (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -89,7 +87,8 @@ fn interface(
     let mode = choice(source, table.mode.as_ref(), "mode", &Mode::ALL)?;
     let address = addresses(source, spanned, mode)?;
     let protection = protection(source, spanned, keys)?;
-    let paths = whole(source, table.paths.as_ref(), "paths", &PATHS)?.unwrap_or(PATHS_DEFAULT);
+    let paths =
+        whole(source, table.paths.as_ref(), "paths", &PATHS)?.unwrap_or(super::PATHS_DEFAULT);
     let (listen, listen_further) = listens(source, spanned, paths, &address)?;
     let io = back_end::io(source, table, &listen, &listen_further)?;
     let workers = workers::workers(source, table, (listen.port(), paths), io)?;

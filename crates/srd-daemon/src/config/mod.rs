@@ -60,6 +60,9 @@ pub use endpoint::HostPort;
 pub(crate) use several::in_words;
 pub use srd_config::ConfigError;
 
+/// Paths unless the file says.
+const PATHS_DEFAULT: i64 = 64;
+
 /// Most bytes of a configuration file.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// Most peers.

@@ -13,7 +13,8 @@ use super::totals::Totals;
 use super::{Directory, Listed, Pages, names};
 use crate::config::in_words;
 use crate::plane::{Detail, PathsOf, PeerNumber, PlaneError};
-use crate::run::evidence::{self, Problem};
+use crate::run::evidence::Problem;
+use crate::run::problems;
 use crate::snapshot::{
     Counters, ExpressState, FlowSnapshot, PathCounts, PathSnapshot, PeerSnapshot, PeerState,
     Snapshot,
@@ -208,7 +209,7 @@ fn peer_snapshot(directory: &Directory, peer: &Listed, now: Instant) -> PeerSnap
     let [good, skip, assumed_bad, denied] = stats.paths;
     let [tx_bps, rx_bps] = peer.page.rates();
     let is_known = all.known_addresses().next().is_some();
-    let problem = evidence::of_peer(&all, peer.host.as_ref(), &peer.lookup_error);
+    let problem = problems::of_peer(&all, peer.host.as_ref(), &peer.lookup_error);
     PeerSnapshot {
         name: peer.name.clone(),
         public_key: peer.public_key.clone(),
@@ -258,7 +259,7 @@ fn peer_snapshot(directory: &Directory, peer: &Listed, now: Instant) -> PeerSnap
 }
 
 impl PeerFigures {
-    /// Why the peer does not answer, as far as its packets say. [`evidence::of_peer`] knows its
+    /// Why the peer does not answer, as far as its packets say. [`problems::of_peer`] knows its
     /// name as well.
     pub(crate) fn problem(&self) -> Option<Problem> {
         if self.state() == PeerState::Up {

@@ -17,11 +17,8 @@ use std::io;
 use rustix::io::Errno;
 use srd_proto::{Diagnosis, Unreachable};
 
-use crate::config::HostPort;
 use crate::keys::PublicKey;
 use crate::pages::figure::figures;
-use crate::pages::peer::PeerFigures;
-use crate::snapshot::PeerState;
 
 /// A reason, for programs and for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -136,27 +133,6 @@ impl Evidence {
     }
 }
 
-/// The reason why a peer does not answer, its name among what is known: as the log, the status and
-/// metrics give it alike.
-pub(crate) fn of_peer(
-    figures: &PeerFigures,
-    host: Option<&HostPort>,
-    lookup_error: &str,
-) -> Option<Problem> {
-    let is_known = figures.known_addresses().next().is_some();
-    let problem = figures.problem();
-    let Some(host) = host.filter(|_| figures.state() != PeerState::Up) else { return problem };
-    if !is_known {
-        return Some(unresolved(&host.to_string(), lookup_error));
-    }
-    let mut problem = problem?;
-    if !lookup_error.is_empty() && matches!(problem.kind, "nothing-heard" | "host-silent") {
-        let text = format!("; its name `{host}` does not resolve any more ({lookup_error})");
-        problem.text.push_str(&text);
-    }
-    Some(problem)
-}
-
 /// A name that has no address yet: nothing is sent, so that nothing comes back tells nothing.
 pub(crate) fn unresolved(name: &str, error: &str) -> Problem {
     let why = if error.is_empty() { String::new() } else { format!(" ({error})") };
@@ -187,7 +163,6 @@ fn refused(errno: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pages::peer::Link;
 
     fn kind(evidence: Evidence, network: Option<Unreachable>) -> Option<&'static str> {
         evidence.problem(None, network).map(|problem| problem.kind)
@@ -199,24 +174,6 @@ mod tests {
         assert_eq!(problem.kind, "name-unresolved");
         assert!(problem.text.starts_with("its name `b.example:7471`"), "{}", problem.text);
         assert!(!problem.text.contains("is down"), "{}", problem.text);
-    }
-
-    #[test]
-    fn a_name_is_the_cause_in_the_log_as_in_the_status() {
-        let host = HostPort { host: "b.example".into(), port: 7471 };
-        let mut silent = PeerFigures { link: Link::Down, ..PeerFigures::default() };
-        silent.evidence.saw(Diagnosis::NothingReceived);
-        let of = |figures: &PeerFigures, error: &str| of_peer(figures, Some(&host), error).unwrap();
-        // Nothing was sent to it, so that its silence says nothing.
-        assert_eq!(of(&silent, "no such name").kind, "name-unresolved");
-        assert_eq!(of_peer(&silent, None, "").unwrap().kind, "nothing-heard");
-        silent.addresses[0] = Some("192.0.2.2:7471".parse().unwrap());
-        assert_eq!(of(&silent, "").text, of_peer(&silent, None, "").unwrap().text);
-        let gone = of(&silent, "no such name");
-        assert_eq!(gone.kind, "nothing-heard");
-        assert!(gone.text.ends_with("does not resolve any more (no such name)"), "{}", gone.text);
-        let up = PeerFigures { link: Link::Up, ..PeerFigures::default() };
-        assert_eq!(of_peer(&up, Some(&host), "no such name"), None);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod moderation;
 pub(crate) mod orders;
 mod peer_log;
 mod preflight;
+pub(crate) mod problems;
 pub(crate) mod resolve;
 mod setup;
 mod signals;

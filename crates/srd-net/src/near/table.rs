@@ -27,7 +27,8 @@ const AGAIN_MAX: Duration = Duration::from_secs(30);
 const ADDRESSES_MAX: usize = 4096;
 /// Connections that are looked at in one turn.
 const EVENTS_MAX: usize = 16;
-/// A link takes two descriptors while it is made, and all of them together at most this part of a process's.
+/// A link takes two descriptors while it is made, and all of them together at most this part of a
+/// process's.
 const DESCRIPTORS_PART: u64 = 16;
 /// The most links of a process, however many descriptors it may have.
 const LINKS_MAX: u32 = 256;

@@ -491,8 +491,9 @@ pub(super) fn is_from_outside(world: &World, source: IpAddr) -> bool {
     is_carried(world.internet_private, source) && !world.vpcs.values().any(of_cloud)
 }
 
-/// Refuses a destination that the internet does not carry. // V19
+/// Refuses a destination that the internet does not carry.
 pub(crate) fn check_carried(private: bool, destination: IpAddr) -> Result<(), Reason> {
+    // V19
     if is_carried(private, destination) { Ok(()) } else { Err(Reason::NotCarried) }
 }
 

@@ -122,7 +122,7 @@ impl Writer<'_> {
         let host = if serves_ipv4_alone(&file.peers) { "0.0.0.0" } else { "[::]" };
         self.line(format!("listen = \"{host}:{port}\""));
         let ports = i64::from(u16::MAX) + 1 - i64::from(port);
-        if ports < super::check::PATHS_DEFAULT {
+        if ports < super::PATHS_DEFAULT {
             self.line(format!("paths = {ports}  # there are no more ports behind {port}"));
         }
         match interface.table.as_deref() {

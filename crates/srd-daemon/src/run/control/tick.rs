@@ -6,8 +6,8 @@ use srd_proto::{Duration, Instant};
 use super::Control;
 use crate::config::{Mode, Protection};
 use crate::pages::peer::PeerFigures;
-use crate::run::evidence;
 use crate::run::peer_log::{PeerLog, Shown};
+use crate::run::problems;
 use crate::units::rate_bps;
 
 /// Ticks that are so far apart are worth a line: what peers say of the time between is not theirs.
@@ -87,7 +87,7 @@ impl Control {
                 problem: peer.and_then(|peer| {
                     let host = peer.settings.host.as_ref();
                     let error = peer.lookup.as_ref().map_or("", |lookup| lookup.error.as_str());
-                    evidence::of_peer(&figures, host, error)
+                    problems::of_peer(&figures, host, error)
                 }),
             }
         };

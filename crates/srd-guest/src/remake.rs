@@ -1,0 +1,153 @@
+//! Deleted devices are noticed, and made again.
+
+use std::io;
+
+use anyhow::Result;
+use srd_card::vpc::PortId;
+use srd_net::Tun;
+use srd_proto::time::Instant;
+
+use crate::devices::close;
+use crate::edge::{self, Device as EdgeDevice};
+use crate::gone::Which;
+use crate::maker::Again;
+use crate::port::Port;
+use crate::state::{Running, Service};
+use crate::world::Vpc;
+
+impl Service {
+    /// The device of the internet's side is gone.
+    pub(crate) fn lose_edge(&mut self, now: Instant, error: &io::Error) {
+        if let Some(edge) = &mut self.gateways.edge {
+            edge.lose();
+            let pause = self.gone.lose(now, Which::Edge, None);
+            tracing::warn!(
+                "{} was deleted ({error}): no packet passes between instances and the internet's \
+                 side until it is made again, in {} s",
+                edge::DEVICE,
+                pause.as_nanos() / 1_000_000_000
+            );
+        }
+    }
+
+    /// The device of an interface is gone.
+    pub(crate) fn lose_device(&mut self, now: Instant, port: PortId, error: &io::Error) {
+        let mut device = self.devices.remove(&port);
+        self.held.remove(&port);
+        // The queues are closed: they would be ready for ever.
+        if let Some(kernel) = device.as_mut().and_then(Port::kernel_mut) {
+            close(kernel.set_queues(Vec::new(), 0));
+        }
+        let Some((name, running)) = self.guests.of_port(port) else { return };
+        let (_, _, of) = running.at(port);
+        let pause = self.gone.lose(now, Which::Of(port), device);
+        tracing::warn!(
+            "the device {} of the instance `{name}` was deleted ({error}): it is made again in \
+             {} s",
+            of.name,
+            pause.as_nanos() / 1_000_000_000
+        );
+    }
+
+    /// Makes devices again whose time has come.
+    pub(crate) fn make_again(&mut self, now: Instant) {
+        for (which, number) in self.gone.due(now) {
+            let asked = match which {
+                Which::Edge => self.maker.make_edge(number, Vpc::publics(&self.world)),
+                Which::Of(port) => match self.again(port, number) {
+                    Some(again) => self.maker.make_device(again),
+                    None => {
+                        self.gone.forget(port);
+                        continue;
+                    }
+                },
+            };
+            if let Err(error) = asked {
+                self.say_failed(now, which, &error);
+            }
+        }
+    }
+
+    /// What is to be made for an interface; none if it has no namespace.
+    fn again(&self, port: PortId, loss: u64) -> Option<Again> {
+        let (_, running) = self.guests.of_port(port)?;
+        let (number, several, device) = running.at(port);
+        let inside = running.namespace.as_ref()?.inside().clone();
+        let lost = self.gone.lost(port)?;
+        let settings = &lost.kernel()?.adapter.settings;
+        let (queues, ring) = (settings.queues, settings.tx_ring);
+        let (place, device) = ((number, several), device.clone());
+        Some(Again { loss, inside, place, device, queues, ring })
+    }
+
+    /// The device of the internet's side was made again, or not.
+    pub(crate) fn made_edge(&mut self, now: Instant, number: u64, made: Result<EdgeDevice>) {
+        if self.gone.which(number) != Some(Which::Edge) {
+            return;
+        }
+        let found = made.and_then(|device| {
+            let Some(edge) = &mut self.gateways.edge else { return Ok(()) };
+            edge.find(device);
+            edge.route(&Vpc::publics(&self.world))
+        });
+        match found {
+            Ok(()) => {
+                self.gone.found(now, Which::Edge);
+                tracing::info!("{} is there again", edge::DEVICE);
+            }
+            Err(error) => {
+                if let Some(edge) = &mut self.gateways.edge {
+                    edge.lose();
+                }
+                self.say_failed(now, Which::Edge, &error);
+            }
+        }
+    }
+
+    /// A device of an instance was made again, or not.
+    pub(crate) fn made_device(&mut self, now: Instant, number: u64, made: Result<Vec<Tun>>) {
+        // The interface may be gone meanwhile, and its place another's.
+        let Some(which @ Which::Of(port)) = self.gone.which(number) else { return };
+        let found = made.and_then(|queues| {
+            let Some(mut device) = self.gone.found(now, which) else { return Ok(()) };
+            if let Some(kernel) = device.kernel_mut() {
+                let count = queues.len();
+                close(kernel.set_queues(queues, count));
+            }
+            self.watch(port, device)
+        });
+        match found {
+            Ok(()) => {
+                if let Some((name, running)) = self.guests.of_port(port) {
+                    let (_, _, device) = running.at(port);
+                    tracing::info!(
+                        "the device {} of the instance `{name}` is there again",
+                        device.name
+                    );
+                }
+            }
+            Err(error) => self.say_failed(now, which, &error),
+        }
+    }
+
+    fn say_failed(&mut self, now: Instant, which: Which, error: &anyhow::Error) {
+        let Some(why) = self.gone.fail(now, which, format!("{error:#}")) else { return };
+        let what = match which {
+            Which::Edge => String::from(edge::DEVICE),
+            Which::Of(port) => match self.guests.of_port(port) {
+                Some((name, _)) => format!("a device of the instance `{name}`"),
+                None => return,
+            },
+        };
+        tracing::warn!("{what} cannot be made again, which is tried further: {why}");
+    }
+}
+
+impl Running {
+    /// The number of an interface among those of the instance, whether there are others, and its
+    /// device.
+    fn at(&self, port: PortId) -> (usize, bool, &crate::namespace::Device) {
+        let number = self.interfaces.iter().position(|(of, ..)| *of == port).unwrap_or_default();
+        (number, self.interfaces.len() > 1, &self.interfaces[number].2)
+    }
+}
