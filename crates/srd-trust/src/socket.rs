@@ -87,10 +87,10 @@ fn bind(directory: &OwnedFd, name: &OsStr, options: Options) -> io::Result<Bound
     Ok(Bound { listener, identity: (facts.st_dev, facts.st_ino) })
 }
 
-/// Where a socket in such a directory is bound. The kernel shows this address of it for ever, so that
-/// it has the place of the directory, if that is not too long: [`place_of`] finds the socket by
-/// it. A directory that another user has exchanged meanwhile has no file of this name for the next
-/// steps, which go by the descriptor.
+/// Where a socket in such a directory is bound: by the place of the directory, if that is not too
+/// long. The kernel shows this address for ever, and [`place_of`] finds the socket by it. If
+/// another user has exchanged the directory meanwhile, the next steps find no file of this name:
+/// they go by the descriptor.
 fn address(directory: &OwnedFd, name: &OsStr) -> PathBuf {
     let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
     let by_name = fs::read_link(&by_descriptor).map(|place| place.join(name));

@@ -24,6 +24,7 @@ const HOMES: [(&str, &[&str]); 5] = [
             "crates/srd-card/src/observe/",
             "crates/srd-card/src/l2/",
             "crates/srd-guest/src/",
+            "crates/srd-vpc/src/",
         ],
     ),
 ];

@@ -146,7 +146,7 @@ c = http.client.HTTPConnection('127.0.0.1', 9472, timeout=20)
 c.request('GET', '/', headers={'Host': socket.gethostname() + '.evil.example:9472'})
 sys.exit(c.getresponse().status != 200)\"",
     ),
-    attempt("rules for packets", true, "nft list ruleset | grep -q ."),
+    attempt("another address at the overlay", false, "ip addr add 10.77.0.99/24 dev $OVERLAY"),
 ];
 
 /// The machine, and all that runs there.

@@ -50,7 +50,7 @@ const QUEUE_DELAY_MS: RangeInclusive<f64> = 0.05..=1000.0;
 /// The longest path that a socket's address holds (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-pub(super) type Result<T> = std::result::Result<T, ConfigError>;
+type Result<T> = std::result::Result<T, ConfigError>;
 
 /// Whether the key files of a configuration are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,10 +3,11 @@
 use toml::Spanned;
 
 use super::address::socket_address;
-use super::check::Result;
 use super::file::MetricsTable;
-use super::{HOST_NAMES_MAX, Metrics};
+use super::{ConfigError, HOST_NAMES_MAX, Metrics};
 use srd_config::Source;
+
+type Result<T> = std::result::Result<T, ConfigError>;
 
 pub(super) fn metrics(source: &Source<'_>, spanned: &Spanned<MetricsTable>) -> Result<Metrics> {
     let example = "\"127.0.0.1:9471\"";

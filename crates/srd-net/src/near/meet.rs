@@ -9,7 +9,7 @@
 //!
 //! Both ends ask the kernel which user the other is, and speak to their own user only. The name may
 //! be anybody's, so what arrives says nothing of an address that a packet by UDP would not say. A
-//! caller may claim an address of this machine only, as packets to it go to the caller from then on.
+//! caller may claim an address of this machine only: packets to it go to the caller from then on.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -94,10 +94,10 @@ pub fn parse(text: &str) -> Result<ClosSpec, ParseError> {
     lines.finish()
 }
 
-const NO_DRAGONFLY: &str = "a dragonfly is not simulated: describe a fat tree or leaves and spines, \
-                            by `Nodes`, `Tiers 2` or `Tiers 3`, `Podsize` and a `Tier` for each; or \
-                            write a scenario whose [topology] has the kind \"fat-tree\" or \
-                            \"leaf-spine\"";
+const NO_DRAGONFLY: &str = "a dragonfly is not simulated: describe a fat tree or leaves and \
+                            spines, by `Nodes`, `Tiers 2` or `Tiers 3`, `Podsize` and a `Tier` \
+                            for each; or write a scenario whose [topology] has the kind \
+                            \"fat-tree\" or \"leaf-spine\"";
 
 /// Whether a line is of a dragonfly: it says so, or has one of the three parameters that describe
 /// one (hosts of a router, routers of a group, and links of a router to other groups).

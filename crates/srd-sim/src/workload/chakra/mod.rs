@@ -4,9 +4,9 @@
 //! that it depends on by data are done: as in Chakra's own reader, `ctrl_deps` are not followed,
 //! which in traces of PyTorch are parents in the call stack. Nodes that send and receive become
 //! messages, collectives the messages of an algorithm (`collective`), and everything else takes its
-//! duration on the rank's processor for `is_cpu_op` nodes, or on its accelerator, one node at a time
-//! each. So does the record on the host of a collective that an accelerator carries out, which says
-//! nothing of it.
+//! duration on the rank's processor for `is_cpu_op` nodes, or on its accelerator, one node at a
+//! time each. So does the record on the host of a collective that an accelerator carries out, which
+//! says nothing of it.
 //!
 //! The collectives of a process group are matched by their order in the files of its ranks. A
 //! group is what the file of groups says; one that it does not name has those ranks as members
