@@ -73,8 +73,9 @@ impl Chance {
     }
 }
 
-/// A half that takes calls, and its counters.
-fn halves(server: &Server) -> [(Acceptor, Metrics); 2] {
+/// A half that takes calls, and its counters, if it looks at records: the half beside the server
+/// hands bytes on, and a connection that the server closes fails there or not as time will have it.
+fn halves(server: &Server) -> [(Acceptor, Metrics, bool); 2] {
     let target = Target { host: server.address.ip().to_string(), port: server.address.port() };
     let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
     let dialer = || Arc::new(Dialer::new(target.clone(), None, Pacing::default()).unwrap());
@@ -87,7 +88,7 @@ fn halves(server: &Server) -> [(Acceptor, Metrics); 2] {
     let limits = Limits { address_clients_max: usize::MAX, ..limits };
     let options = serve::Options { limits, any_user: true, ..Default::default() };
     let server_half = serve::start(listen(), dialer(), None, options, &far);
-    [(client_half, near), (server_half.unwrap(), far)]
+    [(client_half, near, true), (server_half.unwrap(), far, false)]
 }
 
 /// Writes records until the other side ends the connection; how many.
@@ -117,7 +118,7 @@ fn pour(half: &Acceptor, chance: &mut Chance) -> u64 {
 
 fn nonsense(records: u64, seed: u64) {
     let server = Server::echo();
-    for (half, metrics) in halves(&server) {
+    for (half, metrics, looks_at_records) in halves(&server) {
         let good = TcpStream::connect(half.address().unwrap()).unwrap();
         good.set_read_timeout(Some(WAIT)).unwrap();
         let answers = |xid| {
@@ -140,7 +141,9 @@ fn nonsense(records: u64, seed: u64) {
                 std::thread::sleep(Duration::from_millis(5));
             }
         };
-        eventually("some are closed for what they sent", &|| metrics.clients_failed.get() > 0);
+        if looks_at_records {
+            eventually("some are closed for what they sent", &|| metrics.clients_failed.get() > 0);
+        }
         eventually("places are given back", &|| metrics.clients.get() <= 1);
     }
 }
