@@ -40,7 +40,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(4);
 const UNSTEADY_MAX: usize = 3;
 
 /// The slowest processor in use takes so many times the seconds of the one that wrote the bound.
-const SLOWER_PROCESSOR: f64 = 1.5;
+const SLOWER_PROCESSOR: f64 = 2.5;
 
 /// Options of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
