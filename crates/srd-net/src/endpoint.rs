@@ -2,6 +2,7 @@
 //! send and receive through handles.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -152,7 +153,7 @@ impl Endpoint {
     /// # Errors
     /// When the endpoint has ended and nothing is left.
     pub async fn recv_async(&self) -> Result<Received, Closed> {
-        let item = self.shared.inbox.take_async().await;
+        let item = poll_fn(|context| self.shared.inbox.poll_take(context)).await;
         self.received(item)
     }
 
@@ -198,7 +199,7 @@ impl Endpoint {
     /// as soon as the endpoint does.
     pub async fn close_async(&self, timeout: Duration) -> bool {
         self.begin_close(timeout);
-        self.shared.ended.idle_async().await;
+        poll_fn(|context| self.shared.ended.poll_idle(context)).await;
         self.shared.ended_clean.load(Ordering::SeqCst)
     }
 
@@ -263,7 +264,7 @@ impl Peer {
     /// As [`Peer::send`].
     pub async fn send_async(&self, payload: Bytes) -> Result<(), SendError> {
         self.check(&payload)?;
-        if self.state.permits.acquire_async().await {
+        if poll_fn(|context| self.state.permits.poll_acquire(context)).await {
             self.queue(payload, None)
         } else {
             Err(SendError::Closed)
@@ -290,7 +291,7 @@ impl Peer {
     /// As [`Peer::send_acknowledged`].
     pub async fn send_acknowledged_async(&self, payload: Bytes) -> Result<(), SendError> {
         self.check(&payload)?;
-        if !self.state.permits.acquire_async().await {
+        if !poll_fn(|context| self.state.permits.poll_acquire(context)).await {
             return Err(SendError::Closed);
         }
         let (sender, reply) = oneshot();
@@ -334,7 +335,7 @@ impl Peer {
     /// # Errors
     /// When a datagram has failed since the last flush, or the endpoint has ended.
     pub async fn flush_async(&self) -> Result<(), FlushError> {
-        let idle = self.state.permits.idle_async().await;
+        let idle = poll_fn(|context| self.state.permits.poll_idle(context)).await;
         self.flushed(idle)
     }
 

@@ -1,10 +1,7 @@
 //! Answers, permits and inbox, with real threads.
 
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::sync::*;
@@ -104,59 +101,4 @@ fn room_survives_many_threads() {
         taker.join().unwrap();
     }
     assert!(permits.is_idle());
-}
-
-/// The waker of a task of its own.
-struct Task;
-
-impl Wake for Task {
-    fn wake(self: Arc<Self>) {}
-}
-
-/// Polls a new future once, as a task of its own, and drops it. Returns the task: nobody but the
-/// caller holds it once no waker of it is left.
-fn attempt(future: impl Future) -> Arc<Task> {
-    let task = Arc::new(Task);
-    let waker = Waker::from(task.clone());
-    let mut future = pin!(future);
-    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    drop(waker);
-    assert!(Arc::strong_count(&task) > 1, "it waits");
-    task
-}
-
-/// A program that makes a task for each attempt left a waker behind with each.
-#[test]
-fn regression_a_future_that_is_dropped_leaves_no_waker() {
-    let inbox = Inbox::<u32>::new();
-    let permits = Semaphore::new(1);
-    assert_eq!(permits.try_acquire(), Acquired::Yes);
-    for _ in 0..3 {
-        let (sender, waiting) = oneshot::<u32>();
-        for task in [
-            attempt(inbox.take_async()),
-            attempt(permits.acquire_async()),
-            attempt(permits.idle_async()),
-            attempt(waiting),
-        ] {
-            assert_eq!(Arc::strong_count(&task), 1, "its waker is still there");
-        }
-        drop(sender);
-    }
-}
-
-#[test]
-fn the_others_are_woken_when_one_is_dropped() {
-    let inbox = Inbox::<u32>::new();
-    let (one, other) = (Arc::new(Task), Arc::new(Task));
-    let (waker, other_waker) = (Waker::from(one.clone()), Waker::from(other.clone()));
-    let mut waits = pin!(inbox.take_async());
-    assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    // Polled again by another task: only that one is woken.
-    assert!(waits.as_mut().poll(&mut Context::from_waker(&other_waker)).is_pending());
-    assert_eq!(Arc::strong_count(&one), 2);
-    drop(attempt(inbox.take_async()));
-    inbox.append(&mut VecDeque::from([7]));
-    assert_eq!(Arc::strong_count(&other), 2, "it was woken, and waits no more");
-    assert_eq!(waits.poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(7)));
 }
