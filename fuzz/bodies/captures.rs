@@ -1,5 +1,5 @@
-//! What the fuzz targets of capture files do with their input: read it, whole and byte by byte, and
-//! look into each packet as `srd watch` and `srd profile` do.
+//! The fuzz targets of capture files: the input is read whole and byte by byte, and each packet is
+//! looked into as `srd watch` and `srd profile` do.
 #![allow(dead_code)] // each target uses one function
 
 use std::io::{self, Read};
@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use srd_pcapng::read::{BLOCK_BYTES_MAX, INTERFACES_MAX, ReadError, Reader, Record};
 use srd_watch::file::{self, FileError};
 
-/// What a pcap file begins with, if the input has no magic number of its own: microseconds, version
+/// The head of a pcap file for an input without a magic number of its own: microseconds, version
 /// 2.4, Ethernet.
 const PCAP: [u8; 24] =
     [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0];
@@ -63,7 +63,7 @@ fn check(bytes: &[u8]) {
     }
 }
 
-/// What a file has, in short.
+/// The content of a file, in short.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Summary {
     interfaces: usize,

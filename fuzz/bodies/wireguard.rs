@@ -1,6 +1,5 @@
-//! What the fuzz target of WireGuard's files does with its input: a text is refused with its line
-//! and a cause, or what becomes of it is TOML in the form of `srd.toml`, in which no value of the
-//! text has become more than a value.
+//! The fuzz target of WireGuard's files: a text is refused with its line and a cause, or it becomes
+//! TOML in the form of `srd.toml`, in which no value of the text has become more than a value.
 
 use srd_daemon::config::wireguard::{Names, convert, is_meant};
 

@@ -74,7 +74,7 @@ impl Page {
         );
     }
 
-    /// What the reader unfolds by a click on the summary.
+    /// A part that the reader unfolds by a click on its summary.
     pub fn folded(&mut self, summary: &str, inside: impl FnOnce(&mut Self)) {
         let _ = writeln!(self.body, "<details><summary>{}</summary>", escape(summary));
         inside(self);

@@ -258,7 +258,7 @@ impl ProfileArgs {
         if seen.iter().all(|seen| seen.packets == 0) && end.error.is_none() {
             anyhow::bail!("{name}: {}: nothing to profile", end.nothing(&others));
         }
-        // What an interface has is said with it, if there is anything else to say of it.
+        // An interface with packets names its own others; those of the rest are named here.
         let mut others = end.others.clone();
         seen.retain(|seen| {
             if seen.packets == 0 {

@@ -127,7 +127,7 @@ impl Edge {
     }
 }
 
-/// What instances may send to this machine itself, in the place of what they might before.
+/// Rules for packets of instances to this machine itself, in the place of earlier ones.
 fn to_machine(private: bool) -> String {
     let mut rules = format!(
         "flush chain ip {TABLE} in\n\

@@ -18,7 +18,7 @@ use crate::port::Port;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Which device.
+/// A device that may be deleted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Which {
     /// That of the internet's side.
@@ -40,7 +40,7 @@ enum Stage {
 
 /// A device that was lost.
 struct Loss {
-    /// What is made for another loss is not for this one.
+    /// The number of the loss: a device that was made for another loss is not for this one.
     number: u64,
     stage: Stage,
     pause: Duration,

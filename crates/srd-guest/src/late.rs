@@ -12,12 +12,12 @@ use std::os::unix::fs::FileExt;
 
 use srd_proto::time::{Duration, Instant};
 
-/// What is shorter is within the tolerance of limits, and costs no look at the kernel's counts.
+/// A shorter wait is within the tolerance of limits, and costs no look at the kernel's counts.
 const LATE_MIN: Duration = Duration::from_micros(500);
 /// Bytes of the kernel's line: three numbers.
 const LINE_BYTES_MAX: usize = 80;
 
-/// What the loop knows of its own time.
+/// The loop's own time: its sleep, and its waits for a processor.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     /// When it looked for packets last.

@@ -45,7 +45,7 @@ enum Job {
     Device(Box<Again>),
 }
 
-/// What was made.
+/// A result of the thread.
 pub(crate) enum Made {
     /// The namespaces of the change that is under way.
     Places(Result<Places>),
@@ -90,7 +90,7 @@ impl Maker {
         Ok(Self { jobs: Some(jobs), made, thread: Some(thread) })
     }
 
-    /// What was made since it was asked last.
+    /// The next result since the last call, if there is one.
     pub(crate) fn try_next(&self) -> Option<Made> {
         self.made.try_recv().ok()
     }
@@ -112,7 +112,7 @@ impl Maker {
 
     /// Removes the place of an instance. A place of the same name that is made later waits for it.
     pub(crate) fn remove(&self, place: Place) {
-        // What finds no place there is removed here, when it is dropped.
+        // A place that the full queue refuses is removed here, when it is dropped.
         let _ = self.give(Job::Remove(place));
     }
 

@@ -1,4 +1,4 @@
-//! What comes from outside of this host has one turn: the internet's side and other hosts share it.
+//! The internet's side and other hosts share one turn for the packets that they bring to this host.
 
 /// The source that is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -7,7 +7,7 @@ pub(crate) enum Source {
     Hosts,
 }
 
-/// Which of them is read first.
+/// The source that is read first.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     hosts_first: bool,

@@ -29,7 +29,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Sockets that are asked.
 const SOCKETS_MAX: usize = 64;
 
-/// What a daemon says of itself, as far as it matters here.
+/// The facts of a daemon's status that matter here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Status {

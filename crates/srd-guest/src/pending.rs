@@ -91,7 +91,7 @@ mod tests {
         assert!(matches!(changes.next(&commands), Some(Command::EndTrace(1))));
     }
 
-    /// What is no change does not wait for one.
+    /// A command that changes nothing does not wait for a change.
     #[test]
     fn other_commands_pass_changes_that_wait() {
         let (orders, commands, _wake) = Orders::new().unwrap();

@@ -61,7 +61,7 @@ pub(crate) struct Counts {
 #[derive(Debug)]
 pub(crate) struct Plane {
     orders: Option<SyncSender<Order>>,
-    /// What the card has forgotten and the thread has not been told.
+    /// Questions that the card has forgotten, of which the thread has not been told.
     forgotten: Vec<Question>,
     said: Receiver<Said>,
     thread: Option<JoinHandle<()>>,

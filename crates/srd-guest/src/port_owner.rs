@@ -1,4 +1,4 @@
-//! Which program has a UDP port, for a person who has to end it.
+//! The program that has a UDP port, named for a person who has to end it.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -40,7 +40,7 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// What tells a namespace from others.
+/// Device and inode of a namespace's file, which no other namespace has.
 type Key = (u64, u64);
 
 fn key(path: &Path) -> Option<Key> {

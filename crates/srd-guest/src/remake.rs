@@ -68,7 +68,7 @@ impl Service {
         }
     }
 
-    /// What is to be made for an interface; none if it has no namespace.
+    /// The device to be made again for an interface; none if it has no namespace.
     fn again(&self, port: PortId, loss: u64) -> Option<Again> {
         let (_, running) = self.guests.of_port(port)?;
         let (number, several, device) = running.at(port);

@@ -35,7 +35,7 @@ const REMEMBERED_MAX: usize = 4096;
 /// Where Linux says which ports are not privileged.
 const UNPRIVILEGED: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// Which number of a flow an envelope leaves with.
+/// The choice of a source port for each envelope.
 #[derive(Debug)]
 pub(crate) struct Spread {
     /// Guests choose what is hashed.
@@ -118,7 +118,7 @@ pub(crate) fn open(address: IpAddr) -> Result<Vec<UdpSocket>> {
 
 /// Finds out whether any user of this machine may have these ports.
 pub(crate) fn check_privileged(plain: bool) -> Result<()> {
-    // What cannot be read is as usual.
+    // A file that cannot be read means the usual value.
     let start = std::fs::read_to_string(UNPRIVILEGED).ok();
     let start = start.and_then(|text| text.trim().parse::<u16>().ok()).unwrap_or(1024);
     let Some(what) = unprivileged(start) else { return Ok(()) };
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(of(&frame(5, false)), of(&[&frame(5, false)[..], b"more"].concat()));
         assert_eq!(of(&frame(5, true)), of(&frame(6, true)));
         assert!(PORTS.contains(&(PORTS.start() + of(&[]))));
-        // What is remembered is bounded.
+        // The number of places that are remembered is bounded.
         for from in 0..2 * REMEMBERED_MAX as u64 {
             spread.flow_of(&Envelope::Between { from: EniId(from), to: EniId(2) }, &[]);
             assert!(spread.places.len() <= REMEMBERED_MAX);

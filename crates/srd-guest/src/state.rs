@@ -110,7 +110,7 @@ pub struct Service {
     pub(crate) gone: Gone,
     /// By how much the loop is late.
     pub(crate) late: Late,
-    /// What comes from outside shares its turns.
+    /// The shares of the sources outside of this host in a turn.
     pub(crate) shares: Shares,
     /// Interfaces at sockets of vhost-user.
     pub(crate) sockets: Vec<PortId>,

@@ -104,7 +104,7 @@ struct Kind {
     info_data: Data,
 }
 
-/// What it says of a TUN device.
+/// The part of its answer about a TUN device.
 #[derive(Default, Deserialize)]
 struct Data {
     #[serde(rename = "type")]

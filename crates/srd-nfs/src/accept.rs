@@ -32,7 +32,7 @@ const LINE_PAUSE: Duration = Duration::from_secs(10);
 /// What a connection gets: its socket, and its place.
 pub type Serve = dyn Fn(TcpStream, &Place) + Send + Sync;
 
-/// Which connections are taken.
+/// The connections that are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admission {
     /// At once, at most; one more is closed at once.

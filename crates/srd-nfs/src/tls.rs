@@ -65,7 +65,7 @@ pub fn client(
     Ok(Arc::new(config))
 }
 
-/// What the half beside the server needs. `clients`: issuers of clients' certificates, without
+/// The settings of the half beside the server. `clients`: issuers of clients' certificates, without
 /// which every client is served, and names, of which a certificate must have one if there are any.
 ///
 /// # Errors

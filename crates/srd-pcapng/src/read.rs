@@ -9,7 +9,7 @@
 //!
 //! The source is read once, from its beginning to its end, and a record is handed over as soon as
 //! its last byte is there. Numbers have the byte order that the file, or each section of it, says.
-//! What contradicts itself is an error with the offset of the record or block that does.
+//! A file that contradicts itself is an error with the offset of the record or block that does.
 //!
 //! Bounds: [`BLOCK_BYTES_MAX`] bytes of a record or block whose content is read (memory grows only
 //! as bytes arrive); [`INTERFACES_MAX`] interfaces of a file.
@@ -116,7 +116,7 @@ pub struct Captured<'a> {
     pub interface: Option<usize>,
     /// When, in nanoseconds since 1970; `None` in a simple packet block.
     pub time_ns: Option<u64>,
-    /// Which way, if the file says so.
+    /// The direction, if the file says it.
     pub direction: Option<Direction>,
     /// Its length on the link, with the frame check sequence if there is one.
     pub length: u32,
@@ -126,7 +126,7 @@ pub struct Captured<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What a file has.
+/// A record of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     /// The next interface; they are numbered from zero on, in this order.
@@ -141,7 +141,7 @@ struct Placed {
     bytes: Range<usize>,
 }
 
-/// What was found, and how many bytes of the buffer it takes.
+/// A record that was found, with the bytes of the buffer that it takes; or the end.
 enum Step {
     Interface(Interface, usize),
     Packet(Placed, usize),

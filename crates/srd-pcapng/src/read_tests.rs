@@ -145,7 +145,7 @@ fn old_versions_have_the_lengths_the_other_way_round() {
     assert_eq!(lengths(4, [0, 0, 4, 60]), (4, 60));
     assert_eq!(lengths(2, [0, 0, 60, 4]), (4, 60));
     assert_eq!((lengths(3, [0, 0, 60, 4]), lengths(3, [0, 0, 4, 60])), ((4, 60), (4, 60)));
-    // What is there was on the link.
+    // Bytes that were captured were on the link.
     assert_eq!(lengths(4, [0, 0, 4, 0]), (4, 4));
     let mut other = BOTH[0].pcap(0xa1b2_c3d4, 4, 1, &[]);
     other[4] = 3;

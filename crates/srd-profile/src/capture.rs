@@ -52,7 +52,7 @@ pub struct Outcome {
     pub guessed: Option<(IpAddr, f64)>,
     /// The prefixes of this side.
     pub local: Vec<Prefix>,
-    /// What else is known at the end: packets that were not read, and why it ended.
+    /// The end of the file: packets that were not read, and why it ended.
     pub end: End,
 }
 
@@ -128,7 +128,7 @@ impl Profiled {
 /// The first packets of a file, which wait.
 #[derive(Default)]
 struct Early {
-    /// What the interfaces are called, and what the file calls them.
+    /// The names of the interfaces: one of ours, and that of the file.
     names: BTreeMap<usize, (String, Option<String>)>,
     /// Each without its bytes, and where those are.
     packets: Vec<(Waiting, Range<usize>)>,

@@ -75,7 +75,7 @@ pub struct Seen {
     pub bytes: Directed,
     /// Frames without IP, and packets that were not read.
     pub others: u64,
-    /// The same by kind.
+    /// [`Self::others`] by kind.
     #[serde(skip)]
     pub named_others: Others,
     /// Packets that were not seen.

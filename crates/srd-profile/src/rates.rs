@@ -63,7 +63,7 @@ impl Periods {
         }
         let a_second = factor * 1e9 / period_ns as f64;
         let at = |share: f64| self.histogram.value_at_quantile(share) as f64 * a_second;
-        // What the period under way has is the least that it will have.
+        // The period under way will have at least as much as it has now.
         let max = self.histogram.max().max(self.count) as f64 * a_second;
         Rates {
             period_ns,

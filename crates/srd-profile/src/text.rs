@@ -21,7 +21,7 @@ const LISTED: usize = 8;
 /// Width of a line of advice.
 const WIDTH: usize = 100;
 const LENGTHS: [&str; 3] = ["1 ms", "1 s", "60 s"];
-/// What the marks of figures mean.
+/// The meaning of a mark beside figures.
 pub(crate) const NO_WHOLE_PERIOD: &str = "* the mean of what was seen: no whole period";
 pub(crate) const ESTIMATED: &str = "~ of a limit that EC2 does not publish, and that is estimated";
 

@@ -1,4 +1,4 @@
-//! Which user is at the other end of a Unix socket. The kernel noted it when the other end
+//! The user at the other end of a Unix socket. The kernel noted it when the other end
 //! connected or began to listen; neither end can choose it.
 
 use std::fmt;

@@ -41,7 +41,7 @@ fn clean_escape(text: &mut [u8]) -> usize {
             if character.is_some_and(|c| c.is_control() && c != '\n' && c != '\t') {
                 text[2..6].copy_from_slice(b"fffd");
             }
-            // What is no escape is for the parser to refuse.
+            // A sequence that is no escape is for the parser to refuse.
             2
         }
         _ => 2,

@@ -3,7 +3,7 @@
 //!
 //! Buffers are named by guest addresses, rings by addresses of the front end. What lies in no
 //! region cannot be read or written. If a file is cut off, zeros are in the place of its region
-//! ([`crate::sys::guard`]), and the session ends.
+//! (`sys::guard`), and the session ends.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -60,7 +60,7 @@ pub struct Memory {
     /// The regions in the order of their addresses: most of what is asked for lies in one, and
     /// finding that is most of the work.
     maps: Vec<Map>,
-    /// The same for what lies in several regions.
+    /// All regions together, for a part of memory that lies in several of them.
     regions: GuestMemoryMmap,
 }
 

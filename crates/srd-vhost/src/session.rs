@@ -86,7 +86,7 @@ pub const SEND: usize = 1;
 /// A request that breaks the protocol: the front end is given up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Violation {
-    /// What is wrong with it.
+    /// The cause.
     pub(crate) why: Cow<'static, str>,
     /// Whether the front end is told that it was not done.
     pub(crate) wants_answer: bool,

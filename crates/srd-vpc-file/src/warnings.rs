@@ -1,5 +1,5 @@
-//! What a file may say and hardly ever means: lists that lose some of the answers, rules and routes
-//! that lead through a peering connection which is not active.
+//! Warnings about files that are allowed and hardly ever meant: lists that lose some of the
+//! answers, rules and routes that lead through a peering connection which is not active.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -16,7 +16,7 @@ const OUTSIDE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
 /// A list that admits fewer ports than this means services, and no answers.
 const PORTS_MIN: u32 = 1024;
 
-/// What of a file is allowed, and hardly ever meant; one sentence each, with a remedy.
+/// Warnings about a file that is allowed and hardly ever meant; one sentence each, with a remedy.
 pub fn warnings(file: &VpcFile) -> Vec<String> {
     let mut all = answers(file);
     let groups: Vec<GroupId> = file.world.groups.keys().copied().collect();

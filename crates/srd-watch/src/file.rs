@@ -3,7 +3,8 @@
 //! It is read once, packet by packet, and may be larger than memory. Each interface in it is
 //! watched on its own, with the times of its packets as the clock.
 //!
-//! What is not read is counted by kind ([`Others`]). Bounds: those of [`srd_pcapng::read`].
+//! Packets that are not read are counted by kind ([`Others`]). Bounds: those of
+//! [`srd_pcapng::read`].
 
 use std::cell::Cell;
 use std::fmt;
@@ -82,7 +83,7 @@ impl std::error::Error for FileError {}
 pub struct Outcome {
     /// One for each interface that has packets.
     pub sessions: Vec<Session>,
-    /// What else is known at the end.
+    /// The end of the file.
     pub end: End,
 }
 
@@ -224,7 +225,7 @@ pub fn packets_in(
     from_source(bytes, begun, &|| false, see)
 }
 
-/// What is known of a source before it is read.
+/// Facts of a source before it is read.
 struct Begun {
     name: String,
     mtu_bytes: Option<u16>,
@@ -251,7 +252,7 @@ fn from_source(
             Ok(Some(Record::Interface(interface))) => reading.interface(interface),
             Ok(Some(Record::Packet(captured))) => reading.packet(&captured),
             Ok(None) => return Ok(reading.end),
-            // What a signal ended is no error of the file.
+            // An end by a signal is no error of the file.
             Err(_) if stop() => break,
             Err(why) => {
                 let packets = reading.end.packets;
@@ -299,7 +300,7 @@ impl Reading<'_> {
         let (ethertype, at) = match begin.next {
             Next::Ethernet => (None, begin.at),
             Next::EtherType(of) => (Some(of), begin.at),
-            // What has no EtherType of its own is looked through here.
+            // Headers without an EtherType of their own are looked through here.
             next => {
                 let at = link::find(captured.bytes, next, begin.at)?;
                 (Some(link::ethertype_of(captured.bytes, at)?), at)

@@ -256,7 +256,7 @@ fn a_super_packet_whose_header_has_the_length_of_a_segment_counts_whole() {
     for more in [0, 1, 4, 46, 64] {
         assert_eq!(figures(&three(1, &frame, 14 + 1000 + more)).1, 3000, "{more}");
     }
-    // What is shorter than its header says has as many bytes as it has.
+    // A packet that is shorter than its header says counts by its bytes.
     assert_eq!(figures(&three(1, &frame, 14 + 900)).1, 2700);
 }
 

@@ -94,7 +94,7 @@ fn a_burst_is_drawn_beside_the_limit_that_it_exceeded() {
     let [peak, exceeded] =
         ["<td>peak</td>", "<td>exceeded</td><td>bandwidth of one flow of 50.0 Mb"];
     assert!(burst.contains(peak) && burst.contains(exceeded), "{burst}");
-    // What lies over the other has gaps.
+    // The upper line has gaps.
     let [minute, second] = ["mean over the 66", "mean over the second"];
     let legend = |name: &str| burst.find(name).unwrap();
     assert!(legend(minute) < legend(second), "the second is drawn later");

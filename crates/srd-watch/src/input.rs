@@ -105,7 +105,7 @@ impl Read for Waiting<'_> {
     }
 }
 
-/// The same bytes, decompressed if their first ones say how.
+/// The bytes of a source, decompressed if its first ones name a format.
 fn decompressed<'a>(mut source: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut magic = Vec::new();
     source.by_ref().take(MAGIC_BYTES).read_to_end(&mut magic)?;
@@ -163,7 +163,7 @@ impl<R: Read> Read for Zstd<R> {
 }
 
 impl<R: Read> Zstd<R> {
-    /// What the decoder's error was: the source's own, its end, or wrong bytes.
+    /// The cause of a decoder's error: the source's own, its end, or wrong bytes.
     fn failed(&mut self, error: &FrameDecoderError) -> io::Error {
         match self.source.fill_buf() {
             Ok([]) => ErrorKind::UnexpectedEof.into(),

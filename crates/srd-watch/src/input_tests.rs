@@ -13,7 +13,7 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
     ruzstd::encoding::compress_to_vec(bytes, level)
 }
 
-/// What is read from a file with these bytes.
+/// Reads a file with these bytes.
 fn read(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();

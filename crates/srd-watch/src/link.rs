@@ -1,4 +1,4 @@
-//! What stands before an IP packet: the link header of a file, and what is between that and IP.
+//! Headers before an IP packet: the link header of a file, and those between that and IP.
 //!
 //! ```text
 //!  Ethernet (14) | tags of VLANs (4 each) | labels of MPLS (4 each)        | IP
@@ -36,10 +36,10 @@ const PPP_MPLS: [u16; 2] = [0x0281, 0x0283];
 /// `AF_INET`, and `AF_INET6` of Linux, Windows, NetBSD, FreeBSD and macOS.
 const FAMILIES: [u32; 6] = [2, 10, 23, 24, 28, 30];
 const NFLOG_PAYLOAD: u16 = 9;
-/// What a packet socket of Linux calls a packet that was sent.
+/// The number that a packet socket of Linux gives a packet that was sent.
 const OUTGOING: u16 = 4;
 
-/// What comes next.
+/// The next header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
     Ethernet,
@@ -53,12 +53,12 @@ pub(crate) enum Next {
     Mpls,
 }
 
-/// What is behind the link header of a file.
+/// The place behind the link header of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Begin {
     pub(crate) next: Next,
     pub(crate) at: usize,
-    /// Which way it went, if the header says so.
+    /// The direction of the packet, if the header says it.
     pub(crate) way: Option<Way>,
     /// Bytes from there on, if the header says so.
     pub(crate) length: Option<u32>,
@@ -76,7 +76,7 @@ impl Begin {
     }
 }
 
-/// What is behind a link header of this type (LINKTYPE_ of tcpdump.org).
+/// The place behind a link header of this type (LINKTYPE_ of tcpdump.org).
 pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begin, Other> {
     let byte = |at: usize| bytes.get(at).copied().ok_or(Other::Cut);
     let plain = |next, at| Ok(Begin::at(next, at));

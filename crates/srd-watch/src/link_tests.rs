@@ -15,7 +15,7 @@ fn packets() -> [Vec<u8>; 2] {
     [v4, v6]
 }
 
-/// What stands before an IP packet of Ethernet, behind the addresses.
+/// Headers before an IP packet of Ethernet, behind the addresses.
 fn before() -> Vec<(&'static str, Vec<u8>)> {
     let tag = |kind: u16, count: usize| [&kind.to_be_bytes()[..], &[0, 7]].concat().repeat(count);
     let label = |is_last: bool| [0, 1, u8::from(is_last), 64];

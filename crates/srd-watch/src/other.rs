@@ -199,7 +199,7 @@ impl Others {
         unread.map(|(_, count)| count).sum()
     }
 
-    /// What there is to say, a line for each kind.
+    /// A line for each kind.
     pub fn lines(&self) -> Vec<String> {
         self.counts.iter().map(|(other, count)| line(*other, *count)).collect()
     }

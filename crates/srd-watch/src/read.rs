@@ -60,7 +60,7 @@ impl<'a> Raw<'a> {
         Ok((bytes, self.length.saturating_sub(u32::try_from(at).unwrap_or(u32::MAX))))
     }
 
-    /// What a packet is that has no [`Self::arrival`].
+    /// The kind of a packet that has no [`Self::arrival`].
     pub fn other(&self) -> Other {
         match self.find_ip() {
             Err(other) => other,
@@ -122,7 +122,7 @@ pub(crate) fn said_bytes(bytes: &[u8]) -> Option<u32> {
     }
 }
 
-/// What a packet stands for.
+/// The packets that one captured packet stands for.
 struct Counted {
     bytes: u32,
     packets: u32,

@@ -94,7 +94,7 @@ pub fn burst(burst: &Burst, began: bool) -> String {
     text
 }
 
-/// The same as names and figures, without the flows.
+/// A burst as names and figures, without its flows.
 pub(crate) fn facts(burst: &Burst) -> Vec<(String, String)> {
     let mut facts = vec![
         ("bytes".to_owned(), bytes(burst.bytes)),
@@ -159,7 +159,7 @@ impl Tally {
     }
 }
 
-/// What there is to say of a session without a burst.
+/// The line for a session without a burst.
 pub fn quiet(session: &Session) -> String {
     let watch = &session.watch;
     let mut text = format!("{}: no bursts in {}", watch.name(), time(watch.seen_ns()));

@@ -1,6 +1,6 @@
-//! What the fuzz target of rules and card does with its input: the bytes make a small cloud and
-//! flows in it. What `explain` says of each flow, its answer and fragments included, is what the
-//! cards of two hosts do, with the same reason.
+//! The fuzz target of rules and card: the bytes make a small cloud and flows in it. The cards of
+//! two hosts do with each flow, its answer and fragments included, as `explain` says, and for the
+//! same reason.
 
 mod cards;
 mod cloud;
@@ -85,7 +85,7 @@ fn one(
     let port = there.nat_port(&packet, by_nat);
     let connection = connection_by_port(world, origin, &packet, port);
     let Some(wanted) = connection.answer else { return };
-    // What leaves by another gateway is lost at the other end, whatever becomes of it here.
+    // A packet that leaves by another gateway is lost at the other end.
     if wanted.verdict == Verdict::Dropped(Reason::AnotherWayBack) {
         return;
     }

@@ -190,7 +190,7 @@ fn frame(bytes: usize) -> Frame {
 /// one of them, and so many of its requests.
 fn gone(device: &mut Device) {
     for _ in 0..2 * STEPS_MAX {
-        // What was refused is closed by a thread, and meanwhile no other one is met.
+        // A thread closes refused descriptors; meanwhile no other front end is met.
         while device.is_closing() {
             std::thread::yield_now();
             device.turn();

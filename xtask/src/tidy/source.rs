@@ -19,8 +19,8 @@ const PROGRAMS: [&str; 7] = [
     "crates/srd-cli/src",
 ];
 
-/// What makes a secret that others can guess: one element of a random seed taken for all of it, or
-/// a secret that follows from a number.
+/// Finds a secret that others can guess: one element of a random seed taken for all of it, or a
+/// secret that follows from a number.
 fn weak_secret(name: &str, line: &str) -> Option<&'static str> {
     let pattern = line.trim_start().strip_prefix("let [");
     let drawn = ["seed()", "secret()", "= seed", "= secret"];

@@ -28,7 +28,7 @@ pub struct Bucket {
     level: i128,
     /// Most that `level` can be, of a caller that is not late.
     full: i128,
-    /// What it can be beyond that: what the rate earns in the time by which the caller is late.
+    /// The level above the depth: the rate's earnings in the time by which the caller is late.
     late: i128,
     /// Tokens earned in a second, at least one.
     rate: u64,

@@ -144,8 +144,8 @@ impl Packet {
         ports_at(bytes, self.transport_at)
     }
 
-    /// What tells the fragments of one datagram from those of another between the same two ends;
-    /// `None` if this is a whole packet.
+    /// The identification of the datagram that a fragment belongs to, which tells it from others
+    /// between the same two ends; `None` if this is a whole packet.
     pub(crate) fn fragment_id(&self, bytes: &[u8]) -> Option<u32> {
         if !self.fragment {
             return None;

@@ -42,8 +42,8 @@ impl Key {
         Self::with_ports(packet, ports, direction, eni)
     }
 
-    /// What a packet shows of ports: those of a first fragment, too; the identifier of an echo
-    /// twice; zeros where there is nothing.
+    /// The ports that a packet shows, those of a first fragment included; the identifier of an echo
+    /// twice; zeros if there are none.
     pub(crate) fn ports_of(packet: &Packet, bytes: &[u8]) -> (u16, u16) {
         let echo = || {
             let id = echo_id(packet, bytes)?;
@@ -159,7 +159,7 @@ impl Key {
 
 #[cfg(test)]
 impl Key {
-    /// The same connection with another remote end of IPv4.
+    /// A key with another remote end, of IPv4.
     pub(super) fn with_remote(self, address: u32, port: u16) -> Self {
         Self { remote: [0, address.into()], ports: (self.ports.0, port), ..self }
     }

@@ -426,7 +426,8 @@ impl<T> Table<T> {
         self.expire_within(now, &mut work, expired)
     }
 
-    /// The same, where `work` is what is left of the steps of several tables.
+    /// Removes entries as [`Table::expire`] does. `work`: the steps that are left to several
+    /// tables.
     pub(crate) fn expire_within(
         &mut self,
         now: Instant,

@@ -117,7 +117,7 @@ pub(super) struct Sender {
     pub(super) host: Option<Arc<str>>,
     /// The interface that they are from; none if they are from the internet.
     pub(super) eni: Option<EniId>,
-    /// Which NAT gateway they have passed, if any.
+    /// The NAT gateway that they have passed, if any.
     pub(super) via: Via,
 }
 

@@ -1,5 +1,5 @@
-//! What the first fragment of a datagram says for the later ones, which show neither ports nor a
-//! type of ICMP (T1).
+//! First fragments, remembered for the later ones of their datagrams, which show neither ports nor
+//! a type of ICMP (T1).
 //!
 //! A later fragment is what its first one is: the same rules, the same flow. One whose first
 //! fragment has not come, or is forgotten, shows addresses and protocol only.
@@ -23,7 +23,7 @@ pub(super) const DATAGRAMS_MAX: usize = 1024;
 /// How long a first fragment is remembered: as long as Linux waits for the rest of a datagram.
 pub(super) const KEPT: Duration = Duration::from_secs(30);
 
-/// What all fragments of a datagram have in common (RFC 791, RFC 8200).
+/// The fields that all fragments of a datagram have in common (RFC 791, RFC 8200).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Datagram {
     pub(super) source: IpAddr,
@@ -42,7 +42,7 @@ impl Datagram {
     }
 }
 
-/// What a first fragment shows.
+/// The facts that a first fragment shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct First {
     /// As rules see it.
@@ -88,7 +88,7 @@ impl<T: Copy, K: Ord + Copy> Fragments<T, K> {
         }
     }
 
-    /// What the first fragment of a datagram has said.
+    /// The facts that the first fragment of a datagram has shown.
     pub(super) fn get(&self, now: Instant, datagram: &K) -> Option<T> {
         let (_, at, what) = self.known.get(datagram)?;
         (now < *at + KEPT).then_some(*what)

@@ -377,7 +377,7 @@ impl Card {
                 if place.host.as_ref() != Some(host) {
                     return Err(Cause::NotItsHost);
                 }
-                // What comes back by a NAT gateway comes from that one's subnet, which is another.
+                // Packets that return by a NAT gateway come from its subnet, which is another one.
                 sender.via == Via::NatBack || self.rules.crosses(place, to)
             }
         };

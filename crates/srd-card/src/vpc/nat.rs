@@ -92,7 +92,7 @@ pub enum NatError {
 }
 
 impl NatError {
-    /// What packets that are lost for this are counted as.
+    /// The name of the counter of packets that are lost for this.
     pub fn counter(self) -> &'static str {
         match self {
             Self::Protocol => "nat of a protocol that it does not carry",
@@ -104,7 +104,7 @@ impl NatError {
     }
 }
 
-/// What a packet for a gateway's address is an answer to.
+/// The connection that a packet for a gateway's address answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Back {
     /// The gateway.

@@ -1,4 +1,4 @@
-//! What `explain` says of flows in small clouds of chance is what cards do, with the same reason.
+//! Cards do with flows in small clouds of chance as `explain` says, and for the same reason.
 #![allow(clippy::unwrap_used)]
 
 use crate::agree::{Reached, agree};
@@ -52,12 +52,12 @@ fn the_card_does_what_explain_says_of_a_million_flows() {
     println!("{:?}", run(1_000, 50_000));
 }
 
-/// What a fuzzer has found, or has reached with the fewest bytes.
+/// Inputs that a fuzzer has found, or that reach much with few bytes.
 #[test]
 fn seeds_replay() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/agree");
     let mut paths: Vec<_> = fs::read_dir(corpus).unwrap().map(|e| e.unwrap().path()).collect();
-    // What fuzzers added locally is named by a hash and left to them.
+    // Inputs that fuzzers added locally are named by a hash and left to them.
     paths.retain(|path| path.file_name().is_some_and(|name| name.len() != 40));
     assert!(!paths.is_empty());
     for path in paths {

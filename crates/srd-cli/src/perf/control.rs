@@ -93,7 +93,7 @@ fn receive_from(stream: &mut impl Read) -> Result<Message> {
     }
     let mut body = vec![0; length as usize];
     stream.read_exact(&mut body).map_err(broke)?;
-    // What the other end says is printed.
+    // Texts of the other end are printed.
     clean_json(&mut body);
     serde_json::from_slice(&body).context("a control message that this version does not know")
 }

@@ -171,7 +171,7 @@ impl Server {
         Ok((params, received))
     }
 
-    /// What the client wants to measure, if it may.
+    /// The measurement that the client asks for, if it may.
     fn requested(&self, control: &mut TcpStream) -> Result<Params> {
         let params = match control::receive_within(control, HELLO_MAX)? {
             Message::Hello { version: control::VERSION, params } => params,

@@ -35,7 +35,7 @@ pub(super) struct Wanted {
     pub(super) summary: bool,
     /// Where metrics are served.
     pub(super) metrics: Option<SocketAddr>,
-    /// What is said when all interfaces are watched.
+    /// The line that is printed when all interfaces are watched.
     pub(super) greeting: Option<String>,
 }
 

@@ -111,7 +111,7 @@ fn programs_of_an_instance_that_is_removed_keep_its_namespace() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// What an administrator or root of an instance deletes is made again; all else goes on.
+/// Devices that an administrator or root of an instance deletes are made again; all else goes on.
 #[test]
 fn regression_devices_that_are_deleted_end_nobody_and_are_made_again() {
     if !ready_with_nsenter() {

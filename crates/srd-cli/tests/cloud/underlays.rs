@@ -1,4 +1,4 @@
-//! Which hosts and which overlays a card believes. Needs root.
+//! Hosts and overlays that a card believes, and others that it does not. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -146,7 +146,7 @@ fn regression_a_user_of_a_host_without_a_card_does_not_speak_for_it() {
     assert_eq!(card.end(rustix::process::Signal::TERM), 0);
 }
 
-/// The same ports where hosts have addresses of IPv6, and after another process has taken over.
+/// Envelopes leave by these ports between addresses of IPv6, and after a take-over, too.
 #[test]
 fn packets_cross_a_network_of_ipv6_and_go_on_by_the_next_process() {
     if !ready_with_nsenter() {

@@ -26,7 +26,7 @@ fn read(words: &[&str], file: &Path) -> Output {
     srd(words, file.as_os_str(), Stdio::null()).wait_with_output().unwrap()
 }
 
-/// What was said, on either output.
+/// The output of a program, both streams together.
 fn said(output: &Output) -> String {
     let parts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     parts.concat()
@@ -240,7 +240,7 @@ fn what_is_not_read_is_named_and_no_success() {
             assert_eq!(said.contains("no IP packets"), is_arp, "{reader:?}: {said}");
         }
     }
-    // What is read beside it has its report.
+    // Packets that are read beside it have their report.
     let head = [&[0; 12][..], &length, &length].concat();
     let known = block(6, &[&head[..], &tcp()].concat());
     let bytes = [&section[..], &interface, &stray, &known].concat();

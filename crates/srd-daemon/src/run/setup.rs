@@ -82,7 +82,7 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     let epoch = epoch_of(&interface.name);
     let ios = ios.into_iter().map(Tapped::new).collect();
     let mut endpoints = Endpoint::over_shards(ios, core, epoch)?;
-    // Whatever is in flight is repeated by those who sent it.
+    // Messages that are under way are repeated by their senders.
     endpoints.iter_mut().for_each(|endpoint| endpoint.reseed_at_clock_steps(true));
     Ok(endpoints)
 }

@@ -75,7 +75,7 @@ pub(super) enum Message {
     Nothing,
 }
 
-/// What a message is to a question.
+/// The relation of a message to a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answers {
     /// An answer to just this.
@@ -205,7 +205,7 @@ impl Question {
         section
     }
 
-    /// The same question, as we ask it: with letters as in [`Question::mixed`].
+    /// The question in a message of ours, with letters as in [`Question::mixed`].
     pub(super) fn of_ours(&self, id: [u8; 2], section: &[u8]) -> Vec<u8> {
         let counts = [0, 1, 0, 0, 0, 0, 0, u8::from(self.edns.is_some())];
         let edns = self.edns.map(|edns| edns.record(Code::NoError));
@@ -213,7 +213,7 @@ impl Question {
         [&id, &[RECURSION_DESIRED, self.signatures][..], &counts, section, edns].concat()
     }
 
-    /// The same with the letters of the guest.
+    /// The question in a message of ours, with the letters of the guest.
     pub(super) fn as_asked(&self, id: [u8; 2]) -> Vec<u8> {
         self.of_ours(id, &self.section)
     }

@@ -276,7 +276,7 @@ impl Table {
         let Place { mut link, mut ended, _counted } = place;
         if link.has_met() {
             if !link.take_wakes() {
-                // What it wrote before is read first.
+                // Records that it wrote before are read first.
                 let _ = epoll::delete(&self.set, link.socket());
                 link.rings().into_iter().for_each(super::link::Rings::end);
                 ended = true;

@@ -45,7 +45,7 @@ fn a_new_generation_id_begins_another_run_at_both_ends_and_nothing_stays_unsent(
     }
 }
 
-/// What an endpoint was called for.
+/// The calls that an endpoint has made to its application.
 #[derive(Default)]
 struct Seen {
     delivered: usize,
@@ -106,7 +106,7 @@ fn new_generation_id() -> bool {
     if socket.send_to(&message, &SocketAddr::new(0, 0), 0).is_err() {
         return false;
     }
-    // What is sent to the kernel is processed before the call returns.
+    // The kernel has processed a message when the call that sends it returns.
     std::iter::from_fn(|| socket.recv_from_full().ok()).any(|(event, from)| {
         from.port_number() == 0 && event.windows(13).any(|part| part == b"NEW_VMGENID=1")
     })

@@ -1,4 +1,4 @@
-//! Which connections are served: ports, addresses, certificates, and what keeps a place.
+//! Connections that are served: ports, addresses, certificates, and the right to a place.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

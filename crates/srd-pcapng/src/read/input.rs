@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Read};
 
 use super::ReadError;
 
-/// What the buffer begins with. It grows to what a record claims only as bytes of it arrive.
+/// The first size of the buffer. It grows to the claim of a record only as bytes of it arrive.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// A source, with the bytes that were read and not consumed.

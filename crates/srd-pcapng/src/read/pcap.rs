@@ -100,7 +100,7 @@ impl Records {
             interface: Some(0),
             time_ns: Some(seconds * NANO + fraction * self.unit_ns),
             direction: None,
-            // What is here was on the link.
+            // Bytes that were captured were on the link.
             length: length.max(kept),
             fcs_bytes: self.fcs_bytes,
             bytes: &[],

@@ -33,7 +33,7 @@ fn copies(config: &Config) -> [Pair; 2] {
     })
 }
 
-/// What a sends from now on of zeros: the key stream itself, from under each number.
+/// The datagrams of zeros that `a` sends from now on: the key stream itself, by number.
 fn key_streams(pair: &mut Pair, mark: u64) -> (BTreeSet<Vec<u8>>, Vec<InFlight>) {
     pair.recorded = Some(Vec::new());
     for user in 0..30 {
@@ -61,7 +61,7 @@ fn named(packet: &InFlight) -> u32 {
 
 #[test]
 fn copies_that_are_not_reseeded_repeat_their_key_streams() {
-    // What the rule is for; the test below would pass if it looked at the wrong bytes.
+    // A control: without the rule key streams repeat, and the test sees it.
     for config in modes() {
         let [mut one, mut two] = copies(&config);
         let (first, _) = key_streams(&mut one, 1000);

@@ -89,8 +89,8 @@ fn attribute(name: &str, value: Value) -> Attribute {
     Attribute { name: name.into(), value: Some(value) }
 }
 
-/// What traces of PyTorch have: the host's record of a collective, then the collective; a parent
-/// that is not in the file.
+/// Nodes as traces of PyTorch have them: the host's record of a collective, then the collective; a
+/// parent that is not in the file.
 fn kineto() -> Vec<Node> {
     let host = |host: bool| attribute("is_cpu_op", Value::Bool(host));
     let record = Node {

@@ -35,7 +35,7 @@ static RANGES: [Range; RANGES_MAX] = [const {
 /// Ranges beyond this place were never used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// What was done at SIGBUS before; none if the handler could not be installed.
+/// The action for SIGBUS before ours; none if the handler could not be installed.
 static BEFORE: OnceLock<Option<Before>> = OnceLock::new();
 
 struct Before(libc::sigaction);

@@ -22,7 +22,7 @@ fn regression_memory_that_is_cut_off_ends_its_session_only() {
         front.give_buffers(8);
         front.send_frame(&frame(9));
         front.cut_off_wholly();
-        // Whatever is read, written and published meets what is not there any more.
+        // Reads, writes and publications all meet memory that is not there any more.
         match round {
             1 => drop(device.read()),
             2 => drop(device.write(&frame(1000), 0)),

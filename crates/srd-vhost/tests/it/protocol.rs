@@ -1,4 +1,4 @@
-//! What the protocol's documentation asks of a back end: answers, and regions one by one.
+//! Demands of the protocol's documentation on a back end: answers, and regions one by one.
 
 #![allow(clippy::unwrap_used)]
 

@@ -123,7 +123,7 @@ fn regression_what_a_killed_process_of_the_same_number_has_left_is_removed() {
     drop(std::os::unix::net::UnixListener::bind(left.join("port")).unwrap());
     drop(Device::replace(&path).unwrap());
     assert!(!left.exists());
-    // What is not of such a process stays.
+    // A directory with something else in it stays.
     std::fs::create_dir(&left).unwrap();
     std::fs::write(left.join("port"), "a file").unwrap();
     let error = Device::open(&path).unwrap_err();

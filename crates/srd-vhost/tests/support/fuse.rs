@@ -20,7 +20,7 @@ const NOT_IMPLEMENTED: i32 = -38;
 
 /// The number of the server's descriptor of `/dev/fuse`.
 const DEVICE: &str = "SRD_TEST_FUSE_DEVICE";
-/// What the server prints when it has stopped.
+/// The line that the server prints when it has stopped.
 const HAS_STOPPED: &str = "the server has stopped";
 /// The longest life of a server.
 const SERVER_MAX: Duration = Duration::from_secs(300);

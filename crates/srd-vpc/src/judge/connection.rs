@@ -32,7 +32,7 @@ pub fn connection(world: &World, origin: Origin, packet: &Packet) -> Connection 
     connection_by_port(world, origin, packet, port)
 }
 
-/// The same, if a NAT gateway on the way takes this port of its own for the connection.
+/// Judges as [`connection`] does, for a NAT gateway on the way that takes this port of its own.
 pub fn connection_by_port(
     world: &World,
     origin: Origin,
@@ -70,7 +70,7 @@ fn is_at(verdict: Verdict, origin: Origin) -> bool {
     matches!(verdict, Verdict::Delivered(eni) if Origin::Eni(eni) == origin)
 }
 
-/// What a NAT gateway on the way of a first packet remembers.
+/// The connection that a NAT gateway on the way of a first packet remembers.
 fn translated(first: &Judgement, packet: &Packet) -> Option<Translated> {
     let by_nat = first.steps.iter().find_map(|step| match *step {
         Step::Source4 { by: Translator::NatGateway(nat), from, .. } => Some((nat, from)),

@@ -19,7 +19,7 @@ pub const INTERNET_PORTS: (u16, u16) = (1024, u16::MAX);
 /// Ports that clients under Linux take (`net.ipv4.ip_local_port_range`).
 pub const LINUX_PORTS: (u16, u16) = (32_768, 60_999);
 
-/// Whose port answers go to.
+/// The owner of the port that answers go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortOf {
     /// The client's.
@@ -31,7 +31,7 @@ pub enum PortOf {
 /// Ports for which a connection works, of those that may be taken for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// Whose they are.
+    /// The owner of the ports.
     pub of: PortOf,
     /// First and last of those that may be taken.
     pub wanted: (u16, u16),
@@ -39,7 +39,7 @@ pub struct Condition {
     pub works: Vec<(u16, u16)>,
 }
 
-/// What becomes of a connection whatever ports are taken for it.
+/// The fate of a connection over all ports that may be taken for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
     /// The connection from one port: one for which it works, if there is one.

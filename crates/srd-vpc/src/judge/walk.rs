@@ -44,7 +44,7 @@ pub fn judge_flow(
     judge_answer(world, origin, packet, remembers, None)
 }
 
-/// The same, of a packet that may be for a NAT gateway which remembers this connection.
+/// Judges as [`judge`] does. `translated`: the connection that a NAT gateway remembers.
 pub fn judge_answer(
     world: &World,
     origin: Origin,

@@ -100,7 +100,7 @@ fn read_late(settings: &Settings, packets_per_second: u64, pause_ms: u64) -> (Al
         now += pause;
         limits.set_late(pause);
         let come = now.as_nanos() / 1000 * packets_per_second / 1_000_000;
-        // What a worker reads has the time of each turn: a turn of 32 packets takes 30 us.
+        // Packets that a worker reads have the time of its turn: a turn of 32 packets takes 30 us.
         for n in sent..come {
             let at = now + Duration::from_micros((n - sent) / 32 * 30);
             let offer = packet(Direction::Egress);

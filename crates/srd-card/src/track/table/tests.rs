@@ -256,9 +256,9 @@ fn random_removals_leave_the_lists_whole() {
     assert_eq!((table.tracked(), table.available()), (0, 200));
 }
 
-/// What a guessed secret is worth to an attacker: look-ups of flows that were chosen so that they
-/// all begin at the same place of the index, beside as many chance ones. Printed, not judged:
-/// `cargo test -p srd-card --lib -- --ignored --nocapture one_chain`.
+/// Measures the worth of a guessed secret to an attacker: look-ups of flows that were chosen so
+/// that they all begin at one place of the index, beside as many chance ones. The figures are
+/// printed and not judged: `cargo test -p srd-card --lib -- --ignored --nocapture one_chain`.
 #[test]
 #[ignore = "a measurement of a minute"]
 fn flows_of_one_chain_beside_chance_ones() {

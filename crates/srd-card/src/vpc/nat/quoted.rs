@@ -31,7 +31,7 @@ pub(super) struct Quoted {
     pub(super) destination: (Ipv4Addr, u16),
 }
 
-/// Which end of a quoted packet is written.
+/// The end of a quoted packet that is written.
 #[derive(Clone, Copy)]
 pub(super) enum End {
     Source,

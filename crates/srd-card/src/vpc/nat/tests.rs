@@ -312,7 +312,7 @@ fn udp(source: [u8; 4], destination: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
     framed(&bytes)
 }
 
-/// What an error quotes is, byte for byte, the packet that its sender knows.
+/// An error quotes, byte for byte, the packet that its sender knows.
 #[test]
 fn regression_an_error_is_translated_both_ways_with_what_it_quotes() {
     let (inside, far, router) = ([10, 0, 2, 10], [8, 8, 8, 8], [9, 9, 9, 9]);

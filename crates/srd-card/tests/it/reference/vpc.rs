@@ -339,7 +339,7 @@ impl Reference {
             matches!(step, Step::SameSubnet(_) | Step::Mapping { eni: Some(_), .. })
                 || matches!(step, Step::Middlebox { takes: true, .. })
         });
-        // What a NAT gateway does not translate: fragments, and errors about nothing.
+        // A NAT gateway translates neither fragments nor errors about nothing.
         let is_carried =
             matches!(packet.inner, Inner::Tcp(..) | Inner::Udp(..) | Inner::Icmp(0 | 8, _));
         let is_lost = by_nat && !is_carried;

@@ -30,7 +30,7 @@ use read::{File, Interface, Peer};
 
 /// The port where none is given.
 const PORT: u16 = 7471;
-/// What a text that was made from a file of WireGuard's begins with.
+/// The beginning of a text that was made from a file of WireGuard's.
 const MADE_FROM: &str = "# From WireGuard's ";
 /// Keys that files of WireGuard's have and ours have not.
 const KEYS: [&str; 6] =
@@ -51,7 +51,7 @@ pub(super) fn is_made(text: &str) -> bool {
     text.starts_with(MADE_FROM)
 }
 
-/// What a file is called, and where the keys shall be.
+/// The name of a file, and the places of its keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
     /// The file that is read, for the commands in comments.
@@ -62,16 +62,16 @@ pub struct Names<'a> {
     pub key_file: &'a str,
 }
 
-/// What became of a file.
+/// A file of WireGuard's, converted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Converted {
-    /// The same in our own form.
+    /// The file in the form of `srd.toml`.
     pub text: String,
-    /// What was not taken over, by the keys and tables of the file.
+    /// The keys and tables of the file that were not taken over.
     pub left_out: Vec<String>,
 }
 
-/// The same in our own form.
+/// Converts a file of WireGuard's into the form of `srd.toml`.
 ///
 /// # Errors
 /// The line that `wg` or `wg-quick` would not take either.

@@ -12,7 +12,7 @@ use ipnet::{IpNet, Ipv4Net};
 
 use crate::keys::{PublicKey, SecretKey};
 
-/// What a file says of its interface.
+/// The interface that a file describes.
 #[derive(Debug, Default)]
 pub(super) struct Interface {
     pub(super) address: Vec<IpNet>,
@@ -24,7 +24,7 @@ pub(super) struct Interface {
     pub(super) others: Vec<String>,
 }
 
-/// What a file says of a peer.
+/// A peer that a file describes.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) public_key: PublicKey,
@@ -233,7 +233,7 @@ fn prefix(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(alone)
 }
 
-/// The same for `ip address add`, which takes a mask as well.
+/// Reads an address as `ip address add` does, which takes a mask as well.
 fn address(text: &str) -> Option<IpNet> {
     let masked = || {
         let (address, mask) = text.split_once('/')?;

@@ -15,7 +15,7 @@ fn key() -> String {
     SecretKey::draw_private().unwrap().public().to_string()
 }
 
-/// What is made of a text; it must be right once its keys are there.
+/// Converts a text; the result must be right once its keys are there.
 fn converted(text: &str) -> (Converted, Config) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("wg0.conf");
@@ -33,7 +33,7 @@ fn converted(text: &str) -> (Converted, Config) {
     (made, config)
 }
 
-/// What the comments say, done as they say it.
+/// Does as the comments say.
 fn run_comments(text: &str) {
     for command in text.lines().filter_map(|line| line.strip_prefix("#   sed")) {
         let mut shell = std::process::Command::new("sh");
@@ -189,7 +189,7 @@ fn tables_and_keys_may_be_repeated_as_wg_takes_them() {
          Endpoint = 192.0.2.2:1\n\
          [Peer]\nPublicKey = {KEY}\nAllowedIPs = 10.2.0.0/16\n"
     );
-    // The same with a public key that is not this machine's own.
+    // A public key that is not this machine's own.
     let text = text.replace(KEY, &key());
     let (_, config) = converted(&text);
     assert_eq!(config.interface.listen.port(), 65_500);
@@ -275,7 +275,7 @@ fn seeds_of_the_fuzzer_replay() {
     let mut seeds = 0;
     for entry in std::fs::read_dir(corpus).unwrap() {
         let path = entry.unwrap().path();
-        // What a fuzzer added locally is named by a hash and left to it.
+        // Inputs that a fuzzer added locally are named by a hash and left to it.
         if path.file_name().is_some_and(|name| name.len() == 40) {
             continue;
         }

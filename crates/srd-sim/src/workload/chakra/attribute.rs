@@ -122,7 +122,7 @@ pub struct BytesList {
     pub values: Vec<Vec<u8>>,
 }
 
-/// What a value says, whatever its type.
+/// The value of an attribute, whatever its type.
 #[derive(Clone, PartialEq, Debug)]
 enum Plain {
     Whole(i128),
@@ -211,7 +211,7 @@ fn text(bytes: &[u8]) -> Option<Plain> {
 }
 
 impl Value {
-    /// What it says; `None` for a list of none or of several, and for bytes that are no text.
+    /// The value; `None` for a list of none or of several, and for bytes that are no text.
     fn plain(&self) -> Option<Plain> {
         fn whole<T: Into<i128>>(value: T) -> Plain {
             Plain::Whole(value.into())
