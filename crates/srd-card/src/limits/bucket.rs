@@ -17,7 +17,7 @@ const NANO: i128 = 1_000_000_000;
 /// A token bucket that is full when it is made.
 ///
 /// A caller that was late reads at once what arrived over a time in which the bucket earned. So
-/// long the bucket keeps what it earns beyond its depth ([`Bucket::set_late`]): no more passes than
+/// long the bucket keeps what it earns beyond its depth (`set_late`): no more passes than
 /// the rate and the depth allow from the time of arrival.
 ///
 /// Bound: the debt never exceeds what the rate earns in the delay that [`take`](Self::take) allows,
