@@ -12,10 +12,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::geteuid;
 use serde::Deserialize;
+use srd_trust::peer::{self, Stranger};
 use srd_trust::socket::{connect, place_of};
 
 /// Where `srd up` listens unless its file says another place.
@@ -63,12 +63,14 @@ pub(crate) fn check(interface: &str) -> Result<()> {
 /// Asks the daemon that listens at a socket.
 fn ask(path: &Path, holders: &[i32]) -> Result<Status> {
     let mut stream = connect(path).context("nobody listens there")?;
-    let of = socket_peercred(&stream).context("who listens is not known")?;
-    let uid = of.uid;
-    if !uid.is_root() && uid != geteuid() && account() != Some(uid.as_raw()) {
-        bail!("user {} listens there, who is neither root nor `{ACCOUNT}`", uid.as_raw());
-    }
-    if !holders.is_empty() && !holders.contains(&of.pid.as_raw_nonzero().get()) {
+    peer::check(&stream, account().as_slice()).map_err(|error| match peer::stranger(&error) {
+        Some(Stranger { user }) => {
+            anyhow!("user {user} listens there, who is neither root nor `{ACCOUNT}`")
+        }
+        None => anyhow!(error).context("who listens is not known"),
+    })?;
+    let pid = socket_peercred(&stream).context("who listens is not known")?.pid;
+    if !holders.is_empty() && !holders.contains(&pid.as_raw_nonzero().get()) {
         bail!("the process that listens there does not hold the device");
     }
     stream.set_write_timeout(Some(WAIT_MAX))?;

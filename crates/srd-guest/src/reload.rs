@@ -53,7 +53,7 @@ impl Reloader {
 /// # Errors
 /// What is wrong first.
 pub fn check(options: &Options) -> Result<Vec<String>> {
-    let vpc = Vpc::read(options.file.as_deref(), &options.host, options.internet_private)?;
+    let vpc = options.vpc()?;
     for name in options.vhost_user.keys() {
         vpc.instance_here(name)?;
     }

@@ -62,7 +62,7 @@ impl Service {
     pub fn open(options: Options) -> Result<Self> {
         raise_descriptors();
         let (orders, commands, wake) = Orders::new()?;
-        let vpc = Vpc::read(options.file.as_deref(), &options.host, options.internet_private)?;
+        let vpc = options.vpc()?;
         for name in options.vhost_user.keys() {
             vpc.instance_here(name)?;
         }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use anyhow::Result;
 use srd_card::device::steering::Steering;
 use srd_card::profile::Profile;
 use srd_card::vpc::{Card, PortId};
@@ -66,6 +67,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// The cloud of these settings.
+    pub(crate) fn vpc(&self) -> Result<Vpc> {
+        Vpc::read(self.file.as_deref(), &self.host, self.internet_private)
+    }
+
     /// How the devices of an instance meet their front ends, if `otherwise` they are who listens.
     pub(crate) fn meets(&self, name: &str, otherwise: Meets) -> Meets {
         if self.vhost_user_client.contains(name) { Meets::Joins } else { otherwise }

@@ -80,7 +80,6 @@ pub(crate) fn of(options: &Options, world: &World) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::UnderlayOptions;
-    use crate::world::Vpc;
     use std::collections::BTreeMap;
     use std::net::{IpAddr, Ipv4Addr};
 
@@ -109,8 +108,7 @@ mod tests {
 
     fn warned(host: &str, peers: &[&str]) -> Vec<String> {
         let options = options(host, peers);
-        let vpc =
-            Vpc::read(options.file.as_deref(), &options.host, options.internet_private).unwrap();
+        let vpc = options.vpc().unwrap();
         of(&options, &vpc.world())
     }
 

@@ -113,15 +113,15 @@ impl Places {
     }
 }
 
-/// The address of the other end, of IPv6 the network that one host usually has to itself; `None` if
-/// the connection has ended.
+/// The network of the other end; `None` if the connection has ended.
 fn network(of: &TcpStream) -> Option<IpAddr> {
-    let address = of.peer_addr().ok()?.ip().to_canonical();
-    Some(match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-    })
+    Some(source(of.peer_addr().ok()?.ip()))
+}
+
+/// The source that an address belongs to: itself; of IPv6 the /64 that one host usually has alone.
+pub fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),
+    }
 }

@@ -12,13 +12,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, PipeReader, PipeWriter};
-use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use srd_http::places::Places;
+use srd_http::places::{Places, source};
 
 use crate::limits::UNPRIVILEGED_PORT;
 use crate::metrics::Metrics;
@@ -125,17 +125,6 @@ impl Table {
             if own.is_empty() {
                 self.sources.remove(&source);
             }
-        }
-    }
-}
-
-/// The source that an address belongs to: itself, of IPv6 the /64 that one machine has alone.
-fn source(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => {
-            let network = u128::from(address) >> 64 << 64;
-            Ipv6Addr::from(network).into()
         }
     }
 }

@@ -1,16 +1,10 @@
 //! Numbers for people.
 
+use srd_watch::text::grouped;
+
 /// A count for people: `136,812`.
 pub fn count(value: f64) -> String {
-    let digits = format!("{:.0}", value.max(0.0));
-    let mut text = String::new();
-    for (n, digit) in digits.chars().enumerate() {
-        if n > 0 && (digits.len() - n).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    grouped(format_args!("{:.0}", value.max(0.0)))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use srd_trust::socket::connect;
 
 use crate::frame::{self, Frame, Layout, Put, Scratch, Taken};
 use crate::kind::Closing;
@@ -93,7 +93,7 @@ impl Device {
     /// Somebody listens there, or it is no place for a socket.
     pub fn open(path: &Path) -> io::Result<Self> {
         // A program that listens and takes nobody now does listen.
-        if !matches!(connect_to(path), Err(error) if error.kind() != io::ErrorKind::WouldBlock) {
+        if !matches!(connect(path), Err(error) if error.kind() != io::ErrorKind::WouldBlock) {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there"));
         }
         let is_socket = |path: &Path| {
@@ -244,7 +244,10 @@ impl Device {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
                 *at = now + JOIN_EVERY;
-                connect_to(&self.path)
+                connect(&self.path).and_then(|stream| {
+                    stream.set_nonblocking(true)?;
+                    Ok(stream)
+                })
             }
         }
     }
@@ -470,14 +473,6 @@ impl Drop for Device {
             let _ = std::fs::remove_file(&self.path);
         }
     }
-}
-
-/// Connects without a wait: a program that takes nobody now must not hold up this one.
-fn connect_to(path: &Path) -> io::Result<UnixStream> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket.into())
 }
 
 /// A socket of mode 0600 from its first moment on: it is made in a directory of this user's alone,

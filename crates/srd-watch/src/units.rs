@@ -1,5 +1,7 @@
 //! Rates, bytes and times as people read them.
 
+use std::fmt::Display;
+
 /// A rate: `9.53 Gb/s`.
 pub fn rate(bps: u64) -> String {
     let value = bps as f64;
@@ -42,7 +44,7 @@ pub fn clock(ns: u64) -> String {
 }
 
 /// A count with commas: `136,812`.
-pub fn grouped(count: u64) -> String {
+pub fn grouped(count: impl Display) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (n, digit) in digits.chars().enumerate() {

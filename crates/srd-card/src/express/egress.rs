@@ -26,13 +26,27 @@ struct Line {
 
 impl Express {
     /// Takes a frame from the guest: queues it for its peer, or answers it.
-    pub fn from_guest(&mut self, now: Instant, mut frame: Vec<u8>, guest: &mut impl Guest) {
+    pub fn from_guest(&mut self, now: Instant, frame: Vec<u8>, guest: &mut impl Guest) {
         // G5
-        if frame.len() > FRAME_BYTES_MAX
-            && let Some(halves) = segment::halves(&frame)
-        {
-            return halves.into_iter().for_each(|half| self.from_guest(now, half, guest));
+        if frame.len() > FRAME_BYTES_MAX {
+            return self.longest_from_guest(now, frame, guest);
         }
+        self.one_from_guest(now, frame, guest);
+    }
+
+    /// Takes a frame that is longer than any may be: in halves, if it can be cut.
+    #[cold]
+    #[inline(never)]
+    fn longest_from_guest(&mut self, now: Instant, frame: Vec<u8>, guest: &mut impl Guest) {
+        match segment::halves(&frame) {
+            Some(halves) => {
+                halves.into_iter().for_each(|half| self.one_from_guest(now, half, guest));
+            }
+            None => self.one_from_guest(now, frame, guest),
+        }
+    }
+
+    fn one_from_guest(&mut self, now: Instant, mut frame: Vec<u8>, guest: &mut impl Guest) {
         let Some(meta) = Meta::parse(&frame, Direction::Egress) else {
             self.counters.guest_malformed += 1;
             return;

@@ -12,37 +12,9 @@ use serde_json::Value;
 use crate::support::machine::*;
 use crate::support::pair::{Pair, Settings, must};
 
-/// A cloud on two hosts.
+/// A cloud on two hosts, whose instances take connections to one port, and echoes.
 fn two_hosts(machine: &Machine) -> String {
-    let text = "
-        [vpc.main]
-        cidr = ['10.0.0.0/16']
-        [acl.open]
-        ingress = ['100 allow all from 0.0.0.0/0']
-        egress = ['100 allow all to 0.0.0.0/0']
-        [subnet.s]
-        cidr = '10.0.1.0/24'
-        acl = 'open'
-        [group.g]
-        ingress = ['tcp 5000 from 10.0.0.0/16', 'icmp from 10.0.0.0/16']
-        egress = ['all to 0.0.0.0/0']
-        [instance.Pa]
-        type = 'c7i.large'
-        host = 'alpha'
-        [instance.Pb]
-        type = 'c7i.large'
-        host = 'beta'
-        [interface.a]
-        subnet = 's'
-        address = ['10.0.1.10']
-        groups = ['g']
-        instance = 'Pa'
-        [interface.b]
-        subnet = 's'
-        address = ['10.0.1.11']
-        groups = ['g']
-        instance = 'Pb'";
-    machine.cloud("two.toml", text)
+    machine.two_hosts("'tcp 5000 from 10.0.0.0/16', 'icmp from 10.0.0.0/16'")
 }
 
 /// A wire between two machines, with an address at each end.

@@ -16,36 +16,7 @@ const NOBODY: u32 = 65_534;
 
 /// A cloud on two hosts, whose instances take everything.
 fn cloud(machine: &Machine) -> String {
-    machine.cloud(
-        "two.toml",
-        "[vpc.main]
-        cidr = ['10.0.0.0/16']
-        [acl.open]
-        ingress = ['100 allow all from 0.0.0.0/0']
-        egress = ['100 allow all to 0.0.0.0/0']
-        [subnet.s]
-        cidr = '10.0.1.0/24'
-        acl = 'open'
-        [group.g]
-        ingress = ['all from 10.0.0.0/16']
-        egress = ['all to 0.0.0.0/0']
-        [instance.Pa]
-        type = 'c7i.large'
-        host = 'alpha'
-        [instance.Pb]
-        type = 'c7i.large'
-        host = 'beta'
-        [interface.a]
-        subnet = 's'
-        address = ['10.0.1.10']
-        groups = ['g']
-        instance = 'Pa'
-        [interface.b]
-        subnet = 's'
-        address = ['10.0.1.11']
-        groups = ['g']
-        instance = 'Pb'",
-    )
+    machine.two_hosts("'all from 10.0.0.0/16'")
 }
 
 /// Runs as a user without rights, in a namespace.

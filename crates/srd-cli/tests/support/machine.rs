@@ -69,6 +69,40 @@ impl Machine {
         path.to_str().unwrap().to_owned()
     }
 
+    /// A cloud on the hosts alpha and beta with an instance on each, `Pa` and `Pb`, which have
+    /// these ingress rules.
+    pub(crate) fn two_hosts(&self, ingress: &str) -> String {
+        let text = "
+            [vpc.main]
+            cidr = ['10.0.0.0/16']
+            [acl.open]
+            ingress = ['100 allow all from 0.0.0.0/0']
+            egress = ['100 allow all to 0.0.0.0/0']
+            [subnet.s]
+            cidr = '10.0.1.0/24'
+            acl = 'open'
+            [group.g]
+            ingress = [INGRESS]
+            egress = ['all to 0.0.0.0/0']
+            [instance.Pa]
+            type = 'c7i.large'
+            host = 'alpha'
+            [instance.Pb]
+            type = 'c7i.large'
+            host = 'beta'
+            [interface.a]
+            subnet = 's'
+            address = ['10.0.1.10']
+            groups = ['g']
+            instance = 'Pa'
+            [interface.b]
+            subnet = 's'
+            address = ['10.0.1.11']
+            groups = ['g']
+            instance = 'Pb'";
+        self.cloud("two.toml", &text.replace("INGRESS", ingress))
+    }
+
     /// The example of the documentation, with instances of this machine's names.
     pub(crate) fn example(&self, name: &str, change: impl Fn(String) -> String) -> String {
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/vpc/web-app.toml");

@@ -83,7 +83,7 @@ impl Service {
     /// No card runs there, it does not hand over, or it differs in what cannot be changed while it
     /// runs; or the file is wrong.
     pub fn take_over(options: Options) -> Result<(Self, Duration)> {
-        let vpc = Vpc::read(options.file.as_deref(), &options.host, options.internet_private)?;
+        let vpc = options.vpc()?;
         for name in options.vhost_user.keys() {
             vpc.instance_here(name)?;
         }
