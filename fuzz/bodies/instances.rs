@@ -13,15 +13,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use srd_card::Direction;
+use srd_card::Trailer;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::packet::Packet;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::nat::Nat;
-use srd_card::vpc::{Around, Card, Envelope, Guest, LoggedWindow, PortCounts, PortId};
+use srd_card::vpc::{Around, Card, Envelope, Guest, LoggedWindow, PortCounts, PortId, Way};
 use srd_proto::{Duration, Instant, Secret};
 use srd_vpc::compile::{Concern, Rules};
-use srd_vpc::id::{EniId, NatGatewayId, VpcId};
+use srd_vpc::id::{EniId, NatGatewayId};
 use srd_vpc::judge::{Exit, Service};
 use srd_vpc::object::World;
 use srd_vpc_file::parse;
@@ -113,7 +114,7 @@ struct Out {
 #[derive(PartialEq, Eq, Debug)]
 enum Said {
     Guest(PortId, Vec<u8>),
-    Host(Arc<str>, VpcId, Envelope, Vec<u8>, bool),
+    Host(Arc<str>, u32, Envelope, Vec<u8>, bool),
     Service(PortId, Service, Vec<u8>),
 }
 
@@ -129,20 +130,11 @@ impl Around for Out {
         self.take(&frame);
         self.said.push(Said::Guest(port, frame));
     }
-    fn to_host(
-        &mut self,
-        host: &Arc<str>,
-        vpc: VpcId,
-        envelope: Envelope,
-        frame: Vec<u8>,
-        express: bool,
-    ) {
+    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
         self.take(&frame);
-        let head = envelope.encode(vpc, &frame);
-        let bytes = [&head[..], &frame[OFFLOAD_BYTES..]].concat();
-        let (read, offload, packet) = Envelope::decode(&bytes).expect("what is written is read");
-        assert_eq!((read, &offload[..], packet), (envelope, &frame[..10], &frame[10..]));
-        self.said.push(Said::Host(Arc::clone(host), vpc, envelope, frame, express));
+        let Way { host, instance, envelope, express } = way;
+        assert_eq!(Envelope::of(envelope.trailer()), Ok(envelope));
+        self.said.push(Said::Host(Arc::clone(host), instance, envelope, frame, express));
     }
     fn to_service(&mut self, port: PortId, service: Service, frame: Vec<u8>) {
         self.take(&frame);
@@ -215,8 +207,9 @@ impl Lane {
         match code {
             n @ (0 | 1) => card.from_guest(now, ports[usize::from(n)], data.to_vec(), out),
             2 => {
-                if let Ok((envelope, offload, packet)) = Envelope::decode(data) {
-                    let frame = [&offload[..], packet].concat();
+                let Some((frame, trailer)) = data.split_last_chunk() else { return };
+                if let Ok(envelope) = Envelope::of(Trailer(*trailer)) {
+                    let frame = frame.to_vec();
                     card.from_host(now, &Arc::from(OTHER), envelope, frame, out);
                 }
             }

@@ -19,6 +19,8 @@ pub struct Config {
     pub express_udp: bool,
     /// Whether it is on for tunnels without ports, too: GRE, ESP, IP in IP.
     pub express_tunnels: bool,
+    /// Whether frames of clouds are sent and taken: a card of instances is behind this one.
+    pub cloud: bool,
     /// Whether UDP datagrams go up as they come, in any order.
     pub udp_bypass: bool,
     /// Longest wait for a hole in one flow.
@@ -47,6 +49,7 @@ impl Default for Config {
             express: true,
             express_udp: true,
             express_tunnels: false,
+            cloud: false,
             udp_bypass: false,
             order_wait: Duration::from_millis(100),
             queue_target: Duration::from_millis(5),

@@ -32,6 +32,20 @@ pub struct Traffic {
     pub queue_dropped_full: u64,
 }
 
+impl Traffic {
+    /// Packets have arrived, by SRD or plainly.
+    #[inline]
+    pub(crate) fn count_received(&mut self, packets: u64, bytes: u64, by_srd: bool) {
+        let (all, of_them) = if by_srd {
+            (&mut self.srd_rx_pkts, &mut self.srd_rx_bytes)
+        } else {
+            (&mut self.plain_rx_pkts, &mut self.plain_rx_bytes)
+        };
+        *all += packets;
+        *of_them += bytes;
+    }
+}
+
 /// Why packets went nowhere, and everything that is not about one peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
@@ -58,12 +72,14 @@ pub struct Counters {
     pub send_refused: u64,
     /// Datagrams that the transport gave up: their frames are lost.
     pub send_failed: u64,
+    /// Frames of clouds for a peer that takes none.
+    pub cloud_refused: u64,
     /// The receiving side's order.
     pub order: OrderCounts,
 }
 
 /// Which of the counters are of lost packets.
-const DROPS: [&str; 12] = [
+const DROPS: [&str; 13] = [
     "queue_dropped_late",
     "queue_dropped_full",
     "order_given_up",
@@ -76,11 +92,12 @@ const DROPS: [&str; 12] = [
     "peer_bad_source",
     "send_refused",
     "send_failed",
+    "cloud_refused",
 ];
 
 impl Counters {
     /// Every counter that is a plain number, by the name that tools show.
-    pub fn named(&self) -> [(&'static str, u64); 24] {
+    pub fn named(&self) -> [(&'static str, u64); 25] {
         let t = &self.traffic;
         let o = &self.order;
         [
@@ -108,6 +125,7 @@ impl Counters {
             ("flows_full", self.flows_full),
             ("send_refused", self.send_refused),
             ("send_failed", self.send_failed),
+            ("cloud_refused", self.cloud_refused),
         ]
     }
 

@@ -75,7 +75,9 @@ mod wire;
 
 pub use config::Config;
 pub use counters::{Counters, Traffic};
-pub use express::{Express, FlowReport, Guest, Partner, PeerReport, Reach};
+pub use express::{
+    Arrivals, Arrived, Express, FlowReport, Guest, Parcel, Partner, PeerReport, Reach,
+};
 pub use meta::FRAME_BYTES_MAX;
 pub use meta::key::{Direction, FlowKey};
 pub use meta::{offload, packet};
@@ -85,5 +87,6 @@ pub use rules::prefix::{self, Prefix, PrefixError, Routes};
 pub use rules::snapshot::{PeerSettings, PeerSlot, Rules};
 pub use srd_proto::Secret;
 pub use store::StoredError;
-pub use wire::queue_pairs::{FRAME_QPN, FRESH_QPN, OFFER_QPN};
+pub use wire::cloud::{TRAILER_BYTES, Trailer};
+pub use wire::queue_pairs::{CLOUD_QPN, FRAME_QPN, FRESH_QPN, OFFER_QPN};
 pub use wire::{frame, offer};

@@ -21,7 +21,6 @@
 //! | [`config`] | the file `srd.toml`: read, checked, compared |
 //! | [`control`] | the control socket, both sides |
 //! | [`hooks`] | commands of the operator's at the start and the end |
-//! | [`keys`] | private, public and preshared keys, and the files that hold them |
 //! | [`metrics`] | figures for Prometheus, and a page for people |
 //! | [`notify`] | what systemd is told |
 //! | `pages` | statistics, as the packet threads write them |
@@ -41,7 +40,7 @@ pub mod control;
 #[cfg(test)]
 mod fake_plane;
 pub mod hooks;
-pub mod keys;
+pub use srd_net::keys;
 pub mod metrics;
 pub mod netconf;
 pub mod notify;

@@ -1,7 +1,7 @@
 //! Packets from one card to another: two processes, each with the service that `srd card up` runs
 //! and a core of its own, in two network namespaces that a veth pair joins. Their guests are in
 //! memory: one sends UDP packets as fast as its card takes them, the other counts and checks them.
-//! All between is what `srd card up --busy-poll --underlay ... --plain` does.
+//! All between is what `srd card up` does with `busy_poll` and a `[transport]`.
 //!
 //! ```sh
 //! card_to_card [FLOWS [SECONDS [BYTES [PACKETS_PER_SECOND]]]] [split]
@@ -27,7 +27,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_guest::protocol::{Answer, Request};
-use srd_guest::{Client, MemoryGuest, Options, Service, UnderlayOptions};
+use srd_guest::{
+    Client, HostOptions, MemoryGuest, Options, PATHS_DEFAULT, PORT_DEFAULT, Protection, Service,
+    TransportOptions,
+};
+use srd_net::keys::SecretKey;
 
 /// Headers of IPv4 and UDP, behind which a packet has its number.
 const HEADERS: usize = 28;
@@ -227,16 +231,29 @@ impl Drop for Sink {
     }
 }
 
+/// A key in hexadecimal digits.
+fn hex(key: &[u8; 32]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// One card, in its own process and namespace. The sending one ends by itself, the other when it is
 /// told to.
 fn card(host: &str, directory: &Path, wanted: Wanted) -> Result<()> {
     let (own, name) = if host == "alpha" { (0, "a") } else { (1, "b") };
     let address = |at: usize| -> Result<IpAddr> { Ok(ADDRESSES[at].parse()?) };
     let other = if own == 0 { "beta" } else { "alpha" };
-    let underlay = UnderlayOptions {
-        address: address(own)?,
-        hosts: BTreeMap::from([(other.to_owned(), address(1 - own)?)]),
-        plain: true,
+    let keys = [[1; 32], [2; 32]].map(|key| SecretKey::parse(&hex(&key)).expect("a key"));
+    let peer = HostOptions {
+        endpoint: (address(1 - own)?, PORT_DEFAULT).into(),
+        public_key: Some(keys[1 - own].public()),
+    };
+    let transport = TransportOptions {
+        listen: (address(own)?, PORT_DEFAULT).into(),
+        protection: Protection::Encrypted(keys[own].clone()),
+        paths: PATHS_DEFAULT,
+        link_rate_bps: Some(100_000_000_000),
+        dscp: 0,
+        hosts: BTreeMap::from([(other.to_owned(), peer)]),
     };
     let socket = directory.join(format!("{host}.sock"));
     let guest = directory.join(format!("{name}.sock"));
@@ -247,7 +264,7 @@ fn card(host: &str, directory: &Path, wanted: Wanted) -> Result<()> {
         credits_s: 300,
         internet: false,
         internet_private: false,
-        underlay: Some(underlay),
+        transport: Some(transport),
         socket: socket.clone(),
         vhost_user: BTreeMap::from([(name.to_owned(), guest)]),
         vhost_user_client: BTreeSet::new(),

@@ -17,13 +17,12 @@ use srd_card::l2::fit::Accepts;
 use srd_card::l2::{Link, Sent};
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
+use srd_card::vpc::{Around, Card, Guest, PortId, Way};
 use srd_net::{Tun, clock};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vhost::{Device, Frame};
 use srd_vpc::compile::Rules;
-use srd_vpc::id::VpcId;
 use srd_vpc::judge::Service;
 
 /// Frames of one device in one turn, and of them the card takes so many at once.
@@ -108,7 +107,7 @@ impl Around for Ports {
             port.write(frame);
         }
     }
-    fn to_host(&mut self, _: &Arc<str>, _: VpcId, _: Envelope, _: Vec<u8>, _: bool) {}
+    fn to_host(&mut self, _: Way<'_>, _: Vec<u8>) {}
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 

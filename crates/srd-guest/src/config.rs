@@ -1,9 +1,11 @@
 //! `card.toml`: what `srd card up` shall do, as a person writes it down. The format is described in
 //! `docs/card.md`.
 
+mod transport;
+
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -11,8 +13,8 @@ use serde::Deserialize;
 use srd_config::{ConfigError, Source};
 use toml::Spanned;
 
+use self::transport::{PeerTable, TransportTable};
 use crate::state::{Metrics, Options};
-use crate::underlay::UnderlayOptions;
 
 /// The largest file that is read.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -44,20 +46,11 @@ struct Document {
     busy_poll: bool,
     end_programs: bool,
     socket: Maybe<String>,
-    underlay: Option<UnderlayTable>,
+    transport: Option<TransportTable>,
+    peer: Vec<PeerTable>,
     metrics: Option<MetricsTable>,
     vhost_user: BTreeMap<Spanned<String>, Spanned<String>>,
     vhost_user_client: BTreeMap<Spanned<String>, Spanned<String>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct UnderlayTable {
-    address: Spanned<String>,
-    #[serde(default)]
-    plain: bool,
-    #[serde(default)]
-    peers: BTreeMap<Spanned<String>, Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -127,6 +120,8 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
         }
         private => private.as_ref().is_some_and(|private| *private.get_ref()),
     };
+    let peers = &document.peer;
+    let transport = transport::read(&source, document.transport.as_ref(), peers, &host)?;
     Ok(Options {
         file: document.vpc.as_ref().map(place),
         host,
@@ -137,7 +132,7 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
             .map_or(Ok(CREDITS_S_DEFAULT), |of| credits(&source, of))?,
         internet: document.internet,
         internet_private,
-        underlay: document.underlay.as_ref().map(|of| underlay(&source, of)).transpose()?,
+        transport,
         socket: document.socket.as_ref().map_or_else(|| socket.to_owned(), place),
         vhost_user,
         vhost_user_client: document
@@ -214,27 +209,6 @@ fn address<T: FromStr>(
     })
 }
 
-fn underlay(source: &Source<'_>, of: &UnderlayTable) -> Result<UnderlayOptions, ConfigError> {
-    let own: IpAddr = address(source, &of.address, "10.77.77.1")?;
-    let mut hosts: BTreeMap<String, IpAddr> = BTreeMap::new();
-    for (name, at) in &of.peers {
-        let peer: IpAddr = address(source, at, "10.77.77.2")?;
-        if peer.is_ipv4() != own.is_ipv4() {
-            let what = format!("{peer} is of another family than {own}");
-            let remedy = "hosts reach each other by addresses of one family";
-            return Err(source.error(Some(at.span()), what, remedy));
-        }
-        let mut others = hosts.iter().map(|(name, at)| (name.as_str(), *at));
-        let other = others.find(|(_, other)| *other == peer).map(|(name, _)| name);
-        if let Some(other) = other.or((peer == own).then_some("this host")) {
-            let what = format!("{peer} is the address of {other}");
-            return Err(source.error(Some(at.span()), what, "give each host its own"));
-        }
-        hosts.insert(name.get_ref().clone(), peer);
-    }
-    Ok(UnderlayOptions { address: own, hosts, plain: of.plain })
-}
-
 fn metrics(source: &Source<'_>, of: &MetricsTable) -> Result<Metrics, ConfigError> {
     let listen: SocketAddr = address(source, &of.listen, "127.0.0.1:9472")?;
     if !listen.ip().is_loopback() && !of.remote {
@@ -269,7 +243,7 @@ pub(crate) fn other_settings(runs: &Options, new: &Options) -> Vec<&'static str>
         ("internet_private", runs.internet_private == new.internet_private),
         ("busy_poll", runs.busy_poll == new.busy_poll),
         ("socket", runs.socket == new.socket),
-        ("underlay", runs.underlay == new.underlay),
+        ("transport and peer", runs.transport == new.transport),
         ("metrics", runs.metrics == new.metrics),
         ("vhost_user", runs.vhost_user == new.vhost_user),
         ("vhost_user_client", runs.vhost_user_client == new.vhost_user_client),
@@ -285,6 +259,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::transport::Protection;
 
     fn read_text(text: &str) -> Result<Options, String> {
         let options = parse(text, Path::new("/etc/srd/card.toml"), Path::new("/run/s.sock"));
@@ -303,10 +278,15 @@ mod tests {
             busy_poll = true
             end_programs = true
             socket = "/run/other.sock"
-            [underlay]
-            address = "10.77.77.1"
-            plain = true
-            peers = { beta = "10.77.77.2" }
+            [transport]
+            listen = "0.0.0.0:7535"
+            protection = "plain"
+            paths = 8
+            link_rate_mbps = 10000
+            dscp = 46
+            [[peer]]
+            name = "beta"
+            endpoint = "192.0.2.2:7535"
             [metrics]
             listen = "0.0.0.0:9472"
             remote = true
@@ -322,8 +302,11 @@ mod tests {
         assert_eq!(options.socket, Path::new("/run/other.sock"));
         assert!(options.internet && options.internet_private);
         assert!(options.busy_poll && options.end_programs);
-        let underlay = options.underlay.clone().unwrap();
-        assert!(underlay.plain && underlay.hosts["beta"] == IpAddr::from([10, 77, 77, 2]));
+        let transport = options.transport.clone().unwrap();
+        assert_eq!(transport.protection, Protection::Plain);
+        assert_eq!((transport.paths, transport.dscp), (8, 46));
+        assert_eq!(transport.link_rate_bps, Some(10_000_000_000));
+        assert_eq!(transport.hosts["beta"].endpoint.to_string(), "192.0.2.2:7535");
         let metrics = options.metrics.clone().unwrap();
         assert_eq!(metrics.listen.port(), 9472);
         assert_eq!(metrics.host_names, ["card.rack.example"]);
@@ -341,7 +324,7 @@ mod tests {
             "internet_private",
             "busy_poll",
             "socket",
-            "underlay",
+            "transport and peer",
             "metrics",
             "vhost_user",
             "vhost_user_client",
@@ -353,19 +336,24 @@ mod tests {
 
     #[test]
     fn errors_say_where_and_what_to_do() {
+        const PLAIN: &str = "[transport]\nlisten = \"10.0.0.1:7535\"\nprotection = \"plain\"\n";
+        const B: &str = "[[peer]]\nname = \"b\"\nendpoint = \"10.0.0.2:1\"\n";
         for (text, line, said) in [
             ("hosts = 1", 1, "unknown field `hosts`"),
             ("\nhost = \"\"", 2, "a host without a name"),
             ("scale = \"1/0\"", 1, "remedy: write 1/N with N from 1 to 1000000"),
             ("\ninternet_private = true", 2, "remedy: add internet = true"),
             ("\n\ncredits = 4000", 3, "remedy: write 1 to 3600"),
-            ("[underlay]\naddress = \"10.0.0.0/8\"", 2, "is no address"),
-            ("[underlay]\naddress = \"10.0.0.1\"\n[underlay.peers]\nb = \"fd00::1\"", 4, "family"),
-            (
-                "[underlay]\naddress = \"10.0.0.1\"\n[underlay.peers]\nb = \"10.0.0.1\"",
-                4,
-                "this host",
-            ),
+            ("[transport]\nlisten = \"10.0.0.0/8\"\nprotection = \"plain\"", 2, "is no address"),
+            ("[transport]\nlisten = \"10.0.0.1:7535\"", 2, "a host without a key"),
+            (&format!("{PLAIN}paths = 0"), 4, "remedy: write 1 to 256"),
+            (&format!("{PLAIN}private_key_file = \"k\""), 4, "a key that nothing uses"),
+            (&format!("{PLAIN}[[peer]]\nname = \"here\"\nendpoint = \"[::1]:1\""), 5, "this host"),
+            (&format!("{PLAIN}[[peer]]\nname = \"b\"\nendpoint = \"10.0.0.2\""), 6, "no address"),
+            (&format!("{PLAIN}[[peer]]\nname = \"b\"\nendpoint = \"10.0.0.2:0\""), 6, "no address"),
+            (&format!("{PLAIN}{B}{B}"), 8, "named twice"),
+            (&format!("{PLAIN}{B}[[peer]]\nname = \"c\"\nendpoint = \"10.0.0.2:1\""), 9, "of b"),
+            (B, 2, "remedy: add [transport]"),
             (
                 "[metrics]\nlisten = \"0.0.0.0:1\"",
                 2,

@@ -2,9 +2,7 @@
 //!
 //! Public addresses of the VPC are routed into it, so that programs of this machine reach
 //! instances as the internet would. Packets of instances to other machines are forwarded, and leave
-//! with this machine's address, but never with a port of its card ([`crate::sources`]), and never
-//! to the port of another one: a card takes what comes from there for the words of a host. A
-//! machine that was no router does not become one for others. Of the machine itself instances reach
+//! with this machine's address. A machine that was no router does not become one for others. Of the machine itself instances reach
 //! its address on the internet's side ([`OWN`]) and answers to its own connections, and no other
 //! address that it has, unless private addresses are carried. Everything is given back when this
 //! process ends.
@@ -14,11 +12,9 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::{Context, Result};
-use srd_card::vpc::envelope::GENEVE_PORT;
 use srd_net::Tun;
 
 use crate::namespace::{ip, run};
-use crate::sources;
 use crate::undo::Undo;
 
 /// The device.
@@ -129,10 +125,7 @@ impl Edge {
 
 /// Rules for packets of instances to this machine itself, in the place of earlier ones.
 fn to_machine(private: bool) -> String {
-    let mut rules = format!(
-        "flush chain ip {TABLE} in\n\
-         add rule ip {TABLE} in iifname {DEVICE} udp dport {GENEVE_PORT} drop\n"
-    );
+    let mut rules = format!("flush chain ip {TABLE} in\n");
     if !private {
         rules += &format!(
             "add rule ip {TABLE} in iifname {DEVICE} ct state established,related accept\n\
@@ -147,22 +140,13 @@ fn to_machine(private: bool) -> String {
 fn forward(private: bool, undo: &Undo) -> Result<()> {
     let before = fs::read_to_string(FORWARD).context(FORWARD)?;
     let before = before.trim();
-    let after = GENEVE_PORT.max(*sources::PORTS.end()) + 1;
-    // Ports of cards: also where a rule of another program has translated the source before.
-    let own = format!("{}-{}, {GENEVE_PORT}", sources::PORTS.start(), sources::PORTS.end());
     let mut rules = format!(
         "add table ip {TABLE}\nflush table ip {TABLE}\n\
          add chain ip {TABLE} out {{ type nat hook postrouting priority 100 ; }}\n\
-         add rule ip {TABLE} out iifname {DEVICE} oifname != {DEVICE} meta l4proto udp \
-         masquerade to :{after}-65535\n\
          add rule ip {TABLE} out iifname {DEVICE} oifname != {DEVICE} masquerade\n\
          add chain ip {TABLE} through {{ type filter hook forward priority 0 ; }}\n\
          add chain ip {TABLE} in {{ type filter hook input priority 0 ; }}\n\
-         add rule ip {TABLE} through iifname {DEVICE} udp dport {GENEVE_PORT} drop\n\
-         {}\
-         add chain ip {TABLE} last {{ type filter hook postrouting priority 300 ; }}\n\
-         add rule ip {TABLE} last iifname {DEVICE} oifname != {DEVICE} udp sport {{ {own} }} \
-         drop\n",
+         {}",
         to_machine(private)
     );
     if before != "1" {

@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::vpc::nat::{self, Nat, NatError};
-use srd_card::vpc::{Around, Envelope, PortId};
+use srd_card::vpc::{Around, Envelope, PortId, Way};
 use srd_net::Tun;
 use srd_proto::time::{Duration, Instant};
-use srd_vpc::id::{EniId, NatGatewayId, VpcId};
+use srd_vpc::id::{EniId, NatGatewayId};
 use srd_vpc::judge::Service as Link;
 
 use crate::edge::Edge;
 use crate::kernel::Kernel;
 use crate::link_local::Services;
 use crate::port::Port;
-use crate::underlay::{EDGE, Underlay};
+use crate::transport::{EDGE, Transport};
 
 /// A packet for another host waits at most so long for others that are sent by the same call,
 /// while instances have their turns. When they have nothing more, it does not wait at all.
@@ -30,7 +30,7 @@ const TO_HOST: &str = "to another host";
 #[derive(Debug)]
 pub(crate) struct Gateways {
     pub(crate) edge: Option<Edge>,
-    pub(crate) underlay: Option<Underlay>,
+    pub(crate) transport: Option<Transport>,
     pub(crate) name: Arc<str>,
     pub(crate) nat: Nat,
     /// Resets for interfaces whose connections a NAT gateway does not know any more. Bound: one for
@@ -43,17 +43,17 @@ pub(crate) struct Gateways {
 }
 
 impl Gateways {
-    pub(crate) fn new(edge: Option<Edge>, underlay: Option<Underlay>) -> Self {
+    pub(crate) fn new(edge: Option<Edge>, transport: Option<Transport>) -> Self {
         let (nat, lost) = (Nat::default(), BTreeMap::new());
         let resets = Vec::new();
-        Self { edge, underlay, name: EDGE.into(), nat, resets, held_since: None, lost }
+        Self { edge, transport, name: EDGE.into(), nat, resets, held_since: None, lost }
     }
 
     /// What to wait on.
     pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
         let edge = self.edge.as_ref().and_then(Edge::tun).map(Tun::fd);
-        let underlay = self.underlay.as_ref().map(Underlay::fd);
-        edge.into_iter().chain(underlay).collect()
+        let transport = self.transport.as_ref().map(Transport::fd);
+        edge.into_iter().chain(transport).collect()
     }
 
     pub(crate) fn lose(&mut self, why: &'static str) {
@@ -68,7 +68,7 @@ impl Gateways {
 
     /// After a turn that began and ended at these times: sends what has waited for long. // V17
     pub(crate) fn flush_if_due(&mut self, began: Instant, ended: Instant) {
-        if !self.underlay.as_ref().is_some_and(Underlay::has_unsent) {
+        if !self.transport.as_ref().is_some_and(|transport| transport.has_unsent(ended)) {
             return;
         }
         let since = *self.held_since.get_or_insert(began);
@@ -80,8 +80,9 @@ impl Gateways {
     /// Sends what waits for other hosts.
     pub(crate) fn flush(&mut self) {
         self.held_since = None;
-        let lost = self.underlay.as_mut().map_or(0, Underlay::flush);
-        self.lose_all(TO_HOST, lost);
+        if let Some(transport) = &mut self.transport {
+            transport.flush();
+        }
     }
 
     /// A frame that leaves.
@@ -156,21 +157,14 @@ impl Around for Outside<'_> {
         }
     }
 
-    fn to_host(
-        &mut self,
-        host: &Arc<str>,
-        vpc: VpcId,
-        envelope: Envelope,
-        frame: Vec<u8>,
-        _: bool,
-    ) {
-        if **host == *self.gateways.name {
-            self.gateways.leave(self.now, self.publics, envelope, frame);
+    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
+        if **way.host == *self.gateways.name {
+            self.gateways.leave(self.now, self.publics, way.envelope, frame);
             return;
         }
         let now = self.now;
-        let underlay = self.gateways.underlay.as_mut();
-        if !underlay.is_some_and(|underlay| underlay.send(now, host, vpc, envelope, &frame)) {
+        let transport = self.gateways.transport.as_mut();
+        if !transport.is_some_and(|transport| transport.send(now, &way, frame)) {
             self.gateways.lose(TO_HOST);
         }
     }
@@ -179,56 +173,5 @@ impl Around for Outside<'_> {
         if !self.services.take(port, &frame) {
             self.gateways.lose("to a service");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::underlay::tests::{frame, underlay};
-
-    #[test]
-    fn packets_for_other_hosts_wait_for_turns_up_to_a_bound() {
-        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let (one, own) = underlay(&[("two", socket.local_addr().unwrap())]);
-        socket.set_nonblocking(true).unwrap();
-        let mut gateways = Gateways::new(None, Some(one));
-        let envelope = Envelope::Between { from: EniId(1), to: EniId(2) };
-        let host: Arc<str> = "two".into();
-        let send = |gateways: &mut Gateways| {
-            let underlay = gateways.underlay.as_mut().unwrap();
-            assert!(underlay.send(Instant::ZERO, &host, VpcId(1), envelope, &frame(7)));
-        };
-        let arrived = || {
-            let mut bytes = [0; 2000];
-            std::iter::from_fn(|| socket.recv_from(&mut bytes).ok())
-                .filter(|of| of.1 == own)
-                .count()
-        };
-        // A kernel may be late with a packet to another socket.
-        let arrive = |wanted: usize| {
-            let (began, mut count) = (std::time::Instant::now(), 0);
-            while count < wanted && began.elapsed().as_secs() < 60 {
-                count += arrived();
-            }
-            count
-        };
-        let at = |us| Instant::ZERO + Duration::from_micros(us);
-        // Nothing is held: no time begins.
-        gateways.flush_if_due(at(0), at(1000));
-        send(&mut gateways);
-        gateways.flush_if_due(at(1000), at(1020));
-        send(&mut gateways);
-        gateways.flush_if_due(at(1020), at(1049));
-        assert_eq!(arrived(), 0, "the first has waited for 49 us");
-        gateways.flush_if_due(at(1049), at(1050));
-        assert_eq!(arrive(2), 2);
-        // The next ones have their own time, and none where no turn follows.
-        send(&mut gateways);
-        gateways.flush_if_due(at(1060), at(1061));
-        assert_eq!(arrived(), 0);
-        gateways.flush();
-        assert_eq!(arrive(1), 1);
-        assert!(gateways.lost.is_empty());
     }
 }

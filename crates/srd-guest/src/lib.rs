@@ -25,9 +25,7 @@
 //! | `namespace`, `programs` | namespaces and their interfaces; programs that run in them |
 //! | `resolv_conf` | the resolver of a namespace's programs |
 //! | `edge` | the internet's side |
-//! | `underlay`, `hosts` | other hosts, and what was heard of them |
-//! | `sources`, `port_owner` | source ports of what goes to other hosts; who has a port |
-//! | `overlay` | whether an interface is an overlay that encrypts |
+//! | `transport`, `hosts` | other hosts over SRD, and their traffic |
 //! | `plane`, `asking` | the whole VPC on a thread of its own, and what the card asks of it |
 //! | `undo`, `locks` | what is done at the end, however it comes; and what keeps cards apart |
 //! | `earlier` | cards of earlier versions |
@@ -74,13 +72,11 @@ mod metrics;
 mod namespace;
 mod orders;
 mod outside;
-mod overlay;
 mod packets;
 mod pending;
 mod place;
 mod plane;
 mod port;
-mod port_owner;
 mod programs;
 pub mod protocol;
 mod reload;
@@ -88,23 +84,21 @@ mod remake;
 mod resolv_conf;
 mod server;
 mod service;
-mod sources;
 mod state;
 mod status;
 mod trace;
+mod transport;
 mod turns;
-mod underlay;
 mod undo;
 mod warnings;
 mod world;
 
 pub use client::Client;
-pub use hosts::REMEDY as SILENT_REMEDY;
 pub use memory::MemoryGuest;
 pub use orders::Stopper;
 pub use reload::{Reloader, check};
 pub use state::{Ended, Metrics, Options, Service};
-pub use underlay::UnderlayOptions;
+pub use transport::{HostOptions, PATHS_DEFAULT, PORT_DEFAULT, Protection, TransportOptions};
 pub use world::WrongSettings;
 
 /// Where the service listens by default.

@@ -18,8 +18,8 @@ use crate::gateways::Outside;
 use crate::outside::Source;
 use crate::port::Port;
 use crate::state::Service;
+use crate::transport::Received;
 use crate::turns::{OUTSIDE, TURNS_TIME};
-use crate::underlay::{Received, Underlay};
 
 /// Frames that the card takes at once: the first of them waits for the others to be read.
 const TOGETHER: usize = 16;
@@ -81,7 +81,7 @@ impl Service {
             }
         }
         self.turns.look(&self.sockets);
-        if self.gateways.edge.is_some() || self.gateways.underlay.is_some() {
+        if self.gateways.edge.is_some() || self.gateways.transport.is_some() {
             self.turns.wake_outside();
         }
         while let Some(turn) = self.turns.next() {
@@ -235,30 +235,38 @@ impl Service {
 
     /// What arrives from other hosts: at most so many frames. Returns how many there were.
     fn read_hosts(&mut self, now: Instant, most: u32) -> u32 {
-        let Some(underlay) = &mut self.gateways.underlay else { return 0 };
-        let mut received = std::mem::take(&mut self.received);
-        let read = underlay.receive(now, usize::try_from(most).unwrap_or(TOGETHER), &mut received);
-        self.gateways.lose_all("a stranger's", std::mem::take(&mut received.strangers));
-        self.gateways.lose_all("no envelope", std::mem::take(&mut received.no_envelopes));
-        if !received.frames.is_empty() {
-            let Received { frames, hosts, .. } = &mut received;
+        let Some(transport) = &mut self.gateways.transport else { return 0 };
+        let received = transport.receive(usize::try_from(most).unwrap_or(TOGETHER));
+        let mut received = std::mem::replace(received, std::mem::take(&mut self.received));
+        let read = received.frames.len();
+        self.gateways.lose_all("of an unknown kind", std::mem::take(&mut received.unknown));
+        if read > 0 {
+            let Received { frames, hosts, by_srd, .. } = &mut received;
             // Together, so that packets of a flow are joined.
             self.in_turn(now, |card, around| {
                 for (host, count) in hosts.drain(..) {
                     card.from_host_all(now, &host, frames.drain(..count), around);
                 }
+                by_srd.drain(..).for_each(|(to, packets)| card.count_express_received(to, packets));
             });
         }
+        // Its memory is used again.
         self.received = received;
         u32::try_from(read).unwrap_or(u32::MAX)
     }
 
-    /// Takes the packets of other hosts that were read from the socket already.
+    /// Takes the packets of other hosts that wait in the sockets, and sends what waits here.
     pub(crate) fn take_read(&mut self, now: Instant) {
-        while self.gateways.underlay.as_ref().is_some_and(Underlay::is_waiting) {
-            self.read_hosts(now, 1);
-        }
+        while self.read_hosts(now, u32::MAX) > 0 {}
         self.gateways.flush();
+    }
+
+    /// The network between hosts may pass packets of another size than before.
+    pub(crate) fn follow_mtu(&mut self) {
+        let Some(transport) = &mut self.gateways.transport else { return };
+        if transport.take_mtu_change() {
+            self.card.set_host_bytes_max(transport.bytes_max());
+        }
     }
 
     fn is_of_nat(&self, address: Option<IpAddr>) -> bool {

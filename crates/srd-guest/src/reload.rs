@@ -11,7 +11,7 @@ use crate::orders::{Command, Orders};
 use crate::protocol::Answer;
 use crate::server::hand;
 use crate::state::{Options, Service};
-use crate::underlay::Plan;
+use crate::transport::{Plan, Protection};
 use crate::warnings;
 use crate::world::Vpc;
 
@@ -60,10 +60,15 @@ pub fn check(options: &Options) -> Result<Vec<String>> {
     let world = vpc.world();
     guests::check(&world, &options.host)?;
     let mut lines = Vec::new();
-    if let Some(of) = &options.underlay {
+    if let Some(of) = &options.transport {
         Plan::new(of)?;
         let hosts: Vec<&str> = of.hosts.keys().map(String::as_str).collect();
-        lines.push(format!("other hosts: {} from {}", hosts.join(", "), of.address));
+        let plain = if of.protection == Protection::Plain {
+            ", neither encrypted nor authenticated"
+        } else {
+            ""
+        };
+        lines.push(format!("other hosts: {} from {}{plain}", hosts.join(", "), of.listen));
     }
     if let Some(of) = &options.metrics {
         lines.push(format!("figures: http://{}/", of.listen));

@@ -43,8 +43,8 @@ use crate::protocol::{Answer, Request};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Ended, Guests, Options, Service};
+use crate::transport::{Plan, Received, Transport};
 use crate::turns::{Turns, raise_descriptors};
-use crate::underlay::{Received, Underlay};
 use crate::undo::Undo;
 use crate::world::Vpc;
 
@@ -88,9 +88,10 @@ impl Service {
             }
             false => None,
         };
-        let underlay = options.underlay.as_ref().map(Underlay::open).transpose()?;
-        if let Some(underlay) = &underlay {
-            card.set_host_bytes_max(underlay.bytes_max);
+        let plan = options.transport.as_ref().map(Plan::new).transpose()?;
+        let transport = plan.map(Transport::open).transpose()?;
+        if let Some(transport) = &transport {
+            card.set_host_bytes_max(transport.bytes_max());
         }
         let services = Services::new(options.internet)?;
         let is_ending = Arc::new(AtomicBool::new(false));
@@ -112,7 +113,7 @@ impl Service {
             changes: Changes::default(),
             sockets: Vec::new(),
             turns: Turns::new()?,
-            gateways: Gateways::new(edge, underlay),
+            gateways: Gateways::new(edge, transport),
             received: Received::default(),
             logs: FlowLogs::new(unix_ns_at_zero),
             services,
@@ -167,6 +168,7 @@ impl Service {
             return Ok(Ended::HandedOver);
         }
         self.end_logs();
+        self.gateways.transport.iter_mut().for_each(Transport::close);
         self.end_programs();
         ended.map(|()| Ended::Stopped)
     }
@@ -191,7 +193,8 @@ impl Service {
             if self.expire_at <= now {
                 // The rest of it comes with the next round of turns.
                 if self.card.expire(now, EXPIRE_WORK) {
-                    self.gateways.underlay.iter_mut().for_each(Underlay::look);
+                    self.gateways.transport.iter_mut().for_each(Transport::look);
+                    self.follow_mtu();
                     self.make_again(now);
                     self.expire_at = now + PAUSE_MAX;
                 }
@@ -219,7 +222,8 @@ impl Service {
         let now = clock::now();
         let held = self.held.iter().filter_map(|port| self.devices.get(port)?.poll_timeout());
         let at = self.card.poll_timeout().into_iter().chain(self.services.poll_timeout());
-        let at = at.chain(held).chain([self.expire_at]).min();
+        let hosts = self.gateways.transport.iter().map(Transport::due);
+        let at = at.chain(held).chain(hosts).chain([self.expire_at]).min();
         let next = at.map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
         let next = if ready { Duration::ZERO } else { next };
         let nanoseconds = next.as_nanos();

@@ -29,8 +29,8 @@ use crate::plane::Plane;
 use crate::port::{Meets, Port};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
+use crate::transport::{Received, TransportOptions};
 use crate::turns::Turns;
-use crate::underlay::{Received, UnderlayOptions};
 use crate::undo::Undo;
 use crate::world::Vpc;
 
@@ -50,7 +50,7 @@ pub struct Options {
     /// Whether that internet carries private addresses, as the real one does not.
     pub internet_private: bool,
     /// How other hosts are reached, if there are any.
-    pub underlay: Option<UnderlayOptions>,
+    pub transport: Option<TransportOptions>,
     /// Where requests are listened for.
     pub socket: PathBuf,
     /// Instances whose interfaces are sockets of vhost-user, by name: the primary one is at this

@@ -13,6 +13,7 @@ use crate::port::Port;
 use crate::protocol::{Flow, Instance, Interface, Status};
 use crate::state::{Options, Running, Service};
 use crate::trace::{cause_name, protocol_name};
+use crate::transport::Transport;
 
 impl Service {
     /// The instances in words, one line each.
@@ -63,8 +64,10 @@ impl Service {
             drops.all().map(|(cause, packets)| (cause_name(cause), packets)).collect();
         let lost = self.gateways.lost.iter();
         drops.extend(lost.map(|(why, packets)| (format!("lost: {why}"), *packets)));
+        let transport = self.gateways.transport.as_ref();
+        let between = transport.map(Transport::lost).unwrap_or_default().into_iter();
+        drops.extend(between.map(|(why, frames)| (format!("between hosts: {why}"), frames)));
         let Options { host, scale, internet, .. } = &self.options;
-        let underlay = self.gateways.underlay.as_ref();
         Status {
             host: host.clone(),
             scale: *scale,
@@ -73,7 +76,7 @@ impl Service {
             uptime_s: std::time::Duration::from_nanos(now.since(self.began).as_nanos())
                 .as_secs_f64(),
             tables: self.tables(),
-            hosts: underlay.map_or_else(Vec::new, |underlay| underlay.report(now)),
+            hosts: transport.map_or_else(Vec::new, |transport| transport.report(now)),
             instances,
             drops,
             internet_gone: self.gone.why(Which::Edge),

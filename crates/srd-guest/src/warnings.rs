@@ -51,25 +51,25 @@ pub(crate) fn of(options: &Options, world: &World) -> Vec<String> {
             others.join(", ")
         ));
     }
-    match &options.underlay {
+    match &options.transport {
         None if named.contains(here) && !others.is_empty() => found.push(format!(
-            "instances on {} are not reached: --underlay gives this host's address, and \
-             --peer NAME=ADDRESS that of each other",
+            "instances on {} are not reached: [transport] and a [[peer]] for each in card.toml say \
+             how",
             others.join(", ")
         )),
         None => {}
-        Some(underlay) => {
-            let has = |name: &str| underlay.hosts.contains_key(name);
+        Some(transport) => {
+            let has = |name: &str| transport.hosts.contains_key(name);
             let missing: Vec<&str> = others.iter().copied().filter(|name| !has(name)).collect();
             if !missing.is_empty() {
                 found.push(format!(
-                    "instances on {} are not reached: no --peer gives an address of it",
+                    "instances on {} are not reached: no [[peer]] names it",
                     missing.join(", ")
                 ));
             }
-            let unnamed = underlay.hosts.keys().filter(|name| !named.contains(name.as_str()));
+            let unnamed = transport.hosts.keys().filter(|name| !named.contains(name.as_str()));
             found.extend(unnamed.map(|name| {
-                format!("the file has no instance on `{name}`, to which a --peer gives an address")
+                format!("the file has no instance on `{name}`, which a [[peer]] names")
             }));
         }
     }
@@ -79,16 +79,23 @@ pub(crate) fn of(options: &Options, world: &World) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::UnderlayOptions;
+    use crate::{HostOptions, Protection, TransportOptions};
     use std::collections::BTreeMap;
-    use std::net::{IpAddr, Ipv4Addr};
 
     const FILE: &str = "../../docs/vpc/two-hosts.toml";
 
     fn options(host: &str, peers: &[&str]) -> Options {
-        let at = |n| IpAddr::V4(Ipv4Addr::new(10, 77, 77, n));
-        let hosts = peers.iter().zip(2..).map(|(name, n)| ((*name).to_owned(), at(n))).collect();
-        let underlay = UnderlayOptions { address: at(1), hosts, plain: true };
+        let peer =
+            |n: u8| HostOptions { endpoint: ([10, 77, 77, n], 7535).into(), public_key: None };
+        let hosts = peers.iter().zip(2..).map(|(name, n)| ((*name).to_owned(), peer(n))).collect();
+        let transport = TransportOptions {
+            listen: ([10, 77, 77, 1], 7535).into(),
+            protection: Protection::Plain,
+            paths: 4,
+            link_rate_bps: None,
+            dscp: 0,
+            hosts,
+        };
         Options {
             file: Some(FILE.into()),
             host: host.into(),
@@ -96,7 +103,7 @@ mod tests {
             credits_s: 60,
             internet: false,
             internet_private: false,
-            underlay: (!peers.is_empty()).then_some(underlay),
+            transport: (!peers.is_empty()).then_some(transport),
             socket: "unused".into(),
             vhost_user: BTreeMap::new(),
             vhost_user_client: BTreeSet::new(),
@@ -136,11 +143,11 @@ mod tests {
     fn names_of_hosts_that_do_not_fit_together_are() {
         let all = warned("alpah", &["beta"]).join("\n");
         assert!(all.contains("no instance of the file is on this host, `alpah`"), "{all}");
-        assert!(all.contains("on alpha are not reached: no --peer"), "{all}");
+        assert!(all.contains("on alpha are not reached: no [[peer]]"), "{all}");
         let all = warned("alpha", &["betta"]).join("\n");
-        assert!(all.contains("on beta are not reached: no --peer"), "{all}");
+        assert!(all.contains("on beta are not reached: no [[peer]]"), "{all}");
         assert!(all.contains("no instance on `betta`"), "{all}");
         let all = warned("alpha", &[]).join("\n");
-        assert!(all.contains("on beta are not reached: --underlay"), "{all}");
+        assert!(all.contains("on beta are not reached: [transport]"), "{all}");
     }
 }

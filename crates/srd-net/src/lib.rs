@@ -55,6 +55,7 @@ mod engine;
 mod events;
 pub mod io;
 mod key_file;
+pub mod keys;
 pub mod link;
 mod local;
 mod memory;

@@ -8,10 +8,10 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::nat::{Back, Nat};
-use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId};
+use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId, Way};
 use srd_proto::{Duration, Instant, Secret};
 use srd_vpc::compile::{Directory, Rules};
-use srd_vpc::id::{EniId, VpcId};
+use srd_vpc::id::EniId;
 use srd_vpc::judge::{Exit, Origin, Service};
 use srd_vpc::object::World;
 use srd_vpc::packet::{Inner, Packet};
@@ -130,10 +130,9 @@ impl Around for Out {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         self.guests.push((port, frame));
     }
-    fn to_host(&mut self, host: &Arc<str>, vpc: VpcId, of: Envelope, frame: Vec<u8>, _: bool) {
-        let bytes = [&of.encode(vpc, &frame)[..], &frame[OFFLOAD_BYTES..]].concat();
-        assert_eq!(Envelope::decode(&bytes).map(|read| read.0), Ok(of));
-        self.hosts.push_back((host.clone(), of, frame));
+    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
+        assert_eq!(Envelope::of(way.envelope.trailer()), Ok(way.envelope));
+        self.hosts.push_back((Arc::clone(way.host), way.envelope, frame));
     }
     fn to_service(&mut self, _: PortId, service: Service, _: Vec<u8>) {
         self.served = Some(service);

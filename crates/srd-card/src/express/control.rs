@@ -90,6 +90,7 @@ impl Express {
         self.config.udp_bypass = udp_bypass;
         self.config.order_wait = wait;
         self.order.set_wait(wait);
+        self.cloud_order.set_wait(wait);
     }
 
     /// The queueing delay that is too long.
@@ -118,6 +119,7 @@ impl Express {
 
     fn leave(&mut self, slot: u32) {
         self.order.forget_peer(slot); // O6
+        self.cloud_order.forget_peer(slot);
         if let Some(mut peer) = self.peers.get_mut(slot as usize).and_then(Option::take) {
             self.by_id.remove(&peer.id);
             peer.scheduler.clear(&mut self.table.queues);
@@ -133,6 +135,7 @@ impl Express {
     fn share(&mut self) {
         let peers = self.by_id.len();
         self.order.set_peers(peers);
+        self.cloud_order.set_peers(peers);
         self.table.set_peers(peers);
     }
 

@@ -15,13 +15,18 @@ use crate::queue::scheduler::{Kind, Lane, QueueCounts, Waiting};
 use crate::rewrite::segment::{self, Segments, fitted};
 use crate::rewrite::{checksum, fragment, mss, too_big};
 
+/// The tenant whose packets the overlay's are, and those of all that find no entry.
+pub(super) const OVERLAY: u32 = 0;
+
 /// The queue that a packet waits in.
 #[derive(Clone, Copy)]
-struct Line {
+pub(super) struct Line {
     /// The peer whose it is.
-    peer: u32,
+    pub(super) peer: u32,
     /// The entry of the packet's flow.
-    slot: u32,
+    pub(super) slot: u32,
+    /// The tenant that sends it.
+    pub(super) tenant: u32,
 }
 
 impl Express {
@@ -76,9 +81,10 @@ impl Express {
         let Found { peer, flow } = found;
         let Some(flow) = flow else {
             self.counters.flows_full += 1; // X2
-            return Some(Line { peer, slot: self.peer(peer)?.overflow? });
+            return Some(Line { peer, slot: self.peer(peer)?.overflow?, tenant: OVERLAY });
         };
-        Some(Line { peer: self.table.queue_of(flow, peer), slot: flow.slot() })
+        let peer = self.table.queue_of(flow, peer);
+        Some(Line { peer, slot: flow.slot(), tenant: OVERLAY })
     }
 
     /// The kind of a frame, by which the rule decides how it is carried. // X1, X2
@@ -95,12 +101,13 @@ impl Express {
     }
 
     /// Puts a frame in line.
-    fn enqueue(&mut self, line: Line, waiting: Waiting) {
+    pub(super) fn enqueue(&mut self, line: Line, waiting: Waiting) {
         let Some(peer) = self.peers.get_mut(line.peer as usize).and_then(Option::as_mut) else {
             return;
         };
         let mut counts = QueueCounts::default();
-        peer.scheduler.push(&mut self.table.queues, line.slot, waiting, &self.aqm, &mut counts);
+        let (queues, flow) = (&mut self.table.queues, (line.tenant, line.slot));
+        peer.scheduler.push(queues, flow, waiting, &self.aqm, &mut counts);
         if !peer.queued {
             peer.queued = true;
             self.ready.push_back(line.peer);

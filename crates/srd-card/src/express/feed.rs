@@ -14,11 +14,12 @@ use crate::meta::key::Direction;
 use crate::meta::layout::Layout;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
-use crate::queue::scheduler::{Lane, QueueCounts, Rule, Turn, Waiting};
+use crate::queue::scheduler::{Kind, Lane, QueueCounts, Rule, Turn, Waiting};
 use crate::rewrite::segment::{Segments, fitted};
 use crate::rules::snapshot::PeerSlot;
+use crate::wire::cloud::{TRAILER_BYTES, Trailer};
 use crate::wire::frame::{CHUNKS_MAX, Place, chunk_bytes};
-use crate::wire::queue_pairs::{FRAME_QPN, FRESH_QPN};
+use crate::wire::queue_pairs::{CLOUD_QPN, FRAME_QPN, FRESH_QPN};
 
 /// Bytes that may wait in the transport for their first sending, before more is handed to it:
 /// within these bounds, as much as a peer takes in the given time. Frames that wait here instead
@@ -39,6 +40,8 @@ struct Feed {
     chunk_bytes_max: usize,
     /// Bytes that may wait in the transport.
     bytes: u64,
+    /// Whether the peer takes frames of clouds.
+    cloud: bool,
 }
 
 /// A frame that leaves.
@@ -48,6 +51,7 @@ struct Outgoing {
     lane: Lane,
     frame: Vec<u8>,
     layout: Layout,
+    kind: Kind,
 }
 
 impl Express {
@@ -99,9 +103,9 @@ impl Express {
                 continue;
             }
             let taken = peer.scheduler.take(queues, turn, lane, now, &self.aqm, &mut counts);
-            let Some(Waiting { frame, layout, .. }) = taken else { continue };
+            let Some(Waiting { frame, layout, kind, .. }) = taken else { continue };
             *handed += 1;
-            let outgoing = Outgoing { peer: slot, turn, lane, frame, layout };
+            let outgoing = Outgoing { peer: slot, turn, lane, frame, layout, kind };
             self.send(now, outgoing, feed, endpoint);
         };
         self.count_queue(slot, counts);
@@ -113,39 +117,50 @@ impl Express {
     fn feed(&mut self, slot: u32, endpoint: &Endpoint) -> Option<Feed> {
         let enabled = self.rules.enabled_for(PeerSlot(slot));
         let peer = self.peers.get_mut(slot as usize).and_then(Option::as_mut)?;
+        let cloud = peer.offer.map(|offer| offer.cloud);
+        if self.config.cloud && cloud.is_none() {
+            return None; // C4
+        }
         let reach = peer.reach(enabled);
         let chunk_bytes_max = endpoint.payload_bytes_max_to(peer.id).max(1); // G2a
         let chunks_max = CHUNKS_MAX.min(endpoint.config().send_queue_datagrams_max as usize);
         let frame_bytes_max = chunks_max * chunk_bytes_max;
+        let rule = Rule { cloud: cloud == Some(true), frame_bytes_max, ..Rule::default() };
         let rule = match reach {
-            Reach::Express { udp, tunnels } => Rule { tcp: true, udp, tunnels, frame_bytes_max },
-            Reach::Off | Reach::Waiting => Rule { frame_bytes_max, ..Rule::default() },
+            Reach::Express { udp, tunnels } => Rule { tcp: true, udp, tunnels, ..rule },
+            Reach::Off | Reach::Waiting => rule,
         };
         peer.scheduler.set_rule(&self.table.queues, rule);
         let rate_bps = endpoint.delivery_rate_bps(peer.id);
         let bytes = (rate_bps / 8 * FEED_NS / 1_000_000_000).clamp(FEED_BYTES_MIN, FEED_BYTES_MAX);
-        Some(Feed { reach, chunk_bytes_max, bytes })
+        Some(Feed { reach, chunk_bytes_max, bytes, cloud: rule.cloud })
     }
 
     /// Sends one frame, by SRD or plainly.
     fn send(&mut self, now: Instant, outgoing: Outgoing, feed: Feed, endpoint: &mut Endpoint) {
+        if outgoing.kind.is_of_cloud() && !feed.cloud {
+            self.counters.cloud_refused += 1; // C4
+            return;
+        }
         self.count(&outgoing, feed.reach);
         match outgoing.lane {
             Lane::Srd => self.send_srd(now, outgoing, feed, endpoint),
             Lane::Plain => {
-                let Outgoing { peer: slot, turn, frame, layout, .. } = outgoing;
+                let Outgoing { peer: slot, turn, mut frame, layout, kind, .. } = outgoing;
                 let hash = self.table.hash(turn.slot);
                 let Some(peer) = self.peer_mut(slot) else { return };
-                let fits = endpoint.unreliable_bytes_max_to(peer.id).saturating_sub(OFFLOAD_BYTES);
+                let trailer = if kind.is_of_cloud() { Trailer::take(&mut frame) } else { None };
+                let beside = OFFLOAD_BYTES + trailer.map_or(0, |_| TRAILER_BYTES);
+                let fits = endpoint.unreliable_bytes_max_to(peer.id).saturating_sub(beside);
                 let layout = fitted(&layout, fits); // G2a
-                peer.cut = Some(Cut { frame, layout, hash, next: 0 });
+                peer.cut = Some(Cut { frame, layout, hash, trailer, next: 0 });
                 self.resume_cut(now, slot, endpoint);
             }
         }
     }
 
     fn count(&mut self, outgoing: &Outgoing, reach: Reach) {
-        let Outgoing { peer, turn, lane, layout, .. } = outgoing;
+        let Outgoing { peer, turn, lane, layout, kind, .. } = outgoing;
         let (packets, bytes) = (layout.packets(), layout.packet_bytes() as u64);
         let flow = FlowId::new(turn.slot, Direction::Egress);
         self.table.count(flow, packets, bytes, *lane == Lane::Srd);
@@ -153,7 +168,8 @@ impl Express {
             return;
         };
         for traffic in [&mut peer.traffic, &mut self.counters.traffic] {
-            traffic.eligible_tx_pkts += if eligible(layout, reach) { packets } else { 0 };
+            let counts = eligible(layout, reach, *kind);
+            traffic.eligible_tx_pkts += if counts { packets } else { 0 };
             match lane {
                 Lane::Srd => {
                     traffic.srd_tx_pkts += packets;
@@ -168,7 +184,8 @@ impl Express {
     }
 
     fn send_srd(&mut self, now: Instant, outgoing: Outgoing, feed: Feed, endpoint: &mut Endpoint) {
-        let Outgoing { peer, turn: Turn { slot, fresh, .. }, frame, .. } = outgoing;
+        let Outgoing { peer, turn: Turn { slot, fresh, .. }, frame, kind, .. } = outgoing;
+        let dst_qpn = if kind.is_of_cloud() { CLOUD_QPN } else { FRAME_QPN };
         let Some(peer) = self.peers.get(peer as usize).and_then(Option::as_ref) else { return };
         let Some(size) = chunk_bytes(frame.len(), feed.chunk_bytes_max) else {
             self.counters.send_refused += 1;
@@ -189,7 +206,7 @@ impl Express {
             let place = Place { flow, sequence, chunk, last, frame_bytes }; // F2
             let datagram = Datagram {
                 src_qpn,
-                dst_qpn: FRAME_QPN,
+                dst_qpn,
                 imm: place.encode(),
                 payload: frame.slice(at..end),
                 class,
@@ -219,11 +236,16 @@ impl Express {
                 peer.cut = Some(cut);
                 return;
             }
+            let packet = segments.write(cut.next); // F5
+            let (dst_qpn, payload) = match &cut.trailer {
+                Some(trailer) => (CLOUD_QPN, trailer.behind(packet)),
+                None => (FRAME_QPN, Bytes::copy_from_slice(packet)),
+            };
             let datagram = Datagram {
                 src_qpn: FRAME_QPN,
-                dst_qpn: FRAME_QPN,
+                dst_qpn,
                 imm: 0,
-                payload: Bytes::copy_from_slice(segments.write(cut.next)), // F5
+                payload,
                 class: Class::Bulk,
                 user: 0,
             };
@@ -253,8 +275,9 @@ fn plain_room(peer: &Peer, endpoint: &Endpoint) -> usize {
 }
 
 /// Whether SRD carries packets of this kind to the peer, whatever their size. // X1
-fn eligible(layout: &Layout, reach: Reach) -> bool {
+fn eligible(layout: &Layout, reach: Reach, kind: Kind) -> bool {
     match reach {
+        _ if kind.is_of_cloud() => kind == Kind::Cloud, // C2
         Reach::Express { tunnels, .. } if layout.is_tunnel() => tunnels, // X6
         Reach::Express { udp, .. } => {
             layout.has_ports() && (layout.protocol == protocol::TCP || udp)

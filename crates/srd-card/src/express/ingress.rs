@@ -73,13 +73,7 @@ impl<G: Guest> Upward<'_, G> {
         let peer = self.peers.get_mut(peer as usize).and_then(Option::as_mut);
         let own = peer.map(|peer| &mut peer.traffic);
         for traffic in own.into_iter().chain([&mut self.counters.traffic]) {
-            if self.by_srd {
-                traffic.srd_rx_pkts += packets;
-                traffic.srd_rx_bytes += bytes;
-            } else {
-                traffic.plain_rx_pkts += packets;
-                traffic.plain_rx_bytes += bytes;
-            }
+            traffic.count_received(packets, bytes, self.by_srd);
         }
     }
 }

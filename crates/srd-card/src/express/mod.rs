@@ -2,8 +2,9 @@
 //!
 //! `stage` holds its state, `peer` that of each peer; `control` changes the rules; `egress` takes
 //! packets from the guest to the queues, `feed` from there to the transport; `ingress` takes them
-//! from the transport to the guest; `offers` are what cards agree on; `report` is for people.
+//! from the transport to the guest; `cloud` does both for frames of clouds; `offers` are what cards agree on; `report` is for people.
 
+mod cloud;
 mod control;
 mod egress;
 mod feed;
@@ -15,6 +16,7 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
+pub use cloud::{Arrivals, Arrived, Parcel};
 pub use ingress::Partner;
 pub use peer::Reach;
 pub use report::{FlowReport, PeerReport};

@@ -93,6 +93,12 @@ impl Express {
         let ours = self.rules.enabled_for(PeerSlot(slot));
         let (Some(offer), Some(peer)) = (Offer::decode(bytes), self.peer_mut(slot)) else { return };
         peer.offer = Some(offer);
+        if !peer.queued && !peer.scheduler.is_empty() {
+            // Frames have waited for it. // C4
+            peer.queued = true;
+            self.ready.push_back(slot);
+        }
+        let Some(peer) = self.peer_mut(slot) else { return };
         if context != peer.id {
             let partners = self.partners.entry(slot).or_default();
             if !partners.contains(&context) {
@@ -130,7 +136,8 @@ impl Express {
             }
             let ours = self.rules.enabled_for(PeerSlot(slot));
             let Carried { express, udp, tunnels } = ours;
-            let offer = Offer { express, udp, tunnels, asks: peer.offer.is_none() };
+            let (cloud, asks) = (self.config.cloud, peer.offer.is_none());
+            let offer = Offer { express, udp, tunnels, cloud, asks };
             // Further shards ask again until they have an answer; they are not asked.
             let partners = self.partners.get(&slot).map_or(&[][..], Vec::as_slice);
             for to in once(&peer.id).chain(partners) {

@@ -9,6 +9,7 @@ use crate::counters::Traffic;
 use crate::meta::layout::Layout;
 use crate::queue::scheduler::Scheduler;
 use crate::rules::snapshot::Carried;
+use crate::wire::cloud::Trailer;
 use crate::wire::offer::Offer;
 
 /// How packets reach a peer now.
@@ -35,6 +36,8 @@ pub(super) struct Cut {
     pub(super) layout: Layout,
     /// The hash of its flow.
     pub(super) hash: u64,
+    /// The trailer of its packets, if it is of a cloud.
+    pub(super) trailer: Option<Trailer>,
     /// The packet that goes next.
     pub(super) next: usize,
 }

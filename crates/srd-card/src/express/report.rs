@@ -49,12 +49,14 @@ impl Express {
     /// When [`Express::handle_timeout`] (or [`Express::pump`], for offers) wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let offer = Some(self.offer_at).filter(|at| *at != Instant::FAR_FUTURE);
-        offer.into_iter().chain(self.order.poll_timeout()).min()
+        let orders = [self.order.poll_timeout(), self.cloud_order.poll_timeout()];
+        offer.into_iter().chain(orders.into_iter().flatten()).min()
     }
 
     /// The counters.
     pub fn counters(&self) -> Counters {
-        Counters { order: self.order.counts(), ..self.counters }
+        let order = self.order.counts() + self.cloud_order.counts();
+        Counters { order, ..self.counters }
     }
 
     /// `ena_srd_mode`: bit 0 SRD, bit 1 for UDP, bit 2 UDP in any order.
@@ -65,7 +67,8 @@ impl Express {
 
     /// `ena_srd_resource_utilization`: the fullest table or buffer, in percent.
     pub fn resource_utilization(&self) -> u64 {
-        self.order.utilization().max(self.table.utilization())
+        let orders = self.order.utilization().max(self.cloud_order.utilization());
+        orders.max(self.table.utilization())
     }
 
     /// Takes the rates of flows, which were last taken `elapsed` ago.
@@ -93,7 +96,7 @@ impl Express {
 
     /// Flows known, and flows of peers whose order is kept.
     pub fn flow_counts(&self) -> (usize, usize) {
-        (self.table.len(), self.order.flows())
+        (self.table.len(), self.order.flows() + self.cloud_order.flows())
     }
 
     /// One peer's state.

@@ -17,7 +17,7 @@ use crate::order::{Limits, Order};
 use crate::queue::scheduler::Aqm;
 use crate::rewrite::too_big::Limit;
 use crate::rules::snapshot::{Carried, Rules};
-use crate::wire::queue_pairs::{FRAME_QPN, OFFER_QPN};
+use crate::wire::queue_pairs::{CLOUD_QPN, FRAME_QPN, OFFER_QPN};
 
 /// The number of the secret that flow numbers begin at: peers see those, and the tables' not.
 const NUMBERS: u64 = 1;
@@ -29,7 +29,8 @@ pub trait Guest {
 }
 
 /// The stage. Bounds: `flows_max` flows in each direction, `queue_bytes_max` bytes waiting for
-/// each peer, `receive_bytes_max` bytes waiting for the guest.
+/// each peer, `receive_bytes_max` bytes waiting for the guest, and as many for instances of a
+/// cloud.
 #[derive(Debug)]
 pub struct Express {
     pub(super) config: Config,
@@ -49,6 +50,8 @@ pub struct Express {
     /// Peers with frames in their queues.
     pub(super) ready: VecDeque<u32>,
     pub(super) order: Order,
+    /// The order of frames of clouds, which have their own limits.
+    pub(super) cloud_order: Order,
     pub(super) counters: Counters,
     /// How often the guest may be answered that a packet is too big.
     pub(super) answers: Limit,
@@ -61,6 +64,9 @@ impl Express {
     pub fn new(config: Config, endpoint: &mut Endpoint) -> Self {
         endpoint.open_qp(FRAME_QPN, ReceiveBuffers::Unlimited);
         endpoint.open_qp(OFFER_QPN, ReceiveBuffers::Unlimited);
+        if config.cloud {
+            endpoint.open_qp(CLOUD_QPN, ReceiveBuffers::Unlimited);
+        }
         let aqm = Aqm {
             target: config.queue_target,
             interval: config.queue_interval,
@@ -87,6 +93,7 @@ impl Express {
             numbers: Numbers::new(part(&config.secret, NUMBERS).word()),
             ready: VecDeque::new(),
             order: Order::new(limits, config.secret),
+            cloud_order: Order::new(limits, config.secret),
             counters: Counters::default(),
             answers: Limit::default(),
             plain_bytes_max: endpoint.unreliable_bytes_max(),

@@ -9,6 +9,7 @@ use crate::meta::packet::{Packet, protocol};
 use crate::rules::prefix::Prefix;
 use crate::rules::snapshot::{PeerSettings, PeerSlot};
 use crate::testing::{layout, v4};
+use crate::wire::cloud::Trailer;
 use core::net::SocketAddr;
 use core::net::{IpAddr, Ipv4Addr};
 use srd_proto::crypto::public_key;
@@ -23,6 +24,7 @@ use std::vec;
 use std::vec::Vec;
 
 mod borders;
+mod cloud;
 mod path_mtu;
 mod regressions;
 
@@ -35,10 +37,23 @@ impl Guest for Frames {
     }
 }
 
+/// A frame of a cloud that arrived: its sender's slot, its trailer, and whether it came by SRD.
+type Came = (PeerSlot, Trailer, Vec<u8>, bool);
+
+#[derive(Default)]
+struct Instances(Vec<Came>);
+
+impl Arrivals for Instances {
+    fn arrived(&mut self, how: Arrived, trailer: Trailer, frame: &[u8]) {
+        self.0.push((how.from, trailer, frame.to_vec(), how.by_srd));
+    }
+}
+
 struct End {
     endpoint: Endpoint,
     express: Express,
     guest: Frames,
+    instances: Instances,
     peer: PeerSlot,
 }
 
@@ -93,7 +108,8 @@ fn stage_of(end: usize, epoch: u64, now: Instant, settings: &Config, packet_byte
     let settings =
         PeerSettings { id, allowed: vec![inner(1 - end)], express: true, express_udp: true };
     let peer = express.add_peer(now, settings);
-    End { endpoint, express, guest: Frames::default(), peer }
+    let (guest, instances) = (Frames::default(), Instances::default());
+    End { endpoint, express, guest, instances, peer }
 }
 
 fn settings() -> Config {
@@ -188,15 +204,19 @@ impl Rig {
                 }
                 let (to, source, mut bytes) = entry.remove();
                 let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
-                let End { endpoint, express, guest, .. } = &mut self.ends[to];
+                let End { endpoint, express, guest, instances, .. } = &mut self.ends[to];
                 let whole = PacketRef::Whole(&mut bytes);
                 if let Some(delivery) = endpoint.handle_packet(self.now, meta, whole) {
-                    express.delivered(self.now, &delivery, guest);
+                    let by = Partner { context: delivery.peer, shard: 0 };
+                    if !express.delivered_of_cloud(self.now, by, &delivery, instances) {
+                        express.delivered(self.now, &delivery, guest);
+                    }
                 }
             }
             for end in &mut self.ends {
                 end.endpoint.handle_timeout(self.now);
                 end.express.handle_timeout(self.now, &mut end.guest);
+                end.express.handle_cloud_timeout(self.now, &mut end.instances);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::hash::BuildHasher;
 use core::net::{IpAddr, Ipv4Addr};
 
 use hashbrown::HashTable;
@@ -74,6 +75,8 @@ pub(crate) struct Found {
 #[derive(Debug)]
 struct Entry {
     key: FlowKey,
+    /// The number space that the key's addresses are of: zero, or a cloud's sending interface.
+    space: u64,
     hash: u64,
     verdict: Verdict,
     used_at: Instant,
@@ -84,11 +87,18 @@ impl Entry {
     /// The content of a place until it is filled.
     const EMPTY: Self = Self {
         key: NO_FLOW,
+        space: 0,
         hash: 0,
         verdict: Verdict { peer: None, epoch: 0 },
         used_at: Instant::ZERO,
         owner: Owner::Overflow,
     };
+}
+
+impl Entry {
+    fn is(&self, key: &FlowKey, space: u64) -> bool {
+        self.key == *key && self.space == space
+    }
 }
 
 /// The side to which the place of an entry is charged.
@@ -162,8 +172,8 @@ impl FlowTable {
         from: Option<u32>,
         near: Option<u32>,
     ) -> Option<Found> {
-        let near = near.filter(|slot| self.entries[*slot as usize].key == meta.key);
-        let slot = near.or_else(|| self.find(&meta.key));
+        let near = near.filter(|slot| self.entries[*slot as usize].is(&meta.key, 0));
+        let slot = near.or_else(|| self.find(&meta.key, 0));
         let verdict = match slot {
             Some(slot) => self.verdict(slot, meta, rules),
             None => rules.judge(meta),
@@ -178,14 +188,41 @@ impl FlowTable {
                 self.adopt(slot);
             }
         }
-        let slot = slot.or_else(|| self.open(now, meta.key, verdict, from));
+        let slot = slot.or_else(|| self.open(now, (meta.key, 0), verdict, from));
         Some(Found { peer, flow: slot.map(|slot| FlowId::new(slot, meta.direction)) })
     }
 
+    /// The flow of a packet that an interface of a cloud sends to a peer; none if the table has no
+    /// room for it. Two clouds may have the same addresses, and no interface is in both.
+    pub(crate) fn of_cloud(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        interface: u64,
+        peer: u32,
+    ) -> Option<FlowId> {
+        let slot = match self.find(&key, interface) {
+            Some(slot) => {
+                self.entries[slot as usize].used_at = now;
+                slot
+            }
+            None => {
+                let verdict = Verdict { peer: Some(peer), epoch: 0 };
+                self.open(now, (key, interface), verdict, None)?
+            }
+        };
+        Some(FlowId::new(slot, Direction::Egress))
+    }
+
     #[inline(never)]
-    fn find(&self, key: &FlowKey) -> Option<u32> {
-        let hash = key.hash_under(&self.secret);
-        self.index.find(hash, |slot| self.entries[*slot as usize].key == *key).copied()
+    fn find(&self, key: &FlowKey, space: u64) -> Option<u32> {
+        let hash = self.hash_of(key, space);
+        self.index.find(hash, |slot| self.entries[*slot as usize].is(key, space)).copied()
+    }
+
+    #[inline]
+    fn hash_of(&self, key: &FlowKey, space: u64) -> u64 {
+        if space == 0 { key.hash_under(&self.secret) } else { self.secret.hash_one((key, space)) }
     }
 
     /// The verdict of an entry, given again if the rules have changed since.
@@ -211,7 +248,7 @@ impl FlowTable {
     fn open(
         &mut self,
         now: Instant,
-        key: FlowKey,
+        (key, space): (FlowKey, u64),
         verdict: Verdict,
         from: Option<u32>,
     ) -> Option<u32> {
@@ -219,9 +256,9 @@ impl FlowTable {
             None => self.place(now)?,
             Some(peer) => self.place_of_peer(now, peer)?,
         };
-        let hash = key.hash_under(&self.secret);
+        let hash = self.hash_of(&key, space);
         let owner = from.map_or(Owner::Guest, Owner::Peer);
-        self.fill(slot, Entry { key, hash, verdict, used_at: now, owner });
+        self.fill(slot, Entry { key, space, hash, verdict, used_at: now, owner });
         let Self { index, entries, .. } = self;
         index.insert_unique(hash, slot, |slot| entries[*slot as usize].hash);
         Some(slot)
@@ -290,7 +327,7 @@ impl FlowTable {
         let hash = key.hash_under(&self.secret);
         let verdict = Verdict { peer: Some(peer), epoch: 0 };
         let owner = Owner::Overflow;
-        self.fill(slot, Entry { key, hash, verdict, used_at: now, owner });
+        self.fill(slot, Entry { key, space: 0, hash, verdict, used_at: now, owner });
         self.numbering[slot as usize].move_to(peer);
         Some(slot)
     }

@@ -17,6 +17,20 @@ pub struct OrderCounts {
     pub full: u64,
 }
 
+impl core::ops::Add for OrderCounts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            waited: self.waited + other.waited,
+            wait_timeouts: self.wait_timeouts + other.wait_timeouts,
+            given_up: self.given_up + other.given_up,
+            bad_chunks: self.bad_chunks + other.bad_chunks,
+            full: self.full + other.full,
+        }
+    }
+}
+
 /// A flow of a peer: the peer's slot, and the peer's number for it.
 pub(super) type Key = (u32, u32);
 

@@ -4,3 +4,4 @@
 mod codel;
 mod fattest;
 pub(crate) mod scheduler;
+mod tenant;

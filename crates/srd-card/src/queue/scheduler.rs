@@ -1,6 +1,7 @@
-//! Frames that wait for one peer: fair between flows, and short.
+//! Frames that wait for one peer: fair between tenants, and between the flows of each; and short.
 //!
-//! Flow queueing as in FQ-CoDel (RFC 8290): deficit round robin over flows with something to
+//! Tenants share a peer by deficit round robin, whatever number of flows each has (Q5). The flows of
+//! a tenant are queued as in FQ-CoDel (RFC 8290): deficit round robin over flows with something to
 //! send, flows that have just begun first. A flow whose frames have waited for longer than the
 //! target, others behind them, for a whole interval, has frames marked by CoDel's law (RFC 8289),
 //! ever more often; or dropped, if its packets are not ECN-capable. Bursts pass unmarked: a hole
@@ -11,25 +12,28 @@
 //! transport is full holds up no frame of the other.
 //!
 //! Bound: `queue_bytes_max` per peer, frames and the records of them; beyond it the flow with
-//! (nearly) most bytes loses its oldest frames.
+//! (nearly) most bytes, of the tenant with most, loses its oldest frames. [`TENANTS_MAX`] tenants.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use srd_proto::time::{Duration, Instant};
 
 use super::codel::Codel;
 use super::fattest::{Fattest, Link, Linked};
+use super::tenant::Tenant;
 use crate::meta::layout::Layout;
-use crate::meta::offload::OFFLOAD_BYTES;
-use crate::rewrite::ecn;
 
 /// Bytes that a flow may send per round. // Q1
-const QUANTUM_BYTES: i64 = 16 * 1024;
+pub(super) const QUANTUM_BYTES: i64 = 16 * 1024;
 /// The cost of a frame beside its bytes: its record, in a ring that may be half empty.
-const RECORD_BYTES: usize = 2 * size_of::<Waiting>();
+pub(super) const RECORD_BYTES: usize = 2 * size_of::<Waiting>();
 /// A flow that runs dry keeps a ring for so many frames; a larger one is given back.
-const RING_KEPT: usize = 4;
+pub(super) const RING_KEPT: usize = 4;
+/// Bytes that a tenant owes at most: a frame of the largest size.
+const DEBT_BYTES_MAX: i64 = 64 * 1024;
+/// Tenants with frames for one peer.
+pub(crate) const TENANTS_MAX: usize = 4096;
 
 /// What decides about marks and drops.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +57,17 @@ pub(crate) enum Kind {
     Tunnel,
     /// What SRD never carries.
     Other,
+    /// A frame of a cloud, its trailer behind it, that SRD may carry.
+    Cloud,
+    /// A frame of a cloud, its trailer behind it, that goes plainly.
+    PlainCloud,
+}
+
+impl Kind {
+    /// Whether a trailer is behind the frame.
+    pub(crate) fn is_of_cloud(self) -> bool {
+        matches!(self, Self::Cloud | Self::PlainCloud)
+    }
 }
 
 /// How a frame is carried, and which of the transport's queues it goes through.
@@ -77,6 +92,8 @@ pub(crate) struct Rule {
     pub udp: bool,
     /// Whether tunnels without ports do.
     pub tunnels: bool,
+    /// Whether frames of clouds do that may.
+    pub cloud: bool,
     /// The largest frame that does.
     pub frame_bytes_max: usize,
 }
@@ -87,12 +104,13 @@ impl Rule {
             Kind::Tcp => self.tcp,
             Kind::Udp => self.udp,
             Kind::Tunnel => self.tunnels,
-            Kind::Other => false,
+            Kind::Cloud => self.cloud,
+            Kind::Other | Kind::PlainCloud => false,
         };
         if rides && frame_bytes <= self.frame_bytes_max { Lane::Srd } else { Lane::Plain }
     }
 
-    fn lane_of(&self, waiting: &Waiting) -> Lane {
+    pub(super) fn lane_of(&self, waiting: &Waiting) -> Lane {
         self.lane(waiting.kind, waiting.frame.len())
     }
 }
@@ -112,7 +130,7 @@ pub(crate) struct Waiting {
 
 /// Which list a flow is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum List {
+pub(super) enum List {
     #[default]
     None,
     Fresh,
@@ -122,12 +140,14 @@ enum List {
 /// The frames of one flow.
 #[derive(Debug, Default)]
 pub(crate) struct FlowQueue {
-    frames: VecDeque<Waiting>,
-    bytes: usize,
-    deficit: i64,
-    list: List,
+    pub(super) frames: VecDeque<Waiting>,
+    pub(super) bytes: usize,
+    pub(super) deficit: i64,
+    pub(super) list: List,
+    /// The place of its tenant, while a list names it.
+    tenant: u16,
     link: Link,
-    codel: Codel,
+    pub(super) codel: Codel,
 }
 
 impl FlowQueue {
@@ -140,7 +160,7 @@ impl FlowQueue {
     }
 
     /// The cost of its frames.
-    fn cost(&self) -> usize {
+    pub(super) fn cost(&self) -> usize {
         self.bytes + self.frames.len() * RECORD_BYTES
     }
 }
@@ -148,6 +168,12 @@ impl FlowQueue {
 impl Linked for [FlowQueue] {
     fn link(&mut self, slot: u32) -> &mut Link {
         &mut self[slot as usize].link
+    }
+}
+
+impl Linked for [Tenant] {
+    fn link(&mut self, place: u32) -> &mut Link {
+        &mut self[place as usize].link
     }
 }
 
@@ -161,22 +187,11 @@ pub(crate) struct QueueCounts {
     pub dropped_full: u64,
 }
 
-/// The flows of one lane that have frames, or had some a moment ago.
-#[derive(Debug, Default)]
-struct Lists {
-    fresh: VecDeque<u32>,
-    old: VecDeque<u32>,
-}
-
-impl Lists {
-    fn push(&mut self, slot: u32, fresh: bool) {
-        if fresh { self.fresh.push_back(slot) } else { self.old.push_back(slot) }
-    }
-}
-
 /// Whose turn it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Turn {
+    /// The place of its tenant.
+    pub(super) tenant: u16,
     /// The flow.
     pub slot: u32,
     /// Whether it has only just begun.
@@ -185,12 +200,20 @@ pub(crate) struct Turn {
     pub frame_bytes: usize,
 }
 
-/// The queue of one peer: which flows have frames, in which order they go.
+/// The queue of one peer: which tenants have frames, and in which order they go.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
-    lanes: [Lists; 2],
-    rule: Rule,
+    /// By place; the first one is number zero's.
+    tenants: Vec<Tenant>,
+    /// The places of the other numbers.
+    places: BTreeMap<u32, u16>,
+    /// Places of tenants that have no flows.
+    free: Vec<u16>,
+    /// By lane, the tenants that may have frames, the next one first.
+    turns: [VecDeque<u16>; 2],
+    /// Which tenant holds most, if there are several.
     fattest: Fattest,
+    rule: Rule,
     frames: usize,
     bytes: usize,
 }
@@ -209,8 +232,7 @@ impl Scheduler {
     /// Whether any flow is in a lane; perhaps one that has run dry, or whose next frame takes
     /// the other.
     pub(crate) fn has(&self, lane: Lane) -> bool {
-        let lists = &self.lanes[lane as usize];
-        !(lists.fresh.is_empty() && lists.old.is_empty())
+        !self.turns[lane as usize].is_empty()
     }
 
     /// The lane that a frame would take.
@@ -224,111 +246,145 @@ impl Scheduler {
             return;
         }
         self.rule = rule;
-        let before = core::mem::take(&mut self.lanes);
-        for (lane, lists) in Lane::ALL.into_iter().zip(before) {
-            let fresh = lists.fresh.into_iter().map(|slot| (slot, true));
-            for (slot, fresh) in fresh.chain(lists.old.into_iter().map(|slot| (slot, false))) {
-                let next = flows[slot as usize].frames.front();
-                let lane = next.map_or(lane, |waiting| rule.lane_of(waiting));
-                self.lanes[lane as usize].push(slot, fresh);
-            }
+        for place in 0..self.tenants.len() {
+            self.tenants[place].set_rule(flows, rule);
+            self.list(place_number(place));
         }
     }
 
     /// Forgets all frames.
     pub(crate) fn clear(&mut self, flows: &mut [FlowQueue]) {
-        for lists in core::mem::take(self).lanes {
-            for slot in lists.fresh.into_iter().chain(lists.old) {
-                flows[slot as usize] = FlowQueue::default();
+        for tenant in &mut core::mem::take(self).tenants {
+            tenant.clear(flows);
+        }
+    }
+
+    /// The place of a tenant, which may be a new one. None: there are [`TENANTS_MAX`].
+    fn place_of(&mut self, number: u32) -> Option<u16> {
+        if self.tenants.is_empty() {
+            self.tenants.push(Tenant::default());
+        }
+        if number == 0 {
+            return Some(0);
+        }
+        if let Some(place) = self.places.get(&number) {
+            return Some(*place);
+        }
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None if self.tenants.len() < TENANTS_MAX => {
+                self.tenants.push(Tenant::default());
+                place_number(self.tenants.len() - 1)
+            }
+            None => return None,
+        };
+        self.tenants[usize::from(place)].number = number;
+        self.places.insert(number, place);
+        Some(place)
+    }
+
+    /// Lists a tenant where it has flows.
+    fn list(&mut self, place: u16) {
+        let tenant = &mut self.tenants[usize::from(place)];
+        for lane in Lane::ALL {
+            if tenant.has(lane) && !tenant.listed[lane as usize] {
+                if tenant.listed == [false; 2] {
+                    tenant.deficit = QUANTUM_BYTES;
+                }
+                tenant.listed[lane as usize] = true;
+                self.turns[lane as usize].push_back(place);
             }
         }
     }
 
-    /// Puts a frame in line.
+    /// Takes a tenant that is first in a lane, and has no flows there, out of it.
+    fn unlist(&mut self, place: u16, lane: Lane) {
+        self.turns[lane as usize].pop_front();
+        let tenant = &mut self.tenants[usize::from(place)];
+        tenant.listed[lane as usize] = false;
+        if tenant.listed == [false; 2] && place > 0 {
+            self.places.remove(&tenant.number);
+            self.free.push(place);
+        }
+    }
+
+    /// Puts a frame of a tenant's flow in line; behind those of the flow that wait, if these are of
+    /// another tenant's.
     pub(crate) fn push(
         &mut self,
         flows: &mut [FlowQueue],
-        slot: u32,
+        (number, slot): (u32, u32),
         waiting: Waiting,
         aqm: &Aqm,
         counts: &mut QueueCounts,
     ) {
-        let lane = self.rule.lane_of(&waiting);
-        self.bytes += waiting.frame.len();
-        self.frames += 1;
         let flow = &mut flows[slot as usize];
-        flow.bytes += waiting.frame.len();
-        flow.frames.push_back(waiting);
-        if flow.list == List::None {
-            flow.list = List::Fresh;
-            flow.deficit = QUANTUM_BYTES;
-            self.lanes[lane as usize].push(slot, true);
+        let place = if flow.is_unlisted() {
+            let Some(place) = self.place_of(number) else {
+                counts.dropped_full += 1;
+                return;
+            };
+            flow.tenant = place;
+            place
+        } else {
+            flow.tenant
+        };
+        let lane = self.rule.lane_of(&waiting);
+        let tenant = &mut self.tenants[usize::from(place)];
+        self.frames += 1;
+        self.bytes += waiting.frame.len();
+        tenant.push(flows, slot, waiting, lane);
+        if !tenant.listed[lane as usize] {
+            self.list(place);
         }
-        self.resized(flows, slot);
-        while self.bytes + self.frames * RECORD_BYTES > aqm.bytes_max
-            && self.drop_from_fattest(flows, counts)
-        {}
+        self.resized(place);
+        while self.cost() > aqm.bytes_max && self.drop_from_fattest(flows, counts) {}
     }
 
-    /// A flow has more or fewer frames than before.
-    fn resized(&mut self, flows: &mut [FlowQueue], slot: u32) {
-        let cost = flows[slot as usize].cost();
-        self.fattest.place(flows, slot, cost);
+    /// A tenant holds more or less than before.
+    fn resized(&mut self, place: u16) {
+        if self.tenants.len() > 1 {
+            let cost = self.tenants[usize::from(place)].cost();
+            self.fattest.place(&mut self.tenants[..], place.into(), cost);
+        }
     }
 
-    /// Drops the oldest half of the flow that holds (nearly) most.
+    /// Bytes that the frames take.
+    fn cost(&self) -> usize {
+        self.bytes + self.frames * RECORD_BYTES
+    }
+
+    /// Drops the oldest half of the largest flow of the tenant that holds most.
     fn drop_from_fattest(&mut self, flows: &mut [FlowQueue], counts: &mut QueueCounts) -> bool {
         // Q4
-        let Some(fattest) = self.fattest.find() else { return false };
-        let flow = &mut flows[fattest as usize];
-        let keep = flow.bytes / 2;
-        while flow.bytes > keep
-            && let Some(dropped) = flow.frames.pop_front()
-        {
-            flow.bytes -= dropped.frame.len();
-            self.bytes -= dropped.frame.len();
-            self.frames -= 1;
-            counts.dropped_full += 1;
-        }
-        self.resized(flows, fattest);
+        let place = self.fattest.find().unwrap_or(0);
+        let Some(tenant) = self.tenants.get_mut(place as usize) else { return false };
+        let Some(dropped) = tenant.drop_from_fattest(flows) else { return false };
+        self.resized(u16::try_from(place).unwrap_or(0));
+        self.frames -= dropped.frames;
+        self.bytes -= dropped.bytes;
+        counts.dropped_full += dropped.frames as u64;
         true
     }
 
     /// The flow of a lane whose turn it is.
     pub(crate) fn next(&mut self, flows: &mut [FlowQueue], lane: Lane) -> Option<Turn> {
         loop {
-            let lists = &mut self.lanes[lane as usize];
-            let fresh = !lists.fresh.is_empty();
-            let list = if fresh { &mut lists.fresh } else { &mut lists.old };
-            let &slot = list.front()?;
-            let flow = &mut flows[slot as usize];
-            let Some(waiting) = flow.frames.front() else {
-                // A flow that ran dry while fresh goes round once more as an old one, so that
-                // it cannot be fresh again at once.
-                list.pop_front();
-                if fresh && !lists.old.is_empty() {
-                    flow.list = List::Old;
-                    lists.old.push_back(slot);
-                } else {
-                    flow.list = List::None;
-                    if flow.frames.capacity() > RING_KEPT {
-                        flow.frames = VecDeque::new();
-                    }
-                }
+            let &place = self.turns[lane as usize].front()?;
+            let tenant = &mut self.tenants[usize::from(place)];
+            let found = tenant.next(flows, lane, self.rule);
+            let Some(found) = found else {
+                // Perhaps its flows have frames for the other lane.
+                self.list(place);
+                self.unlist(place, lane);
                 continue;
             };
-            let own = self.rule.lane_of(waiting);
-            if own != lane {
-                list.pop_front();
-                self.lanes[own as usize].push(slot, fresh);
-            } else if flow.deficit <= 0 {
-                flow.deficit += QUANTUM_BYTES;
-                list.pop_front();
-                flow.list = List::Old;
-                lists.old.push_back(slot);
-            } else {
-                return Some(Turn { slot, fresh, frame_bytes: waiting.frame.len() });
+            if tenant.deficit <= 0 && self.turns[lane as usize].len() > 1 {
+                tenant.deficit += QUANTUM_BYTES;
+                self.turns[lane as usize].rotate_left(1);
+                continue;
             }
+            return Some(Turn { tenant: place, ..found });
         }
     }
 
@@ -343,32 +399,25 @@ impl Scheduler {
         aqm: &Aqm,
         counts: &mut QueueCounts,
     ) -> Option<Waiting> {
-        let flow = &mut flows[turn.slot as usize];
-        let taken = loop {
-            if flow.frames.front().is_none_or(|waiting| self.rule.lane_of(waiting) != lane) {
-                break None;
-            }
-            let Some(mut waiting) = flow.frames.pop_front() else { break None };
-            let bytes = waiting.frame.len();
-            flow.bytes -= bytes;
-            self.bytes -= bytes;
-            self.frames -= 1;
-            // Q2
-            let late = now.since(waiting.at) > aqm.target && !flow.frames.is_empty();
-            if flow.codel.strikes(late, now, aqm.interval) {
-                // Q3
-                if !ecn::mark(&mut waiting.frame[OFFLOAD_BYTES..]) {
-                    counts.dropped_late += 1;
-                    continue;
-                }
-                counts.marked += 1;
-            }
-            flow.deficit -= i64::try_from(bytes).unwrap_or(i64::MAX);
-            break Some(waiting);
-        };
-        self.resized(flows, turn.slot);
+        let tenant = &mut self.tenants[usize::from(turn.tenant)];
+        let before = tenant.held();
+        let taken = tenant.take(flows, turn.slot, (lane, self.rule), now, aqm, counts);
+        let gone = before.less(tenant.held());
+        self.frames -= gone.frames;
+        self.bytes -= gone.bytes;
+        if let Some(waiting) = &taken {
+            let bytes = i64::try_from(waiting.frame.len()).unwrap_or(i64::MAX);
+            // A tenant that was alone owes nothing to one that comes later.
+            tenant.deficit = (tenant.deficit - bytes).max(-DEBT_BYTES_MAX);
+        }
+        self.resized(turn.tenant);
         taken
     }
+}
+
+/// Places are fewer than [`TENANTS_MAX`].
+fn place_number(place: usize) -> u16 {
+    u16::try_from(place).unwrap_or(u16::MAX)
 }
 
 #[cfg(test)]

@@ -234,10 +234,18 @@ impl Card {
         self.ports.get(id.0 as usize).filter(|port| !port.is_gone)
     }
 
-    /// Cuts packets for other hosts to so many bytes each: super-packets and TCP in software,
-    /// others as a router does (V7). Without a call they travel whole (V10).
+    /// Packets for other hosts that do not ride SRD have so many bytes at most: TCP connections are
+    /// clamped to that, and other packets are cut as a router does, or answered (V7). What cuts
+    /// super-packets is around the card. Without a call they have any size.
     pub fn set_host_bytes_max(&mut self, bytes: usize) {
         self.host_bytes_max = bytes;
+    }
+
+    /// Packets have come by SRD for an interface of this host.
+    pub fn count_express_received(&mut self, to: EniId, packets: u64) {
+        if let Some(port) = self.port_of(to) {
+            self.ports[port.0 as usize].counts.express_rx_packets += packets;
+        }
     }
 
     /// From now on packets may have arrived so long before they are handed in: the worker did not

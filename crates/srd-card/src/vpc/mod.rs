@@ -73,7 +73,7 @@ mod with_first;
 
 pub use card::Card;
 pub use drops::{Cause, Drops};
-pub use envelope::{Envelope, EnvelopeError};
+pub use envelope::{Envelope, UnknownKind};
 pub use logs::LoggedWindow;
 pub use mirror::Mirror;
-pub use port::{Around, Direct, FlowState, Guest, PortCounts, PortId};
+pub use port::{Around, Direct, FlowState, Guest, PortCounts, PortId, Way};

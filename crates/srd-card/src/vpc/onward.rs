@@ -13,13 +13,14 @@ use super::drops::Cause;
 use super::envelope::Envelope;
 use super::flow::{Sender, To, Via};
 use super::parcel::{Going, Parcel};
-use super::port::{Around, PortId};
+use super::port::{Around, PortId, Way};
 use super::read::Read;
 use super::trace::{Event, Followed, Next};
 use super::translate;
 use crate::limits::{Asked, FlowKind, Limit, Offer, Outcome};
 use crate::meta::Meta;
 use crate::meta::key::{Direction, FlowKey};
+use crate::meta::layout::Layout;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::rewrite::{checksum, fragment, mss, segment, too_big};
 use crate::track::{Key, TrackId};
@@ -170,11 +171,10 @@ impl Card {
         around: &mut impl Around,
     ) {
         let Some(target) = self.ends.targets.get(slot) else { return };
-        let (by_express, path) = (matches!(target.to, To::Host { express: true, .. }), target.path);
+        let path = target.path;
         let counts = &mut self.ports[port.0 as usize].counts;
         counts.tx_packets += u64::from(offer.packets);
         counts.tx_bytes += u64::from(offer.bytes);
-        counts.express_tx_packets += u64::from(by_express) * u64::from(offer.packets);
         if !offer.link_local {
             self.log_passed(now, port, &frame, offer, Some(path));
             self.mirror(now, port, &frame, Direction::Egress, around);
@@ -183,12 +183,16 @@ impl Card {
         if let (To::Host { host, eni, express }, Some(read), false) =
             (&target.to, read, followed.is_some())
             && !read.layout.is_syn()
-            && read.layout.packet_bytes() <= self.host_bytes_max
         {
             // As nearly all packets for other hosts go.
-            let there = &self.ports[port.0 as usize];
-            let envelope = Envelope::Between { from: there.eni, to: *eni };
-            return around.to_host(host, there.vpc, envelope, frame, *express);
+            let rides = rides_srd(*express, &read.layout);
+            if rides || read.layout.packet_bytes() <= self.host_bytes_max {
+                let there = &mut self.ports[port.0 as usize];
+                there.counts.count_express(*express, rides, read.layout.packets());
+                let envelope = Envelope::Between { from: there.eni, to: *eni };
+                let instance = there.instance;
+                return around.to_host(Way { host, instance, envelope, express: rides }, frame);
+            }
         }
         let to = target.to.clone();
         let next = followed.is_some().then(|| Next::of(&to));
@@ -297,7 +301,7 @@ impl Card {
         around: &mut impl Around,
     ) -> Result<(), Cause> {
         let there = &self.ports[port.0 as usize];
-        let (from, vpc) = (there.eni, there.vpc);
+        let (from, instance) = (there.eni, there.instance);
         match to {
             To::Port(other) => {
                 let sender = Sender { host: None, eni: Some(from), via: Via::Direct };
@@ -323,14 +327,15 @@ impl Card {
                         let bytes = &mut frame[OFFLOAD_BYTES..];
                         translate::write(bytes, &read.layout, translate::SOURCE_AT, public);
                     }
-                    around.to_host(&edge, vpc, envelope, frame, false);
+                    let way = Way { host: &edge, instance, envelope, express: false };
+                    around.to_host(way, frame);
                 }
             }
         }
         Ok(())
     }
 
-    /// A packet goes to an interface of another host, in packets that fit.
+    /// A packet goes to an interface of another host, in parts if it does not fit.
     pub(super) fn send_to_host(
         &mut self,
         now: Instant,
@@ -339,26 +344,22 @@ impl Card {
         mut frame: Vec<u8>,
         around: &mut impl Around,
     ) -> Result<(), Cause> {
-        let vpc = self.ports[port.0 as usize].vpc;
-        let mtu = u16::try_from(self.host_bytes_max).unwrap_or(u16::MAX);
-        let mtu = if express { mtu.min(EXPRESS_MTU) } else { mtu };
+        let instance = self.ports[port.0 as usize].instance;
+        let most = self.host_bytes_max;
+        let mtu = if express { EXPRESS_MTU } else { u16::try_from(most).unwrap_or(u16::MAX) };
         let Some(read) = Read::frame(&frame) else { return Ok(()) };
         mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, mtu);
-        if read.layout.packet_bytes() <= self.host_bytes_max {
-            around.to_host(host, vpc, envelope, frame, express);
+        let rides = rides_srd(express, &read.layout);
+        let way = Way { host, instance, envelope, express: rides };
+        // The transport cuts a super-packet, and TCP, where it does not ride SRD.
+        if rides || segment::largest(&segment::fitted(&read.layout, most)) <= most {
+            let counts = &mut self.ports[port.0 as usize].counts;
+            counts.count_express(express, rides, read.layout.packets());
+            around.to_host(way, frame);
             return Ok(());
         }
-        let layout = segment::fitted(&read.layout, self.host_bytes_max);
-        if segment::largest(&layout) <= self.host_bytes_max {
-            let mut segments = segment::Segments::new(&frame, &layout);
-            for index in 0..segments.count() {
-                let frame = segments.write(index).to_vec();
-                around.to_host(host, vpc, envelope, frame, express);
-            }
-            return Ok(());
-        }
-        for frame in self.fitting(now, port, self.host_bytes_max, frame, around)? {
-            around.to_host(host, vpc, envelope, frame, express);
+        for frame in self.fitting(now, port, most, frame, around)? {
+            around.to_host(way, frame);
         }
         Ok(())
     }
@@ -403,6 +404,13 @@ impl Card {
         let Some(port) = self.port(port) else { return Default::default() };
         self.instances[port.instance as usize].limits.held(limit)
     }
+}
+
+/// Whether packets of a frame ride SRD: those that may, if they are not too large for it.
+#[inline]
+fn rides_srd(express: bool, layout: &Layout) -> bool {
+    let most = usize::from(EXPRESS_MTU);
+    express && (layout.packet_bytes() <= most || segment::largest(layout) <= most)
 }
 
 /// The most bytes of a packet that a gateway carries.

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use srd_vpc::id::{EniId, VpcId};
+use srd_vpc::id::EniId;
 use srd_vpc::judge::{Reason, Service};
 
 use super::envelope::Envelope;
@@ -19,17 +19,23 @@ pub struct PortId(pub u32);
 pub trait Around {
     /// A frame for a guest.
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>);
-    /// A frame for another host, or for the edge of a gateway. `express`: SRD may carry it.
-    fn to_host(
-        &mut self,
-        host: &Arc<str>,
-        vpc: VpcId,
-        envelope: Envelope,
-        frame: Vec<u8>,
-        express: bool,
-    );
+    /// A frame for another host, or for the edge of a gateway.
+    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>);
     /// A frame for a service of the network's own.
     fn to_service(&mut self, port: PortId, service: Service, frame: Vec<u8>);
+}
+
+/// The way of a frame to another host, or to the edge of a gateway.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way<'a> {
+    /// The name of the host, or of the edge.
+    pub host: &'a Arc<str>,
+    /// The instance that sends it, by its number in this card.
+    pub instance: u32,
+    /// From where to where it goes.
+    pub envelope: Envelope,
+    /// SRD carries it: both interfaces have ENA Express for packets of this kind.
+    pub express: bool,
 }
 
 /// An interface of a guest, as it is added.
@@ -54,14 +60,28 @@ pub struct PortCounts {
     pub rx_bytes: u64,
     /// Packets that the rules judged, since no verdict was kept for them.
     pub judged: u64,
-    /// Packets that ride SRD, or may.
+    /// Packets for other hosts that ride SRD (`ena_srd_tx_pkts`).
     pub express_tx_packets: u64,
+    /// Packets for other hosts that ride SRD, or would if they were smaller
+    /// (`ena_srd_eligible_tx_pkts`).
+    pub express_eligible_packets: u64,
+    /// Packets from other hosts that came by SRD (`ena_srd_rx_pkts`).
+    pub express_rx_packets: u64,
     /// Copies of its packets that mirror sessions have sent.
     pub mirrored_packets: u64,
     /// Their bytes, with the headers around them.
     pub mirrored_bytes: u64,
     /// Copies that were dropped: no bandwidth was left, or no way leads to the target.
     pub mirror_dropped: u64,
+}
+
+impl PortCounts {
+    /// Packets leave for another host, which may ride SRD, and do or do not.
+    #[inline]
+    pub(super) fn count_express(&mut self, eligible: bool, rides: bool, packets: u64) {
+        self.express_eligible_packets += u64::from(eligible) * packets;
+        self.express_tx_packets += u64::from(rides) * packets;
+    }
 }
 
 stored_counters!(PortCounts {
@@ -71,6 +91,8 @@ stored_counters!(PortCounts {
     rx_bytes,
     judged,
     express_tx_packets,
+    express_eligible_packets,
+    express_rx_packets,
     mirrored_packets,
     mirrored_bytes,
     mirror_dropped,

@@ -4,7 +4,7 @@
 //! ```text
 //! +---------------+---------------+
 //! |   version=1   |     flags     |     1: SRD on   2: for UDP, too   4: send me yours
-//! +---------------+---------------+     8: for tunnels, too
+//! +---------------+---------------+     8: for tunnels, too   16: frames of clouds are taken
 //! ```
 //!
 //! Longer offers of later versions begin with the same two bytes.
@@ -14,6 +14,7 @@ const EXPRESS: u8 = 1;
 const UDP: u8 = 2;
 const ASKS: u8 = 4;
 const TUNNELS: u8 = 8;
+const CLOUD: u8 = 16;
 
 /// The packets that a card is willing to carry by SRD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,6 +25,8 @@ pub struct Offer {
     pub udp: bool,
     /// For tunnels without ports, too.
     pub tunnels: bool,
+    /// Frames of clouds are taken: a card of instances is behind this one.
+    pub cloud: bool,
     /// The sender does not know the other's offer, and asks for it.
     pub asks: bool,
 }
@@ -33,7 +36,7 @@ impl Offer {
     pub fn encode(&self) -> [u8; 2] {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let kinds = bit(self.express, EXPRESS) | bit(self.udp, UDP) | bit(self.tunnels, TUNNELS);
-        [VERSION, kinds | bit(self.asks, ASKS)]
+        [VERSION, kinds | bit(self.cloud, CLOUD) | bit(self.asks, ASKS)]
     }
 
     /// Reads one; `None` if it is none that we understand.
@@ -43,6 +46,7 @@ impl Offer {
                 express: flags & EXPRESS != 0,
                 udp: flags & UDP != 0,
                 tunnels: flags & TUNNELS != 0,
+                cloud: flags & CLOUD != 0,
                 asks: flags & ASKS != 0,
             }),
             _ => None,
@@ -56,12 +60,13 @@ mod tests {
 
     #[test]
     fn every_offer_survives_the_wire_and_rubbish_is_none() {
-        for bits in 0..16u8 {
+        for bits in 0..32u8 {
             let offer = Offer {
                 express: bits & 1 != 0,
                 udp: bits & 2 != 0,
                 asks: bits & 4 != 0,
                 tunnels: bits & 8 != 0,
+                cloud: bits & 16 != 0,
             };
             assert_eq!(Offer::decode(&offer.encode()), Some(offer));
         }

@@ -8,3 +8,5 @@ pub const FRAME_QPN: Qpn = Qpn(1);
 pub const FRESH_QPN: Qpn = Qpn(2);
 /// Queue pair for offers.
 pub const OFFER_QPN: Qpn = Qpn(3);
+/// Queue pair that frames of clouds are sent to, by SRD or plainly.
+pub const CLOUD_QPN: Qpn = Qpn(4);

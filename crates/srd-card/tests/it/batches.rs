@@ -6,7 +6,7 @@ use crate::generate::Dice;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
+use srd_card::vpc::{Around, Card, Envelope, Guest, PortId, Way};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
@@ -28,8 +28,8 @@ impl Around for Seen {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         self.0.push((format!("guest {port:?}"), frame));
     }
-    fn to_host(&mut self, host: &Arc<str>, vpc: VpcId, way: Envelope, frame: Vec<u8>, _: bool) {
-        self.0.push((format!("{host} {vpc:?} {way:?}"), frame));
+    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
+        self.0.push((format!("{way:?}"), frame));
     }
     fn to_service(&mut self, port: PortId, service: Service, frame: Vec<u8>) {
         self.0.push((format!("{service:?} of {port:?}"), frame));

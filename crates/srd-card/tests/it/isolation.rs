@@ -11,7 +11,7 @@ use crate::generate::Dice;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
+use srd_card::vpc::{Around, Card, Envelope, Guest, PortId, Way};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Directory, Rules};
@@ -25,15 +25,15 @@ const HOST: &str = "h0";
 #[derive(Default)]
 struct Out {
     guests: Vec<PortId>,
-    hosts: Vec<(VpcId, Envelope)>,
+    hosts: Vec<Envelope>,
 }
 
 impl Around for Out {
     fn to_guest(&mut self, port: PortId, _: Vec<u8>) {
         self.guests.push(port);
     }
-    fn to_host(&mut self, _: &Arc<str>, vpc: VpcId, envelope: Envelope, _: Vec<u8>, _: bool) {
-        self.hosts.push((vpc, envelope));
+    fn to_host(&mut self, way: Way<'_>, _: Vec<u8>) {
+        self.hosts.push(way.envelope);
     }
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
@@ -129,8 +129,8 @@ fn no_inner_packet_leads_into_another_cloud() {
                 assert_eq!(vpc_of(to), own, "seed {seed}: {eni} to {to}");
                 arrived += 1;
             }
-            for (vpc, envelope) in out.hosts {
-                assert_eq!(vpc, own, "seed {seed}: {eni}, {envelope:?}");
+            for envelope in out.hosts {
+                assert_eq!(envelope.sender(), eni.0, "seed {seed}: {envelope:?}");
                 if let Envelope::Between { from, to } = envelope {
                     assert_eq!((from, vpc_of(to)), (eni, own), "seed {seed}");
                 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::lane::*;
 use srd_card::offload::OFFLOAD_BYTES;
-use srd_card::vpc::{Around, Envelope, PortId};
+use srd_card::vpc::{Around, PortId, Way};
 use srd_card::{Direction, checksum};
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
@@ -192,7 +192,7 @@ impl Around for Between {
     fn to_guest(&mut self, _: PortId, frame: Vec<u8>) {
         self.guests.push(frame);
     }
-    fn to_host(&mut self, _: &Arc<str>, _: VpcId, _: Envelope, frame: Vec<u8>, _: bool) {
+    fn to_host(&mut self, _: Way<'_>, frame: Vec<u8>) {
         self.hosts.push(frame[OFFLOAD_BYTES..].to_vec());
     }
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}

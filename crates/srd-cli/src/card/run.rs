@@ -107,7 +107,7 @@ impl Own {
             credits_s: args.credits.unwrap_or(CREDITS_S_DEFAULT),
             internet: args.internet,
             internet_private: args.internet_private,
-            underlay: None,
+            transport: None,
             socket: args.socket.socket.clone(),
             vhost_user: BTreeMap::new(),
             vhost_user_client: BTreeSet::new(),

@@ -106,16 +106,21 @@ fn show_host(of: &PeerHost) -> Result<()> {
         || String::from("never heard"),
         |heard_s| format!("last heard {heard_s:.1} s ago"),
     );
+    let state = if of.up { "up" } else { "down" };
     say(format!(
-        "host {} at {}: sent {} packets, received {}, {heard}",
-        of.name, of.address, of.sent_packets, of.received_packets
+        "host {} at {}: {state}, sent {} frames ({} by SRD), received {} ({} by SRD), {heard}",
+        of.name,
+        of.address,
+        of.sent_frames,
+        of.sent_by_srd_frames,
+        of.received_frames,
+        of.received_by_srd_frames
     ))?;
     if of.silent {
         say(format!(
-            "  SILENT: {} packets went there in {:.1} s, and none came back. {}",
-            of.unanswered_packets,
-            of.unanswered_s.unwrap_or_default(),
-            srd_guest::SILENT_REMEDY
+            "  SILENT: no answer for {:.1} s. Does its card run, with this host among its peers \
+             and the right keys on both sides? Do packets of UDP to that address and port pass?",
+            of.down_s.unwrap_or_default()
         ))?;
     }
     Ok(())

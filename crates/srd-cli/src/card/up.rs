@@ -1,7 +1,7 @@
 //! `srd card up`.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -9,23 +9,20 @@ use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_guest::config::{self, CREDITS_S_DEFAULT, HOST_DEFAULT, SocketTaken, scale};
-use srd_guest::{Ended, Metrics, Options, Reloader, Service, UnderlayOptions};
+use srd_guest::{Ended, Metrics, Options, Reloader, Service};
 
 use super::SocketArg;
 use crate::failure::{Usage, usage};
 use crate::output::say;
 
 /// What a file says, too.
-const SETTINGS: [&str; 14] = [
+const SETTINGS: [&str; 11] = [
     "file",
     "host",
     "scale",
     "credits",
     "internet",
     "internet_private",
-    "underlay",
-    "peers",
-    "plain",
     "vhost_user",
     "vhost_user_client",
     "busy_poll",
@@ -41,7 +38,8 @@ EXAMPLES
   srd card up cloud.toml --vhost-user web=/run/srd-card/web.sock
   srd card up -c /etc/srd/card.toml --check
   srd card up -c /etc/srd/card.toml --take-over      # this build instead of the one that runs
-  srd card up cloud.toml --host alpha --underlay 10.77.77.1 --peer beta=10.77.77.2
+
+Other hosts of the cloud are named in the file of --config: card.toml(5).
 
 Each instance of the file is a network namespace srd-i-NAME with devices ens5, ens6 and so on. It
 takes root, iproute2, and for --internet nftables. Everything is given back at the end, but for
@@ -88,17 +86,6 @@ pub(crate) struct UpArgs {
     /// private networks of this machine, and the machine itself, as it does.
     #[arg(long, requires = "internet")]
     internet_private: bool,
-    /// The address of this machine by which other hosts of the cloud reach it: that of an overlay
-    /// of `srd up`, which has to encrypt.
-    #[arg(long, value_name = "ADDRESS")]
-    underlay: Option<IpAddr>,
-    /// Another host of the file and its address, as in beta=10.77.77.2; may be given several times.
-    #[arg(long = "peer", value_name = "NAME=ADDRESS", value_parser = peer, requires = "underlay")]
-    peers: Vec<(String, IpAddr)>,
-    /// The network between hosts is trusted, although it neither encrypts nor authenticates: any
-    /// interface will do.
-    #[arg(long, requires = "underlay")]
-    plain: bool,
     /// Make the interfaces of this instance sockets of vhost-user, for a virtual machine or a DPDK
     /// program, as in web=/run/srd-card/web.sock: the primary one there, each other one at that
     /// path with its device's name behind it; may be given several times.
@@ -149,13 +136,6 @@ fn place(text: &str) -> Result<(String, PathBuf), String> {
 fn metrics_name(text: &str) -> Result<String, String> {
     let name = srd_http::host_name(text);
     name.ok_or_else(|| String::from("write a whole name without a port, as in node7.rack.example"))
-}
-
-/// Reads `NAME=ADDRESS`.
-fn peer(text: &str) -> Result<(String, IpAddr), String> {
-    let parts = text.split_once('=');
-    let read = parts.and_then(|(name, at)| Some((name.to_owned(), at.parse().ok()?)));
-    read.ok_or_else(|| String::from("write NAME=ADDRESS, as in beta=10.77.77.2"))
 }
 
 pub(super) fn run(args: &UpArgs) -> Result<u8> {
@@ -262,8 +242,6 @@ impl UpArgs {
         }
         let vhost_user = self.sockets()?;
         let allow_remote = self.metrics_remote;
-        let hosts = self.peers.iter().cloned().collect();
-        let plain = self.plain;
         Ok(Options {
             file: self.file.clone(),
             host: self.host.clone(),
@@ -271,7 +249,7 @@ impl UpArgs {
             credits_s: self.credits,
             internet: self.internet,
             internet_private: self.internet_private,
-            underlay: self.underlay.map(|address| UnderlayOptions { address, hosts, plain }),
+            transport: None,
             socket: self.socket.socket.clone(),
             vhost_user,
             vhost_user_client: self

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::hooks::{HOOK_BYTES_MAX, HOOKS_MAX, Hooks};
 use crate::keys::{PublicKey, SecretKey};
+use crate::privileges;
 use crate::units::parse_rate;
 use srd_config::{ConfigError, Source};
 
@@ -182,7 +183,8 @@ fn protection(
         let what = "encryption needs a `private_key_file`";
         return Err(source.error(Some(spanned.span()), what, remedy));
     };
-    key_file(source, file, keys, SecretKey::load).map(Protection::Encrypted)
+    key_file(source, file, keys, |path| SecretKey::load(path, privileges::own_user()))
+        .map(Protection::Encrypted)
 }
 
 /// The key in a file that the configuration names.
@@ -360,7 +362,11 @@ fn peer(
         name,
         public_key,
         preshared_key: preshared
-            .map(|file| key_file(source, file, keys, SecretKey::load_shared))
+            .map(|file| {
+                key_file(source, file, keys, |path| {
+                    SecretKey::load_shared(path, privileges::own_user())
+                })
+            })
             .transpose()?,
         endpoint,
         host,

@@ -3,7 +3,7 @@
 //! Nothing has a default here and nothing is checked but types and names of keys.
 
 use std::fs::{File, Metadata};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -11,7 +11,6 @@ use toml::Spanned;
 
 use super::several::Several;
 use super::{FILE_BYTES_MAX, Mode};
-use crate::keys::words;
 use srd_config::{ConfigError, Source};
 
 /// A value with its place, if it is there.
@@ -195,6 +194,16 @@ impl Mode {
     /// Every mode, with its name.
     pub(super) const ALL: [(Self, &str); 2] =
         [(Self::Overlay, "overlay"), (Self::Transparent, "transparent")];
+}
+
+/// An error of the system without its number.
+fn words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::InvalidData => "not a text file (UTF-8)".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -282,7 +282,7 @@ fn regression_a_missing_preshared_key_is_no_reason_to_make_a_private_one() {
 #[test]
 fn our_own_key_is_no_peer() {
     let directory = directory();
-    let ours = SecretKey::load(&directory.path().join("private.key")).unwrap().public();
+    let ours = SecretKey::load(&directory.path().join("private.key"), None).unwrap().public();
     let text = with(KEY_B, &ours.to_string());
     let error = Config::parse(&text, &directory.path().join("srd.toml")).unwrap_err();
     assert!(error.what.contains("our own public key"), "{error}");

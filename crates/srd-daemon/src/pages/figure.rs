@@ -301,6 +301,7 @@ counters!(Counters {
     flows_full: u64,
     send_refused: u64,
     send_failed: u64,
+    cloud_refused: u64,
     order: OrderCounts,
 });
 

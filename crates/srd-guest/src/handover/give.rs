@@ -20,7 +20,7 @@ use crate::metrics;
 use crate::namespace::Namespace;
 use crate::port::Port;
 use crate::state::{Running, Service};
-use crate::underlay::Underlay;
+use crate::transport::Transport;
 
 /// The other process reads the state within this time; no packet moves meanwhile.
 pub(crate) const READY_WAIT_MAX: Duration = Duration::from_secs(3);
@@ -83,15 +83,16 @@ impl Service {
     }
 
     /// What there is, and the descriptors in the order that the state says.
-    fn state(&self) -> Result<(State, Vec<Arc<OwnedFd>>)> {
+    fn state(&mut self) -> Result<(State, Vec<Arc<OwnedFd>>)> {
         let (keeper, list) = self.undo.duty()?;
         let mut descriptors = vec![Arc::new(list)];
-        let Gateways { edge, underlay, lost, .. } = &self.gateways;
+        let transport = self.gateways.transport.as_mut();
+        let to_hosts = transport.map(Transport::sockets).transpose()?.unwrap_or_default();
+        let Gateways { edge, transport, lost, .. } = &self.gateways;
         let edge_tun = edge.as_ref().and_then(edge::Edge::tun);
         descriptors.extend(edge_tun.map(Tun::fd));
-        let to_hosts: Vec<_> = underlay.iter().flat_map(Underlay::fds).collect();
-        let underlay_sockets = to_hosts.len();
-        descriptors.extend(to_hosts);
+        let transport_sockets = to_hosts.len();
+        descriptors.extend(to_hosts.into_iter().map(Arc::new));
         let mut instances = Vec::new();
         for (name, running) in &self.guests.by_name {
             instances.push(self.instance_state(name, running, &mut descriptors)?);
@@ -111,8 +112,8 @@ impl Service {
                 udp_segmentation: tun.udp_segmentation(),
                 routed: edge.routed().collect(),
             }),
-            underlay: underlay_sockets,
-            hosts: underlay.as_ref().map(Underlay::contacts).unwrap_or_default(),
+            transport: transport_sockets,
+            hosts: transport.as_ref().map(Transport::contacts).unwrap_or_default(),
             lost: lost.collect(),
             logs: logs.collect(),
             instances,

@@ -25,7 +25,7 @@ pub(super) struct State {
     pub(super) keeper: u32,
     pub(super) edge: Option<Edge>,
     /// Sockets to other hosts.
-    pub(super) underlay: usize,
+    pub(super) transport: usize,
     /// What was sent to other hosts and received from them.
     pub(super) hosts: BTreeMap<String, Contact>,
     pub(super) lost: BTreeMap<String, u64>,

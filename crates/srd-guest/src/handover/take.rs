@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -47,8 +46,8 @@ use crate::protocol::{DeviceSettings, Request};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Guests, Options, Running, Service};
+use crate::transport::{Plan, Received, Transport};
 use crate::turns::{Turns, raise_descriptors};
-use crate::underlay::{Plan, Received, Underlay};
 use crate::undo::Undo;
 use crate::world::Vpc;
 
@@ -70,7 +69,7 @@ struct Handed {
     nat: Nat,
     undo: Undo,
     edge: Option<Tun>,
-    underlay: Vec<OwnedFd>,
+    transport: Vec<OwnedFd>,
     /// Locks and devices of instances.
     places: Vec<(Option<OwnedFd>, Vec<Vec<Tun>>)>,
 }
@@ -89,7 +88,7 @@ impl Service {
         }
         let world = vpc.world();
         check(&world, &options.host)?;
-        let underlay = options.underlay.as_ref().map(Plan::new).transpose()?;
+        let transport = options.transport.as_ref().map(Plan::new).transpose()?;
         let services = Services::new(options.internet)?;
         let logs = FlowLogs::new(unix_ns_at_zero);
         let secret = clock::secret()?;
@@ -137,7 +136,7 @@ impl Service {
             server,
             options,
         };
-        service.adopt(now, &mut handed, underlay)?;
+        service.adopt(now, &mut handed, transport)?;
         line.say(READY)?;
         let said = line.next().context("the card that runs goes on as before")?;
         if said != GO {
@@ -191,10 +190,10 @@ impl Handed {
         let edge = state.edge.as_ref();
         let edge = edge.map(|edge| Ok(Tun::adopt(next()?, edge.udp_segmentation))).transpose();
         let edge: Option<Tun> = edge.map_err(|error: anyhow::Error| error)?;
-        if state.underlay > count {
+        if state.transport > count {
             bail!("a descriptor is missing");
         }
-        let underlay = (0..state.underlay).map(|_| next()).collect::<Result<Vec<OwnedFd>>>()?;
+        let transport = (0..state.transport).map(|_| next()).collect::<Result<Vec<OwnedFd>>>()?;
         let mut places = Vec::new();
         for instance in &state.instances {
             let lock = if instance.namespace.is_some() { Some(next()?) } else { None };
@@ -210,7 +209,7 @@ impl Handed {
             }
             places.push((lock, devices));
         }
-        Ok(Self { state, card, nat, undo, edge, underlay, places })
+        Ok(Self { state, card, nat, undo, edge, transport, places })
     }
 
     /// Finds what cannot be changed while a card runs.
@@ -225,10 +224,10 @@ impl Handed {
                 "the card that runs {has} --internet: start this one likewise, or end that first"
             );
         }
-        if self.underlay.is_empty() == options.underlay.is_some() {
-            let has = if !self.underlay.is_empty() { "has" } else { "lacks" };
+        if self.transport.is_empty() == options.transport.is_some() {
+            let has = if !self.transport.is_empty() { "has" } else { "lacks" };
             bail!(
-                "the card that runs {has} --underlay: start this one likewise, or end that first"
+                "the card that runs {has} a [transport]: give this one the same, or end that first"
             );
         }
         for Instance { name, namespace, .. } in instances {
@@ -248,21 +247,18 @@ impl Handed {
 impl Service {
     /// Takes all that can be taken without changing anything: until the other card has let go, an
     /// end of this process must change nothing.
-    fn adopt(&mut self, now: Instant, handed: &mut Handed, underlay: Option<Plan>) -> Result<()> {
+    fn adopt(&mut self, now: Instant, handed: &mut Handed, plan: Option<Plan>) -> Result<()> {
         let state = &handed.state;
         let routed = state.edge.iter().flat_map(|edge| edge.routed.iter().copied()).collect();
         let private = self.options.internet_private;
         let edge = handed.edge.take().map(|tun| Edge::adopt(tun, routed, private)).transpose()?;
-        let mut sockets = std::mem::take(&mut handed.underlay).into_iter().map(UdpSocket::from);
-        let underlay = underlay.zip(sockets.next());
-        let mut underlay = underlay
-            .map(|(plan, socket)| Underlay::with(plan, socket, sockets.collect()))
-            .transpose()?;
-        if let Some(underlay) = &mut underlay {
-            underlay.adopt(&state.hosts);
-            self.card.set_host_bytes_max(underlay.bytes_max);
+        let sockets = std::mem::take(&mut handed.transport);
+        let mut transport = plan.map(|plan| Transport::adopt(plan, sockets)).transpose()?;
+        if let Some(transport) = &mut transport {
+            transport.adopt_contacts(&state.hosts);
+            self.card.set_host_bytes_max(transport.bytes_max());
         }
-        self.gateways = Gateways::new(edge, underlay);
+        self.gateways = Gateways::new(edge, transport);
         self.gateways.nat = std::mem::take(&mut handed.nat);
         let lost = state.lost.iter();
         self.gateways.lost = lost.map(|(why, packets)| (why.clone().into(), *packets)).collect();

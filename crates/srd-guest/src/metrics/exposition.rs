@@ -215,11 +215,17 @@ fn hosts(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     if status.hosts.is_empty() {
         return Ok(());
     }
-    let counters: [(&str, &str, HostCount); 4] = [
-        ("sent_packets", "Packets that were sent to another host.", |of| of.sent_packets),
-        ("sent_bytes", "Bytes that were sent to another host.", |of| of.sent_bytes),
-        ("received_packets", "Packets that came from another host.", |of| of.received_packets),
-        ("received_bytes", "Bytes that came from another host.", |of| of.received_bytes),
+    let counters: [(&str, &str, HostCount); 6] = [
+        ("sent_frames", "Frames for another host.", |of| of.sent_frames),
+        ("sent_bytes", "Bytes of packets for another host.", |of| of.sent_bytes),
+        ("sent_by_srd_frames", "Frames for another host that ride SRD.", |of| {
+            of.sent_by_srd_frames
+        }),
+        ("received_frames", "Frames from another host.", |of| of.received_frames),
+        ("received_bytes", "Bytes of packets from another host.", |of| of.received_bytes),
+        ("received_by_srd_frames", "Frames from another host that came by SRD.", |of| {
+            of.received_by_srd_frames
+        }),
     ];
     for (name, help, value) in counters {
         let name = format!("srd_card_host_{name}");
@@ -230,13 +236,9 @@ fn hosts(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         }
     }
     let gauges: [(&str, &str, HostFigure); 3] = [
-        ("silent", "1 if packets went to another host for 5 s and none came.", |of| {
-            Some(f64::from(u8::from(of.silent)))
-        }),
-        ("heard_seconds", "Seconds since a packet came from another host.", |of| of.heard_s),
-        ("unanswered_seconds", "Seconds since the first packet without one back.", |of| {
-            of.unanswered_s
-        }),
+        ("up", "1 if a session with another host is up.", |of| Some(f64::from(u8::from(of.up)))),
+        ("heard_seconds", "Seconds since a frame came from another host.", |of| of.heard_s),
+        ("down_seconds", "Seconds since the session with another host ended.", |of| of.down_s),
     ];
     for (name, help, value) in gauges {
         let name = format!("srd_card_host_{name}");
@@ -302,14 +304,16 @@ mod tests {
     fn host() -> PeerHost {
         PeerHost {
             name: "beta".into(),
-            address: [10, 77, 77, 2].into(),
-            sent_packets: 20,
+            address: ([10, 77, 77, 2], 7535).into(),
+            up: false,
+            sent_frames: 20,
             sent_bytes: 21,
-            received_packets: 22,
+            sent_by_srd_frames: 19,
+            received_frames: 22,
             received_bytes: 23,
+            received_by_srd_frames: 18,
             heard_s: Some(6.5),
-            unanswered_packets: 7,
-            unanswered_s: Some(6.0),
+            down_s: Some(6.0),
             silent: true,
         }
     }
@@ -329,9 +333,9 @@ mod tests {
             "srd_card_drops_total{guest=\"\",device=\"\",cause=\"NotItsHost\"} 8".to_owned(),
             format!("srd_card_credits_bits{{{guest},type=\"c7i.large\",direction=\"out\"}} 11"),
             "srd_card_uptime_seconds{host=\"alpha\"} 1.5".to_owned(),
-            format!("srd_card_host_sent_packets_total{{{beta}}} 20"),
+            format!("srd_card_host_sent_frames_total{{{beta}}} 20"),
             format!("srd_card_host_received_bytes_total{{{beta}}} 23"),
-            format!("srd_card_host_silent{{{beta}}} 1.0"),
+            format!("srd_card_host_up{{{beta}}} 0.0"),
             format!("srd_card_host_heard_seconds{{{beta}}} 6.5"),
         ];
         for line in lines {

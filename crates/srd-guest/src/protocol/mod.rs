@@ -1,7 +1,7 @@
 //! What the service is asked and answers: one line of JSON each.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -218,23 +218,27 @@ pub struct Status {
 pub struct PeerHost {
     /// Its name in the VPC's file.
     pub name: String,
-    /// Its address.
-    pub address: IpAddr,
-    /// Packets that were handed to the socket for it.
-    pub sent_packets: u64,
+    /// Its address and the first of its ports.
+    pub address: SocketAddr,
+    /// Whether a session with it is up.
+    pub up: bool,
+    /// Frames for it: packets, or super-packets that are cut on the way.
+    pub sent_frames: u64,
     /// Their bytes, from the IP header of the instance's packet on.
     pub sent_bytes: u64,
-    /// Packets that came from it.
-    pub received_packets: u64,
+    /// Those of them that ride SRD; the others go plainly.
+    pub sent_by_srd_frames: u64,
+    /// Frames that came from it.
+    pub received_frames: u64,
     /// Their bytes, counted alike.
     pub received_bytes: u64,
-    /// Seconds since the last one came; none if none ever came.
+    /// Those of them that came by SRD.
+    pub received_by_srd_frames: u64,
+    /// Seconds since a frame came, or the session began; none if neither happened yet.
     pub heard_s: Option<f64>,
-    /// Packets that were sent since the last one came.
-    pub unanswered_packets: u64,
-    /// Seconds since the first of these.
-    pub unanswered_s: Option<f64>,
-    /// Whether such packets went to it for five seconds or more.
+    /// Seconds since the session ended, or since one is missing; none while one is up.
+    pub down_s: Option<f64>,
+    /// Whether it has not answered for five seconds or more.
     pub silent: bool,
 }
 

@@ -34,6 +34,15 @@ impl Socket {
         Ok(socket)
     }
 
+    /// A bound socket that another process has made.
+    pub(crate) fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        let mut socket = Self { fd, ipv6: false, both: false, dscp: 0 };
+        let local = socket.local_address()?;
+        (socket.ipv6, socket.both) = (local.is_ipv6(), local.ip().is_unspecified());
+        socket.both &= socket.ipv6;
+        Ok(socket)
+    }
+
     /// An unconnected TCP socket of the family of `like`.
     pub(crate) fn stream(like: &SocketAddr) -> io::Result<Self> {
         Self::of_kind(like, libc::SOCK_STREAM)

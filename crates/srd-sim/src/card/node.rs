@@ -6,12 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use srd_card::limits::Allowances;
 use srd_card::offload::OFFLOAD_BYTES;
-use srd_card::vpc::{Around, Card, Drops, Envelope, PortCounts, PortId};
-use srd_card::{Direction, vpc};
+use srd_card::vpc::{Around, Card, Drops, Envelope, PortCounts, PortId, Way};
+use srd_card::{Direction, TRAILER_BYTES, Trailer};
 use srd_proto::Instant;
 use srd_proto::transmit::Ecn;
 use srd_vpc::compile::Rules;
-use srd_vpc::id::VpcId;
 use srd_vpc::judge::Service;
 
 use super::cloud::{Cloud, FIRST, name_of};
@@ -24,10 +23,9 @@ use crate::node::{
 use crate::tcp::{TcpConfig, TcpNode, TcpStats};
 
 /// What a packet has on the wire beside itself: Ethernet with preamble and gap 38, IPv4 20, UDP 8,
-/// the envelope.
-#[allow(clippy::cast_possible_truncation)] // the envelope has 44
-pub const OUTER_BYTES: u32 = 38 + 20 + 8 + ENVELOPE_BYTES as u32;
-const ENVELOPE_BYTES: usize = vpc::envelope::ENVELOPE_BYTES;
+/// the trailer.
+#[allow(clippy::cast_possible_truncation)] // the trailer has 20
+pub const OUTER_BYTES: u32 = 38 + 20 + 8 + TRAILER_BYTES as u32;
 /// Packets of the world are smaller.
 const WIRE_BYTES_MAX: u32 = 65_535;
 /// Frames that wait for the link; those beyond it are dropped and counted. The limits of an
@@ -52,7 +50,7 @@ pub struct CardNodeConfig {
 /// A frame that waits for the link.
 #[derive(Debug)]
 struct OnWire {
-    envelope: [u8; ENVELOPE_BYTES],
+    trailer: Trailer,
     frame: Vec<u8>,
 }
 
@@ -133,20 +131,12 @@ impl Around for Near<'_> {
         self.guest.on_packet(self.now, self.slot, self.out);
     }
 
-    fn to_host(
-        &mut self,
-        _host: &Arc<str>,
-        vpc: VpcId,
-        envelope: Envelope,
-        frame: Vec<u8>,
-        _express: bool,
-    ) {
+    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
         if self.wire.len() >= WIRE_FRAMES_MAX {
             self.counts.wire_full += 1;
             return;
         }
-        let envelope = envelope.encode(vpc, &frame);
-        self.wire.push_back(OnWire { envelope, frame });
+        self.wire.push_back(OnWire { trailer: way.envelope.trailer(), frame });
     }
 
     fn to_service(&mut self, _port: PortId, _service: Service, _frame: Vec<u8>) {
@@ -263,41 +253,38 @@ impl CardNode {
     fn fill(&self, slot: &mut Packet, next: OnWire) {
         let ends = [self.host, HostId(1 - self.host.0)];
         let bytes = wire_bytes(&next.frame).min(WIRE_BYTES_MAX);
-        enclose(slot, ends, &next.envelope, next.frame, bytes);
+        enclose(slot, ends, next.trailer, next.frame, bytes);
     }
 }
 
-/// Makes a packet between cards of a frame in its envelope, with so many bytes on the wire.
+/// Makes a packet between cards of a frame and its trailer, with so many bytes on the wire.
 pub(crate) fn enclose(
     slot: &mut Packet,
     [from, to]: [HostId; 2],
-    envelope: &[u8; ENVELOPE_BYTES],
+    trailer: Trailer,
     frame: Vec<u8>,
     wire_bytes: u32,
 ) {
     slot.src = from;
     slot.dst = to;
     slot.src_port = crate::nic::PORT_BASE;
-    slot.dst_port = vpc::envelope::GENEVE_PORT;
+    slot.dst_port = crate::nic::PORT_BASE;
     slot.protocol = PROTOCOL_UDP;
     slot.wire_bytes = wire_bytes;
     slot.ecn = Ecn::NotEct;
     slot.control = false;
     slot.trimmed = false;
     slot.corrupted = false;
-    slot.set_srd(envelope, Bytes::from(frame));
+    slot.set_srd(&trailer.0, Bytes::from(frame));
 }
 
 /// The envelope and the frame of an arrived packet.
 pub(crate) fn opened(packet: &mut Packet) -> Option<(Envelope, Vec<u8>)> {
     let Body::Srd(body) = &mut packet.body else { return None };
-    let mut frame = Vec::from(std::mem::take(&mut body.payload));
-    let head = body.head().first_chunk::<ENVELOPE_BYTES>()?;
-    // An envelope is read with the packet behind it, of which one byte is enough.
-    let first = frame.get(OFFLOAD_BYTES)?;
-    let (envelope, offload, _) = Envelope::decode(&[&head[..], &[*first]].concat()).ok()?;
-    frame[..OFFLOAD_BYTES].copy_from_slice(&offload);
-    Some((envelope, frame))
+    let frame = Vec::from(std::mem::take(&mut body.payload));
+    let trailer = Trailer(*body.head().first_chunk::<TRAILER_BYTES>()?);
+    let envelope = Envelope::of(trailer).ok()?;
+    (frame.len() > OFFLOAD_BYTES).then_some((envelope, frame))
 }
 
 /// Segments of a super-packet: no more than a frame holds, and than a packet of the world has bytes

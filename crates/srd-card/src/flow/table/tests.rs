@@ -204,7 +204,7 @@ fn push(table: &mut FlowTable, scheduler: &mut Scheduler, slot: u32, bytes: usiz
     let packet = v4(protocol::UDP, (1, 2), &vec![0; bytes]);
     let (frame, layout) = (framed(&packet), crate::testing::layout(&packet));
     let waiting = Waiting { frame, layout, at: START, kind: Kind::Other };
-    scheduler.push(&mut table.queues, slot, waiting, &AQM, &mut QueueCounts::default());
+    scheduler.push(&mut table.queues, (0, slot), waiting, &AQM, &mut QueueCounts::default());
 }
 
 #[test]

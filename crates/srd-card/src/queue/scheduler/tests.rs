@@ -1,4 +1,5 @@
 use super::*;
+use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
 use crate::testing::{framed, layout, v4};
 use std::vec;
@@ -30,7 +31,7 @@ impl Bench {
 
     fn push(&mut self, slot: u32, bytes: usize, ecn: u8, at: Instant) {
         let waiting = waiting(bytes, ecn, at, Kind::Other);
-        self.scheduler.push(&mut self.flows, slot, waiting, &self.aqm, &mut self.counts);
+        self.scheduler.push(&mut self.flows, (0, slot), waiting, &self.aqm, &mut self.counts);
     }
 
     fn take(&mut self, now: Instant) -> Option<(u32, Waiting)> {
@@ -122,13 +123,13 @@ fn a_flow_changes_lanes_with_its_frames_and_with_the_rule() {
     let push = |bench: &mut Bench, slot, kind| {
         let waiting = waiting(500, 0, Instant::ZERO, kind);
         let Bench { flows, scheduler, counts, aqm } = bench;
-        scheduler.push(flows, slot, waiting, aqm, counts);
+        scheduler.push(flows, (0, slot), waiting, aqm, counts);
     };
     for kind in [Kind::Tcp, Kind::Other, Kind::Tcp] {
         push(&mut bench, 0, kind);
     }
     push(&mut bench, 1, Kind::Udp);
-    let rule = Rule { tcp: true, udp: false, tunnels: false, frame_bytes_max: 9000 };
+    let rule = Rule { tcp: true, frame_bytes_max: 9000, ..Rule::default() };
     bench.scheduler.set_rule(&bench.flows, rule);
     let taken = |bench: &mut Bench, lane| {
         let Bench { flows, scheduler, counts, aqm } = bench;
@@ -174,4 +175,81 @@ fn a_full_queue_takes_from_the_flow_that_holds_most() {
     assert!(bench.scheduler.bytes() <= AQM.bytes_max);
     assert!(bench.counts.dropped_full > 0);
     assert!(!bench.flows[1].frames.is_empty());
+}
+
+/// Q5: bytes are shared by tenants, whatever number of flows and size of frames each has.
+#[test]
+fn tenants_share_bytes_whatever_flows_they_have() {
+    let mut bench = Bench::new(21);
+    for slot in 0..21 {
+        let (tenant, bytes, frames) = if slot == 20 { (9, 1500, 400) } else { (5, 40_000, 8) };
+        for _ in 0..frames {
+            let waiting = waiting(bytes, 0, Instant::ZERO, Kind::Other);
+            let Bench { flows, scheduler, counts, .. } = &mut bench;
+            let aqm = Aqm { bytes_max: usize::MAX, ..AQM };
+            scheduler.push(flows, (tenant, slot), waiting, &aqm, counts);
+        }
+    }
+    let mut bytes = [0usize; 2];
+    while bytes[0] + bytes[1] < 1_000_000 {
+        let (slot, waiting) = bench.take(Instant::ZERO).unwrap();
+        bytes[usize::from(slot == 20)] += waiting.frame.len();
+    }
+    assert!(bytes[0].abs_diff(bytes[1]) < 120_000, "{bytes:?}");
+}
+
+/// Q5: the tenant that holds most loses frames, and no other.
+#[test]
+fn a_full_queue_takes_from_the_tenant_that_holds_most() {
+    let mut bench = Bench::new(30);
+    let push = |bench: &mut Bench, tenant, slot| {
+        let waiting = waiting(1500, 0, Instant::ZERO, Kind::Other);
+        let Bench { flows, scheduler, counts, aqm } = bench;
+        scheduler.push(flows, (tenant, slot), waiting, aqm, counts);
+    };
+    for _ in 0..40 {
+        push(&mut bench, 2, 29);
+    }
+    for n in 0..2000 {
+        push(&mut bench, 1, n % 29);
+    }
+    assert!(bench.counts.dropped_full > 100);
+    let mut of_quiet = 0;
+    while let Some((slot, _)) = bench.take(Instant::ZERO) {
+        of_quiet += u32::from(slot == 29);
+    }
+    assert_eq!(of_quiet, 40);
+    assert!(bench.scheduler.is_empty() && bench.scheduler.bytes() == 0);
+    // Its place is another's now, and it may come again.
+    for tenant in [3, 2, 1] {
+        push(&mut bench, tenant, tenant);
+    }
+    let slots: Vec<u32> = std::iter::from_fn(|| bench.take(Instant::ZERO).map(|w| w.0)).collect();
+    assert_eq!(slots, [3, 2, 1]);
+}
+
+/// A flow whose interface moves to another tenant while frames wait keeps its line.
+#[test]
+fn frames_of_a_flow_stay_together_when_its_tenant_changes() {
+    let mut bench = Bench::new(1);
+    for tenant in [1, 1, 2, 3, 2] {
+        let waiting = waiting(1500, 0, Instant::ZERO, Kind::Other);
+        let Bench { flows, scheduler, counts, aqm } = &mut bench;
+        scheduler.push(flows, (tenant, 0), waiting, aqm, counts);
+    }
+    let taken = std::iter::from_fn(|| bench.take(Instant::ZERO)).count();
+    assert_eq!((taken, bench.scheduler.is_empty()), (5, true));
+}
+
+#[test]
+fn tenants_beyond_the_bound_find_no_place() {
+    let mut bench = Bench::new(TENANTS_MAX + 1);
+    for tenant in 0..=u32::try_from(TENANTS_MAX).unwrap() {
+        let waiting = waiting(60, 0, Instant::ZERO, Kind::Other);
+        let Bench { flows, scheduler, counts, .. } = &mut bench;
+        let aqm = Aqm { bytes_max: usize::MAX, ..AQM };
+        scheduler.push(flows, (tenant, tenant), waiting, &aqm, counts);
+    }
+    assert_eq!(bench.counts.dropped_full, 1);
+    assert_eq!(std::iter::from_fn(|| bench.take(Instant::ZERO)).count(), TENANTS_MAX);
 }

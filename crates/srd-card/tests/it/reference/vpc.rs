@@ -3,7 +3,7 @@
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
+use srd_card::vpc::{Around, Card, Envelope, Guest, PortId, Way};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Directory, Edit, Rules};
@@ -92,8 +92,8 @@ impl Around for Seen {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         self.delivered.push((port, frame));
     }
-    fn to_host(&mut self, host: &Arc<str>, _: VpcId, envelope: Envelope, frame: Vec<u8>, _: bool) {
-        self.sent.push_back((host.clone(), envelope, frame));
+    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
+        self.sent.push_back((Arc::clone(way.host), way.envelope, frame));
     }
     fn to_service(&mut self, _: PortId, service: Service, _: Vec<u8>) {
         self.served.push(service);

@@ -21,7 +21,8 @@ fn frames_beyond_the_wires_queue_are_counted() {
     let mut near = Near { guest, wire, slot, counts, now: Instant::ZERO, out };
     for _ in 0..=WIRE_FRAMES_MAX {
         let frame = vec![0; OFFLOAD_BYTES + 20];
-        near.to_host(&"host1".into(), VpcId(1), Envelope::Arriving, frame, false);
+        let (host, envelope) = (&"host1".into(), Envelope::Arriving);
+        near.to_host(Way { host, instance: 0, envelope, express: false }, frame);
     }
     assert_eq!((node.wire.len(), node.counts.wire_full), (WIRE_FRAMES_MAX, 1));
 }
@@ -35,11 +36,11 @@ fn what_is_no_envelope_with_a_frame_is_counted() {
         packet.set_srd(head, Bytes::copy_from_slice(payload));
         packet
     };
-    let good = Envelope::Arriving.encode(VpcId(1), &[0; OFFLOAD_BYTES + 20]);
+    let good = Envelope::Arriving.trailer().0;
     let packets = [
         Packet { body: Body::Tcp(TcpSegment::default()), ..Packet::empty() },
         with(&good[..10], &[0; 40]),
-        with(&[0; ENVELOPE_BYTES], &[0; 40]),
+        with(&[99; TRAILER_BYTES], &[0; 40]),
         with(&good, &[0; OFFLOAD_BYTES]),
         with(&good, &[]),
     ];

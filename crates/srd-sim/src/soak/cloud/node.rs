@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use srd_card::Trailer;
 use srd_card::limits::Allowances;
 use srd_card::profile::Profile;
 use srd_card::track::Timeouts;
-use srd_card::vpc::envelope::ENVELOPE_BYTES;
 use srd_card::vpc::nat::{Back, Nat};
-use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
+use srd_card::vpc::{Around, Card, Envelope, Guest, PortId, Way};
 use srd_proto::{Duration, Instant, Secret};
 use srd_vpc::compile::{Delta, Directory, Edit, Question, Rules};
-use srd_vpc::id::{EniId, VpcId};
+use srd_vpc::id::EniId;
 use srd_vpc::judge::{Exit, Service};
 use srd_vpc::object::World;
 use srd_vpc::packet::Packet as Inner;
@@ -65,7 +65,7 @@ pub(super) struct Shared {
 /// A frame that waits for the link.
 struct OnWire {
     to: u32,
-    envelope: [u8; ENVELOPE_BYTES],
+    trailer: Trailer,
     frame: Vec<u8>,
 }
 
@@ -73,7 +73,7 @@ struct OnWire {
 #[derive(Default)]
 struct Out {
     guests: Vec<(PortId, Vec<u8>)>,
-    hosts: Vec<(Arc<str>, VpcId, Envelope, Vec<u8>)>,
+    hosts: Vec<(Arc<str>, Envelope, Vec<u8>)>,
     services: u64,
 }
 
@@ -81,8 +81,8 @@ impl Around for Out {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         self.guests.push((port, frame));
     }
-    fn to_host(&mut self, host: &Arc<str>, vpc: VpcId, of: Envelope, frame: Vec<u8>, _: bool) {
-        self.hosts.push((host.clone(), vpc, of, frame));
+    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
+        self.hosts.push((Arc::clone(way.host), way.envelope, frame));
     }
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {
         self.services += 1;
@@ -219,22 +219,19 @@ impl CloudNode {
             }
         };
         let Some(to) = host_of(world, eni) else { return };
-        let vpc = world.subnets[&world.enis[&eni].subnet].vpc;
         drop(shared);
-        let envelope = envelope.encode(vpc, &frame);
-        self.wire.push_back(OnWire { to, envelope, frame });
+        self.wire.push_back(OnWire { to, trailer: envelope.trailer(), frame });
     }
 
     /// What a card gave goes on.
     fn end(&mut self, now: Instant, out: Out) {
         self.ended += (out.guests.len() + out.hosts.len()) as u64 + out.services;
-        for (host, vpc, envelope, frame) in out.hosts {
+        for (host, envelope, frame) in out.hosts {
             let to = match &*host {
                 EDGE => self.common.edge,
                 name => name.trim_start_matches("host").parse().unwrap_or(self.common.edge),
             };
-            let envelope = envelope.encode(vpc, &frame);
-            self.wire.push_back(OnWire { to, envelope, frame });
+            self.wire.push_back(OnWire { to, trailer: envelope.trailer(), frame });
         }
         for (port, frame) in out.guests {
             self.arrived(now, port, &frame);
@@ -418,9 +415,9 @@ impl Node for CloudNode {
 
     fn poll_packet(&mut self, now: Instant, slot: &mut Packet, _: &mut Outcomes) -> bool {
         self.catch_up(now);
-        let Some(OnWire { to, envelope, frame }) = self.wire.pop_front() else { return false };
+        let Some(OnWire { to, trailer, frame }) = self.wire.pop_front() else { return false };
         let bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX) + OUTER_BYTES;
-        enclose(slot, [HostId(self.host), HostId(to)], &envelope, frame, bytes);
+        enclose(slot, [HostId(self.host), HostId(to)], trailer, frame, bytes);
         true
     }
 

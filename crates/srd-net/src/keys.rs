@@ -10,11 +10,10 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use srd_net::{KeyFileError, read_key_file_of};
-
-use crate::privileges;
 use srd_proto::crypto;
 use zeroize::Zeroize as _;
+
+use crate::key_file::{KeyFileError, read_key_file_of};
 
 /// What prints a new key.
 const MAKE: &str = "srd genkey";
@@ -131,7 +130,7 @@ impl SecretKey {
     /// # Errors
     /// The kernel's.
     pub fn draw() -> io::Result<Self> {
-        srd_net::clock::seed().map(Self)
+        crate::clock::seed().map(Self)
     }
 
     /// A new private key, clamped for X25519 as WireGuard clamps it.
@@ -168,21 +167,21 @@ impl SecretKey {
         STANDARD.encode(self.0)
     }
 
-    /// The key in a file that nobody but its owner may read, and whose owner is us, or root, or the
-    /// user that a daemon of root's becomes.
+    /// The key in a file that no user but its owner may read: this user, root, or the user `also`,
+    /// which a service of root's becomes.
     ///
     /// # Errors
-    /// What is wrong, and what to do about it.
-    pub fn load(path: &Path) -> Result<Self, KeyFileError> {
-        Self::load_made_by(path, MAKE)
+    /// The file is refused: the error has the reason and the remedy.
+    pub fn load(path: &Path, also: Option<u32>) -> Result<Self, KeyFileError> {
+        Self::load_made_by(path, MAKE, also)
     }
 
-    /// The same for a key that the peer has, too.
+    /// As [`SecretKey::load`], for a key that the peer has as well.
     ///
     /// # Errors
-    /// What is wrong, and what to do about it.
-    pub fn load_shared(path: &Path) -> Result<Self, KeyFileError> {
-        Self::load_made_by(path, MAKE_SHARED).map_err(|mut error| {
+    /// As [`SecretKey::load`].
+    pub fn load_shared(path: &Path, also: Option<u32>) -> Result<Self, KeyFileError> {
+        Self::load_made_by(path, MAKE_SHARED, also).map_err(|mut error| {
             if error.remedy.contains(MAKE_SHARED) {
                 error.remedy += ", and give the peer the same; or copy the peer's";
             }
@@ -190,8 +189,8 @@ impl SecretKey {
         })
     }
 
-    fn load_made_by(path: &Path, make: &str) -> Result<Self, KeyFileError> {
-        let text = read_key_file_of(path, make, privileges::own_user())?;
+    fn load_made_by(path: &Path, make: &str, also: Option<u32>) -> Result<Self, KeyFileError> {
+        let text = read_key_file_of(path, make, also)?;
         let shown = path.display();
         let refused = |why: String| KeyFileError {
             what: format!("{shown} holds no key: {why}"),
@@ -209,16 +208,6 @@ impl SecretKey {
             return Err(refused("all of it is zero".to_owned()));
         }
         Ok(key)
-    }
-}
-
-/// An error of the system without its number.
-pub(crate) fn words(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "no such file".to_owned(),
-        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        io::ErrorKind::InvalidData => "not a text file (UTF-8)".to_owned(),
-        _ => error.to_string(),
     }
 }
 
@@ -290,7 +279,7 @@ mod tests {
         fs::write(&file, key.expose() + "\n").unwrap();
         for (mode, good) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-            match SecretKey::load(&file) {
+            match SecretKey::load(&file, None) {
                 Ok(read) => assert!(good && read == key),
                 Err(error) => {
                     assert!(!good && error.remedy.starts_with("chmod 600"), "{error}");
@@ -303,14 +292,14 @@ mod tests {
     #[test]
     fn a_key_file_that_is_absent_or_no_file_or_no_key_is_refused_with_the_remedy() {
         let directory = tempfile::tempdir().unwrap();
-        let error = SecretKey::load(&directory.path().join("none")).unwrap_err();
+        let error = SecretKey::load(&directory.path().join("none"), None).unwrap_err();
         assert!(error.remedy.contains("srd genkey"), "{error}");
-        let error = SecretKey::load(directory.path()).unwrap_err();
+        let error = SecretKey::load(directory.path(), None).unwrap_err();
         assert!(error.what.contains("no ordinary file"), "{error}");
         let file = directory.path().join("key");
         fs::write(&file, "not a key").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-        let error = SecretKey::load(&file).unwrap_err();
+        let error = SecretKey::load(&file, None).unwrap_err();
         assert!(error.what.contains("holds no key"), "{error}");
         assert!(error.remedy.contains("each peer needs the new public key"), "{error}");
     }

@@ -1,0 +1,235 @@
+//! Frames between interfaces of a cloud on different hosts: the card of instances has judged them,
+//! and names the host that each goes to; the card of the receiver judges them once more.
+//!
+//! No address is looked at here: two clouds may have the same ones. A flow is its 5-tuple together
+//! with the interface that sends it, and a peer's queue is shared by tenants before it is shared by
+//! flows (Q5).
+
+use alloc::vec::Vec;
+
+use srd_proto::time::Instant;
+use srd_proto::{Delivery, PeerId};
+
+use super::egress::{Line, OVERLAY};
+use super::ingress::Partner;
+use super::peer::Peer;
+use super::stage::Express;
+use crate::counters::Counters;
+use crate::meta::key::Direction;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::meta::{FRAME_BYTES_MAX, Meta};
+use crate::order::{Admission, Near, Order, Sink};
+use crate::queue::scheduler::{Kind, Waiting};
+use crate::rewrite::ecn;
+use crate::rewrite::segment::{self, fitted};
+use crate::rules::snapshot::PeerSlot;
+use crate::wire::cloud::{TRAILER_BYTES, Trailer};
+use crate::wire::frame::Place;
+use crate::wire::queue_pairs::CLOUD_QPN;
+
+/// A frame of a cloud on its way to another host, beside its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parcel {
+    /// The host.
+    pub to: PeerSlot,
+    /// The tenant that sends it: tenants share the way to a host. Number zero is nobody's.
+    pub tenant: u32,
+    /// The interface that sends it.
+    pub interface: u64,
+    /// From where to where it goes.
+    pub trailer: Trailer,
+    /// Whether SRD carries it: both interfaces have ENA Express for packets of this kind.
+    pub express: bool,
+}
+
+/// How a frame came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrived {
+    /// The host that has sent it.
+    pub from: PeerSlot,
+    /// Packets that it stands for.
+    pub packets: u64,
+    /// Whether it came by SRD.
+    pub by_srd: bool,
+}
+
+/// The receiver of frames that other hosts send.
+pub trait Arrivals {
+    /// Takes a frame of a peer, without its trailer.
+    fn arrived(&mut self, how: Arrived, trailer: Trailer, frame: &[u8]);
+}
+
+/// Hands whole frames to the card of instances.
+struct Inward<'a, A> {
+    arrivals: &'a mut A,
+    counters: &'a mut Counters,
+    peers: &'a mut [Option<Peer>],
+    by_srd: bool,
+    /// The network marked what is handed over, and nothing else has dealt with it.
+    marked: bool,
+}
+
+impl<A: Arrivals> Inward<'_, A> {
+    fn count(&mut self, peer: u32, meta: &Meta) {
+        let (packets, bytes) = (meta.layout.packets(), meta.layout.packet_bytes() as u64);
+        let peer = self.peers.get_mut(peer as usize).and_then(Option::as_mut);
+        let own = peer.map(|peer| &mut peer.traffic);
+        for traffic in own.into_iter().chain([&mut self.counters.traffic]) {
+            traffic.count_received(packets, bytes, self.by_srd);
+        }
+    }
+}
+
+/// A frame and its trailer, and what was read of it.
+fn read(bytes: &[u8]) -> Option<(Meta, &[u8], Trailer)> {
+    let (frame, trailer) = Trailer::split(bytes)?;
+    Some((Meta::parse(frame, Direction::Ingress)?, frame, trailer))
+}
+
+impl<A: Arrivals> Sink for Inward<'_, A> {
+    fn admit(&mut self, _: u32, _: &mut Near, bytes: &[u8]) -> Option<Admission> {
+        let read = read(bytes);
+        self.counters.peer_malformed += u64::from(read.is_none()); // F1
+        read.map(|(meta, ..)| Admission { meta, at_once: false })
+    }
+
+    fn take(&mut self, peer: u32, near: &mut Near, bytes: &[u8]) {
+        if let Some(Admission { meta, .. }) = self.admit(peer, near, bytes) {
+            self.release(peer, near, &meta, bytes);
+        }
+    }
+
+    fn release(&mut self, peer: u32, _: &mut Near, meta: &Meta, bytes: &[u8]) {
+        let Some((frame, trailer)) = Trailer::split(bytes) else { return };
+        self.count(peer, meta);
+        let packets = meta.layout.packets();
+        let how = Arrived { from: PeerSlot(peer), packets, by_srd: self.by_srd };
+        if self.marked {
+            let mut copy = Vec::from(frame);
+            ecn::mark(&mut copy[OFFLOAD_BYTES..]); // G6
+            return self.arrivals.arrived(how, trailer, &copy);
+        }
+        self.arrivals.arrived(how, trailer, frame);
+    }
+}
+
+impl Express {
+    /// The slot of a peer by its name in the transport.
+    pub fn slot(&self, id: PeerId) -> Option<PeerSlot> {
+        self.slot_of(id).map(PeerSlot)
+    }
+
+    /// Bytes of the largest packet of a cloud that goes to a peer plainly.
+    pub fn cloud_bytes_max(&self, to: PeerSlot) -> usize {
+        let lost = self.peer(to.0).map_or(0, |peer| peer.bytes_lost);
+        self.plain_bytes_max.saturating_sub(OFFLOAD_BYTES + TRAILER_BYTES + lost)
+    }
+
+    /// Queues a frame of a cloud for the host that its receiver is on. It is counted if it is no
+    /// packet, is for no peer, or is too large to go plainly and may not ride SRD.
+    pub fn from_cloud(&mut self, now: Instant, parcel: Parcel, mut frame: Vec<u8>) {
+        let Some(peer) = self.peer(parcel.to.0) else {
+            self.counters.guest_no_peer += 1;
+            return;
+        };
+        if peer.offer.is_some_and(|offer| !offer.cloud) {
+            self.counters.cloud_refused += 1; // C4
+            return;
+        }
+        if frame.len() + TRAILER_BYTES > FRAME_BYTES_MAX {
+            return self.longest_of_cloud(now, parcel, &frame); // G5
+        }
+        let Some(meta) = Meta::parse(&frame, Direction::Egress) else {
+            self.counters.guest_malformed += 1;
+            return;
+        };
+        let line = self.line_of_cloud(now, &meta, parcel);
+        let Some(line) = line else {
+            self.counters.flows_full += 1;
+            return;
+        };
+        let rides = parcel.express && !self.table.is_overflow(line.slot);
+        if !rides {
+            let fits = self.cloud_bytes_max(PeerSlot(line.peer));
+            if segment::largest(&fitted(&meta.layout, fits)) > fits {
+                self.counters.guest_too_big += 1; // C3
+                return;
+            }
+        }
+        frame.extend_from_slice(&parcel.trailer.0);
+        let kind = if rides { Kind::Cloud } else { Kind::PlainCloud };
+        self.enqueue(line, Waiting { frame, layout: meta.layout, at: now, kind });
+    }
+
+    /// Takes a frame that is longer than any may be with its trailer: in halves, if it can be cut.
+    #[cold]
+    #[inline(never)]
+    fn longest_of_cloud(&mut self, now: Instant, parcel: Parcel, frame: &[u8]) {
+        match segment::halves(frame) {
+            Some(halves) => {
+                halves.into_iter().for_each(|half| self.from_cloud(now, parcel, half));
+            }
+            None => self.counters.guest_malformed += 1,
+        }
+    }
+
+    /// The queue for a frame of a cloud.
+    fn line_of_cloud(&mut self, now: Instant, meta: &Meta, parcel: Parcel) -> Option<Line> {
+        let Parcel { to: PeerSlot(peer), tenant, interface, .. } = parcel;
+        match self.table.of_cloud(now, meta.key, interface, peer) {
+            Some(flow) => {
+                let peer = self.table.queue_of(flow, peer);
+                Some(Line { peer, slot: flow.slot(), tenant })
+            }
+            None => {
+                self.counters.flows_full += 1; // X2
+                Some(Line { peer, slot: self.peer(peer)?.overflow?, tenant: OVERLAY })
+            }
+        }
+    }
+
+    /// A datagram has arrived, perhaps with a frame of a cloud, from one of a node's shards.
+    /// `delivery.peer` is the peer that stands for the node. Returns whether it was for the
+    /// queue pair of clouds; another one is for [`Express::delivered_by`].
+    pub fn delivered_of_cloud(
+        &mut self,
+        now: Instant,
+        by: Partner,
+        delivery: &Delivery<'_>,
+        arrivals: &mut impl Arrivals,
+    ) -> bool {
+        if delivery.dst_qpn != CLOUD_QPN {
+            return false;
+        }
+        let Some(slot) = self.slot_of(delivery.peer) else { return true };
+        let (order, mut inward) = self.inward(arrivals, delivery.reliable);
+        if delivery.reliable {
+            let place = Place::decode(delivery.imm);
+            order.chunk(now, (slot, by.shard), place, delivery.payload, &mut inward);
+        } else {
+            inward.marked = delivery.ce;
+            inward.take(slot, &mut None, delivery.payload);
+        }
+        true
+    }
+
+    /// Ends waits for holes in flows of clouds that have lasted too long.
+    pub fn handle_cloud_timeout(&mut self, now: Instant, arrivals: &mut impl Arrivals) {
+        let order = &self.cloud_order;
+        if order.poll_timeout().is_none_or(|at| at > now) && !order.sweep_is_due(now) {
+            return;
+        }
+        let (order, mut inward) = self.inward(arrivals, true);
+        order.handle_timeout(now, &mut inward);
+    }
+
+    /// The order of flows of clouds, and what takes the frames that it lets go.
+    fn inward<'a, A: Arrivals>(
+        &'a mut self,
+        arrivals: &'a mut A,
+        by_srd: bool,
+    ) -> (&'a mut Order, Inward<'a, A>) {
+        let Self { cloud_order, counters, peers, .. } = self;
+        (cloud_order, Inward { arrivals, counters, peers, by_srd, marked: false })
+    }
+}

@@ -1,0 +1,216 @@
+//! The frames of one tenant for one peer: its flows with something to send, by lane, and whose turn
+//! it is among them. The order is that of FQ-CoDel (RFC 8290): flows that have just begun first.
+
+use alloc::collections::VecDeque;
+
+use srd_proto::time::Instant;
+
+use super::fattest::{Fattest, Link};
+use super::scheduler::{
+    Aqm, FlowQueue, Lane, List, QUANTUM_BYTES, QueueCounts, RECORD_BYTES, RING_KEPT, Rule, Turn,
+    Waiting,
+};
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::rewrite::ecn;
+
+/// The flows of one lane that have frames, or had some a moment ago.
+#[derive(Debug, Default)]
+struct Lists {
+    fresh: VecDeque<u32>,
+    old: VecDeque<u32>,
+}
+
+impl Lists {
+    fn push(&mut self, slot: u32, fresh: bool) {
+        if fresh { self.fresh.push_back(slot) } else { self.old.push_back(slot) }
+    }
+}
+
+/// Frames, and their bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Held {
+    pub(super) frames: usize,
+    pub(super) bytes: usize,
+}
+
+impl Held {
+    /// The difference to a smaller amount.
+    pub(super) fn less(self, other: Self) -> Self {
+        Self { frames: self.frames - other.frames, bytes: self.bytes - other.bytes }
+    }
+}
+
+/// A tenant's frames.
+#[derive(Debug, Default)]
+pub(super) struct Tenant {
+    pub(super) number: u32,
+    /// Bytes that it may send before the next tenant has its turn.
+    pub(super) deficit: i64,
+    /// By lane, whether it is among the tenants whose turn comes.
+    pub(super) listed: [bool; 2],
+    lanes: [Lists; 2],
+    fattest: Fattest,
+    held: Held,
+    /// Its place among the tenants of its size.
+    pub(super) link: Link,
+}
+
+impl Tenant {
+    pub(super) fn held(&self) -> Held {
+        self.held
+    }
+
+    /// The cost of its frames.
+    pub(super) fn cost(&self) -> usize {
+        self.held.bytes + self.held.frames * RECORD_BYTES
+    }
+
+    /// Whether a flow is in a lane.
+    pub(super) fn has(&self, lane: Lane) -> bool {
+        let lists = &self.lanes[lane as usize];
+        !(lists.fresh.is_empty() && lists.old.is_empty())
+    }
+
+    /// Flows whose next frame takes another lane by a rule change over.
+    pub(super) fn set_rule(&mut self, flows: &[FlowQueue], rule: Rule) {
+        let before = core::mem::take(&mut self.lanes);
+        for (lane, lists) in Lane::ALL.into_iter().zip(before) {
+            let fresh = lists.fresh.into_iter().map(|slot| (slot, true));
+            for (slot, fresh) in fresh.chain(lists.old.into_iter().map(|slot| (slot, false))) {
+                let next = flows[slot as usize].frames.front();
+                let lane = next.map_or(lane, |waiting| rule.lane_of(waiting));
+                self.lanes[lane as usize].push(slot, fresh);
+            }
+        }
+    }
+
+    /// Forgets all frames.
+    pub(super) fn clear(&mut self, flows: &mut [FlowQueue]) {
+        for lists in core::mem::take(self).lanes {
+            for slot in lists.fresh.into_iter().chain(lists.old) {
+                flows[slot as usize] = FlowQueue::default();
+            }
+        }
+    }
+
+    /// Puts a frame in line, which takes a lane.
+    pub(super) fn push(
+        &mut self,
+        flows: &mut [FlowQueue],
+        slot: u32,
+        waiting: Waiting,
+        lane: Lane,
+    ) {
+        self.held.bytes += waiting.frame.len();
+        self.held.frames += 1;
+        let flow = &mut flows[slot as usize];
+        flow.bytes += waiting.frame.len();
+        flow.frames.push_back(waiting);
+        if flow.list == List::None {
+            flow.list = List::Fresh;
+            flow.deficit = QUANTUM_BYTES;
+            self.lanes[lane as usize].push(slot, true);
+        }
+        self.resized(flows, slot);
+    }
+
+    /// A flow has more or fewer frames than before.
+    fn resized(&mut self, flows: &mut [FlowQueue], slot: u32) {
+        let cost = flows[slot as usize].cost();
+        self.fattest.place(flows, slot, cost);
+    }
+
+    /// Drops the oldest half of the flow that holds (nearly) most.
+    pub(super) fn drop_from_fattest(&mut self, flows: &mut [FlowQueue]) -> Option<Held> {
+        let before = self.held;
+        let fattest = self.fattest.find()?;
+        let flow = &mut flows[fattest as usize];
+        let keep = flow.bytes / 2;
+        while flow.bytes > keep
+            && let Some(dropped) = flow.frames.pop_front()
+        {
+            flow.bytes -= dropped.frame.len();
+            self.held.bytes -= dropped.frame.len();
+            self.held.frames -= 1;
+        }
+        self.resized(flows, fattest);
+        Some(before.less(self.held))
+    }
+
+    /// The flow of a lane whose turn it is.
+    pub(super) fn next(&mut self, flows: &mut [FlowQueue], lane: Lane, rule: Rule) -> Option<Turn> {
+        loop {
+            let lists = &mut self.lanes[lane as usize];
+            let fresh = !lists.fresh.is_empty();
+            let list = if fresh { &mut lists.fresh } else { &mut lists.old };
+            let &slot = list.front()?;
+            let flow = &mut flows[slot as usize];
+            let Some(waiting) = flow.frames.front() else {
+                // A flow that ran dry while fresh goes round once more as an old one, so that
+                // it cannot be fresh again at once.
+                list.pop_front();
+                if fresh && !lists.old.is_empty() {
+                    flow.list = List::Old;
+                    lists.old.push_back(slot);
+                } else {
+                    flow.list = List::None;
+                    if flow.frames.capacity() > RING_KEPT {
+                        flow.frames = VecDeque::new();
+                    }
+                }
+                continue;
+            };
+            let own = rule.lane_of(waiting);
+            if own != lane {
+                list.pop_front();
+                self.lanes[own as usize].push(slot, fresh);
+            } else if flow.deficit <= 0 {
+                flow.deficit += QUANTUM_BYTES;
+                list.pop_front();
+                flow.list = List::Old;
+                lists.old.push_back(slot);
+            } else {
+                let frame_bytes = waiting.frame.len();
+                return Some(Turn { tenant: 0, slot, fresh, frame_bytes });
+            }
+        }
+    }
+
+    /// Takes the first frame of a flow, if it takes this lane by this rule and the delay law leaves
+    /// it.
+    pub(super) fn take(
+        &mut self,
+        flows: &mut [FlowQueue],
+        slot: u32,
+        (lane, rule): (Lane, Rule),
+        now: Instant,
+        aqm: &Aqm,
+        counts: &mut QueueCounts,
+    ) -> Option<Waiting> {
+        let flow = &mut flows[slot as usize];
+        let taken = loop {
+            if flow.frames.front().is_none_or(|waiting| rule.lane_of(waiting) != lane) {
+                break None;
+            }
+            let Some(mut waiting) = flow.frames.pop_front() else { break None };
+            let bytes = waiting.frame.len();
+            flow.bytes -= bytes;
+            self.held.bytes -= bytes;
+            self.held.frames -= 1;
+            // Q2
+            let late = now.since(waiting.at) > aqm.target && !flow.frames.is_empty();
+            if flow.codel.strikes(late, now, aqm.interval) {
+                // Q3
+                if !ecn::mark(&mut waiting.frame[OFFLOAD_BYTES..]) {
+                    counts.dropped_late += 1;
+                    continue;
+                }
+                counts.marked += 1;
+            }
+            flow.deficit -= i64::try_from(bytes).unwrap_or(i64::MAX);
+            break Some(waiting);
+        };
+        self.resized(flows, slot);
+        taken
+    }
+}
