@@ -248,6 +248,7 @@ fn card(host: &str, directory: &Path, wanted: Wanted) -> Result<()> {
         public_key: Some(keys[1 - own].public()),
     };
     let transport = TransportOptions {
+        host: host.to_owned(),
         listen: (address(own)?, PORT_DEFAULT).into(),
         protection: Protection::Encrypted(keys[own].clone()),
         paths: PATHS_DEFAULT,

@@ -73,6 +73,8 @@ pub enum Protection {
 /// How the other hosts are reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TransportOptions {
+    /// The name of this host.
+    pub host: String,
     /// The address to receive at, and the first of as many UDP ports as there are paths.
     pub listen: SocketAddr,
     /// The protection of packets.
@@ -203,12 +205,12 @@ impl Plan {
 }
 
 /// The epoch of this run: larger than that of the run before, even if the clock was set back.
-fn epoch_of(listen: SocketAddr) -> Epoch {
+fn epoch_of(host: &str) -> Epoch {
     let given = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
     let directory = given.unwrap_or_else(|| PathBuf::from(STATE_DIRECTORY));
     let mut make = std::fs::DirBuilder::new();
     let _ = std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700).create(&directory);
-    let file = directory.join(format!("{}.epoch", listen.port()));
+    let file = directory.join(format!("{host}.epoch"));
     clock::lasting_epoch(&file).unwrap_or_else(|error| {
         tracing::warn!(
             "cannot keep the time of this start in {}: {error}; if the clock is set back before \
@@ -244,7 +246,7 @@ impl Transport {
 
     fn over(plan: Plan, io: UdpIo) -> Result<Self> {
         let core = plan.core();
-        let mut endpoint = LocalEndpoint::over_with(io, core, epoch_of(plan.options.listen))
+        let mut endpoint = LocalEndpoint::over_with(io, core, epoch_of(&plan.options.host))
             .map_err(io::Error::from)?;
         endpoint.reseed_at_clock_steps(true);
         let config =

@@ -89,6 +89,7 @@ mod tests {
             |n: u8| HostOptions { endpoint: ([10, 77, 77, n], 7535).into(), public_key: None };
         let hosts = peers.iter().zip(2..).map(|(name, n)| ((*name).to_owned(), peer(n))).collect();
         let transport = TransportOptions {
+            host: host.into(),
             listen: ([10, 77, 77, 1], 7535).into(),
             protection: Protection::Plain,
             paths: 4,

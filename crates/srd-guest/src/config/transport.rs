@@ -100,6 +100,7 @@ pub(super) fn read(
         return Err(source.error(Some(written.span()), what, "write megabits per second"));
     }
     Ok(Some(TransportOptions {
+        host: host.to_owned(),
         listen: listen(source, &table.listen)?,
         protection,
         paths,

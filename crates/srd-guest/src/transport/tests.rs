@@ -22,6 +22,7 @@ fn options(at: u8, ports: &[u16], keys: &[u8]) -> TransportOptions {
         (name(n), HostOptions { endpoint: address(n), public_key })
     };
     TransportOptions {
+        host: format!("test-{}", ports[usize::from(at)]),
         listen: address(at.into()),
         protection: Protection::Encrypted(key(keys[usize::from(at)])),
         paths: PATHS,
