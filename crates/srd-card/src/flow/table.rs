@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use core::hash::BuildHasher;
 use core::net::{IpAddr, Ipv4Addr};
 
 use hashbrown::HashTable;
@@ -216,16 +215,12 @@ impl FlowTable {
 
     #[inline(never)]
     fn find(&self, key: &FlowKey, space: u64) -> Option<u32> {
-        let hash = self.hash_of(key, space);
+        let hash = key.hash_under(&self.secret, space);
         self.index.find(hash, |slot| self.entries[*slot as usize].is(key, space)).copied()
     }
 
-    #[inline]
-    fn hash_of(&self, key: &FlowKey, space: u64) -> u64 {
-        if space == 0 { key.hash_under(&self.secret) } else { self.secret.hash_one((key, space)) }
-    }
-
     /// The verdict of an entry, given again if the rules have changed since.
+    #[inline]
     fn verdict(&mut self, slot: u32, meta: &Meta, rules: &Rules) -> Verdict {
         let entry = &mut self.entries[slot as usize];
         if entry.verdict.epoch != rules.epoch() {
@@ -256,7 +251,7 @@ impl FlowTable {
             None => self.place(now)?,
             Some(peer) => self.place_of_peer(now, peer)?,
         };
-        let hash = self.hash_of(&key, space);
+        let hash = key.hash_under(&self.secret, space);
         let owner = from.map_or(Owner::Guest, Owner::Peer);
         self.fill(slot, Entry { key, space, hash, verdict, used_at: now, owner });
         let Self { index, entries, .. } = self;
@@ -324,7 +319,7 @@ impl FlowTable {
         // Flows without places of their own take one path to each peer.
         #[allow(clippy::cast_possible_truncation)] // each half is what its cast keeps
         let key = FlowKey { ports: ((peer >> 16) as u16, peer as u16), ..NO_FLOW };
-        let hash = key.hash_under(&self.secret);
+        let hash = key.hash_under(&self.secret, 0);
         let verdict = Verdict { peer: Some(peer), epoch: 0 };
         let owner = Owner::Overflow;
         self.fill(slot, Entry { key, space: 0, hash, verdict, used_at: now, owner });

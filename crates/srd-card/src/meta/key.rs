@@ -55,14 +55,21 @@ impl FlowKey {
         }
     }
 
-    /// A hash that packets of one flow share, under a secret.
-    pub(crate) fn hash_under(&self, secret: &Keyed) -> u64 {
-        secret.hash_one(self)
+    /// A hash that packets of one flow share, under a secret. Flows of two number spaces have two.
+    #[inline]
+    pub(crate) fn hash_under(&self, secret: &Keyed, space: u64) -> u64 {
+        let mut hasher = secret.build_hasher();
+        self.hash(&mut hasher);
+        if space != 0 {
+            hasher.write_u64(space);
+        }
+        hasher.finish()
     }
 }
 
 impl Hash for FlowKey {
     /// As few words as hold the key: the table is asked for every packet.
+    #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         let (from, to) = self.ports;
         let rest = u64::from(from) << 32 | u64::from(to) << 16 | u64::from(self.protocol) << 8;
@@ -107,7 +114,7 @@ mod tests {
     fn flows_spread_over_paths() {
         let paths: BTreeSet<u64> = (0..512)
             .map(|port| {
-                key(protocol::TCP, (port, 80)).hash_under(&Keyed::new(Secret::known(7))) % 64
+                key(protocol::TCP, (port, 80)).hash_under(&Keyed::new(Secret::known(7)), 0) % 64
             })
             .collect();
         assert_eq!(paths.len(), 64);

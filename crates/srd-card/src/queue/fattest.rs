@@ -53,6 +53,7 @@ fn class(bytes: usize) -> Option<u8> {
 
 impl Fattest {
     /// A flow holds so much now.
+    #[inline]
     pub(crate) fn place<L: Linked + ?Sized>(&mut self, flows: &mut L, slot: u32, bytes: usize) {
         let class = class(bytes);
         let link = *flows.link(slot);

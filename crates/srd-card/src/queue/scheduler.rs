@@ -15,13 +15,14 @@
 //! (nearly) most bytes, of the tenant with most, loses its oldest frames. [`TENANTS_MAX`] tenants.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
 use alloc::vec::Vec;
 
 use srd_proto::time::{Duration, Instant};
 
 use super::codel::Codel;
 use super::fattest::{Fattest, Link, Linked};
-use super::tenant::Tenant;
+use super::tenant::{Held, Tenant};
 use crate::meta::layout::Layout;
 
 /// Bytes that a flow may send per round. // Q1
@@ -200,39 +201,64 @@ pub(crate) struct Turn {
     pub frame_bytes: usize,
 }
 
-/// The queue of one peer: which tenants have frames, and in which order they go.
-#[derive(Debug, Default)]
+/// The queue of one peer: which tenants have frames, and in which order they go. An overlay is one
+/// tenant, which takes turns with no other: all else is for clouds.
+#[derive(Debug)]
 pub(crate) struct Scheduler {
     /// By place; the first one is number zero's.
     tenants: Vec<Tenant>,
+    rule: Rule,
     /// The places of the other numbers.
     places: BTreeMap<u32, u16>,
     /// Places of tenants that have no flows.
     free: Vec<u16>,
-    /// By lane, the tenants that may have frames, the next one first.
+    /// By lane, the tenants that may have frames, the next one first; of several tenants.
     turns: [VecDeque<u16>; 2],
-    /// Which tenant holds most, if there are several.
+    /// Which of several tenants holds most.
     fattest: Fattest,
-    rule: Rule,
-    frames: usize,
-    bytes: usize,
+    /// The frames of several tenants.
+    held: Held,
+}
+
+impl Default for Scheduler {
+    fn default() -> Self {
+        Self {
+            tenants: vec![Tenant::default()],
+            rule: Rule::default(),
+            places: BTreeMap::new(),
+            free: Vec::new(),
+            turns: Default::default(),
+            fattest: Fattest::default(),
+            held: Held::default(),
+        }
+    }
 }
 
 impl Scheduler {
+    fn held(&self) -> Held {
+        match &self.tenants[..] {
+            [only] => only.held(),
+            _ => self.held,
+        }
+    }
+
     /// Bytes that wait.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.held().bytes
     }
 
     /// Whether no frame waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.frames == 0
+        self.held().frames == 0
     }
 
     /// Whether any flow is in a lane; perhaps one that has run dry, or whose next frame takes
     /// the other.
     pub(crate) fn has(&self, lane: Lane) -> bool {
-        !self.turns[lane as usize].is_empty()
+        match &self.tenants[..] {
+            [only] => only.has(lane),
+            _ => !self.turns[lane as usize].is_empty(),
+        }
     }
 
     /// The lane that a frame would take.
@@ -248,7 +274,9 @@ impl Scheduler {
         self.rule = rule;
         for place in 0..self.tenants.len() {
             self.tenants[place].set_rule(flows, rule);
-            self.list(place_number(place));
+            if self.tenants.len() > 1 {
+                self.list(place_number(place));
+            }
         }
     }
 
@@ -259,11 +287,58 @@ impl Scheduler {
         }
     }
 
+    /// Puts a frame of a tenant's flow in line; behind those of the flow that wait, if these are of
+    /// another tenant's.
+    pub(crate) fn push(
+        &mut self,
+        flows: &mut [FlowQueue],
+        (number, slot): (u32, u32),
+        waiting: Waiting,
+        aqm: &Aqm,
+        counts: &mut QueueCounts,
+    ) {
+        if let ([only], 0) = (&mut self.tenants[..], number) {
+            only.push(flows, slot, waiting, self.rule);
+            while only.cost() > aqm.bytes_max
+                && let Some(dropped) = only.drop_from_fattest(flows)
+            {
+                counts.dropped_full += dropped.frames as u64; // Q4
+            }
+            return;
+        }
+        self.push_beside(flows, (number, slot), waiting, aqm, counts);
+    }
+
+    /// The flow of a lane whose turn it is.
+    pub(crate) fn next(&mut self, flows: &mut [FlowQueue], lane: Lane) -> Option<Turn> {
+        match &mut self.tenants[..] {
+            [only] => only.next(flows, lane, self.rule),
+            _ => self.next_of_several(flows, lane),
+        }
+    }
+
+    /// Takes the frame of the flow that [`Scheduler::next`] named; `None` if the delay law took
+    /// what there was, or the frame behind it takes the other lane.
+    pub(crate) fn take(
+        &mut self,
+        flows: &mut [FlowQueue],
+        turn: Turn,
+        lane: Lane,
+        now: Instant,
+        aqm: &Aqm,
+        counts: &mut QueueCounts,
+    ) -> Option<Waiting> {
+        match &mut self.tenants[..] {
+            [only] => only.take(flows, turn.slot, (lane, self.rule), now, aqm, counts),
+            _ => self.take_of_several(flows, turn, lane, now, aqm, counts),
+        }
+    }
+}
+
+/// Tenants beside each other. // Q5
+impl Scheduler {
     /// The place of a tenant, which may be a new one. None: there are [`TENANTS_MAX`].
     fn place_of(&mut self, number: u32) -> Option<u16> {
-        if self.tenants.is_empty() {
-            self.tenants.push(Tenant::default());
-        }
         if number == 0 {
             return Some(0);
         }
@@ -273,7 +348,12 @@ impl Scheduler {
         let place = match self.free.pop() {
             Some(place) => place,
             None if self.tenants.len() < TENANTS_MAX => {
+                self.held = self.held();
                 self.tenants.push(Tenant::default());
+                if self.tenants.len() == 2 {
+                    self.list(0);
+                    self.resized(0);
+                }
                 place_number(self.tenants.len() - 1)
             }
             None => return None,
@@ -308,9 +388,14 @@ impl Scheduler {
         }
     }
 
-    /// Puts a frame of a tenant's flow in line; behind those of the flow that wait, if these are of
-    /// another tenant's.
-    pub(crate) fn push(
+    /// A tenant holds more or less than before.
+    fn resized(&mut self, place: u16) {
+        let cost = self.tenants[usize::from(place)].cost();
+        self.fattest.place(&mut self.tenants[..], place.into(), cost);
+    }
+
+    #[inline(never)]
+    fn push_beside(
         &mut self,
         flows: &mut [FlowQueue],
         (number, slot): (u32, u32),
@@ -329,51 +414,34 @@ impl Scheduler {
         } else {
             flow.tenant
         };
-        let lane = self.rule.lane_of(&waiting);
-        let tenant = &mut self.tenants[usize::from(place)];
-        self.frames += 1;
-        self.bytes += waiting.frame.len();
-        tenant.push(flows, slot, waiting, lane);
-        if !tenant.listed[lane as usize] {
-            self.list(place);
-        }
+        self.held.frames += 1;
+        self.held.bytes += waiting.frame.len();
+        self.tenants[usize::from(place)].push(flows, slot, waiting, self.rule);
+        self.list(place);
         self.resized(place);
-        while self.cost() > aqm.bytes_max && self.drop_from_fattest(flows, counts) {}
-    }
-
-    /// A tenant holds more or less than before.
-    fn resized(&mut self, place: u16) {
-        if self.tenants.len() > 1 {
-            let cost = self.tenants[usize::from(place)].cost();
-            self.fattest.place(&mut self.tenants[..], place.into(), cost);
-        }
-    }
-
-    /// Bytes that the frames take.
-    fn cost(&self) -> usize {
-        self.bytes + self.frames * RECORD_BYTES
+        while self.held.bytes + self.held.frames * RECORD_BYTES > aqm.bytes_max
+            && self.drop_from_fattest(flows, counts)
+        {}
     }
 
     /// Drops the oldest half of the largest flow of the tenant that holds most.
     fn drop_from_fattest(&mut self, flows: &mut [FlowQueue], counts: &mut QueueCounts) -> bool {
         // Q4
         let place = self.fattest.find().unwrap_or(0);
-        let Some(tenant) = self.tenants.get_mut(place as usize) else { return false };
+        let tenant = &mut self.tenants[place as usize];
         let Some(dropped) = tenant.drop_from_fattest(flows) else { return false };
         self.resized(u16::try_from(place).unwrap_or(0));
-        self.frames -= dropped.frames;
-        self.bytes -= dropped.bytes;
+        self.held = self.held.less(dropped);
         counts.dropped_full += dropped.frames as u64;
         true
     }
 
-    /// The flow of a lane whose turn it is.
-    pub(crate) fn next(&mut self, flows: &mut [FlowQueue], lane: Lane) -> Option<Turn> {
+    #[inline(never)]
+    fn next_of_several(&mut self, flows: &mut [FlowQueue], lane: Lane) -> Option<Turn> {
         loop {
             let &place = self.turns[lane as usize].front()?;
             let tenant = &mut self.tenants[usize::from(place)];
-            let found = tenant.next(flows, lane, self.rule);
-            let Some(found) = found else {
+            let Some(found) = tenant.next(flows, lane, self.rule) else {
                 // Perhaps its flows have frames for the other lane.
                 self.list(place);
                 self.unlist(place, lane);
@@ -388,9 +456,8 @@ impl Scheduler {
         }
     }
 
-    /// Takes the frame of the flow that [`Scheduler::next`] named; `None` if the delay law took
-    /// what there was, or the frame behind it takes the other lane.
-    pub(crate) fn take(
+    #[inline(never)]
+    fn take_of_several(
         &mut self,
         flows: &mut [FlowQueue],
         turn: Turn,
@@ -402,9 +469,7 @@ impl Scheduler {
         let tenant = &mut self.tenants[usize::from(turn.tenant)];
         let before = tenant.held();
         let taken = tenant.take(flows, turn.slot, (lane, self.rule), now, aqm, counts);
-        let gone = before.less(tenant.held());
-        self.frames -= gone.frames;
-        self.bytes -= gone.bytes;
+        self.held = self.held.less(before.less(tenant.held()));
         if let Some(waiting) = &taken {
             let bytes = i64::try_from(waiting.frame.len()).unwrap_or(i64::MAX);
             // A tenant that was alone owes nothing to one that comes later.

@@ -93,14 +93,16 @@ impl Tenant {
         }
     }
 
-    /// Puts a frame in line, which takes a lane.
+    /// Puts a frame in line.
+    #[inline(always)] // where there is one tenant, and apart where there are several
     pub(super) fn push(
         &mut self,
         flows: &mut [FlowQueue],
         slot: u32,
         waiting: Waiting,
-        lane: Lane,
+        rule: Rule,
     ) {
+        let lane = rule.lane_of(&waiting);
         self.held.bytes += waiting.frame.len();
         self.held.frames += 1;
         let flow = &mut flows[slot as usize];
@@ -115,6 +117,7 @@ impl Tenant {
     }
 
     /// A flow has more or fewer frames than before.
+    #[inline]
     fn resized(&mut self, flows: &mut [FlowQueue], slot: u32) {
         let cost = flows[slot as usize].cost();
         self.fattest.place(flows, slot, cost);
@@ -138,6 +141,7 @@ impl Tenant {
     }
 
     /// The flow of a lane whose turn it is.
+    #[inline(always)]
     pub(super) fn next(&mut self, flows: &mut [FlowQueue], lane: Lane, rule: Rule) -> Option<Turn> {
         loop {
             let lists = &mut self.lanes[lane as usize];
@@ -178,6 +182,7 @@ impl Tenant {
 
     /// Takes the first frame of a flow, if it takes this lane by this rule and the delay law leaves
     /// it.
+    #[inline(always)]
     pub(super) fn take(
         &mut self,
         flows: &mut [FlowQueue],

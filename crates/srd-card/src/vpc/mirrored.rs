@@ -79,7 +79,7 @@ impl Card {
             return;
         }
         // Of ports where there are some, else of addresses and protocol. // M3
-        let hash = FlowKey::of(&read.packet).hash_under(&self.of_mirrors);
+        let hash = FlowKey::of(&read.packet).hash_under(&self.of_mirrors, 0);
         // A super-packet is many packets on the wire, with checksums that nothing is left to fill
         // in.
         let mut segments = Segments::new(frame, &read.layout);
