@@ -21,7 +21,7 @@ use crate::transport::{EDGE, Transport};
 
 /// A packet for another host waits at most so long for others that are sent by the same call,
 /// while instances have their turns. When they have nothing more, it does not wait at all.
-const HELD_MAX: Duration = Duration::from_micros(50);
+const HELD_MAX: Duration = Duration::from_micros(200);
 
 /// Why a packet for another host was lost.
 const TO_HOST: &str = "to another host";

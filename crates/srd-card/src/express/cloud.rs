@@ -23,7 +23,7 @@ use crate::queue::scheduler::{Kind, Waiting};
 use crate::rewrite::ecn;
 use crate::rewrite::segment::{self, fitted};
 use crate::rules::snapshot::PeerSlot;
-use crate::wire::cloud::{TRAILER_BYTES, Trailer};
+use crate::wire::cloud::{TRAILER_BYTES, Trailer, unbundle};
 use crate::wire::frame::Place;
 use crate::wire::queue_pairs::CLOUD_QPN;
 
@@ -80,17 +80,18 @@ impl<A: Arrivals> Inward<'_, A> {
     }
 }
 
-/// A frame and its trailer, and what was read of it.
-fn read(bytes: &[u8]) -> Option<(Meta, &[u8], Trailer)> {
-    let (frame, trailer) = Trailer::split(bytes)?;
-    Some((Meta::parse(frame, Direction::Ingress)?, frame, trailer))
+/// Reads the first frame of a bundle.
+fn read(bytes: &[u8]) -> Option<Meta> {
+    let (rest, trailer) = Trailer::split(bytes)?;
+    let (frames, _) = unbundle(rest, trailer.frames())?;
+    Meta::parse(frames[0], Direction::Ingress)
 }
 
 impl<A: Arrivals> Sink for Inward<'_, A> {
     fn admit(&mut self, _: u32, _: &mut Near, bytes: &[u8]) -> Option<Admission> {
         let read = read(bytes);
         self.counters.peer_malformed += u64::from(read.is_none()); // F1
-        read.map(|(meta, ..)| Admission { meta, at_once: false })
+        read.map(|meta| Admission { meta, at_once: false })
     }
 
     fn take(&mut self, peer: u32, near: &mut Near, bytes: &[u8]) {
@@ -100,7 +101,21 @@ impl<A: Arrivals> Sink for Inward<'_, A> {
     }
 
     fn release(&mut self, peer: u32, _: &mut Near, meta: &Meta, bytes: &[u8]) {
-        let Some((frame, trailer)) = Trailer::split(bytes) else { return };
+        let Some((rest, trailer)) = Trailer::split(bytes) else { return };
+        let Some((frames, count)) = unbundle(rest, trailer.frames()) else { return };
+        self.hand(peer, meta, frames[0], trailer.of_one());
+        for frame in &frames[1..count] {
+            match Meta::parse(frame, Direction::Ingress) {
+                Some(meta) => self.hand(peer, &meta, frame, trailer.of_one()),
+                None => self.counters.peer_malformed += 1,
+            }
+        }
+    }
+}
+
+impl<A: Arrivals> Inward<'_, A> {
+    /// Hands one frame over.
+    fn hand(&mut self, peer: u32, meta: &Meta, frame: &[u8], trailer: Trailer) {
         self.count(peer, meta);
         let packets = meta.layout.packets();
         let how = Arrived { from: PeerSlot(peer), packets, by_srd: self.by_srd };

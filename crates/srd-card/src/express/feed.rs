@@ -17,7 +17,7 @@ use crate::meta::packet::protocol;
 use crate::queue::scheduler::{Kind, Lane, QueueCounts, Rule, Turn, Waiting};
 use crate::rewrite::segment::{Segments, fitted};
 use crate::rules::snapshot::PeerSlot;
-use crate::wire::cloud::{TRAILER_BYTES, Trailer};
+use crate::wire::cloud::{self, TRAILER_BYTES, Trailer, bundle_overhead};
 use crate::wire::frame::{CHUNKS_MAX, Place, chunk_bytes};
 use crate::wire::queue_pairs::{CLOUD_QPN, FRAME_QPN, FRESH_QPN};
 
@@ -29,6 +29,8 @@ const FEED_BYTES_MAX: u64 = 256 * 1024;
 const FEED_NS: u64 = 1_000_000;
 /// Plain packets that may wait in the transport. // Q1
 const FEED_PLAIN_MAX: usize = 128;
+/// Paths that plain packets of one interface take, each flow one of them. // C5
+const PLAIN_WAYS: u64 = 8;
 /// A frame up to this size of a flow that has just begun goes before bulk.
 const FRESH_BYTES_MAX: usize = 9000;
 
@@ -108,6 +110,7 @@ impl Express {
             let outgoing = Outgoing { peer: slot, turn, lane, frame, layout, kind };
             self.send(now, outgoing, feed, endpoint);
         };
+        self.close_bundles(now, slot, endpoint);
         self.count_queue(slot, counts);
         more
     }
@@ -148,6 +151,13 @@ impl Express {
             Lane::Plain => {
                 let Outgoing { peer: slot, turn, mut frame, layout, kind, .. } = outgoing;
                 let hash = self.table.hash(turn.slot);
+                if kind.is_of_cloud() {
+                    let Some(rest) = self.bundle(now, slot, (hash, &layout), frame, endpoint)
+                    else {
+                        return;
+                    };
+                    frame = rest;
+                }
                 let Some(peer) = self.peer_mut(slot) else { return };
                 let trailer = if kind.is_of_cloud() { Trailer::take(&mut frame) } else { None };
                 let beside = OFFLOAD_BYTES + trailer.map_or(0, |_| TRAILER_BYTES);
@@ -160,8 +170,17 @@ impl Express {
     }
 
     fn count(&mut self, outgoing: &Outgoing, reach: Reach) {
-        let Outgoing { peer, turn, lane, layout, kind, .. } = outgoing;
-        let (packets, bytes) = (layout.packets(), layout.packet_bytes() as u64);
+        let Outgoing { peer, turn, lane, layout, kind, frame } = outgoing;
+        let (mut packets, mut bytes) = (layout.packets(), layout.packet_bytes() as u64);
+        if kind.is_of_cloud()
+            && let Some((rest, trailer)) = Trailer::split(frame)
+            && trailer.frames() > 1
+        {
+            let frames = trailer.frames();
+            // Those of a bundle, without offload headers and lengths.
+            packets = frames as u64;
+            bytes = (rest.len() - bundle_overhead(frames)) as u64;
+        }
         let flow = FlowId::new(turn.slot, Direction::Egress);
         self.table.count(flow, packets, bytes, *lane == Lane::Srd);
         let Some(peer) = self.peers.get_mut(*peer as usize).and_then(Option::as_mut) else {
@@ -222,14 +241,95 @@ impl Express {
         }
     }
 
+    /// Adds a small frame of a cloud, which goes plainly, to those that take its path now. Any other
+    /// is returned, when these have left. // C6
+    fn bundle(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        (hash, layout): (u64, &Layout),
+        frame: Vec<u8>,
+        endpoint: &mut Endpoint,
+    ) -> Option<Vec<u8>> {
+        let most = self.plain_bytes_max;
+        let peer = self.peer_mut(slot)?;
+        let (_, trailer) = Trailer::split(&frame)?;
+        let entropy = plain_path(hash, Some(&trailer), endpoint);
+        let most = most.saturating_sub(peer.bytes_lost);
+        let is_small = layout.offload.gso.is_none() && frame.len() <= most / 2;
+        let at = peer.open.iter().position(|(path, _)| *path == entropy);
+        if let Some((_, open)) = at.and_then(|at| peer.open.get_mut(at))
+            && is_small
+            && cloud::bundle(open, &frame, most)
+        {
+            return None;
+        }
+        // Packets of one path leave in their order.
+        let full = at.map(|at| core::mem::replace(&mut peer.open[at].1, Vec::new()));
+        let rest = match (is_small, at) {
+            (true, Some(at)) => {
+                peer.open[at].1 = frame;
+                None
+            }
+            (true, None) => {
+                peer.open.push((entropy, frame));
+                None
+            }
+            (false, at) => {
+                at.map(|at| peer.open.swap_remove(at));
+                Some(frame)
+            }
+        };
+        if let Some(full) = full {
+            self.send_bundle(now, slot, entropy, full, endpoint);
+        }
+        rest
+    }
+
+    /// Sends the bundles that wait for more.
+    fn close_bundles(&mut self, now: Instant, slot: u32, endpoint: &mut Endpoint) {
+        let Some(peer) = self.peer_mut(slot) else { return };
+        if peer.open.is_empty() {
+            return;
+        }
+        let mut open = core::mem::take(&mut peer.open);
+        for (entropy, bytes) in open.drain(..) {
+            self.send_bundle(now, slot, entropy, bytes, endpoint);
+        }
+        if let Some(peer) = self.peer_mut(slot) {
+            peer.open = open;
+        }
+    }
+
+    fn send_bundle(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        entropy: Entropy,
+        bytes: Vec<u8>,
+        endpoint: &mut Endpoint,
+    ) {
+        let Some(id) = self.peer(slot).map(|peer| peer.id) else { return };
+        let datagram = Datagram {
+            src_qpn: FRAME_QPN,
+            dst_qpn: CLOUD_QPN,
+            imm: 0,
+            payload: bytes.into(),
+            class: Class::Bulk,
+            user: 0,
+        };
+        if endpoint.send_unreliable(now, id, entropy, datagram).is_err() {
+            self.counters.send_refused += 1;
+        }
+    }
+
     /// Sends packets of the frame that is going plainly, as many as there is room for. // X3
     fn resume_cut(&mut self, now: Instant, slot: u32, endpoint: &mut Endpoint) {
         let Some(peer) = self.peers.get_mut(slot as usize).and_then(Option::as_mut) else {
             return;
         };
         let Some(mut cut) = peer.cut.take() else { return };
-        let paths = u64::from(endpoint.config().paths.max(1));
-        let entropy = Entropy(u16::try_from(cut.hash % paths).unwrap_or(0));
+        let entropy = plain_path(cut.hash, cut.trailer.as_ref(), endpoint);
         let mut segments = Segments::new(&cut.frame, &cut.layout);
         while cut.next < segments.count() {
             if plain_room(peer, endpoint) == 0 {
@@ -268,10 +368,22 @@ fn has_room(peer: &Peer, lane: Lane, turn: Turn, feed: Feed, endpoint: &Endpoint
     }
 }
 
+/// The path of packets that go plainly.
+fn plain_path(hash: u64, trailer: Option<&Trailer>, endpoint: &Endpoint) -> Entropy {
+    let paths = u64::from(endpoint.config().paths.max(1));
+    let path = match trailer {
+        // Few ways for each interface: packets of several flows leave together. // C5
+        Some(trailer) => trailer.way().wrapping_add(hash % PLAIN_WAYS),
+        None => hash,
+    };
+    Entropy(u16::try_from(path % paths).unwrap_or(0))
+}
+
 /// Plain packets for a peer that the transport should take now.
 fn plain_room(peer: &Peer, endpoint: &Endpoint) -> usize {
     let most = endpoint.config().unreliable_queue_datagrams_max as usize;
-    most.min(FEED_PLAIN_MAX).saturating_sub(endpoint.unreliable_waiting(peer.id))
+    let waiting = endpoint.unreliable_waiting(peer.id) + peer.open.len();
+    most.min(FEED_PLAIN_MAX).saturating_sub(waiting)
 }
 
 /// Whether SRD carries packets of this kind to the peer, whatever their size. // X1

@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use srd_proto::PeerId;
 use srd_proto::time::Instant;
+use srd_proto::{Entropy, PeerId};
 
 use crate::counters::Traffic;
 use crate::meta::layout::Layout;
@@ -61,6 +61,9 @@ pub(super) struct Peer {
     pub(super) scheduler: Scheduler,
     /// The frame of which some packets have gone plainly.
     pub(super) cut: Option<Cut>,
+    /// Bundles of clouds that more frames may join, by the path that they take; sent when its share
+    /// of a turn ends.
+    pub(super) open: Vec<(Entropy, Vec<u8>)>,
     /// Whether it is in the list of peers with frames in their queues.
     pub(super) queued: bool,
     /// The entry of flows that find no room in the table.
@@ -80,6 +83,7 @@ impl Peer {
             bytes_lost: 0,
             scheduler: Scheduler::default(),
             cut: None,
+            open: Vec::new(),
             queued: false,
             overflow,
             traffic: Traffic::default(),

@@ -71,6 +71,7 @@ impl Express {
             target: config.queue_target,
             interval: config.queue_interval,
             bytes_max: config.queue_bytes_max,
+            bundle_bytes_max: 0,
         };
         let limits = Limits {
             wait: config.order_wait,

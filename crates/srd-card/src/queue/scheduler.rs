@@ -24,6 +24,7 @@ use super::codel::Codel;
 use super::fattest::{Fattest, Link, Linked};
 use super::tenant::{Held, Tenant};
 use crate::meta::layout::Layout;
+use crate::wire::cloud;
 
 /// Bytes that a flow may send per round. // Q1
 pub(super) const QUANTUM_BYTES: i64 = 16 * 1024;
@@ -45,6 +46,8 @@ pub(crate) struct Aqm {
     pub interval: Duration,
     /// Bytes that may wait for one peer.
     pub bytes_max: usize,
+    /// The most bytes of a bundle: those of a datagram.
+    pub bundle_bytes_max: usize,
 }
 
 /// The kind of a frame, by which the rule decides how it is carried.
@@ -158,6 +161,18 @@ impl FlowQueue {
     /// Whether no list names it, so that its slot may become another flow's.
     pub(crate) fn is_unlisted(&self) -> bool {
         self.list == List::None
+    }
+
+    /// Adds a frame of a cloud to the last one that waits, if both are small. Returns the bytes by
+    /// which that has grown.
+    fn bundle(&mut self, waiting: &Waiting, bytes_max: usize) -> Option<usize> {
+        let last = self.frames.back_mut()?;
+        let before = last.frame.len();
+        let alike = last.kind == waiting.kind && waiting.kind.is_of_cloud();
+        let whole = |of: &Waiting| of.layout.offload.gso.is_none();
+        let may = alike && whole(last) && whole(waiting);
+        let added = may && cloud::bundle(&mut last.frame, &waiting.frame, bytes_max);
+        added.then(|| last.frame.len() - before)
     }
 
     /// The cost of its frames.
@@ -404,6 +419,12 @@ impl Scheduler {
         counts: &mut QueueCounts,
     ) {
         let flow = &mut flows[slot as usize];
+        if let Some(bytes) = flow.bundle(&waiting, aqm.bundle_bytes_max) {
+            let place = flow.tenant;
+            self.held.bytes += bytes;
+            self.tenants[usize::from(place)].grown(flows, slot, bytes);
+            return self.resized(place);
+        }
         let place = if flow.is_unlisted() {
             let Some(place) = self.place_of(number) else {
                 counts.dropped_full += 1;

@@ -116,6 +116,13 @@ impl Tenant {
         self.resized(flows, slot);
     }
 
+    /// The last frame of a flow has grown by so many bytes.
+    pub(super) fn grown(&mut self, flows: &mut [FlowQueue], slot: u32, bytes: usize) {
+        self.held.bytes += bytes;
+        flows[slot as usize].bytes += bytes;
+        self.resized(flows, slot);
+    }
+
     /// A flow has more or fewer frames than before.
     #[inline]
     fn resized(&mut self, flows: &mut [FlowQueue], slot: u32) {

@@ -4,7 +4,7 @@
 //!  0                   1                   2                   3
 //!  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
 //! +---------------+---------------+-------------------------------+
-//! | kind          | 0             | port of a NAT gateway, or 0   |
+//! | kind          | more          | port of a NAT gateway, or 0   |
 //! +---------------+---------------+-------------------------------+
 //! | from: identifier of the interface that sends                  |
 //! |                                                               |
@@ -16,13 +16,29 @@
 //!
 //! It stands behind the frame, so that a frame that was read from a device is neither copied nor
 //! moved. The stage carries it; [`crate::vpc::Envelope`] is its meaning.
+//!
+//! Small frames of one flow travel in a bundle: the first one, then `more` others, each with its
+//! length in two bytes behind it, then the trailer of all.
+//!
+//! ```text
+//! | frame | frame | length | frame | length | ... | trailer |
+//! ```
 
 use alloc::vec::Vec;
 
 use bytes::Bytes;
 
+use crate::meta::offload::OFFLOAD_BYTES;
+
 /// Bytes of a trailer.
 pub const TRAILER_BYTES: usize = 20;
+
+/// Where a trailer has the number of further frames.
+const MORE_AT: usize = 1;
+/// The most frames of a bundle.
+pub(crate) const BUNDLE_FRAMES_MAX: usize = 32;
+/// Bytes of the length of a further frame.
+const LENGTH_BYTES: usize = 2;
 
 /// A trailer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +59,24 @@ impl Trailer {
         Some(trailer)
     }
 
+    /// Frames of the bundle that this is the trailer of; one without a bundle.
+    pub(crate) fn frames(&self) -> usize {
+        1 + usize::from(self.0[MORE_AT])
+    }
+
+    /// The first of the paths that the sender's plain packets take.
+    pub(crate) fn way(&self) -> u64 {
+        let [_, _, _, _, a, b, c, d, e, f, g, h, ..] = self.0;
+        // Identifiers of interfaces are drawn, or counted from one.
+        u64::from_be_bytes([a, b, c, d, e, f, g, h]).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+    }
+
+    /// The trailer of a frame by itself.
+    pub(crate) fn of_one(mut self) -> Self {
+        self.0[MORE_AT] = 0;
+        self
+    }
+
     /// The trailer behind a copy of a frame.
     pub(crate) fn behind(&self, frame: &[u8]) -> Bytes {
         let mut bytes = Vec::with_capacity(frame.len() + TRAILER_BYTES);
@@ -52,9 +86,89 @@ impl Trailer {
     }
 }
 
+/// Bytes of a bundle's frames that are no packets: offload headers and lengths.
+pub(crate) fn bundle_overhead(frames: usize) -> usize {
+    frames * OFFLOAD_BYTES + (frames - 1) * LENGTH_BYTES
+}
+
+/// Adds a frame with its trailer to another one, or to a bundle, if both go from and to the same
+/// interfaces and there is room. Returns whether it was added.
+pub(crate) fn bundle(bytes: &mut Vec<u8>, next: &[u8], bytes_max: usize) -> bool {
+    let (Some((_, mut own)), Some((frame, trailer))) =
+        (Trailer::split(bytes), Trailer::split(next))
+    else {
+        return false;
+    };
+    let fits = bytes.len() + frame.len() + LENGTH_BYTES <= bytes_max;
+    if !fits || own.frames() >= BUNDLE_FRAMES_MAX || own.of_one() != trailer {
+        return false;
+    }
+    let Ok(length) = u16::try_from(frame.len()) else { return false };
+    bytes.truncate(bytes.len() - TRAILER_BYTES);
+    bytes.extend_from_slice(frame);
+    bytes.extend_from_slice(&length.to_be_bytes());
+    own.0[MORE_AT] += 1;
+    bytes.extend_from_slice(&own.0);
+    true
+}
+
+/// The frames of a bundle without its trailer, in their order; none if lengths contradict it.
+pub(crate) fn unbundle(
+    mut bytes: &[u8],
+    frames: usize,
+) -> Option<([&[u8]; BUNDLE_FRAMES_MAX], usize)> {
+    if frames > BUNDLE_FRAMES_MAX {
+        return None;
+    }
+    let mut all = [&[][..]; BUNDLE_FRAMES_MAX];
+    for at in (1..frames).rev() {
+        let (rest, length) = bytes.split_last_chunk::<LENGTH_BYTES>()?;
+        let length = usize::from(u16::from_be_bytes(*length));
+        let before = rest.len().checked_sub(length)?;
+        (bytes, all[at]) = rest.split_at(before);
+    }
+    all[0] = bytes;
+    Some((all, frames))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec;
+
+    #[test]
+    fn frames_of_one_way_are_bundled_up_to_the_bounds_and_come_apart_in_their_order() {
+        let trailer = Trailer([3, 0, 1, 2, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1]);
+        let frame = |n: u8| vec![n; 10 + usize::from(n)];
+        let mut bytes = trailer.behind(&frame(0)).to_vec();
+        let mut count = 1;
+        while bundle(&mut bytes, &trailer.behind(&frame(count)), 1400) {
+            count += 1;
+        }
+        assert_eq!(usize::from(count), BUNDLE_FRAMES_MAX);
+        let (rest, read) = Trailer::split(&bytes).unwrap();
+        assert_eq!((read.of_one(), read.frames()), (trailer, BUNDLE_FRAMES_MAX));
+        let (all, frames) = unbundle(rest, read.frames()).unwrap();
+        assert!((0..count).zip(&all[..frames]).all(|(n, of)| *of == frame(n)));
+        let mut small = trailer.behind(&frame(0)).to_vec();
+        let most = small.len() + 21;
+        assert!(!bundle(&mut small, &trailer.behind(&frame(9)), most - 1), "no room");
+        assert!(bundle(&mut small, &trailer.behind(&frame(9)), most));
+        let mut other = trailer;
+        other.0[19] += 1;
+        assert!(!bundle(&mut small, &other.behind(&frame(1)), 1400), "another receiver");
+        assert!(!bundle(&mut vec![0; 5], &trailer.behind(&frame(1)), 1400));
+        assert!(!bundle(&mut small, &[0; 5], 1400));
+    }
+
+    #[test]
+    fn lengths_that_contradict_a_bundle_are_refused() {
+        assert_eq!(unbundle(&[1, 2, 3], 1).unwrap().0[0], [1, 2, 3]);
+        assert!(unbundle(&[1, 2, 3, 0, 4], 2).is_none(), "longer than all");
+        assert!(unbundle(&[7], 2).is_none(), "no length");
+        assert!(unbundle(&[0; 400], BUNDLE_FRAMES_MAX + 1).is_none());
+        assert_eq!(unbundle(&[9, 8, 7, 0, 2], 2).unwrap().0[..2], [&[9][..], &[8, 7]]);
+    }
 
     #[test]
     fn a_trailer_is_taken_from_behind_its_frame() {

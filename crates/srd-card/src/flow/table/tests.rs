@@ -197,8 +197,12 @@ impl FlowTable {
     }
 }
 
-const AQM: Aqm =
-    Aqm { target: Duration::from_secs(1), interval: Duration::from_secs(1), bytes_max: 1 << 20 };
+const AQM: Aqm = Aqm {
+    target: Duration::from_secs(1),
+    interval: Duration::from_secs(1),
+    bytes_max: 1 << 20,
+    bundle_bytes_max: 0,
+};
 
 fn push(table: &mut FlowTable, scheduler: &mut Scheduler, slot: u32, bytes: usize) {
     let packet = v4(protocol::UDP, (1, 2), &vec![0; bytes]);

@@ -8,6 +8,7 @@ const AQM: Aqm = Aqm {
     target: Duration::from_millis(2),
     interval: Duration::from_millis(100),
     bytes_max: 1_000_000,
+    bundle_bytes_max: 1400,
 };
 
 fn waiting(bytes: usize, ecn: u8, at: Instant, kind: Kind) -> Waiting {
