@@ -111,7 +111,7 @@ pub(crate) fn tell(name: &str, address: IpAddr, contact: &Contact, change: &Chan
     match change {
         Change::Silent => tracing::warn!(
             "host {name} at {address} is silent: {packets} packets went to it in more than \
-             {SILENT_AFTER:?} and none has come back. {REMEDY}"
+             {SILENT_AFTER} and none has come back. {REMEDY}"
         ),
         Change::HeardAgain => tracing::warn!("host {name} at {address} is heard again"),
     }

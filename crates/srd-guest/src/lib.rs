@@ -55,6 +55,7 @@ pub mod config;
 mod devices;
 mod earlier;
 mod edge;
+mod failure;
 mod following;
 mod gateways;
 mod gone;
@@ -99,13 +100,13 @@ mod warnings;
 mod world;
 
 pub use client::Client;
+pub use failure::{Missing, WrongSettings};
 pub use hosts::REMEDY as SILENT_REMEDY;
 pub use memory::MemoryGuest;
 pub use orders::Stopper;
 pub use reload::{Reloader, check};
 pub use state::{Ended, Metrics, Options, Service};
 pub use underlay::UnderlayOptions;
-pub use world::WrongSettings;
 
 /// Where the service listens by default.
 pub const SOCKET_DEFAULT: &str = "/run/srd-card/card.sock";

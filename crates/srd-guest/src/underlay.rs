@@ -23,6 +23,7 @@ use srd_net::{Datagrams, clock};
 use srd_proto::time::Instant;
 use srd_vpc::id::VpcId;
 
+use crate::failure::{Missing, WrongSettings};
 use crate::hosts::{Contact, tell};
 use crate::protocol::PeerHost;
 use crate::sources::{self, Spread};
@@ -125,6 +126,10 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(options: &UnderlayOptions) -> Result<Self> {
+        Self::of(options).map_err(WrongSettings::of)
+    }
+
+    fn of(options: &UnderlayOptions) -> Result<Self> {
         let address = options.address;
         let shown = interface(address)?;
         sources::check_privileged(options.plain)?;
@@ -345,7 +350,7 @@ fn interface(address: IpAddr) -> Result<Shown> {
     let to = address.to_string();
     let mut command = Command::new("ip");
     command.args(["-json", "-details", "address", "show", "to", &to]);
-    let output = command.output().context("`ip` cannot be run: apt-get install iproute2")?;
+    let output = command.output().with_context(|| Missing::program("ip", "iproute2"))?;
     let shown: Vec<Option<Shown>> =
         serde_json::from_slice(&output.stdout).context("what `ip` says is not understood")?;
     let mut shown = shown.into_iter().flatten();

@@ -8,6 +8,7 @@ use srd_vpc::id::{EniId, VpcId};
 use srd_vpc::judge::{Reason, Service};
 
 use super::envelope::Envelope;
+use super::nat::NatError;
 use crate::store::stored_counters;
 use crate::track::{State, Timeouts};
 
@@ -28,6 +29,20 @@ pub trait Around {
         frame: Vec<u8>,
         express: bool,
     );
+    /// A frame for the edge of a gateway, where a NAT gateway translates it.
+    ///
+    /// # Errors
+    /// The edge is on this host, and its NAT gateway does not translate the frame.
+    fn to_nat(
+        &mut self,
+        edge: &Arc<str>,
+        vpc: VpcId,
+        envelope: Envelope,
+        frame: Vec<u8>,
+    ) -> Result<(), NatError> {
+        self.to_host(edge, vpc, envelope, frame, false);
+        Ok(())
+    }
     /// A frame for a service of the network's own.
     fn to_service(&mut self, port: PortId, service: Service, frame: Vec<u8>);
 }
