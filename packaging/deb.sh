@@ -121,6 +121,7 @@ for page in "$here"/*.[58]; do
     sed "s/@VERSION@/$version/" "$page" >"$section/${page##*/}"
 done
 gzip -9n "$package"/usr/share/man/man?/*
+ln -s mount.srd-nfs.8.gz "$package/usr/share/man/man8/umount.srd-nfs.8.gz"
 
 completions() {
     install -d "$package/$(dirname "$2")"

@@ -10,6 +10,7 @@
 //! | [`circles`] | files of a crate that know each other |
 //! | [`sentences`] | sentences whose subject is a bare "who" |
 //! | [`citations`] | rules of the specifications that no source names |
+//! | [`messages`] | values in messages as programmers write them |
 //! | [`ratchet`] | counts of these three and of test programs, which may only fall |
 //! | [`figure`] | the figure of the README, from the journal |
 //!
@@ -21,6 +22,7 @@ mod citations;
 mod crates;
 mod documents;
 mod figure;
+mod messages;
 pub(crate) mod ratchet;
 mod sentences;
 mod source;
@@ -54,6 +56,7 @@ pub(crate) fn run(write: bool) -> Result<()> {
     let fuzz = read(&root, "fuzz/Cargo.toml").unwrap_or_default();
     findings.extend(crates::reasons(&packages, &fuzz, &read(&root, "deny.toml")?));
     findings.extend(sources.iter().flat_map(|(name, text)| source::check(name, text)));
+    findings.extend(sources.iter().flat_map(|(name, text)| messages::check(name, text)));
     findings.extend(untested_examples(&root, &sources)?);
     for package in packages.iter().filter(|p| p.is_pure()) {
         let name = format!("crates/{}/src/lib.rs", package.name);

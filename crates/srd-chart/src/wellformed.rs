@@ -27,7 +27,7 @@ pub fn check(mut text: &str) -> Result<(), String> {
         }
     }
     check_text(text)?;
-    if open.is_empty() { Ok(()) } else { Err(format!("not closed: {open:?}")) }
+    if open.is_empty() { Ok(()) } else { Err(format!("not closed: {}", open.join(", "))) }
 }
 
 fn check_text(text: &str) -> Result<(), String> {

@@ -47,11 +47,12 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
     let any = |is: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(is);
     let is_missing = |e: &(dyn std::error::Error + 'static)| {
         e.is::<Missing>()
+            || e.is::<srd_guest::Missing>()
             || e.is::<srd_daemon::run::NotPermitted>()
             || e.is::<srd_bench::experiment::MissingPrograms>()
             || e.is::<srd_bench::experiment::NotFetched>()
     };
-    if error.is::<Missing>() || any(is_missing) {
+    if error.is::<Missing>() || error.is::<srd_guest::Missing>() || any(is_missing) {
         MISSING
     } else if error.is::<Usage>()
         || any(|e| {

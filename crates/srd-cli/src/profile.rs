@@ -461,7 +461,7 @@ mod tests {
             [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0];
         fs::write(&file, header).expect("a file");
         let (number, said) = code(&[]);
-        assert!(number == failure::RUN && said.contains("no IP packets"), "{said}");
+        assert!(number == failure::RUN && said.contains("it has no packets"), "{said}");
         let (number, said) = code(&["--type", "c7i.lrage"]);
         assert!(number == failure::USAGE && said.contains("c7i.large"), "{said}");
         assert_eq!(code(&["--family", "nosuch"]).0, failure::USAGE);

@@ -3,6 +3,7 @@
 //! The core never reads a clock. The simulator starts at zero; a socket driver maps its
 //! monotonic clock. Arithmetic saturates, so that no input can make time overflow.
 
+use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
 /// A point in time, in nanoseconds since the world's epoch.
@@ -82,6 +83,25 @@ impl Duration {
     #[must_use]
     pub const fn over(self, n: u64) -> Self {
         Self(self.0 / n)
+    }
+}
+
+/// The span as a person reads it, as in `5 s` or `1.5 ms`: three digits behind the point at most.
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 4] =
+            [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
+        let fits = UNITS.into_iter().find(|(ns, _)| self.0 >= *ns);
+        let (ns, unit) = fits.unwrap_or(UNITS[0]);
+        write!(f, "{}", self.0 / ns)?;
+        let (mut part, mut digits) = (self.0 % ns * 1000 / ns, 3);
+        while digits > 0 && part % 10 == 0 {
+            (part, digits) = (part / 10, digits - 1);
+        }
+        if digits > 0 {
+            write!(f, ".{part:0digits$}")?;
+        }
+        write!(f, " {unit}")
     }
 }
 

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use srd_trust::text::clean_json;
 
 use crate::earlier;
+use crate::failure::Missing;
 use crate::handover::asker;
 use crate::protocol::{
     Answer, Attach, Instance, LINE_BYTES_MAX, Request, Status, TraceFilter, TraceRecord,
@@ -51,16 +52,17 @@ impl Client {
     pub fn connect(socket: &Path) -> Result<Self> {
         let stream = UnixStream::connect(socket).map_err(|error| {
             let shown = socket.display();
-            let what = match error.kind() {
-                std::io::ErrorKind::PermissionDenied => {
-                    format!("only root may ask the card at {shown}: run it with sudo")
-                }
-                _ if is_default(socket) && earlier::card().is_some() => format!(
+            if error.kind() == ErrorKind::PermissionDenied {
+                let what = format!("only root may ask the card at {shown}: run it with sudo");
+                return anyhow::Error::new(error).context(Missing(what));
+            }
+            let what = match is_default(socket) && earlier::card().is_some() {
+                true => format!(
                     "the card that runs is of an earlier version, at {}: `srd card up --take-over` \
                      goes on with it",
                     earlier::SOCKET
                 ),
-                _ => format!("no card answers at {shown}; `srd card up` starts one"),
+                false => format!("no card answers at {shown}; `srd card up` starts one"),
             };
             anyhow::Error::new(error).context(what)
         })?;

@@ -85,30 +85,36 @@ impl Gateways {
         }
     }
 
-    /// A frame that leaves.
-    fn leave(
+    /// A frame that leaves by a NAT gateway.
+    fn leave_by_nat(
         &mut self,
         now: Instant,
         publics: &BTreeMap<NatGatewayId, std::net::Ipv4Addr>,
-        envelope: Envelope,
+        (nat, from): (NatGatewayId, EniId),
         mut frame: Vec<u8>,
-    ) {
-        if let Envelope::ByNat { from, nat } = envelope {
-            let Some(public) = publics.get(&nat) else { return self.lose("nat without address") };
-            if let Err(error) = self.nat.leave(now, nat, *public, from, &mut frame) {
-                if error == NatError::NoConnection
-                    && let Some(reset) = nat::reset(&frame)
-                {
-                    self.resets.push((from, reset));
-                }
-                return self.lose(error.counter());
+    ) -> Result<(), NatError> {
+        let Some(public) = publics.get(&nat) else {
+            self.lose("nat without address");
+            return Ok(());
+        };
+        let translated = self.nat.leave(now, nat, *public, from, &mut frame);
+        match translated {
+            Ok(()) => self.leave(&frame),
+            Err(NatError::NoConnection) => {
+                self.resets.extend(nat::reset(&frame).map(|reset| (from, reset)));
             }
+            Err(_) => {}
         }
+        translated
+    }
+
+    /// A frame that leaves.
+    fn leave(&mut self, frame: &[u8]) {
         // The edge is of IPv4: this machine's own addresses of IPv6 are none of the internet.
         if frame.get(OFFLOAD_BYTES).is_some_and(|first| first >> 4 != 4) {
             return self.lose("internet by ipv6");
         }
-        let written = self.edge.as_ref().and_then(Edge::tun).map(|tun| tun.write(&frame));
+        let written = self.edge.as_ref().and_then(Edge::tun).map(|tun| tun.write(frame));
         if !matches!(written, Some(Ok(()))) {
             self.lose("internet");
         }
@@ -159,7 +165,7 @@ impl Around for Outside<'_> {
 
     fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
         if **way.host == *self.gateways.name {
-            self.gateways.leave(self.now, self.publics, way.envelope, frame);
+            self.gateways.leave(&frame);
             return;
         }
         let now = self.now;
@@ -167,6 +173,16 @@ impl Around for Outside<'_> {
         if !transport.is_some_and(|transport| transport.send(now, &way, frame)) {
             self.gateways.lose(TO_HOST);
         }
+    }
+
+    fn to_nat(&mut self, way: Way<'_>, frame: Vec<u8>) -> Result<(), NatError> {
+        if let Envelope::ByNat { from, nat } = way.envelope
+            && **way.host == *self.gateways.name
+        {
+            return self.gateways.leave_by_nat(self.now, self.publics, (nat, from), frame);
+        }
+        self.to_host(way, frame);
+        Ok(())
     }
 
     fn to_service(&mut self, port: PortId, _: Link, frame: Vec<u8>) {

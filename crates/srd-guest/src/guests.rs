@@ -16,13 +16,14 @@ use srd_vpc::id::{EniId, InstanceId};
 use srd_vpc::object::{Eni, World};
 
 use crate::adapter::{Adapter, steering_of};
+use crate::failure::WrongSettings;
 use crate::namespace::{Device, Namespace};
 use crate::place::{Place, Places, Wanted};
 use crate::port::{Meets, Port};
 use crate::protocol::{DeviceSettings, is_name};
 use crate::resolv_conf::resolver_of;
 use crate::state::{Options, Running, Service};
-use crate::world::{Vpc, WrongSettings};
+use crate::world::Vpc;
 
 /// The first device's name ends with this number, as on EC2.
 const DEVICE_FIRST: usize = 5;

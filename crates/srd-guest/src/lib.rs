@@ -53,6 +53,7 @@ pub mod config;
 mod devices;
 mod earlier;
 mod edge;
+mod failure;
 mod following;
 mod gateways;
 mod gone;
@@ -94,12 +95,12 @@ mod warnings;
 mod world;
 
 pub use client::Client;
+pub use failure::{Missing, WrongSettings};
 pub use memory::MemoryGuest;
 pub use orders::Stopper;
 pub use reload::{Reloader, check};
 pub use state::{Ended, Metrics, Options, Service};
 pub use transport::{HostOptions, PATHS_DEFAULT, PORT_DEFAULT, Protection, TransportOptions};
-pub use world::WrongSettings;
 
 /// Where the service listens by default.
 pub const SOCKET_DEFAULT: &str = "/run/srd-card/card.sock";

@@ -123,17 +123,12 @@ pub(crate) fn add_to(directory: &Path, keeper: u32) -> Result<File> {
     Ok(file)
 }
 
-/// Removes locks of namespaces that are gone, whose programs have outlived their card.
-pub(crate) fn sweep(directory: &Path, namespaces: &Path) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
-        if !namespaces.join(name).exists()
-            && let Ok(Some(lock)) = Lock::take(directory, name)
-        {
-            lock.remove();
-        }
-    }
+/// Takes the locks of namespaces whose cards have ended: programs have outlived them.
+pub(crate) fn left(directory: &Path) -> Vec<(String, Lock)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let ours = names.filter(|name| name.starts_with(PREFIX));
+    ours.filter_map(|name| Lock::take(directory, &name).ok()?.map(|lock| (name, lock))).collect()
 }
 
 /// Waits until the children of cards that were killed have given everything back.
@@ -208,23 +203,21 @@ mod tests {
     }
 
     #[test]
-    fn locks_of_namespaces_that_are_gone_are_removed() {
+    fn locks_whose_cards_have_ended_are_found() {
         let directory = tempfile::tempdir().unwrap();
-        let [at, namespaces] = ["locks", "netns"].map(|name| directory.path().join(name));
+        let at = directory.path().join("locks");
         make(&at).unwrap();
-        fs::create_dir(&namespaces).unwrap();
-        fs::write(namespaces.join("srd-i-there"), "").unwrap();
         // A lock that is closed lives on in a process that another test is just starting.
-        for name in ["srd-i-gone", "srd-i-there", "7.keeper"] {
+        for name in ["srd-i-left", "7.keeper"] {
             fs::write(at.join(name), "").unwrap();
         }
         let begun = Lock::take(&at, "srd-i-begun").unwrap();
-        sweep(&at, &namespaces);
-        let left = fs::read_dir(&at).unwrap().map(|entry| entry.unwrap().file_name());
-        let mut left: Vec<_> = left.collect();
-        left.sort();
-        assert_eq!(left, ["7.keeper", "srd-i-begun", "srd-i-there"]);
+        let found = left(&at);
+        assert_eq!(found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["srd-i-left"]);
+        found.iter().for_each(|(_, lock)| lock.remove());
         drop(begun);
+        assert!(!at.join("srd-i-left").exists() && at.join("srd-i-begun").exists());
+        assert!(left(&directory.path().join("none")).is_empty());
     }
 
     #[test]

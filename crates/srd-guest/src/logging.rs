@@ -43,7 +43,8 @@ impl Service {
     /// Waits until what was handed to the thread is written, but not for ever.
     pub(crate) fn end_writing(&mut self) {
         if self.logs.end() > 0 {
-            tracing::warn!("flow logs are not written within {END_WAIT_MAX:?}: some are lost");
+            let wait_s = END_WAIT_MAX.as_secs();
+            tracing::warn!("flow logs are not written within {wait_s} s: some are lost");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Network namespaces of instances, and their interfaces.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use srd_net::Tun;
 
 use crate::earlier;
+use crate::failure::Missing;
 use crate::locks::{self, Lock};
 use crate::programs::{self, Named};
 use crate::protocol::NamespaceName;
@@ -70,7 +72,7 @@ pub(crate) fn ip(words: &[&str]) -> Result<()> {
 
 /// Runs a program, which is silent if it succeeds.
 pub(crate) fn run(program: &str, words: &[&str]) -> Result<()> {
-    let missing = || format!("`{program}` cannot be run: apt-get install iproute2 nftables");
+    let missing = || Missing::program(program, "iproute2 nftables");
     let output = Command::new(program).args(words).output().with_context(missing)?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -83,7 +85,7 @@ pub(crate) fn run(program: &str, words: &[&str]) -> Result<()> {
 fn batch(words: &[&str], lines: &str) -> Result<()> {
     let mut child = Command::new("ip");
     child.args(words).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = child.spawn().context("`ip` cannot be run: apt-get install iproute2")?;
+    let mut child = child.spawn().with_context(|| Missing::program("ip", "iproute2"))?;
     if let Some(mut input) = child.stdin.take() {
         input.write_all(format!("{lines}\n").as_bytes()).context("ip")?;
     }
@@ -164,7 +166,7 @@ impl Namespace {
             let output = Command::new("ip")
                 .args(["-n", self.name().as_str(), family, "rule", "show"])
                 .output()
-                .context("`ip` cannot be run: apt-get install iproute2")?;
+                .with_context(|| Missing::program("ip", "iproute2"))?;
             let rules = String::from_utf8_lossy(&output.stdout).into_owned();
             let ours = rules.lines().filter_map(priority_of_ours);
             let delete = |n| format!("{family} rule del priority {n} table {n}");
@@ -365,6 +367,38 @@ fn priority_of_ours(line: &str) -> Option<usize> {
     let priority: usize = line.split(':').next()?.parse().ok()?;
     let table: usize = line.split("lookup ").nth(1)?.split_whitespace().next()?.parse().ok()?;
     (priority == table && (TABLES..TABLES + DEVICES_MAX).contains(&table)).then_some(priority)
+}
+
+/// Removes the namespaces that earlier cards have left for programs which have ended since, and
+/// names the others with their programs. Those of these instances are left to [`Namespace::make`].
+pub(crate) fn sweep(instances: &BTreeSet<NamespaceName>) {
+    for (name, lock) in locks::left(Path::new(locks::DIRECTORY)) {
+        let path = Path::new(NETNS_DIR).join(&name);
+        if !path.exists() {
+            lock.remove();
+            continue;
+        }
+        if earlier::has_lock(&name) || instances.iter().any(|wanted| wanted.as_str() == name) {
+            continue;
+        }
+        let programs = programs::inside(&path);
+        if !programs.is_empty() {
+            tracing::warn!(
+                "the namespace {name} of an earlier card stays, without an interface, since \
+                 programs run in it: {}; no instance here has its name. End them: the next card \
+                 removes it",
+                Named(&programs)
+            );
+            continue;
+        }
+        match ip(&["netns", "del", &name]) {
+            Ok(()) => {
+                tracing::info!("the namespace {name}, which an earlier card has left, is removed");
+                lock.remove();
+            }
+            Err(error) => tracing::warn!("the namespace {name} stays for now: {error:#}"),
+        }
+    }
 }
 
 /// Takes a namespace for this card.

@@ -202,23 +202,23 @@ impl Port {
             Self::Tun(kernel) => {
                 let not_taken = Some(kernel.not_taken()).filter(|packets| *packets > 0);
                 return not_taken
-                    .map(|n| (String::from("DeviceNotTaken"), n))
+                    .map(|n| (String::from("device: not taken"), n))
                     .into_iter()
                     .collect();
             }
         };
         let counts = vhost.device.counts();
         let link = vhost.drops.iter();
-        let link = link.map(|(cause, frames)| (format!("Link{cause:?}"), *frames));
+        let link = link.map(|(cause, frames)| (format!("frame: {}", cause.name()), *frames));
         let device = [
-            ("DeviceMalformed", counts.malformed),
-            ("DeviceNoBuffer", counts.no_buffer),
-            ("DeviceTooLong", counts.too_long),
-            ("DeviceNoDriver", counts.no_driver),
-            ("DeviceNotFramed", vhost.not_framed),
-            ("DeviceRingsStopped", counts.broken_rings),
-            ("DeviceFrontEndsGivenUp", counts.violations),
-            ("DeviceRequestsRefused", counts.refused),
+            ("device: malformed", counts.malformed),
+            ("device: no buffer", counts.no_buffer),
+            ("device: too long", counts.too_long),
+            ("device: no driver", counts.no_driver),
+            ("device: not framed", vhost.not_framed),
+            ("device: rings stopped", counts.broken_rings),
+            ("device: front ends given up", counts.violations),
+            ("device: requests refused", counts.refused),
         ];
         let device = device.map(|(name, count)| (String::from(name), count)).into_iter();
         link.chain(device).filter(|(_, count)| *count > 0).collect()

@@ -67,7 +67,7 @@ fn inside_of(wanted: &BTreeSet<Key>) -> Vec<Program> {
 }
 
 /// Ends the programs in these namespaces: by SIGTERM, and those that are still there after a while
-/// by SIGKILL. What does not even end then stays.
+/// by SIGKILL. The log names them. What does not even end then stays.
 pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
     let wanted: BTreeSet<Key> = paths.filter_map(key).collect();
     for signal in [Signal::TERM, Signal::KILL] {
@@ -79,11 +79,12 @@ pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
                 return;
             }
             // Those that others have begun meanwhile are told, too.
-            for Program { pid, .. } in &programs {
-                if told.insert(*pid) {
-                    tell(&wanted, *pid, signal);
-                }
+            let new: Vec<Program> = programs.into_iter().filter(|of| told.insert(of.pid)).collect();
+            if !new.is_empty() {
+                let name = if signal == Signal::KILL { "SIGKILL" } else { "SIGTERM" };
+                tracing::info!("programs of instances get {name}: {}", Named(&new));
             }
+            new.iter().for_each(|Program { pid, .. }| tell(&wanted, *pid, signal));
             if Instant::now() >= until {
                 break;
             }

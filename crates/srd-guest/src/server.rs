@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail};
 use srd_trust::socket::{self, Bound};
 use srd_trust::{peer, place};
 
+use crate::failure::WrongSettings;
 use crate::handover::asker;
 use crate::kernel_counts;
 use crate::locks::DIRECTORY_MODE;
@@ -72,7 +73,8 @@ fn remove_stale(path: &Path) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("the socket {shown}")),
         Ok(facts) if !facts.file_type().is_socket() => {
-            bail!("{shown} is there and no socket: name another place with --socket");
+            let what = format!("{shown} is there and no socket: name another place with --socket");
+            return Err(WrongSettings(what).into());
         }
         Ok(_) => {}
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
+use srd_card::limits::Limit;
 use srd_card::{Direction, vpc};
 use srd_proto::time::Instant;
 use srd_vpc::id::EniId;
@@ -12,7 +13,7 @@ use crate::gone::Which;
 use crate::port::Port;
 use crate::protocol::{Flow, Instance, Interface, Status};
 use crate::state::{Options, Running, Service};
-use crate::trace::{cause_name, protocol_name};
+use crate::trace::protocol_name;
 use crate::transport::Transport;
 
 impl Service {
@@ -61,7 +62,7 @@ impl Service {
         self.guests.by_name = running.into_iter().collect();
         let drops = self.card.drops_of_none();
         let mut drops: BTreeMap<String, u64> =
-            drops.all().map(|(cause, packets)| (cause_name(cause), packets)).collect();
+            drops.all().map(|(cause, packets)| (cause.name().to_owned(), packets)).collect();
         let lost = self.gateways.lost.iter();
         drops.extend(lost.map(|(why, packets)| (format!("lost: {why}"), *packets)));
         let transport = self.gateways.transport.as_ref();
@@ -88,7 +89,7 @@ fn flow(device: &str, state: &vpc::FlowState) -> Flow {
     let direct = |direct: vpc::Direct| match direct {
         vpc::Direct::Pending => String::from("pending"),
         vpc::Direct::Complete => String::from("complete"),
-        vpc::Direct::Refused(reason) => format!("refused: {reason:?}"),
+        vpc::Direct::Refused(reason) => format!("refused: {}", reason.name()),
     };
     let end = |(address, port): (IpAddr, u16)| match address {
         IpAddr::V4(address) => format!("{address}:{port}"),
@@ -100,7 +101,7 @@ fn flow(device: &str, state: &vpc::FlowState) -> Flow {
         protocol,
         local: end(state.local),
         remote: end(state.remote),
-        connection: state.connection.map(|state| format!("{state:?}").to_lowercase()),
+        connection: state.connection.map(|state| state.name().to_owned()),
         local_first: state.local_first,
         sent: direct(state.sent),
         received: direct(state.received),
@@ -120,6 +121,7 @@ fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) 
         |card: &mut vpc::Card, way| first.map_or(0, |port| card.credits_bits(now, port, way));
     let credits_bits = [credits(card, Direction::Ingress), credits(card, Direction::Egress)];
     let (tracked, untracked) = first.map_or((0, 0), |port| card.flows(port));
+    let fragments_dropped = first.map_or(0, |port| card.held(port, Limit::Fragments).dropped);
     let interfaces = interfaces.iter().map(|(port, eni, device)| {
         let (allowances, available) = service.card.allowances(*port);
         let counts = service.card.counts(*port);
@@ -150,7 +152,7 @@ fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) 
             }
         }
         let drops = service.card.drops(*port);
-        let drops = drops.all().map(|(cause, packets)| (cause_name(cause), packets));
+        let drops = drops.all().map(|(cause, packets)| (cause.name().to_owned(), packets));
         let device_drops = service.devices.get(port).map(Port::drops).unwrap_or_default();
         Interface {
             name: service.vpc.eni_name(*eni),
@@ -176,5 +178,6 @@ fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) 
         credits_bits,
         bandwidth_bps: [profile.peak_bps(), profile.baseline_bps()],
         packets_per_second: profile.limits().packets_per_second,
+        fragments_dropped,
     }
 }

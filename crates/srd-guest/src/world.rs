@@ -11,6 +11,7 @@ use srd_vpc::id::*;
 use srd_vpc::object::*;
 use srd_vpc_file::{Kind, VpcFile};
 
+use crate::failure::WrongSettings;
 use crate::protocol::{Attach, is_name};
 
 /// What a VPC has when nobody has written one down: EC2's default VPC, whose subnet gives
@@ -42,18 +43,6 @@ const RESERVED_FIRST: u32 = 4;
 /// Public addresses of instances that are added: a block for documentation.
 const PUBLIC_FIRST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 128);
 const PUBLIC_COUNT: u32 = 120;
-
-/// Settings that do not fit the VPC's file: the text says what is wrong.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WrongSettings(pub(crate) String);
-
-impl std::fmt::Display for WrongSettings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for WrongSettings {}
 
 /// The file, and what was added to it.
 #[derive(Clone, Debug)]

@@ -87,7 +87,7 @@ pub struct Server {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Server({:?})", self.listener)
+        f.debug_tuple("Server").field(&self.listener).finish()
     }
 }
 

@@ -82,7 +82,7 @@ impl Receiver {
             if let Err(refused) = submitter.rdm.recv(&mut submitter.world, receive) {
                 // Buffer was reserved, so this does not happen for want of it.
                 self.port.return_receives(1);
-                let fault = Fault::internal(format!("a receive is refused: {refused:?}"));
+                let fault = Fault::internal(format!("a receive is refused: {refused}"));
                 self.flow.ended(request.slot, part, Err(fault));
             } else if self.flow.link() == Link::Closed {
                 submitter.rdm.cancel(context);

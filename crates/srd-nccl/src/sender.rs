@@ -132,7 +132,7 @@ impl Sender {
         let refused = match sent {
             Ok(Ok(())) => return Ok(Some(request)),
             Ok(Err(Refused::Again)) => None,
-            Ok(Err(refused)) => Some(Fault::internal(format!("a message is refused: {refused:?}"))),
+            Ok(Err(refused)) => Some(Fault::internal(format!("a message is refused: {refused}"))),
             Err(fault) => Some(fault),
         };
         self.flow.take_back(request);

@@ -176,6 +176,9 @@ fn fault(done: &Done, rdm: &Rdm) -> Option<Fault> {
         ),
         Ended::Unresponsive => format!("{peer} has fallen silent"),
         Ended::Restarted => format!("{peer} is gone: another process has its address now"),
-        other => format!("{peer} gave a transfer up ({other:?})"),
+        Ended::Removed => format!("{peer} was removed with a transfer under way"),
+        Ended::BadKey => format!("{peer} has no such memory, or gives no right to it"),
+        Ended::Protocol => format!("{peer} answered a transfer with what makes no sense"),
+        Ended::NoMessage | Ended::TooLong => format!("{peer} gave a transfer up"),
     }))
 }

@@ -496,8 +496,8 @@ impl Application for Ledger {
             Event::PeerDown { peer, reason } => {
                 if let Some(address) = self.address(peer) {
                     match context.core().last_unreachable(peer) {
-                        Some(hint) => tracing::info!("peer {address} is down: {reason:?}: {hint}"),
-                        None => tracing::info!("peer {address} is down: {reason:?}"),
+                        Some(hint) => tracing::info!("peer {address} is down: {reason}: {hint}"),
+                        None => tracing::info!("peer {address} is down: {reason}"),
                     }
                     self.push_event(EndpointEvent::PeerDown(address, reason));
                 }

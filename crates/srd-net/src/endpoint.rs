@@ -418,7 +418,7 @@ impl fmt::Display for SendError {
                 write!(f, "the datagram is larger than one packet carries ({max_bytes} bytes)")
             }
             Self::WouldBlock => f.write_str("as many datagrams are outstanding as may be"),
-            Self::Failed(status) => write!(f, "the datagram failed: {status:?}"),
+            Self::Failed(status) => write!(f, "the datagram failed: {status}"),
             Self::Closed => write!(f, "{Closed}"),
         }
     }
@@ -442,7 +442,7 @@ pub enum FlushError {
 impl fmt::Display for FlushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed(status) => write!(f, "a datagram failed: {status:?}"),
+            Self::Failed(status) => write!(f, "a datagram failed: {status}"),
             Self::Unfinished { datagrams } => write!(f, "{datagrams} datagrams are outstanding"),
         }
     }

@@ -144,7 +144,7 @@ pub struct Acceptor {
 
 impl fmt::Debug for Acceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Acceptor({:?})", self.listener)
+        f.debug_tuple("Acceptor").field(&self.listener).finish()
     }
 }
 

@@ -50,7 +50,20 @@ fn flow(seen: &Seen, tunnel: bool, all: &mut Vec<Advice>) {
     let fastest = seen.needs.fastest.map_or(0.0, |(_, bits)| bits as f64);
     // What the flow needs, wherever the reader lets flows go.
     let (least, too_fast) = flows_to(&seen.needs);
-    if fastest >= 5e9 * NEAR || least != FlowKind::Exterior || too_fast {
+    if fastest < 5e9 * NEAR && least != FlowKind::Exterior && !too_fast {
+        let rate = srd_watch::text::rate(fastest as u64);
+        say(
+            all,
+            "flow",
+            format!(
+                "The fastest flow has {rate} in a second, which is below the 5 Gb/s of one flow, \
+                 but its bursts are faster and would wait there. Pace it (`srd shape`, the \
+                 queueing discipline fq, or the application's own pacing): it needs neither a \
+                 cluster placement group nor ENA Express then. Without pacing these carry its \
+                 bursts as they are, at 10 and 25 Gb/s."
+            ),
+        );
+    } else if fastest >= 5e9 * NEAR || least != FlowKind::Exterior || too_fast {
         let rate = srd_watch::text::rate(fastest as u64);
         let where_to = match (too_fast, least) {
             (true, _) => "More than 25 Gb/s of one flow, with headroom, is beyond every limit",

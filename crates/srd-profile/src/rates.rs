@@ -34,6 +34,8 @@ struct Periods {
     origin_ns: u64,
     current: u64,
     count: u64,
+    /// The largest of those that are over: the histogram knows three digits of it.
+    most: u64,
     histogram: Histogram<u64>,
 }
 
@@ -41,7 +43,7 @@ impl Periods {
     fn new(period_ns: u64, origin_ns: u64) -> Self {
         // It grows with the largest count: many interfaces of a file have small ones.
         let histogram = Histogram::new(3).expect("three digits are valid");
-        Self { period_ns, origin_ns, current: 0, count: 0, histogram }
+        Self { period_ns, origin_ns, current: 0, count: 0, most: 0, histogram }
     }
 
     /// Counts at a time that is not before any other; what lies before its period is over.
@@ -49,6 +51,7 @@ impl Periods {
         let period = time_ns.saturating_sub(self.origin_ns) / self.period_ns;
         if period > self.current {
             record(&mut self.histogram, self.count.min(COUNT_MAX), 1);
+            self.most = self.most.max(self.count);
             record(&mut self.histogram, 0, period - self.current - 1);
             (self.current, self.count) = (period, 0);
         }
@@ -64,11 +67,11 @@ impl Periods {
         let a_second = factor * 1e9 / period_ns as f64;
         let at = |share: f64| self.histogram.value_at_quantile(share) as f64 * a_second;
         // The period under way will have at least as much as it has now.
-        let max = self.histogram.max().max(self.count) as f64 * a_second;
+        let max = self.most.max(self.count) as f64 * a_second;
         Rates {
             period_ns,
             periods,
-            p50: at(0.5),
+            p50: at(0.5).min(max),
             p99: at(0.99).min(max),
             p999: at(0.999).min(max),
             max,

@@ -79,6 +79,24 @@ impl Status {
     }
 }
 
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ok => "the peer acknowledged it",
+            Self::Flushed => "its queue pair or its peer was removed",
+            Self::LocalBadLength => "the network passes no packet of its size",
+            Self::RemoteBadAddress => "the peer refuses its key, or its bounds",
+            Self::RemoteAbort => "the peer restarted, or gave it up",
+            Self::BadDestQpn => "the peer has no such queue pair",
+            Self::RemoteRnr => "the peer's queue pair had no receive buffer",
+            Self::RemoteBadLength => "the peer's receive buffer is too small",
+            Self::UnrespRemote => "the peer stopped answering",
+            Self::UnknownPeer => "the peer does not know this endpoint",
+            Self::UnreachRemote => "the peer never answered",
+        })
+    }
+}
+
 /// Why a peer went down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DownReason {
@@ -92,6 +110,17 @@ pub enum DownReason {
     Restarted,
     /// It sent a Close: its endpoint has ended, or has removed us.
     Closed,
+}
+
+impl fmt::Display for DownReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unreachable => "it never answered",
+            Self::Unresponsive => "it stopped answering",
+            Self::Restarted => "it restarted",
+            Self::Closed => "it closed",
+        })
+    }
 }
 
 /// What speaks against a session with a peer. Only the first cannot be forged by a host that

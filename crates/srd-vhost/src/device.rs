@@ -454,7 +454,7 @@ impl Device {
     }
 
     fn stop(&mut self, ring: usize, broken: Broken) {
-        tracing::warn!("ring {ring} of {} has stopped: {broken:?}", self.path.display());
+        tracing::warn!("ring {ring} of {} has stopped: {broken}", self.path.display());
         self.counts.broken_rings += 1;
         self.session.rings[ring].break_off();
         self.find_rings();

@@ -24,6 +24,7 @@
 //! descriptors and the beginnings of buffers are read several at a time, so that all of them are on
 //! their way together. What goes back is written several at a time, too.
 
+use std::fmt;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::memory::{Fault, Memory};
@@ -54,6 +55,16 @@ pub enum Broken {
     Index,
     /// A head that is no descriptor.
     Head,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Place => "it is not in the front end's memory, not aligned, or empty",
+            Self::Index => "the driver's index says that there is more than the ring holds",
+            Self::Head => "the driver gave a number that is no descriptor",
+        })
+    }
 }
 
 impl From<Fault> for Broken {

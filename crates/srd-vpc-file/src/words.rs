@@ -91,8 +91,11 @@ fn line(file: &VpcFile, step: &Step) -> Line {
         }
         Step::Mapping { vpc, address, eni: found } => {
             let at = format!("mapping of {}", named(file, Kind::Vpc, vpc.0, vpc));
-            let says = found.map_or_else(|| String::from("unknown"), eni);
-            (at, format!("{address} -> {says}"), found.is_some())
+            let says = match found {
+                Some(id) => format!("{address} -> {}", eni(id)),
+                None => format!("no interface of this cloud has {address}"),
+            };
+            (at, says, found.is_some())
         }
         Step::Middlebox { eni: id, takes } => {
             let says = if takes { "takes packets for others" } else { "checks the destination" };
@@ -262,7 +265,10 @@ pub fn why(reason: Reason) -> (&'static str, &'static str) {
             "the peered cloud does not have this address, and peering leads no further",
             "peer with the cloud that has it",
         ),
-        Reason::NoInterface => ("no interface has this address", "check the address"),
+        Reason::NoInterface => (
+            "no interface has this address",
+            "check the address, or give it to an interface of the cloud that the last step names",
+        ),
         Reason::ChecksDestination => {
             ("the interface takes packets for its own addresses only", "turn source_dest_check off")
         }

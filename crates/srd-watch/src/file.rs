@@ -107,7 +107,7 @@ impl End {
         if self.packets == 0 && self.is_stopped {
             "stopped before a packet was read".to_owned()
         } else if self.packets == 0 {
-            "it has no IP packets, and no others".to_owned()
+            "it has no packets".to_owned()
         } else if others.unread() == 0 {
             format!("it has no IP packets: {others}")
         } else {

@@ -37,7 +37,11 @@ impl fmt::Display for SizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (least, most) = self.side.bounds();
         let Self { side, entries } = self;
-        write!(f, "a {side:?} ring of {entries}; give a power of two from {least} to {most}")
+        let way = match side {
+            Side::Tx => "Tx",
+            Side::Rx => "Rx",
+        };
+        write!(f, "a {way} ring of {entries}; give a power of two from {least} to {most}")
     }
 }
 

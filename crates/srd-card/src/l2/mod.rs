@@ -93,6 +93,18 @@ pub enum Cause {
     Malformed,
 }
 
+impl Cause {
+    /// The name under which such frames are counted, for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Source => "wrong source",
+            Self::Destination => "wrong destination",
+            Self::Type => "wrong type",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
 impl Link {
     /// Says what a frame of the guest is. `packet` is what the frame leaves to hardware, counted
     /// from the Ethernet header on, and what stands behind that header.

@@ -41,6 +41,20 @@ pub enum State {
     Stream,
 }
 
+impl State {
+    /// Its name, for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Opening => "opening",
+            Self::Established => "established",
+            Self::Closing => "closing",
+            Self::Closed => "closed",
+            Self::Single => "single",
+            Self::Stream => "stream",
+        }
+    }
+}
+
 /// What tracking needs to know of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {

@@ -43,6 +43,28 @@ pub enum Cause {
     NoNatConnection,
 }
 
+impl Cause {
+    /// The name under which such packets are counted, for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Rule(reason) => reason.name(),
+            Self::NotHere => "not on this host",
+            Self::NotItsHost => "not its host",
+            Self::Tracking => "tracked connections",
+            Self::NotPlaced => "on no host",
+            Self::NoEdge => "no edge",
+            Self::Changed => "rules changed",
+            Self::Unanswered => "no answer",
+            Self::AnswersFull => "answers full",
+            Self::TooBig => "too big",
+            Self::FirstFragment => "no first fragment",
+            Self::Nat(error) => error.name(),
+            Self::NoNatConnection => "no connection of a nat gateway",
+        }
+    }
+}
+
 /// How many packets were dropped for each cause; a super-packet counts as the packets it stands
 /// for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -92,8 +92,8 @@ pub enum NatError {
 }
 
 impl NatError {
-    /// The name of the counter of packets that are lost for this.
-    pub fn counter(self) -> &'static str {
+    /// The name under which such packets are counted, for people.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Protocol => "nat of a protocol that it does not carry",
             Self::Fragment => "nat of a fragment",

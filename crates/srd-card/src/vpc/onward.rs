@@ -317,11 +317,11 @@ impl Card {
             }
             To::BackByNat(nat) => return self.leave_to_nat(now, port, nat, frame, around),
             To::Service(service) => around.to_service(port, service, frame),
-            To::Edge { exit, edge, public, nat } => {
-                let envelope = match nat {
-                    Some(nat) => Envelope::ByNat { from, nat },
-                    None => Envelope::Leaving { from, exit },
-                };
+            To::Edge { exit, edge, nat: Some(nat), .. } => {
+                return self.leave_by_edge(now, port, (nat, exit), &edge, frame, around);
+            }
+            To::Edge { exit, edge, public, nat: None } => {
+                let envelope = Envelope::Leaving { from, exit };
                 for mut frame in self.fitting(now, port, carried_bytes(exit), frame, around)? {
                     if let Some((public, read)) = public.zip(Read::frame(&frame)) {
                         let bytes = &mut frame[OFFLOAD_BYTES..];
@@ -366,7 +366,7 @@ impl Card {
 
     /// The frame, or its parts, none of whose packets has more bytes than a gateway carries; the
     /// guest gets an error if it may not be cut (V7).
-    fn fitting(
+    pub(super) fn fitting(
         &mut self,
         now: Instant,
         port: PortId,
@@ -414,7 +414,7 @@ fn rides_srd(express: bool, layout: &Layout) -> bool {
 }
 
 /// The most bytes of a packet that a gateway carries.
-fn carried_bytes(exit: Exit) -> usize {
+pub(super) fn carried_bytes(exit: Exit) -> usize {
     match exit {
         Exit::InternetGateway(_) | Exit::EgressOnlyGateway(_) => 1500,
         Exit::Endpoint(_) => 8500,

@@ -20,13 +20,15 @@ use core::net::{IpAddr, Ipv4Addr};
 use srd_proto::time::Instant;
 use srd_vpc::compile::NoSender;
 use srd_vpc::id::{EniId, NatGatewayId};
+use srd_vpc::judge::Exit;
 
 use super::card::Card;
 use super::drops::Cause;
 use super::envelope::Envelope;
 use super::flow::{Sender, Via};
 use super::nat::{self, NatError};
-use super::port::{Around, PortId};
+use super::onward::carried_bytes;
+use super::port::{Around, PortId, Way};
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::track::Key;
@@ -63,6 +65,27 @@ impl Card {
                 Ok(())
             }
         }
+    }
+
+    /// A packet of a guest goes by a gateway to the internet.
+    pub(super) fn leave_by_edge(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        (nat, exit): (NatGatewayId, Exit),
+        edge: &Arc<str>,
+        frame: Vec<u8>,
+        around: &mut impl Around,
+    ) -> Result<(), Cause> {
+        let there = &self.ports[port.0 as usize];
+        let envelope = Envelope::ByNat { from: there.eni, nat };
+        let way = Way { host: edge, instance: there.instance, envelope, express: false };
+        let mut left = Ok(());
+        for frame in self.fitting(now, port, carried_bytes(exit), frame, around)? {
+            let translated = around.to_nat(way, frame);
+            left = left.and(translated.map_err(Cause::Nat));
+        }
+        left
     }
 
     /// A packet of a guest is for a gateway: an answer, or nothing.
@@ -127,7 +150,7 @@ impl Card {
         let judged = self.rules.back_by_nat(nat, to, &packet, port, sender);
         if let Err(reason) = judged {
             let cause = read.cause(Cause::Rule(reason));
-            self.drop_of(Some(there), cause, read.layout.packets());
+            self.drop_before(now, there, &read, &frame[OFFLOAD_BYTES..], cause);
         }
         judged.is_ok()
     }

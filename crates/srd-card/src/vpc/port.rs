@@ -8,6 +8,7 @@ use srd_vpc::id::EniId;
 use srd_vpc::judge::{Reason, Service};
 
 use super::envelope::Envelope;
+use super::nat::NatError;
 use crate::store::stored_counters;
 use crate::track::{State, Timeouts};
 
@@ -21,6 +22,14 @@ pub trait Around {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>);
     /// A frame for another host, or for the edge of a gateway.
     fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>);
+    /// A frame for the edge of a gateway, where a NAT gateway translates it.
+    ///
+    /// # Errors
+    /// The edge is on this host, and its NAT gateway does not translate the frame.
+    fn to_nat(&mut self, way: Way<'_>, frame: Vec<u8>) -> Result<(), NatError> {
+        self.to_host(way, frame);
+        Ok(())
+    }
     /// A frame for a service of the network's own.
     fn to_service(&mut self, port: PortId, service: Service, frame: Vec<u8>);
 }

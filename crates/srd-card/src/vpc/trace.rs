@@ -120,8 +120,9 @@ pub enum Event {
     Waits(Option<Limit>),
     /// A limit has dropped it: the last record.
     OverLimit(Limit),
-    /// The rules changed while it waited, and refuse it now; or it is too large for its way: the
-    /// last record.
+    /// The rules changed while it waited, and refuse it now; or it is too large for its way, or a
+    /// NAT gateway does not translate it; or it was dropped before the interface's rules: the last
+    /// record.
     Dropped(Cause),
     /// It is through: the last record.
     Gone(Next),

@@ -83,6 +83,22 @@ impl Card {
         self.traces.follow(now, &arrived)
     }
 
+    /// Drops a packet for an interface that the interface's own rules are not asked about.
+    #[cold]
+    pub(super) fn drop_before(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        cause: Cause,
+    ) {
+        let key = read.key(bytes, Direction::Ingress, self.ports[port.0 as usize].index);
+        let followed = self.follow(now, port, read, bytes, Direction::Ingress, &key);
+        self.note(now, followed, || Event::Dropped(cause));
+        self.drop_of(Some(port), cause, read.layout.packets());
+    }
+
     fn flow_seen(&mut self, now: Instant, port: PortId, key: &Key) -> Option<FlowSeen> {
         let number = self.ports[port.0 as usize].instance as usize;
         let flows = &mut self.instances[number].flows;

@@ -15,10 +15,10 @@ use crate::output::{self, JsonOutput};
 
 const NOTES: &str = "\
 EXAMPLES
-  srd card lab --list                          what there is, and how long it takes
-  sudo srd card lab burst pps                  two of them
-  sudo srd card lab --report page.html         all, 13 minutes
-  sudo srd card lab --quick                    short runs: shows that it works, measures nothing
+  srd card lab --list                          # what there is, and how long it takes
+  sudo srd card lab burst pps                  # two of them
+  sudo srd card lab --report page.html         # all, 13 minutes
+  sudo srd card lab --quick                    # short runs: shows that it works, measures nothing
 
 Each experiment starts a card of its own, in a network namespace of its own. A machine does not
 carry the rates of EC2 through namespaces, so all rates are divided by one number, the talk's

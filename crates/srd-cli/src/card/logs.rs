@@ -10,6 +10,7 @@ use crate::output::{JsonOutput, say};
 
 /// Where to ask.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = super::EXIT_CODES)]
 pub(crate) struct LogsArgs {
     #[command(flatten)]
     socket: SocketArg,

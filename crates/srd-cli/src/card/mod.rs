@@ -28,6 +28,14 @@ use srd_guest::client::Refused;
 
 use crate::failure::{self, Missing, Usage};
 
+/// Exit codes of the commands that ask a card, but for those that say more.
+pub(crate) const EXIT_CODES: &str = "\
+EXIT CODES
+  0  it worked
+  1  no card answers, or it failed
+  2  wrong arguments, or the card refuses them
+  3  it needs root";
+
 /// What to do with the card of this machine.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CardCommand {

@@ -2,6 +2,8 @@
 
 use srd_guest::protocol::Instance;
 
+/// The counter of two limits: packets a second of the instance, and fragments of an interface.
+const PACKETS: &str = "pps_allowance_exceeded";
 /// Each limit: its counter, what it is, and a remedy.
 const LIMITS: [(&str, &str, &str); 7] = [
     (
@@ -15,7 +17,7 @@ const LIMITS: [(&str, &str, &str); 7] = [
         "a larger type has more; once credits are spent only the baseline is left",
     ),
     (
-        "pps_allowance_exceeded",
+        PACKETS,
         "packets a second",
         "larger packets carry more (MTU 9001, segmentation offload); a larger type has more",
     ),
@@ -26,8 +28,8 @@ const LIMITS: [(&str, &str, &str); 7] = [
     ),
     (
         "linklocal_allowance_exceeded",
-        "packets to link-local services, 1,024 a second",
-        "a cache of names in the instance",
+        "packets to link-local services, 1,024 a second of each interface",
+        "a cache of names in the instance, or a second interface; no type has more",
     ),
     (
         "flow_allowance_exceeded",
@@ -49,13 +51,24 @@ pub(super) fn findings(instance: &Instance, scale: u32) -> Vec<String> {
         by => format!(" (the limit is divided by {by}, as --scale says)"),
     };
     for (counter, what, remedy) in LIMITS {
-        let packets: u64 = instance.interfaces.iter().map(|i| i.counter(counter)).sum();
+        let all: u64 = instance.interfaces.iter().map(|i| i.counter(counter)).sum();
+        let of_others = if counter == PACKETS { instance.fragments_dropped } else { 0 };
+        let packets = all.saturating_sub(of_others);
         if packets > 0 {
             found.push(format!(
                 "limited by {what}: {packets} packets queued or dropped ({counter}); \
                  {remedy}{divided}"
             ));
         }
+    }
+    if instance.fragments_dropped > 0 {
+        found.push(format!(
+            "limited by fragments, 1,024 a second of each interface: {} fragments dropped (they \
+             count in {PACKETS}, too); packets of at most the path's MTU are no fragments: smaller \
+             datagrams, a lower MTU in the instance, or path MTU discovery; neither a larger type \
+             nor segmentation offload helps{divided}",
+            instance.fragments_dropped
+        ));
     }
     found
 }
@@ -82,6 +95,47 @@ pub(super) fn bits(bits: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use srd_guest::protocol::Interface;
+
+    fn instance(pps: u64, fragments_dropped: u64) -> Instance {
+        let interface = Interface {
+            name: String::new(),
+            id: String::new(),
+            device: String::from("ens5"),
+            mac: String::new(),
+            addresses: Vec::new(),
+            counters: vec![(PACKETS.to_owned(), pps)],
+            drops: std::collections::BTreeMap::new(),
+            vhost_user: None,
+            gone: None,
+        };
+        Instance {
+            name: String::from("web"),
+            id: String::new(),
+            instance_type: String::from("c7i.large"),
+            namespace: None,
+            interfaces: vec![interface],
+            tracked: 0,
+            untracked: 0,
+            credits_bits: [0; 2],
+            bandwidth_bps: [0; 2],
+            packets_per_second: 0,
+            fragments_dropped,
+        }
+    }
+
+    #[test]
+    fn regression_fragments_over_their_limit_have_advice_of_their_own() {
+        let only_fragments = findings(&instance(7, 7), 1);
+        assert_eq!(only_fragments.len(), 1, "{only_fragments:?}");
+        let says = &only_fragments[0];
+        assert!(says.starts_with("limited by fragments") && says.contains(": 7 frag"), "{says}");
+        assert!(!says.contains("a larger type has more"), "{says}");
+        let both = findings(&instance(9, 7), 1);
+        assert!(both[0].starts_with("limited by packets a second: 2 packets"), "{both:?}");
+        assert_eq!(both.len(), 2);
+        assert_eq!(findings(&instance(9, 0), 1).len(), 1);
+    }
 
     #[test]
     fn amounts_have_a_unit_that_fits() {

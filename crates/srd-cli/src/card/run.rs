@@ -26,7 +26,7 @@ EXAMPLES
   srd run --type c7i.large -- iperf3 -s                          # the instance run1
   srd run --type c7i.large --peer-of run1 -- iperf3 -c 172.31.0.4
   srd run --type c7i.large --scale 1/100 --internet -- curl https://example.com/
-  srd run --vpc vpc.toml --subnet app --group app -- sh
+  srd run --vpc docs/vpc/web-app.toml --subnet app --group app -- sh
   srd run --user alice -- ./server                               # not as root
 
 The first `srd run` holds the card; others on this machine join it. At the end standard error says

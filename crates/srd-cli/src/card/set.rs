@@ -10,17 +10,21 @@ use crate::output::{JsonOutput, say};
 
 const NOTES: &str = "\
 EXAMPLES
-  srd card set web                                   what the device is set to
-  srd card set web --queues 2 --rx-ring 4096         2 are the most of a c7i.large
-  srd card set web --rss-weights 3,1                 three of four flows to queue 0
-  srd card set web --rx-usecs 20                     as the driver on EC2 begins
+  srd card set web                                   # what the device is set to
+  srd card set web --queues 2 --rx-ring 4096         # 2 are the most of a c7i.large
+  srd card set web --rss-weights 3,1                 # three of four flows to queue 0
+  srd card set web --rx-usecs 20                     # as the driver on EC2 begins
   srd card set db --rule 'tcp4 dst-port 22 action 1 loc 0'
   srd card set db --delete-rule 0
 
 n-tuple rules are for types of Nitro v5 and later, as c7gn, c8g and c8i: `srd run --type c8g.xlarge
 --subnet app --name db -- sh` starts one; --subnet is needed if the VPC has several.
 A change is whole, or nothing of it is done. Rules are written as for `ethtool -N`; they come before
-the hash, in the order of their places. `srd card stats` shows what each queue has carried.";
+the hash, in the order of their places. `srd card stats` shows what each queue has carried.
+
+EXIT CODES
+  0 it worked, 1 no card answers, or it failed, 2 wrong arguments, or the card refuses them,
+  3 it needs root";
 
 /// What to set.
 #[derive(Args, Clone, Debug)]

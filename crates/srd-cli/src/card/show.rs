@@ -13,6 +13,7 @@ use crate::output::{JsonOutput, say};
 
 /// What to show.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = super::EXIT_CODES)]
 pub(crate) struct StatusArgs {
     /// Only this instance.
     instance: Option<String>,
@@ -24,6 +25,7 @@ pub(crate) struct StatusArgs {
 
 /// Whose counters.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = super::EXIT_CODES)]
 pub(crate) struct StatsArgs {
     /// The instance.
     instance: String,
@@ -37,6 +39,7 @@ pub(crate) struct StatsArgs {
 
 /// Whose flows.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = super::EXIT_CODES)]
 pub(crate) struct FlowsArgs {
     /// The instance.
     instance: String,
@@ -51,6 +54,7 @@ pub(crate) struct FlowsArgs {
 
 /// What to apply.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = super::EXIT_CODES)]
 pub(crate) struct ApplyArgs {
     /// The VPC's file.
     file: PathBuf,
@@ -95,7 +99,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     if !status.drops.is_empty() {
         say("\ndropped, of no interface")?;
         for (cause, packets) in &status.drops {
-            say(format!("  {cause:<28} {packets}"))?;
+            say(format!("  {cause:<42} {packets}"))?;
         }
     }
     Ok(0)
@@ -162,7 +166,7 @@ fn show(instance: &Instance, scale: u32) -> Result<()> {
             packets("rx")
         ))?;
         for (cause, packets) in &interface.drops {
-            say(format!("    dropped {cause:<20} {packets}"))?;
+            say(format!("    dropped {cause:<42} {packets}"))?;
         }
     }
     for finding in report::findings(instance, scale) {
@@ -236,7 +240,9 @@ pub(super) fn apply(args: &ApplyArgs) -> Result<u8> {
         return usage(error.to_string());
     }
     let mut client = Client::connect(&args.socket.socket)?;
-    let Answer::Applied { microseconds } = client.ask(&Request::Apply { file })? else {
+    let Answer::Applied { microseconds } =
+        client.ask(&Request::Apply { file }).map_err(super::or_usage)?
+    else {
         bail!("the card answers something else");
     };
     args.json.write(&serde_json::json!({ "microseconds": microseconds }))?;

@@ -12,7 +12,7 @@ use srd_guest::config::{self, CREDITS_S_DEFAULT, HOST_DEFAULT, SocketTaken, scal
 use srd_guest::{Ended, Metrics, Options, Reloader, Service};
 
 use super::SocketArg;
-use crate::failure::{Usage, usage};
+use crate::failure::usage;
 use crate::output::say;
 
 /// What a file says, too.
@@ -33,13 +33,15 @@ const SETTINGS: [&str; 11] = [
 const EXAMPLES: &str = "\
 EXAMPLES
   srd card up docs/vpc/web-app.toml --internet
-  ip netns exec srd-i-app curl http://10.0.1.10/     # a program of the instance `app`
+  ip netns exec srd-i-web python3 -m http.server 443  # a program of the instance `web`
+  ip netns exec srd-i-app curl http://10.0.1.10:443/  # one of `app`: groups allow this port
   srd card status
-  srd card up cloud.toml --vhost-user web=/run/srd-card/web.sock
+  srd card up docs/vpc/web-app.toml --vhost-user web=/run/srd-card/web.sock
   srd card up -c /etc/srd/card.toml --check
-  srd card up -c /etc/srd/card.toml --take-over      # this build instead of the one that runs
+  srd card up -c /etc/srd/card.toml --take-over       # this build instead of the one that runs
 
-Other hosts of the cloud are named in the file of --config: card.toml(5).
+Other hosts of the cloud are named in the file of --config: card.toml(5). The package has docs/ in
+/usr/share/doc/srd.
 
 Each instance of the file is a network namespace srd-i-NAME with devices ens5, ens6 and so on. It
 takes root, iproute2, and for --internet nftables. Everything is given back at the end, but for
@@ -51,9 +53,10 @@ SIGNALS
 
 EXIT CODES
   0  ended by a signal, taken over by another process, or --check found nothing wrong
-  2  wrong settings
-  3  it needs root
-  1  anything else";
+  1  it was started and failed, or something of this machine is in the way: another card, a port
+     that another program has
+  2  wrong arguments or settings, or a wrong file: nothing was started
+  3  it needs root, or a program is missing: the message says which";
 
 /// What to run.
 #[derive(Args, Clone, Debug)]
@@ -141,8 +144,7 @@ fn metrics_name(text: &str) -> Result<String, String> {
 pub(super) fn run(args: &UpArgs) -> Result<u8> {
     let options = args.options()?;
     if args.check {
-        let wrong = |error: anyhow::Error| Usage(format!("{error:#}"));
-        for line in srd_guest::check(&options).map_err(wrong)? {
+        for line in srd_guest::check(&options)? {
             say(line)?;
         }
         return Ok(0);
@@ -151,7 +153,8 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
     srd_trust::memory::forbid_core_dumps().context("cannot forbid core dumps")?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let mut service = if args.take_over {
-        let (service, silence) = Service::take_over(options)?;
+        let taken = Service::take_over(options);
+        let (service, silence) = taken.map_err(|error| super::or_root(error, "srd card up"))?;
         say(format!(
             "took the card over: no packet moved for {:.1} ms",
             silence.as_secs_f64() * 1e3

@@ -114,8 +114,9 @@ impl Try {
         format!(
             "{INTERFACE}: {here} here, {there} on {peer}. Unless it runs there already, type \
              there\n\n    {command}\n\nThen try `ping {there}`, `iperf3 -c {there}`, \
-             `srd status -i {INTERFACE}`. Ctrl-C ends it; what stays is a key in {DIRECTORY}, for \
-             the next try, until the machine is started anew.",
+             `srd status -i {INTERFACE}`. Ctrl-C ends it. Until the machine is started anew \
+             {DIRECTORY} stays, with the private key that the next try uses and the configuration \
+             of this one.",
             peer = self.peer,
             command = self.command(),
         )
@@ -132,9 +133,14 @@ impl Try {
         let [listen, endpoint] =
             [everywhere, self.peer].map(|ip| SocketAddr::new(ip, self.port).to_string());
         Some(format!(
-            "# Made by `srd up --try`. Copied to /etc/srd, with a key of its own, it is a start.\n\
+            "# Made by `srd up --try`, which writes it anew each time. For a tunnel that stays, \
+             copy\n\
+             # it to /etc/srd, and make a private key for it there: `srd genkey`. The other side\n\
+             # gets the public key that belongs to it: `srd pubkey`.\n\
              [interface]\nname = \"{INTERFACE}\"\naddress = [\"{here}/{PREFIX_BITS}\"]\n\
-             private_key_file = \"try.key\"\nlisten = \"{listen}\"\npaths = {PATHS}\n\
+             private_key_file = \"try.key\"\n\
+             # At every address of this machine, so that it may get another one meanwhile.\n\
+             listen = \"{listen}\"\npaths = {PATHS}\n\
              workers = 1\n\n\
              [[peer]]\nname = \"{name}\"\npublic_key = \"{theirs}\"\n\
              endpoint = \"{endpoint}\"\nallowed = [\"{there}/32\"]\n",

@@ -19,6 +19,9 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long the server may take to get ready, and to report: longer than another client that says
 /// nothing, or sends no data, holds it.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// How long the server may take to say why it gave up, and to report on a run that failed.
+const BLAME_MAX: Duration = Duration::from_millis(200);
+const FINISH_MAX: Duration = Duration::from_secs(2);
 /// The largest payload of a UDP datagram over IPv4.
 const UDP_PAYLOAD_MAX: u64 = 65_507;
 /// Bytes per write to a TCP stream when none are given.
@@ -52,7 +55,8 @@ pub(super) fn run(args: &ClientArgs) -> Result<()> {
     let mut control = connect(&args.host, args.port)?;
     control.set_nodelay(true)?;
     control.set_read_timeout(Some(ANSWER_MAX))?;
-    let (near, server) = (control.local_addr()?, control.peer_addr()?);
+    let canonical = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
+    let (near, server) = (canonical(control.local_addr()?), canonical(control.peer_addr()?));
     let mut params = params(args, secrets.announced);
     let addresses = Addresses { near, server };
     let data = open(&addresses, &mut params, secrets)?;
@@ -60,17 +64,17 @@ pub(super) fn run(args: &ClientArgs) -> Result<()> {
     control::send(&mut control, &hello)?;
     let token = match answer(&mut control, "get ready")? {
         Message::Ready { token } => token,
-        other => bail!("{server} answered {other:?} to a request to measure"),
+        other => bail!("{server} answered a request to measure by {}", other.name()),
     };
     args.json.say(headline(&params, near, server))?;
     let client = match measure(&addresses, token, data, args, &params) {
         Ok(client) => client,
         // The server may know better why.
-        Err(error) => return Err(blame_server(&mut control).unwrap_or(error)),
+        Err(error) => return Err(blame_server(&mut control, server, &params).unwrap_or(error)),
     };
     let result = finish(&mut control)?;
     if result.bytes == 0 {
-        bail!("nothing arrived at {server}");
+        return Err(nothing_arrived(&result, server, &params));
     }
     let config = ConfigEcho { host: args.host.clone(), params };
     let report = Report::new(config, client, result);
@@ -279,7 +283,7 @@ fn finish(control: &mut TcpStream) -> Result<ServerResult> {
     control::send(control, &Message::Finish)?;
     match answer(control, "report")? {
         Message::Result(result) => Ok(result),
-        other => bail!("the server ended with {other:?}"),
+        other => bail!("the server ended with {}", other.name()),
     }
 }
 
@@ -294,10 +298,42 @@ fn answer(control: &mut TcpStream, what: &str) -> Result<Message> {
 }
 
 /// What the server says went wrong, if it does at once.
-fn blame_server(control: &mut TcpStream) -> Option<anyhow::Error> {
-    control.set_read_timeout(Some(Duration::from_millis(200))).ok()?;
-    match control::receive(control).ok()? {
-        Message::Refused { reason } => Some(anyhow::anyhow!("the server gave up: {reason}")),
-        _ => None,
+fn blame_server(
+    control: &mut TcpStream,
+    server: SocketAddr,
+    params: &Params,
+) -> Option<anyhow::Error> {
+    control.set_read_timeout(Some(BLAME_MAX)).ok()?;
+    match control.peek(&mut [0]) {
+        Ok(_) => match control::receive(control).ok()? {
+            Message::Refused { reason } => Some(anyhow::anyhow!("the server gave up: {reason}")),
+            _ => None,
+        },
+        // It is well, and has seen what there was.
+        Err(_) => {
+            control.set_read_timeout(Some(FINISH_MAX)).ok()?;
+            let result = finish(control).ok().filter(|result| result.unauthentic > 0)?;
+            Some(nothing_arrived(&result, server, params))
+        }
     }
+}
+
+/// Why no data arrived, as far as that is known.
+fn nothing_arrived(result: &ServerResult, server: SocketAddr, params: &Params) -> anyhow::Error {
+    if result.unauthentic > 0 {
+        let remedy = match params.protection {
+            Protection::JobKey => "give both ends the same --job-key-file",
+            _ => "give --peer-key what this server has printed as its public key",
+        };
+        return anyhow::anyhow!(
+            "nothing arrived at {server}: {} packets came there that another key had made, so \
+             the keys of the two ends differ; {remedy}",
+            result.unauthentic
+        );
+    }
+    anyhow::anyhow!(
+        "nothing arrived at {server}: does a firewall let UDP from port {} on through? If the \
+         machines are busy, a longer --time may help",
+        server.port()
+    )
 }

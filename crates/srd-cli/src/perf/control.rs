@@ -37,6 +37,20 @@ pub(super) enum Message {
     Result(ServerResult),
 }
 
+impl Message {
+    /// What it is, for people.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Hello { .. } => "a request to measure",
+            Self::Ready { .. } => "the word to begin",
+            Self::Refused { .. } => "a refusal",
+            Self::Data { .. } => "a data connection of TCP",
+            Self::Finish => "the end of the data",
+            Self::Result(_) => "a result",
+        }
+    }
+}
+
 /// Sends one message.
 pub(super) fn send(stream: &mut TcpStream, message: &Message) -> Result<()> {
     let body = serde_json::to_vec(message).context("a message as JSON")?;

@@ -134,6 +134,9 @@ pub(super) struct ServerResult {
     /// Threads of the server that moved SRD's packets.
     #[serde(default)]
     pub(super) workers: u8,
+    /// Packets of SRD that another key than the server's had made.
+    #[serde(default)]
+    pub(super) unauthentic: u64,
 }
 
 #[cfg(test)]

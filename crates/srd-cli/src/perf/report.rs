@@ -198,7 +198,13 @@ mod tests {
 
     #[test]
     fn bulk_is_what_arrived_and_cpu_is_of_both_ends() {
-        let server = ServerResult { bytes: 1_000_000_000, seconds: 1.0, cpu_s: 2.0, workers: 1 };
+        let server = ServerResult {
+            bytes: 1_000_000_000,
+            seconds: 1.0,
+            cpu_s: 2.0,
+            workers: 1,
+            unauthentic: 0,
+        };
         let report = Report::new(config(Transport::Udp, Mode::Bulk), client(None), server);
         assert!((report.gbps - 8.0).abs() < 1e-9);
         assert!((report.cpu_s_per_gb - 3.0).abs() < 1e-9);

@@ -140,7 +140,10 @@ impl Server {
         let deadline = Instant::now().checked_add(most).context("a time that a clock has")?;
         let token = u64::from_le_bytes(*keys::draw()?.first_chunk().unwrap_or(&[0; 8]));
         udp_port.release();
-        let mut data = self.open(control.local_addr()?, &params, token)?;
+        // A client that comes by IPv4 to `::` sends its data by IPv4, too.
+        let local = control.local_addr()?;
+        let local = SocketAddr::new(local.ip().to_canonical(), local.port());
+        let mut data = self.open(local, &params, token)?;
         control::send(control, &Message::Ready { token })?;
         let cpu_before = clock::process_cpu();
         let running = Running::default();
@@ -163,11 +166,18 @@ impl Server {
         let received = received?;
         match finished? {
             Message::Finish => {}
-            other => bail!("a client that ends with {other:?}"),
+            other => bail!("the client ended with {}", other.name()),
         }
         let (bytes, seconds) = (received.bytes(), received.seconds());
-        let result = ServerResult { bytes, seconds, cpu_s, workers: self.workers };
+        let unauthentic = match &data {
+            Data::Srd(endpoints) => srd::unauthentic(endpoints),
+            _ => 0,
+        };
+        let result = ServerResult { bytes, seconds, cpu_s, workers: self.workers, unauthentic };
         control::send(control, &Message::Result(result))?;
+        if bytes == 0 && unauthentic > 0 {
+            bail!("nothing arrived: {unauthentic} packets came that another key had made");
+        }
         Ok((params, received))
     }
 
@@ -180,7 +190,7 @@ impl Server {
                  both",
                 control::VERSION
             ),
-            other => bail!("a client that begins with {other:?}"),
+            other => bail!("the client began with {}", other.name()),
         };
         params.check()?;
         if self.protected_only && !params.is_protected() {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use srd_net::{Application, BindOptions, Context, LocalEndpoint, PollMode};
 use srd_proto::config::Admission;
 use srd_proto::{
-    Class, Datagram, Delivery, DownReason, Duration, Event, PeerId, Protection, Qpn,
+    Class, Datagram, Delivery, DownReason, DropReason, Duration, Event, PeerId, Protection, Qpn,
     ReceiveBuffers, Status,
 };
 use std::net::{IpAddr, SocketAddr};
@@ -125,10 +125,22 @@ fn serve_shard(
     Ok(received)
 }
 
+/// Packets that another key than this end's had made.
+pub(super) fn unauthentic(endpoints: &[LocalEndpoint]) -> u64 {
+    let of = |endpoint: &LocalEndpoint| {
+        let drops = endpoint.core().stats().drops;
+        let all = DropReason::ALL.iter().zip(drops);
+        all.filter(|(reason, _)| **reason == DropReason::Unauthentic)
+            .map(|(_, count)| count)
+            .sum::<u64>()
+    };
+    endpoints.iter().map(of).sum()
+}
+
 /// For `-v`: what the transport and its sockets counted.
 fn tell_stats(endpoint: &LocalEndpoint) {
-    tracing::info!("{:?}", endpoint.core().stats());
-    tracing::info!("{:?}", endpoint.io_stats());
+    // Debug form: all counters, each with its name.
+    tracing::info!("{:?}, {:?}", endpoint.core().stats(), endpoint.io_stats());
 }
 
 /// The server's application.
@@ -175,6 +187,7 @@ struct Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         tell_stats(&self.endpoint);
+        // Debug form: all counters, each with its name.
         tracing::info!("{:?}", self.endpoint.core().peer_stats(self.peer));
     }
 }
@@ -377,7 +390,7 @@ impl Failed {
             Self::Down(_) | Self::Datagram(Status::UnrespRemote) => {
                 anyhow!("{server} stopped answering")
             }
-            Self::Datagram(status) => anyhow!("a datagram to {server} failed: {status:?}"),
+            Self::Datagram(status) => anyhow!("a datagram to {server} failed: {status}"),
         }
     }
 }

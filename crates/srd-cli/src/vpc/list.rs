@@ -209,6 +209,7 @@ fn objects(file: &VpcFile) -> BTreeMap<String, String> {
     ) {
         for (id, object) in table {
             let name = file.names.name(kind, number(*id)).unwrap_or_default();
+            // Debug form: it is compared, and not shown.
             out.insert(format!("{} {name}", kind.word()), format!("{object:?}"));
         }
     }

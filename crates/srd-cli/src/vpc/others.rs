@@ -99,9 +99,7 @@ fn observers(file: &VpcFile) -> Vec<Other> {
             Logged::Subnet(id) => named(file, Kind::Subnet, id.0),
             Logged::Eni(id) => named(file, Kind::Interface, id.0),
         };
-        let word = |value: String| value.to_lowercase();
-        let traffic = word(format!("{:?}", of.traffic));
-        let files = word(format!("{:?}", of.format));
+        let (traffic, files) = (of.traffic.name(), of.format.name());
         let says = vec![format!("{traffic} of {resource}, {files} files in {}", of.directory)];
         all.push((Kind::FlowLog, id.0, id.to_string(), says));
     }

@@ -35,8 +35,8 @@ docs/watch.md says how bursts are defined, and what is not seen.
 
 EXIT CODES
   0  it worked, bursts or none
-  1  an interface went away, a file was damaged or nothing in it could be read, or an output could
-     not be written
+  1  an interface went away, a file was damaged, had no packets or none that could be read, or an
+     output could not be written
   2  bad usage, or a file that is no capture: nothing was started
   3  a privilege is missing: CAP_BPF and CAP_NET_ADMIN for eBPF, CAP_NET_RAW for packet sockets";
 
@@ -271,18 +271,15 @@ fn read(
     // All that is not read, if no summary tells a part of it.
     let mut others = end.others.clone();
     outcome.sessions.iter().for_each(|session| others.absorb(session.others()));
-    let is_nothing = packets == 0 && (end.packets > 0 || end.is_stopped);
+    let is_nothing = packets == 0;
     let not_read = match (is_nothing, args.summary) {
         // The error says it.
         (true, _) => Vec::new(),
         (false, true) => end.others.lines(),
         (false, false) => others.lines(),
     };
-    let mut not_read: Vec<String> =
+    let not_read: Vec<String> =
         not_read.into_iter().map(|line| format!("{name}: {line}")).collect();
-    if end.packets == 0 && !is_nothing && end.error.is_none() {
-        not_read.push(format!("{name}: it has no packets"));
-    }
     // A file without an IP packet has sessions of which there is nothing to say.
     let sessions = if is_nothing { Vec::new() } else { outcome.sessions };
     let sessions: Vec<(Session, u64)> = sessions.into_iter().map(|session| (session, 0)).collect();

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
+use std::io::Read;
 use std::process::{Command, Stdio};
 
 use crate::support::machine::*;
@@ -70,15 +71,19 @@ fn programs_end_with_the_card_if_that_is_wanted() {
     let file = machine.example("vpc.toml", |text| text);
     let (web, app) = (machine.instance("web"), machine.instance("app"));
     let mut card = machine.up(&[&file, "--end-programs"]);
-    let (mut ends, _) = sleeper(&web);
+    let (mut ends, pid) = sleeper(&web);
     let mut stubborn = Command::new("ip");
     let words =
         ["netns", "exec", &app, "sh", "-c", "trap '' TERM; echo; while :; do sleep 1; done"];
-    stubborn.args(words).stdin(Stdio::null()).stdout(Stdio::null());
+    stubborn.args(words).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut stubborn = Running(stubborn.spawn().unwrap());
-    wait_until("a program in the namespace", || !pids(&app).is_empty());
+    // It catches the signal from here on.
+    stubborn.0.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
     assert_eq!(card.end(Signal::TERM), 0);
     assert_eq!(machine.instances_left(), Vec::<String>::new());
+    let said = log(&machine);
+    assert!(said.contains("get SIGTERM: ") && said.contains(&format!("sleep ({pid})")), "{said}");
+    assert!(said.contains("get SIGKILL: sh ("), "{said}");
     for program in [&mut ends, &mut stubborn] {
         wait_until("the end of a program", || program.0.try_wait().unwrap().is_some());
     }
@@ -107,6 +112,37 @@ fn programs_of_an_instance_that_is_removed_keep_its_namespace() {
     assert!(pids(&web).contains(&pid));
     drop(sleeper);
     wait_until("an empty namespace", || pids(&web).is_empty());
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
+/// A program that `srd run` leaves behind keeps its namespace. The next card names it, and the one
+/// after its end removes what is left.
+#[test]
+fn regression_a_namespace_that_run_has_left_is_named_and_then_removed() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("el");
+    let file = machine.example("vpc.toml", |text| text);
+    let name = format!("{}a", machine.prefix);
+    let outlives = format!("sleep {LONG_S} <&- >&- 2>&- &");
+    let run = machine.srd(&["run", "--name", &name, "--", "sh", "-c", &outlives]);
+    assert!(run.status.success(), "{run:#?}");
+    let left = machine.instance("a");
+    let programs = pids(&left);
+    assert_eq!(programs.len(), 1, "{programs:?}");
+    let mut card = machine.up(&[&file]);
+    let said = log(&machine);
+    assert!(said.contains(&format!("the namespace {left} of an earlier card stays")), "{said}");
+    assert!(said.contains(&format!("sleep ({})", programs[0])), "{said}");
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(pids(&left), programs, "it is left alone");
+    must(&format!("netns exec {left} kill {}", programs[0]));
+    wait_until("an empty namespace", || pids(&left).is_empty());
+    let mut card = machine.up(&[&file]);
+    let has = |line: &String| line.split(' ').next() == Some(&left);
+    assert!(!machine.instances_left().iter().any(has), "{:?}", machine.instances_left());
     assert_eq!(card.end(Signal::TERM), 0);
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }

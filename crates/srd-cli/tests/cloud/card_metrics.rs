@@ -66,7 +66,7 @@ fn figures_are_those_of_the_commands_and_the_page_shows_them() {
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
     assert!(connect_in_vain(&app, WEB, 80).is_err(), "no rule allows port 80");
     let name_of_web = format!("{}web", machine.prefix);
-    wait_until("a drop", || machine.drops(&name_of_web, "GroupsIn") > 0);
+    wait_until("a drop", || machine.drops(&name_of_web, "security groups in") > 0);
 
     // What was asked for before the last packets may be given again for a while.
     settled(|| ["web", "app"].map(|instance| machine.counter(instance, "rx_packets")));
@@ -88,7 +88,7 @@ fn figures_are_those_of_the_commands_and_the_page_shows_them() {
         let left = value("node_ethtool_conntrack_allowance_available", instance, "ens5");
         assert_eq!(left, machine.counter(instance, "conntrack_allowance_available"));
     }
-    assert!(value("srd_card_drops_total", "web", "GroupsIn") > 0);
+    assert!(value("srd_card_drops_total", "web", "security groups in") > 0);
 
     let name = format!("{}app", machine.prefix);
     let (_, body) = get(&machine, &format!("/status.json?instance={name}"), "127.0.0.1:9472");

@@ -70,7 +70,7 @@ fn instances_of_two_hosts_meet_over_a_plain_network_if_it_is_asked_for() {
     let refused = connect_in_vain(&instance("a"), [10, 0, 1, 11], 80);
     assert!(refused.is_err(), "no rule allows port 80");
     let name = prefix(&alpha, "b");
-    wait_until("the receiver's host refuses", || beta.drops(&name, "GroupsIn") > 0);
+    wait_until("the receiver's host refuses", || beta.drops(&name, "security groups in") > 0);
     // Somebody else on the same wire speaks for the instance on alpha.
     must(&format!("-n {a} addr add 198.18.0.77/24 dev v0"));
     let forged = within(a, || std::net::UdpSocket::bind(("198.18.0.77", 6081)).unwrap());
@@ -216,9 +216,9 @@ fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
         let status = alpha.json(&["card", "status"]);
         let drops = &status["instances"][0]["interfaces"][0]["drops"];
         let of = |cause: &str| drops[cause].as_u64().unwrap_or(0);
-        if of("NoInterface") + of("Unanswered") == sent {
+        if of("no interface") + of("no answer") == sent {
             let asked_now = status["tables"]["asked"].as_u64().unwrap() - asked;
-            assert!(asked_now <= sent && of("NoInterface") >= 64.min(sent), "{status}");
+            assert!(asked_now <= sent && of("no interface") >= 64.min(sent), "{status}");
             break;
         }
         assert!(began.elapsed() < PATIENCE, "{status}");
@@ -338,7 +338,7 @@ fn regression_instances_reach_neither_this_machines_networks_nor_its_services() 
             assert!(connect_in_vain(&instance, address, 8080).is_err(), "{name} to {address:?}");
         }
         let whole = format!("{}{name}", machine.prefix);
-        assert!(machine.drops(&whole, "NotCarried") > 0, "{name}");
+        assert!(machine.drops(&whole, "not carried outside") > 0, "{name}");
     }
     assert_eq!(card.end(rustix::process::Signal::TERM), 0);
 

@@ -55,7 +55,7 @@ fn what_programs_send_and_what_rules_refuse_is_in_the_files() {
     }
     assert!(connect_in_vain(&app, WEB, 80).is_err(), "no rule allows port 80");
     let name_of_web = format!("{}web", machine.prefix);
-    wait_until("a drop", || machine.drops(&name_of_web, "GroupsIn") > 0);
+    wait_until("a drop", || machine.drops(&name_of_web, "security groups in") > 0);
     drop((client, server));
 
     // An instance that ends has its records written at once.

@@ -371,7 +371,7 @@ fn regression_what_is_no_socket_stays_where_it_is() {
     let file = machine.example("vpc.toml", |text| text);
     fs::write(machine.path("card.sock"), "precious").unwrap();
     let refused = machine.srd(&["card", "up", &file]);
-    assert_eq!(refused.status.code(), Some(1), "{refused:#?}");
+    assert_eq!(refused.status.code(), Some(2), "{refused:#?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no socket"), "{refused:#?}");
     assert_eq!(fs::read_to_string(machine.path("card.sock")).unwrap(), "precious");
     fs::remove_file(machine.path("card.sock")).unwrap();
@@ -412,5 +412,61 @@ fn regression_a_connection_that_a_nat_gateway_does_not_know_is_reset() {
     let mut again = connect(&app, OUTSIDE, 9999).unwrap();
     let (mut far_end, _) = far.accept().unwrap();
     assert!(passes(&mut again, &mut far_end), "the next one begins as any other does");
+    assert_eq!(card.end(Signal::TERM), 0);
+}
+
+/// The help of `srd card up` names files that there are, and a port that the cloud allows.
+#[test]
+fn regression_the_example_of_the_help_works_as_it_is_written() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("hx");
+    let help = String::from_utf8(machine.srd(&["card", "up", "--help"]).stdout).unwrap();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let files = help.split_whitespace().filter(|word| word.ends_with(".toml"));
+    for file in files.filter(|file| !file.starts_with('/')) {
+        assert!(root.join(file).exists(), "{file}: {help}");
+    }
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file]);
+    let port = help.split_once("curl http://10.0.1.10").unwrap().1.split_once('/').unwrap().0;
+    let port = port.strip_prefix(':').map_or(80, |port| port.parse().unwrap());
+    let server = listen(&machine.instance("web"), port);
+    let mut client = connect(&machine.instance("app"), WEB, port).unwrap();
+    let (mut there, _) = server.accept().unwrap();
+    assert!(passes(&mut client, &mut there));
+    assert_eq!(card.end(Signal::TERM), 0);
+}
+
+/// Wrong settings are 2, with and without --check, and what is in the way on the machine is 1.
+#[test]
+fn regression_exit_codes_of_a_card_are_of_their_kind() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("xc");
+    let file = machine.example("vpc.toml", |text| text);
+    let ends = |words: &[&str], code: i32, text: &str| {
+        let output = machine.srd(words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(text), "{words:?}: {said}");
+    };
+    for check in [&[][..], &["--check"]] {
+        let up = |words: &[&str], text| {
+            ends(&[&["card", "up", &file], words, check].concat(), 2, text);
+        };
+        up(&["--vhost-user", "db=/run/srd-card/db.sock"], "no instance `db`");
+        up(&["--underlay", "192.0.2.77"], "no interface of this machine has the address");
+        up(&["--underlay", "127.0.0.1"], "no overlay of `srd up`");
+    }
+    ends(&["card", "up", "/nonexistent.toml"], 2, "cannot be read");
+    ends(&["card", "status"], 1, "no card answers");
+    let mut card = machine.up(&[&file]);
+    ends(&["card", "up", &file], 1, "a card serves");
+    ends(&["card", "up", &file, "--take-over", "--host", "beta"], 2, "is of host");
+    ends(&["card", "status", "nobody"], 2, "no instance `nobody`");
+    ends(&["card", "apply", "/nonexistent.toml"], 2, "cannot read");
     assert_eq!(card.end(Signal::TERM), 0);
 }

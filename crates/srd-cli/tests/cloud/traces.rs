@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,7 @@ fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
         "-> 10.0.1.10:80  tcp, 60 bytes, new flow",
         "!  1  security groups of interface web",
         "no rule allows it",
-        "DROPPED (GroupsIn): no rule of the receiver's groups allows it",
+        "DROPPED (security groups in): no rule of the receiver's groups allows it",
         "remedy: add an ingress rule",
     ] {
         assert!(said.contains(part), "{part}: {said}");
@@ -116,14 +116,14 @@ fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
     let later: Vec<_> = later.collect();
     assert!(!later.is_empty() && later.iter().all(|packet| steps(packet).is_empty()));
     assert!(later.iter().any(|packet| packet["flow"]["state"] == "established"));
-    assert_eq!(first("web", 80)["end"]["refused"]["cause"], "GroupsIn");
+    assert_eq!(first("web", 80)["end"]["refused"]["cause"], "security groups in");
 
     // Packets that are dropped are in the capture, with the reason.
     let capture = Capture::read(&capture);
     assert!(!capture.packets.is_empty());
     for packet in &capture.packets {
         assert!(!packet.leaves && packet.bytes[9] == 6 && packet.bytes[22..24] == [0, 80]);
-        assert!(packet.comment.starts_with("DROPPED (GroupsIn)"), "{}", packet.comment);
+        assert!(packet.comment.starts_with("DROPPED (security groups in)"), "{}", packet.comment);
     }
     assert_eq!(capture.dropped, Some(0));
     assert_eq!(card.end(Signal::TERM), 0);
@@ -199,5 +199,30 @@ fn traces_are_few_and_end_with_those_that_ask() {
     while !machine.srd(&["card", "trace", &name, "--seconds", "1ms"]).status.success() {
         assert!(began.elapsed() < PATIENCE);
     }
+    assert_eq!(card.end(Signal::TERM), 0);
+}
+
+/// A NAT gateway carries no fragments of ICMP: the trace of the instance that sends them ends with
+/// the drop, its cause and what to do, and not with the way to the internet.
+#[test]
+fn regression_a_trace_shows_what_a_nat_gateway_drops() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("tn");
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file, "--internet"]);
+    let (app, name) = (machine.instance("app"), format!("{}app", machine.prefix));
+    let mut text = follow(&machine, "text", &["card", "trace", &name, "icmp", "-n", "1"]);
+    // Larger than the MTU of the instance, 9001: it sends fragments.
+    let ping = ["netns", "exec", &app, "ping", "-c", "1", "-W", "1", "-s", "12000", "203.0.113.1"];
+    let pinged = Command::new("ip").args(ping).output().unwrap();
+    assert_eq!(pinged.status.code(), Some(1), "{pinged:?}");
+    assert_eq!(text.0.wait().unwrap().code(), Some(0));
+    let said = fs::read_to_string(machine.path("text")).unwrap();
+    for part in ["a fragment", "DROPPED (nat of a fragment): the NAT gateway", "remedy: send"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(machine.drops(&name, "nat of a fragment") >= 2);
     assert_eq!(card.end(Signal::TERM), 0);
 }

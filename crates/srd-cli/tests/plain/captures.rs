@@ -252,6 +252,25 @@ fn what_is_not_read_is_named_and_no_success() {
     }
 }
 
+/// `srd watch -r` said so, and ended with 0.
+#[test]
+fn regression_a_capture_without_packets_is_an_error_with_one_line() {
+    let place = Place::new();
+    // The head of a pcap file alone.
+    let empty = place.file("empty.pcap", &pcap(1, &[])[..24]);
+    for reader in READERS {
+        for summary in [&[][..], &["--summary"]] {
+            let words = if reader[0] == "watch" { summary } else { &[] };
+            let (options, file) = reader.split_at(reader.len() - 1);
+            let output = read(&[options, words, file].concat(), &empty);
+            let said = said(&output);
+            assert_eq!(output.status.code(), Some(1), "{reader:?}: {said}");
+            assert_eq!(said.matches("it has no packets").count(), 1, "{reader:?}: {said}");
+            assert!(!said.contains("no bursts"), "{reader:?}: {said}");
+        }
+    }
+}
+
 #[test]
 fn a_capture_without_bursts_has_a_line_and_an_interface_that_is_not_there_has_the_error_only() {
     let place = Place::new();

@@ -238,6 +238,8 @@ fn pages_can_be_read(root: &Path, names: &[String], library: bool) {
             Some((_, "5")) => _ = expected.insert(format!("{name}.gz")),
             Some((_, "8")) => {
                 expected.insert(format!("{name}.gz"));
+                // It has two names.
+                expected.insert(format!("u{name}.gz"));
                 sections.push("man8");
             }
             _ => {}

@@ -138,6 +138,51 @@ fn srd_encrypted_by_job_key() {
     assert_eq!(bulk["config"]["protection"], "job_key");
 }
 
+/// The time may be over before the client gives the server up, or not.
+#[test]
+fn regression_keys_that_differ_are_named_and_what_to_do() {
+    let key = format!("{}1", "0".repeat(63));
+    let other = format!("{}2", "0".repeat(63));
+    let shared = server(&["--job-key", &key]);
+    let own = server(&[]);
+    let stranger = server(&[]);
+    let public = ["--peer-key", &stranger.public_key];
+    let job = ["--job-key", &other];
+    for (at, words, remedy) in [(&own, public, "--peer-key"), (&shared, job, "--job-key-file")] {
+        for time in ["500ms", "20s"] {
+            let output = client(at, &[&["--time", time][..], &words].concat());
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{time}: {error}");
+            assert!(error.contains("the keys of the two ends differ"), "{time}: {error}");
+            assert!(error.contains(remedy), "{time}: {error}");
+        }
+    }
+}
+
+/// A server at `::` takes clients of both families.
+#[test]
+fn regression_a_server_at_the_unspecified_address_of_ipv6_serves_ipv4() {
+    let at = |transport| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_srd"))
+            .args(["perf", "server", "--bind", "::", "--port", "0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = lines.next().unwrap().unwrap();
+        let at: SocketAddr = line.strip_prefix("srd perf server on ").unwrap().parse().unwrap();
+        let public_key = lines.next().unwrap().unwrap();
+        let public_key = public_key.strip_prefix("public key ").unwrap().to_owned();
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = SocketAddr::new(own_address().into(), at.port());
+        let server = Server { child, address, public_key };
+        let key = server.public_key.clone();
+        let words: &[&str] = if transport == "srd" { &["--peer-key", &key] } else { &[] };
+        bulk_is_complete(&measure(&server, &[&["--transport", transport][..], words].concat()));
+    };
+    ["srd", "udp", "tcp"].into_iter().for_each(at);
+}
+
 #[test]
 fn a_server_without_the_job_key_says_so() {
     let server = server(&[]);

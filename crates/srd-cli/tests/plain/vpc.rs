@@ -333,3 +333,40 @@ fn regression_private_destinations_do_not_leave_the_cloud() {
         assert_eq!(output.status.code(), Some(1), "no network carries it");
     }
 }
+
+/// The cloud that was looked in is the peered one, and not the sender's.
+#[test]
+fn regression_an_address_of_no_interface_of_a_peered_cloud_is_said_to_be_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("peered.toml");
+    let cloud = r#"
+[vpc.a]
+cidr = ["10.0.0.0/16"]
+[vpc.b]
+cidr = ["10.1.0.0/16"]
+[peering.p]
+requester = "a"
+accepter = "b"
+[route_table.out]
+vpc = "a"
+routes = ["10.1.0.0/16 to peering p"]
+[subnet.s]
+vpc = "a"
+cidr = "10.0.1.0/24"
+route_table = "out"
+[instance.web]
+type = "c7i.large"
+[interface.web]
+subnet = "s"
+address = ["10.0.1.10"]
+instance = "web"
+"#;
+    std::fs::write(&file, cloud).unwrap();
+    let file = file.to_str().unwrap();
+    let output = srd(&["explain", file, "web", "10.1.1.99", "--port", "80"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in ["mapping of vpc b", "no interface of this cloud has 10.1.1.99", "remedy: check"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}

@@ -135,7 +135,7 @@ fn log(stream: &UnixStream, request: &Request) {
     let name = request.name();
     let what = match request {
         Request::Set(change) => change.to_string(),
-        Request::AddPeer(form) => format!("to add the peer {:?}", form.name),
+        Request::AddPeer(PeerForm { name, .. }) => format!("to add the peer {name:?}"),
         Request::RemovePeer { peer } => format!("to remove the peer {peer:?}"),
         Request::Reload => "to read the configuration again".to_owned(),
         Request::Capture(_) => "to capture packets".to_owned(),

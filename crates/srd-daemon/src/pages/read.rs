@@ -197,6 +197,7 @@ fn counters(totals: &Totals) -> Counters {
 /// All reasons, those that have not occurred too: readers learn of the first drop as of the others.
 fn drops(totals: &Totals) -> BTreeMap<String, u64> {
     let by_transport = DropReason::ALL.iter().zip(totals.transport.drops);
+    // Debug form: the name of a counter follows from that of its reason.
     let by_transport = by_transport.map(|(reason, n)| (snake(&format!("{reason:?}")), n));
     let card = totals.card.drops().map(|(name, n)| (name.to_owned(), n));
     let guest = [("interface_refused".to_owned(), totals.work.refused)];

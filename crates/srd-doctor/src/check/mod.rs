@@ -8,6 +8,7 @@
 //! | `rules` | the list; `kernel`, `interface`, `latency`, `spread`, `generation`, `sockets` look |
 //! | `facts` | what the reader may want to know and no rule checks |
 //! | `apply` | `--fix` |
+//! | `noted` | what `--fix` has set, for a later `--persist` |
 //! | `persist` | `--persist`, `--unpersist` |
 //! | `image` | what the files of a machine image say |
 //! | `show` | for people and for machines |
@@ -23,6 +24,7 @@ mod image;
 mod interface;
 mod kernel;
 mod latency;
+mod noted;
 mod persist;
 pub(crate) mod rules;
 pub(crate) mod show;
@@ -39,6 +41,7 @@ use anyhow::{Error, Result, bail};
 use apply::Applied;
 use facts::Fact;
 use finding::{Finding, Status, Subject};
+use noted::Noted;
 use serde_json::Value;
 use std::path::PathBuf;
 use system::System;
@@ -146,11 +149,28 @@ fn examine_in(options: &Options, system: &System) -> Result<Report> {
     let mut findings = rules::check(system, &subject, &rules);
     let fixes = options.fix.then(|| apply::fixes(system, &findings));
     let persisted = match &fixes {
-        Some(fixes) if options.persist || system.is_image() => {
-            let written = persist::persist(system, options, &subject, fixes);
+        Some(fixes) if system.is_image() => {
+            let written = persist::persist(system, options, &subject, fixes, &Noted::new());
             Some(written.map_err(|error| not_kept(system, error))?)
         }
-        _ => None,
+        Some(fixes) if options.persist => {
+            let before = noted::of(system, &findings);
+            match persist::persist(system, options, &subject, fixes, &before) {
+                Ok(written) => {
+                    noted::forget(system, &findings);
+                    Some(written)
+                }
+                Err(error) => {
+                    noted::add(system, fixes);
+                    return Err(not_kept(system, error));
+                }
+            }
+        }
+        Some(fixes) => {
+            noted::add(system, fixes);
+            None
+        }
+        None => None,
     };
     if fixes.is_some() {
         findings = rules::check(system, &subject, &rules);

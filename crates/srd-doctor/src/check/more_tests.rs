@@ -212,6 +212,32 @@ fn what_is_persisted_holds_is_told_and_is_taken_back() {
     assert!(error.contains("has written nothing"), "{error}");
 }
 
+/// The second run finds nothing to fix.
+#[test]
+fn regression_what_an_earlier_fix_has_set_is_persisted_and_taken_back() {
+    let mut tree = Tree::instance();
+    fs::create_dir(tree.path("run")).unwrap();
+    let before = etc(&tree);
+    tree.file("proc/sys/net/ipv4/tcp_autocorking", "1");
+    tree.file("proc/sys/net/ipv4/tcp_limit_output_bytes", "1");
+    tree.file("sys/module/tcp_cubic/parameters/hystart_detect", "3");
+    let (code, json) = tree.run(true);
+    assert!(code == 0 && json["persisted"].is_null(), "{json}");
+    // Somebody else has changed this one since.
+    tree.file("proc/sys/net/ipv4/tcp_limit_output_bytes", "4194305");
+    tree.options.persist = true;
+    let (_, json) = tree.run(true);
+    let lines = json["persisted"].to_string();
+    assert!(lines.contains("an earlier --fix has set is among it: checks 4, 10"), "{lines}");
+    let text = tree.text("etc/sysctl.d/90-srd.conf");
+    assert!(text.contains("tcp_autocorking = 0"), "{text}");
+    assert!(tree.text("etc/srd/check.env").contains("--only 10"));
+    assert!(!tree.path("run/srd-check-fixed.json").exists(), "it is written down");
+    let lines = persist::unpersist(&tree.system()).unwrap().join("\n");
+    assert!(lines.contains("net.ipv4.tcp_autocorking is 1 again"), "{lines}");
+    assert_eq!(etc(&tree), before);
+}
+
 #[test]
 fn regression_settings_of_others_in_the_same_file_stay() {
     let mut tree = Tree::instance();

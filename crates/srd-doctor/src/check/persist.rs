@@ -12,6 +12,7 @@ use super::Options;
 use super::apply::{Applied, SYSCTL_FILE};
 use super::files::Batch;
 use super::finding::Subject;
+use super::noted::Noted;
 use super::system::System;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -68,14 +69,16 @@ struct Plan {
     notes: Vec<String>,
 }
 
-/// Writes down what was done. Returns what was written, a line for each.
+/// Writes down what was done, and what was `noted` before. Returns what was written, a line for
+/// each.
 pub(super) fn persist(
     system: &System,
     options: &Options,
     subject: &Subject,
     applied: &[Applied],
+    noted: &Noted,
 ) -> Result<Vec<String>> {
-    let plan = plan(system, options, subject, applied)?;
+    let plan = plan(system, options, subject, applied, noted)?;
     if plan.texts.is_empty() && !plan.starts {
         return Ok(Vec::new());
     }
@@ -99,17 +102,26 @@ fn plan(
     options: &Options,
     subject: &Subject,
     applied: &[Applied],
+    noted: &Noted,
 ) -> Result<Plan> {
     let mut plan = Plan { list: known(system)?.unwrap_or_default(), ..Plan::default() };
     let done = applied.iter().filter(|fix| fix.effect.is_made());
     let mut has_settings = false;
-    for (key, value, before) in done.clone().flat_map(|fix| &fix.settings) {
+    let earlier = noted.values().flat_map(|fixed| &fixed.settings);
+    for (key, value, before) in earlier.chain(done.clone().flat_map(|fix| &fix.settings)) {
         let before = before.clone().unwrap_or_default();
         let fresh = Changed { before, after: value.clone() };
         plan.list.settings.entry(key.clone()).or_insert(fresh).after.clone_from(value);
         has_settings = true;
     }
-    let checks: Vec<u8> = done.filter(|fix| fix.by_unit).map(|fix| fix.number).collect();
+    let earlier = noted.iter().filter(|(_, fixed)| fixed.by_unit).map(|(number, _)| *number);
+    let now = done.filter(|fix| fix.by_unit).map(|fix| fix.number);
+    let checks: Vec<u8> = earlier.chain(now).collect();
+    if !noted.is_empty() {
+        let numbers: Vec<String> = noted.keys().map(ToString::to_string).collect();
+        let numbers = numbers.join(", ");
+        plan.notes.push(format!("what an earlier --fix has set is among it: checks {numbers}"));
+    }
     let by_unit = !checks.is_empty();
     plan.list.checks.extend(checks);
     plan.list.checks.sort_unstable();
@@ -291,7 +303,7 @@ fn settings_back(system: &System, list: &List) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for (key, Changed { before, after }) in &list.settings {
         let now = system.sysctl(key);
-        if now.as_deref().is_some_and(|now| same(now, after)) && !before.is_empty() {
+        if system.sysctl_is(key, after) && !before.is_empty() {
             system.set_sysctl(key, before)?;
             lines.push(format!("{key} is {before} again"));
         } else {
@@ -307,9 +319,4 @@ fn settings_back(system: &System, list: &List) -> Result<Vec<String>> {
         ));
     }
     Ok(lines)
-}
-
-/// Whether two values are the same to the kernel, which separates by tabs.
-fn same(one: &str, other: &str) -> bool {
-    one.split_whitespace().eq(other.split_whitespace())
 }

@@ -198,6 +198,12 @@ impl System {
             .with_context(|| format!("/{file}: the kernel refuses {value}"))
     }
 
+    /// Whether a kernel setting has this value to the kernel, which separates by tabs.
+    pub(crate) fn sysctl_is(&self, key: &str, value: &str) -> bool {
+        let now = self.sysctl(key);
+        now.is_some_and(|now| now.split_whitespace().eq(value.split_whitespace()))
+    }
+
     /// Sets a kernel setting.
     pub(crate) fn set_sysctl(&self, key: &str, value: &str) -> Result<()> {
         self.write(&sysctl_file(key), value)

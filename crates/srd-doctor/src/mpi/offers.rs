@@ -87,8 +87,8 @@ pub fn of(
     if !answer.succeeded {
         bail!("{}", if log.is_empty() { "it crashed".to_owned() } else { log.join("; ") });
     }
-    let offers = serde_json::from_str(&answer.out)
-        .with_context(|| format!("the probe says {:?}", answer.out))?;
+    let text = &answer.out;
+    let offers = serde_json::from_str(text).with_context(|| format!("the probe says {text:?}"))?;
     Ok((offers, log))
 }
 

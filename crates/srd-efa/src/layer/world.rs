@@ -1,5 +1,6 @@
 //! What a call borrows, its peer, and why it may be refused.
 
+use core::fmt;
 use core::net::SocketAddr;
 
 use srd_proto::{AddPeerError, Endpoint, Instant, PeerConfig, PeerId};
@@ -51,4 +52,15 @@ pub enum Refused {
     TooLong,
     /// The pieces do not fit each other, or the operation makes no sense.
     Invalid,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Again => "there is no room now",
+            Self::NoSuchPeer => "there is no such peer",
+            Self::TooLong => "it has more bytes than an operation carries",
+            Self::Invalid => "its pieces do not fit each other, or it makes no sense",
+        })
+    }
 }

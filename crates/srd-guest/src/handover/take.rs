@@ -26,6 +26,7 @@ use crate::adapter::{Adapter, steering_of};
 use crate::client::is_default;
 use crate::earlier;
 use crate::edge::Edge;
+use crate::failure::WrongSettings;
 use crate::gateways::Gateways;
 use crate::gone::{Gone, Which};
 use crate::guests::{burst_of, check, timeouts_of};
@@ -101,7 +102,7 @@ impl Service {
         let asked = clock::now();
         let mut line = ask(&options)?;
         let mut handed = Handed::receive(&mut line)?;
-        handed.check(&options)?;
+        handed.check(&options).map_err(WrongSettings::of)?;
         let now = clock::now();
         let card = Card::new(&options.host, Arc::new(rules), secret);
         let began = Instant::from_nanos(handed.state.began_ns);

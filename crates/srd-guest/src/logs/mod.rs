@@ -28,7 +28,7 @@ use srd_card::profile::catalogue::Hypervisor;
 use srd_card::vpc::LoggedWindow;
 use srd_proto::time::Duration;
 use srd_vpc::id::{EniId, FlowLogId};
-use srd_vpc::object::{FlowLog, LogFormat, Logged, LoggedTraffic, World};
+use srd_vpc::object::{FlowLog, Logged, World};
 
 use crate::protocol;
 pub(crate) use lines::FlowLogs;
@@ -242,17 +242,9 @@ fn report(plan: &Plan) -> Vec<protocol::FlowLog> {
             Logged::Subnet(id) => id.to_string(),
             Logged::Eni(id) => id.to_string(),
         },
-        traffic: String::from(match log.traffic {
-            LoggedTraffic::Accept => "accept",
-            LoggedTraffic::Reject => "reject",
-            LoggedTraffic::All => "all",
-        }),
+        traffic: log.traffic.name().to_owned(),
         directory: log.directory.clone(),
-        files: String::from(match log.format {
-            LogFormat::Text => "text",
-            LogFormat::Gzip => "gzip",
-            LogFormat::Parquet => "parquet",
-        }),
+        files: log.format.name().to_owned(),
         interfaces: of(id),
         records_written: counts.written.load(Ordering::Relaxed),
         records_dropped: counts.dropped.load(Ordering::Relaxed),

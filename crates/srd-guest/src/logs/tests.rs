@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use srd_card::observe::{Action, Aggregator, FlowKey, Observed};
-use srd_vpc::object::LogField;
+use srd_vpc::object::{LogField, LogFormat, LoggedTraffic};
 
 use super::*;
 use srd_proto::Secret;

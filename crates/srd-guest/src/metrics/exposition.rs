@@ -271,7 +271,7 @@ mod tests {
                 ("tx_packets".into(), 5),
                 ("mirrored_packets".into(), 6),
             ],
-            drops: [(String::from("GroupsIn"), 9)].into(),
+            drops: [(String::from("security groups in"), 9)].into(),
             vhost_user: None,
             gone: None,
         };
@@ -286,6 +286,7 @@ mod tests {
             credits_bits: [10, 11],
             bandwidth_bps: [12, 13],
             packets_per_second: 14,
+            fragments_dropped: 0,
         };
         Status {
             host: "alpha".into(),
@@ -296,7 +297,7 @@ mod tests {
             tables: crate::protocol::Tables::default(),
             hosts: vec![host()],
             instances: vec![instance],
-            drops: [(String::from("NotItsHost"), 8)].into(),
+            drops: [(String::from("not its host"), 8)].into(),
             internet_gone: None,
         }
     }
@@ -329,8 +330,10 @@ mod tests {
             format!("node_ethtool_conntrack_allowance_available{{{guest},device=\"ens5\"}} 7"),
             format!("srd_card_interface_tx_packets_total{{{guest},device=\"ens5\"}} 5"),
             format!("srd_card_interface_mirrored_packets_total{{{guest},device=\"ens5\"}} 6"),
-            format!("srd_card_drops_total{{{guest},device=\"ens5\",cause=\"GroupsIn\"}} 9"),
-            "srd_card_drops_total{guest=\"\",device=\"\",cause=\"NotItsHost\"} 8".to_owned(),
+            format!(
+                "srd_card_drops_total{{{guest},device=\"ens5\",cause=\"security groups in\"}} 9"
+            ),
+            "srd_card_drops_total{guest=\"\",device=\"\",cause=\"not its host\"} 8".to_owned(),
             format!("srd_card_credits_bits{{{guest},type=\"c7i.large\",direction=\"out\"}} 11"),
             "srd_card_uptime_seconds{host=\"alpha\"} 1.5".to_owned(),
             format!("srd_card_host_sent_frames_total{{{beta}}} 20"),

@@ -103,11 +103,11 @@ impl Asking {
         }
         let status = match ask(&self.orders, protocol::Request::Status)? {
             Answer::Status(status) => status,
-            other => bail!("the card answers {other:?}"),
+            _ => bail!("the card answers something else"),
         };
         let logs = match ask(&self.orders, protocol::Request::Logs)? {
             Answer::Logs { logs } => logs,
-            other => bail!("the card answers {other:?}"),
+            _ => bail!("the card answers something else"),
         };
         let figures = Arc::new(Figures { status, logs });
         *last = Some((Instant::now(), Arc::clone(&figures)));

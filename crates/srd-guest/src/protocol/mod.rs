@@ -289,6 +289,10 @@ pub struct Instance {
     pub bandwidth_bps: [u64; 2],
     /// Packets a second.
     pub packets_per_second: u64,
+    /// Fragments that the limit of an interface has dropped. They are among those that
+    /// `pps_allowance_exceeded` counts.
+    #[serde(default)]
+    pub fragments_dropped: u64,
 }
 
 /// An interface.

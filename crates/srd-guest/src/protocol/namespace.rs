@@ -19,7 +19,8 @@ pub struct NoNamespace(String);
 
 impl fmt::Display for NoNamespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no name of an instance's namespace", self.0)
+        let Self(text) = self;
+        write!(f, "{text:?} is no name of an instance's namespace")
     }
 }
 

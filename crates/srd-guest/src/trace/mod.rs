@@ -12,7 +12,7 @@ use srd_card::vpc::trace::Taken;
 use srd_proto::time::Instant;
 use srd_vpc::id::EniId;
 
-pub(crate) use words::{Words, cause_name, protocol_name};
+pub(crate) use words::{Words, protocol_name};
 
 use crate::world::Vpc;
 

@@ -7,7 +7,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use srd_card::Direction;
 use srd_card::limits::Limit;
-use srd_card::track::State;
 use srd_card::vpc::nat::NatError;
 use srd_card::vpc::trace::{Arrived, Event, FlowSeen, Next, Record};
 use srd_card::vpc::{Cause, PortId};
@@ -110,15 +109,8 @@ fn arrived(places: &Places, arrived: &Arrived) -> TraceArrived {
 }
 
 fn flow(seen: FlowSeen) -> TraceFlow {
-    let state = match seen.state {
-        State::Opening => "opening",
-        State::Established => "established",
-        State::Closing => "closing",
-        State::Closed => "closed",
-        State::Single => "single",
-        State::Stream => "stream",
-    };
-    TraceFlow { state: state.to_owned(), is_tracked: seen.tracked, local_first: seen.local_first }
+    let state = seen.state.name().to_owned();
+    TraceFlow { state, is_tracked: seen.tracked, local_first: seen.local_first }
 }
 
 fn names(places: &Places, port: PortId) -> (String, String) {
@@ -222,7 +214,7 @@ fn refusal(cause: Cause) -> TraceRefusal {
             "let the sender follow the ICMP message that tells it the size, or lower its MTU",
         ),
     };
-    let cause = cause_name(cause);
+    let cause = cause.name().to_owned();
     TraceRefusal { cause, why: why.to_owned(), remedy: remedy.to_owned() }
 }
 
@@ -344,16 +336,10 @@ pub(crate) fn protocol_name(number: u8) -> String {
     }
 }
 
-pub(crate) fn cause_name(cause: Cause) -> String {
-    match cause {
-        Cause::Rule(reason) => format!("{reason:?}"),
-        other => format!("{other:?}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use srd_card::track::State;
     use std::path::Path;
 
     const CLOUD: &str = r#"

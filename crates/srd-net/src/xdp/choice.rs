@@ -33,7 +33,8 @@ pub struct UnknownIo(String);
 
 impl std::fmt::Display for UnknownIo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "io = {:?}: \"auto\", \"udp\" and \"af_xdp\" are known", self.0)
+        let Self(name) = self;
+        write!(f, "io = {name:?}: \"auto\", \"udp\" and \"af_xdp\" are known")
     }
 }
 

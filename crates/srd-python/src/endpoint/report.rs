@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use srd_net::{EndpointEvent, Report};
-use srd_proto::{DownReason, PeerStats};
+use srd_proto::PeerStats;
 
 use super::peer::pair;
 
@@ -67,13 +67,7 @@ pub(crate) fn event(event: EndpointEvent) -> EventParts {
     match event {
         EndpointEvent::PeerUp(address) => ("peer-up", Some(pair(address)), String::new()),
         EndpointEvent::PeerDown(address, reason) => {
-            let text = match reason {
-                DownReason::Unreachable => "it never answered",
-                DownReason::Unresponsive => "it stopped answering",
-                DownReason::Restarted => "it restarted",
-                DownReason::Closed => "it closed",
-            };
-            ("peer-down", Some(pair(address)), text.to_owned())
+            ("peer-down", Some(pair(address)), reason.to_string())
         }
         EndpointEvent::PathMtu { peer, works_bytes, configured_bytes } => {
             let text =
@@ -81,6 +75,6 @@ pub(crate) fn event(event: EndpointEvent) -> EventParts {
             ("path-mtu", Some(pair(peer)), text)
         }
         EndpointEvent::Notice(notice) => ("notice", None, notice.to_string()),
-        other => ("notice", None, format!("{other:?}")),
+        _ => ("notice", None, String::from("an event of a later version")),
     }
 }

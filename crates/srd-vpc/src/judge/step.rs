@@ -209,6 +209,38 @@ pub enum Reason {
     Missing(Gone),
 }
 
+impl Reason {
+    /// The name under which such packets are counted, for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Families => "two families",
+            Self::NotItsAddress => "not its address",
+            Self::NotFromOutside => "not from outside",
+            Self::GroupsOut => "security groups out",
+            Self::GroupsIn => "security groups in",
+            Self::AclOut => "acl out",
+            Self::AclIn => "acl in",
+            Self::NoRoute => "no route",
+            Self::Blackhole => "blackhole",
+            Self::NoPublicAddress => "no public address",
+            Self::Detached => "gateway not attached",
+            Self::WrongFamily => "wrong family",
+            Self::NotCarried => "not carried outside",
+            Self::OutwardsOnly => "outwards only",
+            Self::NotPeered => "not peered",
+            Self::NoTransit => "no transit",
+            Self::NoInterface => "no interface",
+            Self::ChecksDestination => "not its destination",
+            Self::PrivateNat => "nat without public address",
+            Self::AnotherWayBack => "another way back",
+            Self::Circle => "circle of routes",
+            Self::Missing(Gone::Eni) => "missing interface",
+            Self::Missing(Gone::Subnet) => "missing subnet",
+            Self::Missing(Gone::Gateway) => "missing gateway",
+        }
+    }
+}
+
 /// The kind of an object that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gone {

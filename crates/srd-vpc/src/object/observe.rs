@@ -53,6 +53,17 @@ pub enum LogFormat {
     Parquet,
 }
 
+impl LogFormat {
+    /// Its name in files of clouds.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Gzip => "gzip",
+            Self::Parquet => "parquet",
+        }
+    }
+}
+
 /// The interfaces that a flow log is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Logged {
@@ -73,6 +84,17 @@ pub enum LoggedTraffic {
     Reject,
     /// All.
     All,
+}
+
+impl LoggedTraffic {
+    /// Its name in files of clouds.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Reject => "reject",
+            Self::All => "all",
+        }
+    }
 }
 
 /// A mirror filter: which packets are copied. A packet that no rule accepts is not.

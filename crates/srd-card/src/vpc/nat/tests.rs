@@ -403,6 +403,6 @@ fn errors_about_nothing_and_damaged_ones_are_not_translated() {
         NatError::NoConnection,
         NatError::ErrorAboutNothing,
     ];
-    let names: alloc::collections::BTreeSet<_> = counters.map(NatError::counter).into();
+    let names: alloc::collections::BTreeSet<_> = counters.map(NatError::name).into();
     assert_eq!(names.len(), counters.len(), "each has a counter of its own");
 }

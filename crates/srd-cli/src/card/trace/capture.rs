@@ -27,7 +27,11 @@ EXAMPLES
 
 The comment of a packet says where it went, or which table or limit dropped it: the display filter
 `frame.comment` finds them. A packet is written when it is through, so that one that a limit has
-held up stands behind later ones.";
+held up stands behind later ones.
+
+EXIT CODES
+  0 it worked, 1 no card answers, or it failed, 2 wrong arguments, or the card refuses them,
+  3 it needs root";
 
 /// Whose packets are written, and where.
 #[derive(Args, Clone, Debug)]

@@ -38,7 +38,11 @@ that held it up, with the counter of `ethtool -S` that shows them. A packet from
 this host to another is seen on both interfaces.
 
 Following costs the card time for each packet that the filter takes; more packets than are printed
-are counted and not followed.";
+are counted and not followed.
+
+EXIT CODES
+  0 it worked, 1 no card answers, or it failed, 2 wrong arguments, or the card refuses them,
+  3 it needs root";
 
 /// Whose packets are followed.
 #[derive(Args, Clone, Debug)]

@@ -137,7 +137,8 @@ impl Writer<'_> {
             },
         }
         if let Some(mtu) = &interface.mtu {
-            self.line(format!("# mtu = {mtu}  # found by itself, usually larger"));
+            let why = format!(": it is found by itself; if it has to be so, write mtu = {mtu}");
+            self.leave_out("MTU", &why);
         }
         for key in &interface.others {
             let why = match key.to_ascii_lowercase().as_str() {

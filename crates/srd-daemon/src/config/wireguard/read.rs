@@ -4,13 +4,19 @@
 //! tables and keys several times (of a value the last counts, of a list all), and addresses with
 //! bits set beyond their prefix. A table or key that neither knows is refused, as `wg` does.
 //!
-//! Bounds: those of the text, whose length the caller limits.
+//! Bounds: those of the text, whose length the caller limits, and [`SERVICES_BYTES_MAX`].
 
+use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
 use crate::keys::{PublicKey, SecretKey};
+
+/// Names of ports.
+const SERVICES: &str = "/etc/services";
+/// Bytes of that file that are read.
+const SERVICES_BYTES_MAX: u64 = 1 << 20;
 
 /// The interface that a file describes.
 #[derive(Debug, Default)]
@@ -18,7 +24,7 @@ pub(super) struct Interface {
     pub(super) address: Vec<IpNet>,
     pub(super) listen_port: Option<u16>,
     pub(super) has_private_key: bool,
-    pub(super) mtu: Option<String>,
+    pub(super) mtu: Option<u32>,
     pub(super) table: Option<String>,
     /// Keys that have no counterpart, as the file writes them.
     pub(super) others: Vec<String>,
@@ -149,7 +155,7 @@ fn interface(interface: &mut Interface, key: &str, value: &str) -> Result<(), St
         }
         "listenport" => {
             // With 0 the kernel chooses, as without the key.
-            let port: u16 = without_space(value).parse().map_err(|_| no_number(key, value))?;
+            let port = port(&without_space(value)).ok_or_else(|| no_port(key, value))?;
             interface.listen_port = Some(port).filter(|port| *port != 0);
         }
         "privatekey" => {
@@ -157,13 +163,22 @@ fn interface(interface: &mut Interface, key: &str, value: &str) -> Result<(), St
             interface.has_private_key = true;
         }
         "mtu" => {
-            let mtu: u32 = without_space(value).parse().map_err(|_| no_number(key, value))?;
-            interface.mtu = Some(mtu.to_string());
+            let mtu = number(&without_space(value)).ok_or_else(|| no_number(key, value))?;
+            interface.mtu = Some(mtu);
         }
         "table" => interface.table = Some(without_space(value)),
-        "fwmark" | "dns" | "preup" | "postup" | "predown" | "postdown" | "saveconfig" => {
-            note(&mut interface.others, key);
-        }
+        // What is off is not lost.
+        "fwmark" => match without_space(value).to_ascii_lowercase().as_str() {
+            "off" | "0" => forget(&mut interface.others, key),
+            mark if number(mark).is_some() => note(&mut interface.others, key),
+            _ => return Err(format!("{key} is off or a number, not `{}`", value.escape_debug())),
+        },
+        "saveconfig" => match without_space(value).as_str() {
+            "true" => note(&mut interface.others, key),
+            "false" => forget(&mut interface.others, key),
+            _ => return Err(format!("{key} is true or false, not `{}`", value.escape_debug())),
+        },
+        "dns" | "preup" | "postup" | "predown" | "postdown" => note(&mut interface.others, key),
         _ => return Err(unknown(key, "[Interface]")),
     }
     Ok(())
@@ -195,7 +210,15 @@ fn peer_key(
                 }
             }
         }
-        "persistentkeepalive" => note(&mut peer.others, key),
+        // What is off is not lost.
+        "persistentkeepalive" => match bare.to_ascii_lowercase().as_str() {
+            "off" | "0" => forget(&mut peer.others, key),
+            seconds if seconds.parse::<u16>().is_ok() => note(&mut peer.others, key),
+            _ => {
+                let value = value.escape_debug();
+                return Err(format!("{key} is off or a number up to 65535, not `{value}`"));
+            }
+        },
         _ => return Err(unknown(key, "[Peer]")),
     }
     Ok(())
@@ -205,6 +228,41 @@ fn note(others: &mut Vec<String>, key: &str) {
     if !others.iter().any(|other| other.eq_ignore_ascii_case(key)) {
         others.push(key.to_owned());
     }
+}
+
+/// The last value of a key counts.
+fn forget(others: &mut Vec<String>, key: &str) {
+    others.retain(|other| !other.eq_ignore_ascii_case(key));
+}
+
+/// A number as `ip` and `wg` take it: in decimal, or in hexadecimal digits behind `0x`.
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// A port as the C library takes it: a number, or the name of a service of UDP on this machine.
+fn port(text: &str) -> Option<u16> {
+    let known = || {
+        let mut services = String::new();
+        let file = std::fs::File::open(SERVICES).ok()?;
+        file.take(SERVICES_BYTES_MAX).read_to_string(&mut services).ok()?;
+        port_in(&services, text)
+    };
+    text.parse().ok().or_else(known)
+}
+
+/// The port of a service of UDP, by its name or another name of it.
+fn port_in(services: &str, wanted: &str) -> Option<u16> {
+    let port = |line: &str| {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        let (name, at) = (words.next()?, words.next()?);
+        let port = at.strip_suffix("/udp")?.parse().ok()?;
+        (name == wanted || words.any(|other| other == wanted)).then_some(port)
+    };
+    services.lines().find_map(port)
 }
 
 fn without_space(text: &str) -> String {
@@ -221,6 +279,11 @@ const KEY_CHARS_SHOWN: usize = 40;
 
 fn no_number(key: &str, value: &str) -> String {
     format!("{key} is a number, not `{}`", value.escape_debug())
+}
+
+fn no_port(key: &str, value: &str) -> String {
+    let value = value.escape_debug();
+    format!("{key} is a number, or the name of a service of UDP in {SERVICES}, not `{value}`")
 }
 
 fn no_address(key: &str, item: &str) -> String {
@@ -247,10 +310,13 @@ fn address(text: &str) -> Option<IpNet> {
 fn endpoint(text: &str) -> Result<String, String> {
     let wrong = || {
         let text = text.escape_debug();
-        format!("`{text}` of Endpoint is no address or name with the number of a port")
+        format!(
+            "`{text}` of Endpoint is no address or name with a port: its number, or its name in \
+             {SERVICES}"
+        )
     };
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-    let port: u16 = port.parse().map_err(|_| wrong())?;
+    let port = self::port(port).ok_or_else(wrong)?;
     let inside = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let host = inside.unwrap_or(host);
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.:%".contains(c);
@@ -258,4 +324,24 @@ fn endpoint(text: &str) -> Result<String, String> {
         return Err(wrong());
     }
     Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_have_names_and_numbers() {
+        let services = "# names\ndomain\t53/tcp\ndomain 53/udp # DNS\n\nsip 5060/udp siphon\nx\n";
+        assert_eq!(port_in(services, "domain"), Some(53));
+        assert_eq!((port_in(services, "siphon"), port_in(services, "DNS")), (Some(5060), None));
+        assert_eq!(
+            (port("51820"), port("70000"), port("no-such-service")),
+            (Some(51_820), None, None)
+        );
+        assert_eq!(
+            (number("0x5dc"), number("1500"), number("auto")),
+            (Some(1500), Some(1500), None)
+        );
+    }
 }

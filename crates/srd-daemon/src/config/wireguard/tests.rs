@@ -156,7 +156,35 @@ fn bits_beyond_a_prefix_are_masked_and_addresses_need_no_length() {
     let allowed = ["10.66.0.0/24", "fd66::/64", "192.168.7.0/24", "0.0.0.0/0", "::/0"];
     assert_eq!(nets(&config.peers[0].allowed), allowed);
     assert_eq!(config.interface.table, crate::config::Table::Off);
-    assert_eq!(made.left_out, ["DNS", "FwMark", "SaveConfig", "PostUp"]);
+    assert_eq!(made.left_out, ["MTU", "DNS", "FwMark", "SaveConfig", "PostUp"]);
+}
+
+/// As `wg` and `wg-quick` take them. What is off is not named as lost.
+#[test]
+fn regression_values_that_switch_off_and_names_of_ports_are_taken() {
+    let text = |own: &str, peer: &str| {
+        format!(
+            "[Interface]\nAddress = 10.0.0.1/24\nPrivateKey = {SECRET}\n{own}\n\
+             [Peer]\nPublicKey = {KEY}\nAllowedIPs = 10.0.0.2/32\n{peer}\n"
+        )
+    };
+    let own = "FwMark = off\nSaveConfig = false\nTable = auto";
+    let (made, _) = converted(&text(own, "PersistentKeepalive = off"));
+    assert_eq!(made.left_out, Vec::<String>::new(), "{}", made.text);
+    let (made, _) = converted(&text("MTU = 0x500", "PersistentKeepalive = 25"));
+    assert_eq!(made.left_out, ["MTU", "PersistentKeepalive"]);
+    assert!(made.text.contains("# MTU of ") && made.text.contains("mtu = 1280"), "{}", made.text);
+    let (made, _) = converted(&text("", "PersistentKeepalive = 25\nPersistentKeepalive = 0"));
+    assert_eq!(made.left_out, Vec::<String>::new(), "the last one counts");
+    refused(&text("MTU = large", ""), &["line 4", "MTU is a number"]);
+    refused(&text("SaveConfig = maybe", ""), &["line 4", "true or false"]);
+    refused(&text("", "PersistentKeepalive = on"), &["line 8", "off or a number"]);
+    let has_names = std::fs::read_to_string("/etc/services").is_ok_and(|s| s.contains("53/udp"));
+    if has_names {
+        let (_, config) = converted(&text("ListenPort = domain", "Endpoint = 192.0.2.1:domain"));
+        assert_eq!(config.interface.listen.port(), 53);
+        assert_eq!(config.peers[0].endpoint.unwrap().to_string(), "192.0.2.1:53");
+    }
 }
 
 #[test]
@@ -210,7 +238,7 @@ fn what_wg_does_not_know_is_refused_by_name_and_line() {
     refused(&after(&peer, "Address = 10.0.0.2"), &["line 7", "`Address`", "[Peer]"]);
     refused(&after(&peer, "[Other]"), &["no table [Other]"]);
     refused(&after(&peer, "Endpoint = 192.0.2.1"), &["Endpoint", "port"]);
-    refused(&after(&peer, "Endpoint = b.example:domain"), &["Endpoint", "port"]);
+    refused(&after(&peer, "Endpoint = b.example:no-such-service"), &["Endpoint", "port"]);
     refused(&after(&peer, "AllowedIPs = 10.0.0.2/33"), &["`10.0.0.2/33`", "AllowedIPs"]);
     refused(&after(&peer, "AllowedIPs ="), &["AllowedIPs has no value"]);
     refused(&after(&peer, "[Peer]\nAllowedIPs = 10.0.0.3"), &["line 7", "no PublicKey"]);

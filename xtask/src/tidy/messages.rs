@@ -1,0 +1,86 @@
+//! Messages for people that would show a value in the form for programmers, as `Duration(5)` or
+//! `NoRoute`. Texts in quotation marks pass, by the names that variables with texts have.
+
+/// Names of variables that hold texts.
+const TEXTS: [&str; 9] =
+    ["filter", "host", "line", "name", "peer", "shown", "text", "user", "value"];
+/// Crates whose messages are for people who work on this project.
+const INSIDE: [&str; 3] = ["crates/srd-bench/", "crates/srd-lab/", "crates/srd-sim/"];
+/// What ends a program by a mistake of the programmer.
+const MISTAKES: [&str; 3] = ["panic!", "assert", "unreachable!"];
+/// A line behind such a comment may show a value so; the comment says why.
+const REASON: &str = "// Debug form: ";
+
+/// Findings in the Rust file called `name`.
+pub(super) fn check(name: &str, text: &str) -> Vec<String> {
+    let is_product = name.starts_with("crates/") && name.contains("/src/");
+    let is_inside = INSIDE.iter().any(|start| name.starts_with(start));
+    let is_test = ["test", "audit"].iter().any(|of| name.contains(of));
+    if !is_product || is_inside || is_test {
+        return Vec::new();
+    }
+    let (mut findings, mut before) = (Vec::new(), "");
+    // Tests come last.
+    for (number, line) in
+        (1..).zip(text.lines()).take_while(|(_, line)| !line.ends_with("mod tests {"))
+    {
+        let code = line.trim_start();
+        let may = code.starts_with("//")
+            || before.contains(REASON)
+            || MISTAKES.iter().any(|of| code.contains(of));
+        if !may {
+            findings.extend(shown(code).map(|what| {
+                format!(
+                    "{name}:{number}: `{what}` shows a value as a programmer writes it: give its \
+                     type a Display or a name, or say why above it: `{REASON}...`"
+                )
+            }));
+        }
+        before = line;
+    }
+    findings
+}
+
+/// The first placeholder, or field of a log, of a line that shows a value so.
+fn shown(code: &str) -> Option<&str> {
+    for (at, _) in code.match_indices(":?}").chain(code.match_indices(":#?}")) {
+        let from = code[..at].rfind('{')?;
+        let end = at + code[at..].find('}')?;
+        if !TEXTS.contains(&&code[from + 1..at]) {
+            return Some(&code[from..=end]);
+        }
+    }
+    let fields = ["= ?", "!(?"];
+    let field = fields.iter().find_map(|mark| code.find(mark).map(|at| &code[at..]));
+    field.filter(|field| field[3..].starts_with(|c: char| c.is_ascii_alphabetic()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(name: &str, line: &str) -> usize {
+        check(name, line).len()
+    }
+
+    #[test]
+    fn regression_a_duration_or_a_cause_in_the_form_for_programmers_is_found() {
+        let guest = "crates/srd-guest/src/hosts.rs";
+        assert_eq!(count(guest, "    {SILENT_AFTER:?} and none has come back. {REMEDY}\""), 1);
+        assert_eq!(count(guest, "Cause::Rule(reason) => format!(\"{reason:?}\"),"), 1);
+        assert_eq!(count(guest, "bail!(\"the card answers {:?}\", other)"), 1);
+        assert_eq!(count(guest, "tracing::warn!(%host, wait = ?END_WAIT_MAX);"), 1);
+        assert_eq!(count(guest, "tracing::warn!(?peer);"), 1);
+    }
+
+    #[test]
+    fn texts_reasons_mistakes_and_tests_pass() {
+        let guest = "crates/srd-guest/src/hosts.rs";
+        assert_eq!(count(guest, "bail!(\"{name:?} is no name\")"), 0);
+        assert_eq!(count(guest, "// Debug form: it is hashed.\nlet text = format!(\"{a:?}\");"), 0);
+        assert_eq!(count(guest, "assert_eq!(a, b, \"{a:?}\");"), 0);
+        assert_eq!(count(guest, "mod tests {\n    let text = format!(\"{a:?}\");"), 0);
+        assert_eq!(count("crates/srd-guest/src/logs/tests.rs", "format!(\"{a:?}\");"), 0);
+        assert_eq!(count("crates/srd-sim/src/soak/node.rs", "format!(\"{a:?}\");"), 0);
+    }
+}
