@@ -6,18 +6,8 @@
 //! failure that multipath transports exist for. What runs in the hosts is the real kernel and
 //! real programs.
 //!
-//! ```no_run
-//! use srd_lab::{Fabric, FabricConfig, HostId};
-//! use std::ffi::OsString;
-//!
-//! # fn main() -> anyhow::Result<()> {
-//! let fabric = Fabric::up_guarded(FabricConfig::default())?; // gone when dropped, also on Ctrl-C
-//! let argv = ["ping", "-c1", "198.18.1.1"].map(OsString::from);
-//! let exit_code = fabric.exec(HostId { leaf: 0, host: 0 }, &argv)?;
-//! fabric.fail_spine(2)?;
-//! fabric.heal_spine(2)?;
-//! # let _ = exit_code; Ok(()) }
-//! ```
+//! An example of this crate, which takes root:
+#![doc = concat!("```ignore\n", include_str!("../examples/fabric.rs"), "```\n")]
 //!
 //! | module | what |
 //! |---|---|

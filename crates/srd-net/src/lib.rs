@@ -9,21 +9,8 @@
 //!   [`poll`](LocalEndpoint::poll). No hand-over between threads (which costs 10 us and more
 //!   each), so for the lowest latency and the highest throughput per core.
 //!
-//! ```
-//! use bytes::Bytes;
-//! use srd_net::{BindOptions, Endpoint};
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let loopback = BindOptions::at("127.0.0.1:0".parse()?);
-//! let (server, client) = (Endpoint::bind(&loopback)?, Endpoint::bind(&loopback)?);
-//!
-//! let peer = client.connect(server.local_address())?;
-//! peer.send(Bytes::from_static(b"hello"))?;
-//! assert_eq!(server.recv()?.payload, "hello");
-//! peer.flush(std::time::Duration::from_secs(5))?; // acknowledged
-//! # Ok(())
-//! # }
-//! ```
+//! A test of this crate, as an example:
+#![doc = concat!("```ignore\n", include_str!("../tests/it/documentation.rs"), "```\n")]
 //!
 //! Every call that waits has a twin that is a future (`recv_async`, `send_async`, ...); the
 //! futures need no particular runtime.

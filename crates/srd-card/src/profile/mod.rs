@@ -35,14 +35,6 @@ pub const BURST_DEFAULT: Duration = Duration::from_secs(300);
 const LONGER_MAX: u32 = 20;
 
 /// The limits of one instance: those of its type, with what the user changed.
-///
-/// ```
-/// use srd_card::profile::{InstanceType, Origin, Profile};
-/// let profile = Profile::of(InstanceType::find("c7i.large")?);
-/// assert_eq!(profile.packets_per_second.value, 1_000_000);
-/// assert_eq!(profile.packets_per_second.origin, Origin::Sourced);
-/// # Ok::<(), srd_card::profile::UnknownType>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// The type.

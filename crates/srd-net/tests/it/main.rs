@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 mod copies;
+mod documentation;
 mod endpoint;
 #[macro_use]
 #[path = "../support/inner.rs"]
