@@ -2,19 +2,34 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use crate::programs::{self, Program};
+
+/// How often the kernel's tables are read: they come in pieces, and a line is left out if others
+/// before it go between two of them.
+const LOOKS: usize = 5;
 
 /// The program and the user that have this port at this address or at all of them, in words; empty
 /// if they cannot be found.
 pub(crate) fn words(address: IpAddr, port: u16) -> String {
-    let of_kernel = ["/proc/net/udp", "/proc/net/udp6"];
-    let text = of_kernel.into_iter().filter_map(|path| fs::read_to_string(path).ok());
-    let Some((user, inode)) = text.into_iter().find_map(|text| find(&text, address, port)) else {
+    let Some((user, inode)) = (0..LOOKS).find_map(|_| socket(address, port)) else {
         return String::new();
     };
-    match process_of(inode) {
-        Some((pid, name)) => format!("process {pid} ({name:?}) of user {user} has it: end that"),
+    match program_of(inode) {
+        Some(Program { pid, name }) => {
+            format!("process {pid} ({name:?}) of user {user} has it: end that")
+        }
         None => format!("a process of user {user} has it: end that"),
     }
+}
+
+/// User and inode of the socket that has this port for the address. A socket for all addresses of
+/// IPv4 has none of IPv6.
+fn socket(address: IpAddr, port: u16) -> Option<(u32, u64)> {
+    let tables = ["/proc/net/udp", "/proc/net/udp6"];
+    let tables = if address.is_ipv4() { &tables[..] } else { &tables[1..] };
+    tables.iter().find_map(|path| find(&fs::read_to_string(path).ok()?, address, port))
 }
 
 /// User and inode of the socket with this port, from a table of the kernel's.
@@ -44,18 +59,16 @@ fn is_at(hex: &str, address: IpAddr) -> Option<bool> {
     Some(found.is_unspecified() || found == address)
 }
 
-/// The process that has a socket, and its name.
-fn process_of(inode: u64) -> Option<(u32, String)> {
+/// The program that has a socket. Programs that it starts have the socket as well until they run,
+/// and began later.
+fn program_of(inode: u64) -> Option<Program> {
     let wanted = format!("socket:[{inode}]");
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    processes.filter_map(|of| of.file_name().to_str()?.parse::<u32>().ok()).find_map(|pid| {
-        let mut open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
-        let has = |of: fs::DirEntry| {
-            fs::read_link(of.path()).is_ok_and(|link| link.as_os_str() == wanted.as_str())
-        };
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        open.any(has).then(|| (pid, name.trim_end().to_owned()))
-    })
+    let has = |at: &Path| {
+        let mut open = fs::read_dir(at.join("fd")).into_iter().flatten().flatten();
+        open.any(|of| fs::read_link(of.path()).is_ok_and(|link| link.as_os_str() == &*wanted))
+    };
+    let began = |program: &Program| program.began().unwrap_or(u64::MAX);
+    programs::that(has).into_iter().min_by_key(began)
 }
 
 #[cfg(test)]
@@ -83,5 +96,34 @@ mod tests {
                 assert_eq!(words(other), "");
             }
         }
+    }
+
+    /// A program that has the number of the port for all addresses of the other family was named;
+    /// so was one that this process had started a moment before, with a copy of its descriptors.
+    #[test]
+    fn regression_neither_another_family_s_socket_nor_a_copy_is_named() {
+        let Ok(socket) = UdpSocket::bind("[::1]:0") else {
+            println!("skipped: no IPv6");
+            return;
+        };
+        let port = socket.local_addr().unwrap().port();
+        let Ok(other) = UdpSocket::bind(("0.0.0.0", port)) else {
+            println!("skipped: another program has the port for IPv4");
+            return;
+        };
+        let inode = |of: &UdpSocket| rustix::fs::fstat(of).unwrap().st_ino;
+        let found = |address: &str| super::socket(address.parse().unwrap(), port).unwrap().1;
+        assert_eq!(found("::1"), inode(&socket));
+        assert_eq!(found("127.0.0.1"), inode(&other));
+        // A program that has the socket as its input.
+        let copy = std::os::fd::OwnedFd::from(socket.try_clone().unwrap());
+        let mut child = std::process::Command::new("sleep").arg("60").stdin(copy).spawn().unwrap();
+        let named = program_of(inode(&socket)).unwrap().pid;
+        let (mut all, own) = (programs::that(|at| at.join("fd/0").exists()), std::process::id());
+        all.retain(|program| u32::try_from(program.pid) == Ok(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(u32::try_from(named), Ok(own));
+        assert_eq!(all.len(), 1, "the copy was there");
     }
 }
