@@ -169,7 +169,7 @@ impl Rate {
     fn admit(&mut self, now: Instant, suspicion: Option<Copied>) -> Option<Copied> {
         while self.left < SUSPICIONS_MAX && now.since(self.granted_at) >= SUSPICION_EVERY {
             self.left += 1;
-            self.granted_at = self.granted_at + SUSPICION_EVERY;
+            self.granted_at += SUSPICION_EVERY;
         }
         let first = suspicion.or(self.waits)?;
         if self.left == 0 {

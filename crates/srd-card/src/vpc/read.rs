@@ -21,16 +21,16 @@ impl Read {
     /// Reads a frame; `None` if it is no packet, or its offload header contradicts it, or if it
     /// hides its ports, or is from an address to itself, which no host sends (V1).
     pub(super) fn frame(frame: &[u8]) -> Option<Self> {
-        Self::read::<false>(frame)
+        Self::of_frame::<false>(frame)
     }
 
     /// The same for a frame that comes from the internet: where an interface sends to its own
     /// public address, that stands for both ends until the gateway has written the private one.
     pub(super) fn arriving(frame: &[u8]) -> Option<Self> {
-        Self::read::<true>(frame)
+        Self::of_frame::<true>(frame)
     }
 
-    fn read<const TO_ITSELF: bool>(frame: &[u8]) -> Option<Self> {
+    fn of_frame<const TO_ITSELF: bool>(frame: &[u8]) -> Option<Self> {
         if frame.len() > FRAME_BYTES_MAX {
             return None;
         }
