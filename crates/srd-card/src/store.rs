@@ -256,6 +256,13 @@ impl<T: Stored> Stored for Vec<T> {
     }
 }
 
+impl Stored for () {
+    fn write(&self, _: &mut Vec<u8>) {}
+    fn read(_: &mut Reader<'_>) -> Result<Self, StoredError> {
+        Ok(())
+    }
+}
+
 impl<A: Stored, B: Stored> Stored for (A, B) {
     fn write(&self, out: &mut Vec<u8>) {
         self.0.write(out);

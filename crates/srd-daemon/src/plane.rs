@@ -27,7 +27,7 @@ use crate::snapshot::Snapshot;
 /// Commands that may wait for the control thread.
 pub const COMMANDS_MAX: usize = 64;
 /// How long an answer is waited for.
-pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(2);
+pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// A peer's number: the same in all workers, and never given to another peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]

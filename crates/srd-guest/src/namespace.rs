@@ -196,7 +196,7 @@ impl Namespace {
         let name = self.name();
         let (path, lock) = (format!("{NETNS_DIR}/{name}"), self.owned.path().display());
         format!(
-            "[ -n \"$(ip netns pids {name})\" ] || flock -w 1 {lock} \
+            "[ -n \"$(ip netns pids {name})\" ] || flock -w 10 {lock} \
              sh -c '[ ! -e {path} ] || ip netns del {name}; rm -f {lock}'"
         )
     }

@@ -53,17 +53,34 @@ pub(crate) fn inside(path: &Path) -> Vec<Program> {
 }
 
 fn inside_of(wanted: &BTreeSet<Key>) -> Vec<Program> {
+    let is_inside = |at: &Path| key(&at.join("ns/net")).is_some_and(|key| wanted.contains(&key));
+    that(is_inside)
+}
+
+/// The programs whose directory below `/proc` shows this of them.
+pub(crate) fn that(shows: impl Fn(&Path) -> bool) -> Vec<Program> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let program = |entry: fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let at = entry.path();
-        wanted.contains(&key(&at.join("ns/net"))?).then_some(())?;
+        shows(&at).then_some(())?;
         let name = fs::read_to_string(at.join("comm")).unwrap_or_default();
         // A program chooses its name: nothing of it breaks a line of the log.
         let name = name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c });
         Some(Program { pid, name: name.collect() })
     };
     processes.filter_map(program).collect()
+}
+
+impl Program {
+    /// When it began, in ticks since the machine did: later than its parent.
+    pub(crate) fn began(&self) -> Option<u64> {
+        /// Its place among the fields behind the name, which has spaces and parentheses at will.
+        const START: usize = 19;
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
+        let (_, behind) = text.rsplit_once(')')?;
+        behind.split_whitespace().nth(START)?.parse().ok()
+    }
 }
 
 /// Ends the programs in these namespaces: by SIGTERM, and those that are still there after a while
@@ -114,6 +131,17 @@ mod tests {
         assert_eq!(Named(&all[..2]).to_string(), "p1 (1), p2 (2)");
         assert!(Named(&all).to_string().ends_with("p8 (8) and 2 more"));
         assert_eq!(Named(&[]).to_string(), "");
+    }
+
+    #[test]
+    fn a_child_began_after_this_program() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let program = |pid: u32| Program { pid: i32::try_from(pid).unwrap(), name: String::new() };
+        let (own, other) = (program(std::process::id()).began(), program(child.id()).began());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(own.is_some() && own <= other, "{own:?} {other:?}");
+        assert_eq!(program(child.id()).began(), None);
     }
 
     #[test]

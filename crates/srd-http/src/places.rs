@@ -2,7 +2,7 @@
 //! give way gives its place up to a new one.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpStream};
 
 /// The connections that have a place, by number: the oldest first.
 #[derive(Default, Debug)]
@@ -14,16 +14,19 @@ pub struct Places {
 #[derive(Debug)]
 struct Taken {
     socket: TcpStream,
+    /// The source of the connection, as [`source`] gives it.
+    from: IpAddr,
     gives_way: bool,
 }
 
 impl Places {
-    /// A place of `most` for a connection, which `gives_way` to others until it is kept: its
-    /// number, and whether another one had to give way. `None`: all of them keep their places, or
+    /// A place of `most` for a connection from a [`source`], which `gives_way` to others until it
+    /// is kept: its number, and whether another one had to give way. `None`: all of them keep their places, or
     /// the system has no descriptor left.
     pub fn take(
         &mut self,
         stream: &TcpStream,
+        from: IpAddr,
         most: usize,
         gives_way: bool,
     ) -> Option<(u64, bool)> {
@@ -35,21 +38,22 @@ impl Places {
         }
         let number = self.next;
         self.next += 1;
-        self.taken.insert(number, Taken { socket, gives_way });
+        self.taken.insert(number, Taken { socket, from, gives_way });
         Some((number, is_full))
     }
 
-    /// Makes way for a connection if all of `most` places are kept: the address that has the most
-    /// of them gives up its oldest, if it has at least two more than the address of the newcomer.
-    pub fn share(&mut self, newcomer: &TcpStream, most: usize) {
+    /// Makes way for a connection from a source if all of `most` places are kept: the source that
+    /// has the most of them gives up its oldest, if it has at least two more than that of the
+    /// newcomer.
+    pub fn share(&mut self, newcomer: IpAddr, most: usize) {
         if self.taken.len() < most || self.taken.values().any(|taken| taken.gives_way) {
             return;
         }
-        let mut held: BTreeMap<Option<IpAddr>, (usize, u64)> = BTreeMap::new();
+        let mut held: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
         for (number, taken) in &self.taken {
-            held.entry(network(&taken.socket)).or_insert((0, *number)).0 += 1;
+            held.entry(taken.from).or_insert((0, *number)).0 += 1;
         }
-        let own = held.get(&network(newcomer)).map_or(0, |(count, _)| *count);
+        let own = held.get(&newcomer).map_or(0, |(count, _)| *count);
         let Some((count, oldest)) = held.into_values().max_by_key(|(count, _)| *count) else {
             return;
         };
@@ -113,15 +117,37 @@ impl Places {
     }
 }
 
-/// The network of the other end; `None` if the connection has ended.
-fn network(of: &TcpStream) -> Option<IpAddr> {
-    Some(source(of.peer_addr().ok()?.ip()))
-}
-
-/// The source that an address belongs to: itself; of IPv6 the /64 that one host usually has alone.
+/// The source that an address belongs to: itself; of IPv6 the /64 that one host usually has alone;
+/// all loopback addresses, of which each program of this machine has millions, are one source.
 pub fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
+        address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program of this machine takes each place under another address, and a connection that was
+    /// reset counts as its source's still.
+    #[test]
+    fn regression_loopback_addresses_are_one_source_and_share_as_one() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut places = Places::default();
+        for last in 1..=4 {
+            let from = source(IpAddr::from([127, 0, 9, last]));
+            let (number, _) = places.take(&stream, from, 4, true).unwrap();
+            places.keep(number);
+        }
+        drop(listener.accept().unwrap());
+        places.share(source("::1".parse().unwrap()), 4);
+        assert_eq!(places.len(), 4, "the source has its part");
+        places.share(source("192.0.2.1".parse().unwrap()), 4);
+        assert_eq!(places.len(), 3, "another source has its part, too");
+        assert!(!places.has(0), "the oldest");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Shutdown as SocketShutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown as SocketShutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -15,7 +15,7 @@ use rustix::net::Shutdown;
 
 use super::http::{self, Request, Response, Status};
 use super::{host, names};
-use crate::places::Places;
+use crate::places::{Places, source};
 
 /// Connections at once. One more takes the place of one that has not asked, or is closed at once.
 pub const CONNECTIONS_MAX: usize = 16;
@@ -69,6 +69,8 @@ struct Shared {
     answer: Box<Answer>,
     names: Vec<String>,
     places: Mutex<Places>,
+    /// The source that an address belongs to.
+    source: fn(IpAddr) -> IpAddr,
     is_ending: AtomicBool,
 }
 
@@ -97,11 +99,20 @@ impl Server {
     /// # Errors
     /// There is no thread to be had.
     pub fn start(listener: Listener, answer: Box<Answer>) -> io::Result<Self> {
+        Self::with(listener, answer, source)
+    }
+
+    fn with(
+        listener: Listener,
+        answer: Box<Answer>,
+        source: fn(IpAddr) -> IpAddr,
+    ) -> io::Result<Self> {
         let Listener { listener, names } = listener;
         let shared = Arc::new(Shared {
             answer,
             names,
             places: Mutex::default(),
+            source,
             is_ending: AtomicBool::new(false),
         });
         let listener = Arc::new(listener);
@@ -130,7 +141,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             return;
         }
         match accepted {
-            Ok((stream, _)) => take(stream, shared),
+            Ok((stream, from)) => take(stream, from.ip(), shared),
             Err(e) => {
                 tracing::warn!("metrics: {e}");
                 thread::sleep(ACCEPT_PAUSE);
@@ -139,8 +150,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-fn take(stream: TcpStream, shared: &Arc<Shared>) {
-    let Some(place) = Place::take(&stream, shared) else { return };
+fn take(stream: TcpStream, from: IpAddr, shared: &Arc<Shared>) {
+    let Some(place) = Place::take(&stream, from, shared) else { return };
     let spawned = thread::Builder::new()
         .name("srd-metrics-client".to_owned())
         .spawn(move || serve(&stream, &place));
@@ -157,10 +168,11 @@ struct Place {
 
 impl Place {
     /// A place, if there is one, or another connection gives its own up.
-    fn take(stream: &TcpStream, shared: &Arc<Shared>) -> Option<Self> {
+    fn take(stream: &TcpStream, from: IpAddr, shared: &Arc<Shared>) -> Option<Self> {
         let mut places = shared.places();
-        places.share(stream, CONNECTIONS_MAX);
-        let (number, _) = places.take(stream, CONNECTIONS_MAX, true)?;
+        let from = (shared.source)(from);
+        places.share(from, CONNECTIONS_MAX);
+        let (number, _) = places.take(stream, from, CONNECTIONS_MAX, true)?;
         drop(places);
         Some(Self { number, shared: Arc::clone(shared) })
     }
@@ -269,7 +281,10 @@ mod tests {
             let body = if request.path == "/much" { body.clone() } else { "figures".to_owned() };
             Response::ok("text/plain", body)
         };
-        let (server, address) = server(Box::new(answer));
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let address = listener.address().unwrap();
+        // As if the addresses were of other machines.
+        let server = Server::with(listener, Box::new(answer), |address| address).unwrap();
         let much = b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n";
         let began = Instant::now();
         let idle: Vec<TcpStream> =

@@ -48,15 +48,13 @@ impl Fabric {
 
 /// Runs a program to its end, with the signals of this process. `own_session`: it was given one.
 pub(crate) fn to_end(command: &mut Command, own_session: bool) -> Result<i32> {
-    let mut child = command.spawn()?;
+    let mut child = signals::spawn(command, own_session)?;
     let pid = Pid::from_child(&child);
-    let forwarding = signals::forward_to(pid, own_session);
     // Wait without reaping: the id stays the child's until forwarding has stopped.
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while let Err(rustix::io::Errno::INTR) = rustix::process::waitid(WaitId::Pid(pid), options) {}
     signals::forget_child(pid);
     let status = child.wait()?;
-    forwarding?;
     let signal = || status.signal().map(|number| 128 + number);
     Ok(status.code().or_else(signal).unwrap_or(-1))
 }

@@ -14,8 +14,7 @@ use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A fabric that is removed when this is dropped or when SIGINT, SIGTERM, SIGHUP or SIGQUIT ends
 /// the process.
@@ -87,17 +86,25 @@ pub struct DirectoryGuard {
 impl DirectoryGuard {
     /// Makes it; `None` if something is there already.
     pub fn make(path: &Path) -> Result<Option<Self>> {
-        let is_ours = Arc::new(AtomicBool::new(false));
+        Self::make_by(path, || DirBuilder::new().mode(0o700).create(path))
+    }
+
+    fn make_by(path: &Path, make: impl FnOnce() -> io::Result<()>) -> Result<Option<Self>> {
+        let is_ours = Arc::new(Mutex::new(false));
         let at_signal = (path.to_owned(), Arc::clone(&is_ours));
-        // Before it exists: a signal may come half-way.
+        // Before it exists: a signal may come half-way, and waits until it is known whose it is.
         let cleanup = signals::on_termination(move || {
             let (path, is_ours) = at_signal;
-            if is_ours.load(Ordering::Acquire) {
+            if *is_ours.lock().unwrap_or_else(PoisonError::into_inner) {
                 remove(&path);
             }
         })?;
-        let made = DirBuilder::new().mode(0o700).create(path);
-        is_ours.store(made.is_ok(), Ordering::Release);
+        let made = {
+            let mut is_ours = is_ours.lock().unwrap_or_else(PoisonError::into_inner);
+            let made = make();
+            *is_ours = made.is_ok();
+            made
+        };
         let mut guard = Self { path: path.to_owned(), cleanup: Some(cleanup) };
         let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
         match made {
@@ -163,5 +170,37 @@ mod tests {
         assert!(outer.exists());
         std::fs::remove_dir(&outer).unwrap();
         assert!(DirectoryGuard::make(&outer.join("no/such")).is_err());
+    }
+
+    const INNER: &str = "SRD_LAB_TEST_DIRECTORY";
+
+    /// A signal between the making of a directory and the note of it left it behind, with a key.
+    #[test]
+    fn regression_a_signal_while_a_directory_is_made_removes_it() {
+        let path = match std::env::var_os(INNER) {
+            Some(path) => PathBuf::from(path),
+            None => {
+                let name = format!("srdlab-signal-{}", std::process::id());
+                let path = std::env::temp_dir().join(name);
+                let name = "guard::tests::regression_a_signal_while_a_directory_is_made_removes_it";
+                let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+                let status = command.args(["--exact", name]).env(INNER, &path).status().unwrap();
+                let is_left = path.exists();
+                let _ = std::fs::remove_dir(&path);
+                assert!(!status.success() && !is_left, "{status}");
+                return;
+            }
+        };
+        let make = || {
+            std::fs::create_dir(&path)?;
+            let own = rustix::process::getpid();
+            rustix::process::kill_process(own, rustix::process::Signal::TERM)?;
+            // The thread that removes everything runs by now.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            Ok(())
+        };
+        let made = DirectoryGuard::make_by(&path, make);
+        std::mem::forget(made);
+        std::thread::sleep(std::time::Duration::from_secs(60));
     }
 }

@@ -8,6 +8,7 @@
 use crate::sys::{self, SavedHandlers, SignalPipe};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal};
+use std::process::{self, Command};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
@@ -37,7 +38,7 @@ static REGISTRY: OnceLock<Mutex<Registry>> = OnceLock::new();
 
 /// Runs `cleanup` when a signal ends the process, until [`forget`].
 pub(crate) fn on_termination(cleanup: impl FnOnce() + Send + 'static) -> Result<CleanupId> {
-    let mut registry = registry();
+    let mut registry = living(registry());
     install(&mut registry)?;
     registry.next_id += 1;
     let id = CleanupId(registry.next_id);
@@ -48,23 +49,19 @@ pub(crate) fn on_termination(cleanup: impl FnOnce() + Send + 'static) -> Result<
 /// Unregisters a cleanup: the caller does it itself. Does not return if it is already running,
 /// for then the process is about to die and must not exit before the cleanup is through.
 pub(crate) fn forget(id: CleanupId) {
-    let mut registry = registry();
-    if registry.dying {
-        drop(registry);
-        loop {
-            thread::park();
-        }
-    }
+    let mut registry = living(registry());
     registry.cleanups.retain(|(other, _)| *other != id);
     uninstall_if_idle(&mut registry);
 }
 
-/// Forwards signals to a child until [`forget_child`].
-pub(crate) fn forward_to(pid: Pid, own_session: bool) -> Result<()> {
-    let mut registry = registry();
+/// Starts a child and forwards signals to it until [`forget_child`]. A signal that comes while it
+/// is started waits for that.
+pub(crate) fn spawn(command: &mut Command, own_session: bool) -> Result<process::Child> {
+    let mut registry = living(registry());
     install(&mut registry)?;
-    registry.children.push(Child { pid, own_session });
-    Ok(())
+    let child = command.spawn().inspect_err(|_| uninstall_if_idle(&mut registry))?;
+    registry.children.push(Child { pid: Pid::from_child(&child), own_session });
+    Ok(child)
 }
 
 /// Must be called before the child is reaped: after that its id may be somebody else's.
@@ -78,6 +75,18 @@ pub(crate) fn forget_child(pid: Pid) {
 fn registry() -> MutexGuard<'static, Registry> {
     let lock = REGISTRY.get_or_init(Mutex::default);
     lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The registry of a process that goes on. Otherwise this does not return: nothing may be made any
+/// more that nobody would remove.
+fn living(registry: MutexGuard<'static, Registry>) -> MutexGuard<'static, Registry> {
+    if registry.dying {
+        drop(registry);
+        loop {
+            thread::park();
+        }
+    }
+    registry
 }
 
 fn install(registry: &mut Registry) -> Result<()> {
@@ -129,5 +138,36 @@ fn forward(children: &[Child], number: i32, from_terminal: bool) {
     for child in children.iter().filter(|child| child.own_session || !from_terminal) {
         // It may have ended by itself.
         let _ = rustix::process::kill_process(child.pid, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+
+    const INNER: &str = "SRD_LAB_TEST_SIGNAL";
+
+    /// A signal that came between the start of a program and the note of it ended this process, and
+    /// left the program behind.
+    #[test]
+    #[allow(unsafe_code)]
+    fn regression_a_signal_while_a_program_starts_goes_to_the_program() {
+        if std::env::var_os(INNER).is_some() {
+            let mut command = Command::new("sleep");
+            command.arg("60");
+            // SAFETY: both calls may be made between fork and exec.
+            unsafe {
+                command.pre_exec(|| {
+                    let parent = rustix::process::getppid().ok_or(std::io::ErrorKind::NotFound)?;
+                    Ok(rustix::process::kill_process(parent, Signal::TERM)?)
+                });
+            }
+            std::process::exit(crate::exec::to_end(&mut command, false).unwrap());
+        }
+        let name = "signals::tests::regression_a_signal_while_a_program_starts_goes_to_the_program";
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let status = command.args(["--exact", name]).env(INNER, "1").status().unwrap();
+        assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));
     }
 }

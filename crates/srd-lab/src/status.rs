@@ -140,8 +140,15 @@ impl Fabric {
     pub fn ports(&self) -> Result<Vec<PortStatus>> {
         let mut all = Vec::new();
         for name in plan::namespace_names(self.config()) {
-            if namespace::path(&name).exists() {
-                all.extend(self.ports_in(&name)?);
+            let is_there = || namespace::path(&name).exists();
+            if !is_there() {
+                continue;
+            }
+            match self.ports_in(&name) {
+                Ok(ports) => all.extend(ports),
+                // It went meanwhile.
+                Err(_) if !is_there() => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(all)

@@ -4,11 +4,12 @@
 //! `CLOCK_REALTIME`, which may be slewed or stepped, so the difference of the two is measured
 //! anew every few milliseconds, and a mapped stamp never lies in the future nor far back.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use rustix::fs::FlockOperation;
 use srd_proto::Secret;
 use srd_proto::ids::Epoch;
 use srd_proto::time::{Duration, Instant};
@@ -90,18 +91,23 @@ const EPOCH_STEP: u64 = 1 << 32;
 /// The largest epoch that is believed: the year 2262, in which a clock of this kind ends. Larger
 /// ones would leave no room to count up from.
 const EPOCH_MAX: u64 = i64::MAX.cast_unsigned();
+/// How long another daemon may have the directory of the file for itself, and how often it is asked
+/// for.
+const LOCK_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
 /// Bytes of the file that are read: a number and white space.
 const EPOCH_FILE_BYTES_MAX: u64 = 64;
 
 /// As [`epoch`], and larger than every one that was drawn with the same file before, also if the
 /// clock was set back meanwhile: the file keeps the last one. A file that holds no number, or one
 /// that no clock can have shown, counts as absent. A process that may write to the directory can
-/// choose the number and nothing more: links are not followed when the file is replaced, and
-/// nothing is waited for.
+/// choose the number and nothing more: links are not followed when the file is replaced. Other
+/// daemons with the same directory are waited for, [`LOCK_WAIT_MAX`] at most.
 ///
 /// # Errors
-/// The system's, when the file cannot be written.
+/// The system's, when the file cannot be written, or the directory is locked for longer.
 pub fn lasting_epoch(file: &Path) -> io::Result<Epoch> {
+    let _alone = alone_beside(file)?;
     let least = last_epoch(file).map_or(0, |last| last.saturating_add(EPOCH_STEP));
     let epoch = os::realtime_ns().max(least);
     // As a whole or not at all: half a number would be a smaller one.
@@ -114,6 +120,24 @@ pub fn lasting_epoch(file: &Path) -> io::Result<Epoch> {
     made.sync_data()?;
     std::fs::rename(&draft, file)?;
     Ok(Epoch(epoch))
+}
+
+/// The lock of a file's directory: another daemon may begin with an interface of the same name, in
+/// another network namespace. It goes with the file that this returns.
+fn alone_beside(file: &Path) -> io::Result<File> {
+    let above = file.parent().filter(|above| !above.as_os_str().is_empty());
+    let directory = File::open(above.unwrap_or(Path::new(".")))?;
+    let until = std::time::Instant::now() + LOCK_WAIT_MAX;
+    loop {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR)
+                if std::time::Instant::now() < until =>
+            {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            done => return done.map(|()| directory).map_err(io::Error::from),
+        }
+    }
 }
 
 /// The epoch that an ordinary file holds.
@@ -245,6 +269,25 @@ mod tests {
         }
         std::fs::write(&file, format!("{EPOCH_MAX}\n")).unwrap();
         assert_eq!(lasting_epoch(&file).unwrap(), Epoch(EPOCH_MAX + EPOCH_STEP));
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// Daemons of several network namespaces have one state directory.
+    #[test]
+    fn regression_daemons_that_begin_at_once_have_epochs_of_their_own() {
+        let directory = directory("at-once");
+        let file = directory.join("epoch");
+        // As after the clock was set back: the file alone says what comes next.
+        let ahead = os::realtime_ns() + 86_400_000_000_000;
+        std::fs::write(&file, format!("{ahead}\n")).unwrap();
+        let drawn = || (0..50).map(|_| lasting_epoch(&file).unwrap().0).collect::<Vec<u64>>();
+        let mut all: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(drawn)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        all.sort_unstable();
+        assert!(all.windows(2).all(|pair| pair[0] < pair[1]), "two daemons have one epoch");
+        assert_eq!(last_epoch(&file), all.last().copied());
         std::fs::remove_dir_all(&directory).unwrap();
     }
 

@@ -8,18 +8,25 @@
 //! | the boot id | a checkpoint that was restored on another machine or after a restart |
 //! | the wall clock, against `CLOCK_BOOTTIME` | the clock was set, as after a restore |
 //!
-//! The last is no more than a suspicion: an endpoint counts it if its owner asked for that. A pause
-//! (SIGSTOP, a suspended machine) copies nothing, and changes none of the three.
+//! | events of the kernel were lost | among them may have been that of a generation id |
+//!
+//! The last two are no more than suspicions: an endpoint counts them if its owner asked for that.
+//! Another run costs each peer a handshake, in which traffic pauses, so a clock that is set again
+//! and again counts [`SUSPICIONS_MAX`] times at once and then once in [`SUSPICION_EVERY`]; one that
+//! comes before counts at the end of that time. A pause (SIGSTOP, a suspended machine) copies
+//! nothing, and changes none of these.
 //!
 //! One watch serves all endpoints of a process. Bounds: it looks every [`LOOK_EVERY`] at most, and
 //! reads [`EVENTS_MAX`] events each time.
 
 use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use netlink_sys::protocols::NETLINK_KOBJECT_UEVENT;
 use netlink_sys::{Socket, SocketAddr};
+use rustix::net::sockopt;
 use srd_proto::time::{Duration, Instant};
 
 use crate::sys::os;
@@ -32,6 +39,12 @@ const BOOT_ID_EVERY: Duration = Duration::from_secs(1);
 const EVENTS_MAX: usize = 64;
 /// The group of the kernel's own events; udev has another.
 const KERNEL_GROUP: u32 = 1;
+/// Suspicions that count however soon they come one after the other.
+const SUSPICIONS_MAX: u32 = 3;
+/// After so long one more counts.
+const SUSPICION_EVERY: Duration = Duration::from_secs(300);
+/// Bytes of events that wait to be read, as far as the system grants them.
+const EVENT_BYTES: usize = 1 << 20;
 /// A wall clock that moves by so much against the time since the start was set; an adjusted one
 /// moves by half a millisecond a second.
 const STEP_MIN_NS: u64 = 1_000_000_000;
@@ -51,6 +64,8 @@ pub enum Copied {
         /// Forward or back.
         seconds: u64,
     },
+    /// Events of the kernel were lost.
+    EventsLost,
 }
 
 impl fmt::Display for Copied {
@@ -59,6 +74,7 @@ impl fmt::Display for Copied {
             Self::GenerationId => f.write_str("the virtual machine has a new generation id"),
             Self::BootId => f.write_str("the boot id is another one"),
             Self::ClockStep { seconds } => write!(f, "the clock was set by {seconds} s"),
+            Self::EventsLost => f.write_str("events of the kernel were lost"),
         }
     }
 }
@@ -68,9 +84,9 @@ impl fmt::Display for Copied {
 pub(crate) struct Copies {
     found: u64,
     certain: u64,
-    steps: u64,
-    /// Whether a step of the clock counts.
-    pub(crate) counts_steps: bool,
+    suspicions: u64,
+    /// Whether suspicions count.
+    pub(crate) counts_suspicions: bool,
 }
 
 /// When the kernel is next asked, in nanoseconds.
@@ -85,7 +101,8 @@ impl Copies {
         let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
         let watch = watch.get_or_insert_with(Watch::new);
         let found = FOUND.load(Ordering::Acquire);
-        Self { found, certain: watch.certain.0, steps: watch.steps.0, counts_steps: false }
+        let (certain, suspicions) = (watch.certain.0, watch.suspicions.0);
+        Self { found, certain, suspicions, counts_suspicions: false }
     }
 
     /// The newest finding since the last call that concerns this endpoint.
@@ -99,10 +116,10 @@ impl Copies {
         let watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
         let watch = watch.as_ref()?;
         self.found = FOUND.load(Ordering::Acquire);
-        let (certain, step) = (watch.certain.0 != self.certain, watch.steps.0 != self.steps);
-        (self.certain, self.steps) = (watch.certain.0, watch.steps.0);
-        let certain = if certain { watch.certain.1 } else { None };
-        certain.or(if step && self.counts_steps { watch.steps.1 } else { None })
+        let certain = if watch.certain.0 == self.certain { None } else { watch.certain.1 };
+        let suspected = watch.suspicions.0 != self.suspicions && self.counts_suspicions;
+        (self.certain, self.suspicions) = (watch.certain.0, watch.suspicions.0);
+        certain.or(if suspected { watch.suspicions.1 } else { None })
     }
 }
 
@@ -129,48 +146,87 @@ struct Watch {
     offset_ns: u64,
     /// How often each kind was found, and what was found last.
     certain: (u64, Option<Copied>),
-    steps: (u64, Option<Copied>),
+    suspicions: (u64, Option<Copied>),
+    rate: Rate,
+}
+
+/// How often suspicions count.
+#[derive(Debug)]
+struct Rate {
+    left: u32,
+    /// When one more was last granted.
+    granted_at: Instant,
+    /// A suspicion that does not count yet.
+    waits: Option<Copied>,
+}
+
+impl Rate {
+    fn new(now: Instant) -> Self {
+        Self { left: SUSPICIONS_MAX, granted_at: now, waits: None }
+    }
+
+    /// Takes a suspicion, if there is one, and returns one that counts now.
+    fn admit(&mut self, now: Instant, suspicion: Option<Copied>) -> Option<Copied> {
+        while self.left < SUSPICIONS_MAX && now.since(self.granted_at) >= SUSPICION_EVERY {
+            self.left += 1;
+            self.granted_at += SUSPICION_EVERY;
+        }
+        let first = suspicion.or(self.waits)?;
+        if self.left == 0 {
+            self.waits = Some(first);
+            return None;
+        }
+        if self.left == SUSPICIONS_MAX {
+            self.granted_at = now;
+        }
+        self.left -= 1;
+        self.waits = None;
+        Some(first)
+    }
+}
+
+/// What the kernel's events have shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Read {
+    has_new_id: bool,
+    were_lost: bool,
 }
 
 impl Watch {
     fn new() -> Self {
+        let now = Instant::from_nanos(os::monotonic_ns());
         Self {
             events: events().ok(),
             boot_id: std::fs::read(BOOT_ID).ok(),
-            boot_id_at: Instant::from_nanos(os::monotonic_ns()),
+            boot_id_at: now,
             offset_ns: offset(),
             certain: (0, None),
-            steps: (0, None),
+            suspicions: (0, None),
+            rate: Rate::new(now),
         }
     }
 
     /// Asks for everything. Returns whether anything was found.
     fn look(&mut self, now: Instant) -> bool {
         let step = self.step(offset());
-        let certain = if self.has_new_id() { Some(Copied::GenerationId) } else { None };
+        let events = self.events.as_ref().map(|socket| {
+            read_events(|| {
+                let (event, from) = socket.recv_from_full()?;
+                Ok((event, from.port_number()))
+            })
+        });
+        let Read { has_new_id, were_lost } = events.unwrap_or_default();
+        let certain = if has_new_id { Some(Copied::GenerationId) } else { None };
         let certain = certain.or_else(|| self.has_other_boot(now).then_some(Copied::BootId));
         if certain.is_some() {
             self.certain = (self.certain.0 + 1, certain);
         }
-        if step.is_some() {
-            self.steps = (self.steps.0 + 1, step);
+        let suspicion = step.or(were_lost.then_some(Copied::EventsLost));
+        let counts = self.rate.admit(now, suspicion);
+        if counts.is_some() {
+            self.suspicions = (self.suspicions.0 + 1, counts);
         }
-        certain.is_some() || step.is_some()
-    }
-
-    /// Reads the kernel's events.
-    fn has_new_id(&mut self) -> bool {
-        let Some(socket) = &self.events else { return false };
-        let mut found = false;
-        for _ in 0..EVENTS_MAX {
-            match socket.recv_from_full() {
-                // Any process may write to another's socket; the kernel has no port.
-                Ok((event, from)) => found |= from.port_number() == 0 && is_new_id(&event),
-                // No more; or some were lost, which busy hot-plugging does and no copy needs.
-                Err(_) => break,
-            }
-        }
-        found
+        certain.is_some() || counts.is_some()
     }
 
     fn has_other_boot(&mut self, now: Instant) -> bool {
@@ -191,14 +247,32 @@ impl Watch {
     }
 }
 
+/// Reads the kernel's events: each with the port that it is from.
+fn read_events(mut next: impl FnMut() -> io::Result<(Vec<u8>, u32)>) -> Read {
+    let mut read = Read::default();
+    for _ in 0..EVENTS_MAX {
+        match next() {
+            // Any process may write to another's socket; the kernel has no port.
+            Ok((event, from)) => read.has_new_id |= from == 0 && is_new_id(&event),
+            // Those that are there still follow.
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => read.were_lost = true,
+            Err(_) => break,
+        }
+    }
+    read
+}
+
 /// Whether an event of the kernel says that the virtual machine has a new generation id.
 fn is_new_id(event: &[u8]) -> bool {
     event.split(|byte| *byte == 0).any(|line| line == b"NEW_VMGENID=1")
 }
 
 /// A socket that the kernel's events arrive at.
-fn events() -> std::io::Result<Socket> {
+fn events() -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_KOBJECT_UEVENT)?;
+    if sockopt::set_socket_recv_buffer_size_force(&socket, EVENT_BYTES).is_err() {
+        let _ = sockopt::set_socket_recv_buffer_size(&socket, EVENT_BYTES);
+    }
     socket.bind(&SocketAddr::new(0, KERNEL_GROUP))?;
     socket.set_non_blocking(true)?;
     Ok(socket)
@@ -237,6 +311,48 @@ mod tests {
             assert_eq!(watch.step(to), Some(Copied::ClockStep { seconds }));
             assert_eq!(watch.step(to), None, "it is said once");
         }
+    }
+
+    /// A clock that somebody sets again and again, which paused traffic each time.
+    #[test]
+    fn regression_a_clock_that_is_set_again_and_again_counts_now_and_then() {
+        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        let step = |seconds| Some(Copied::ClockStep { seconds });
+        let mut rate = Rate::new(at(0));
+        let counted = (1..=1000).filter(|n| rate.admit(at(*n), step(*n)).is_some());
+        let expected: Vec<u64> = vec![1, 2, 3, 301, 601, 901];
+        assert_eq!(counted.collect::<Vec<_>>(), expected);
+        // One that came too early counts when its time has come, and once.
+        assert_eq!(rate.admit(at(1200), None), None);
+        assert_eq!(rate.admit(at(1201), None), step(1000));
+        assert_eq!(rate.admit(at(1202), None), None);
+        // After a long time without any, as many as at first.
+        let counted = (5000..5010).filter(|n| rate.admit(at(*n), step(*n)).is_some());
+        assert_eq!(counted.count(), 3);
+    }
+
+    /// A flood of events hides that of a generation id.
+    #[test]
+    fn regression_lost_events_are_a_suspicion_and_those_behind_are_read() {
+        let id = b"change@/x\0NEW_VMGENID=1\0".to_vec();
+        let lost = || Err(io::Error::from_raw_os_error(libc::ENOBUFS));
+        let none = || Err(io::ErrorKind::WouldBlock.into());
+        let read = |mut all: Vec<io::Result<(Vec<u8>, u32)>>| {
+            all.reverse();
+            read_events(|| all.pop().unwrap_or_else(none))
+        };
+        let found = |has_new_id, were_lost| Read { has_new_id, were_lost };
+        assert_eq!(read(vec![lost(), Ok((id.clone(), 0))]), found(true, true));
+        assert_eq!(read(vec![Ok((id.clone(), 7)), lost()]), found(false, true));
+        assert_eq!(read(vec![Ok((id, 0))]), found(true, false));
+        assert_eq!(read(Vec::new()), found(false, false));
+        // It has a bound whatever the kernel says.
+        let mut calls = 0;
+        read_events(|| {
+            calls += 1;
+            lost()
+        });
+        assert_eq!(calls, EVENTS_MAX);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //! send and receive through handles.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -153,8 +153,20 @@ impl Endpoint {
     /// # Errors
     /// When the endpoint has ended and nothing is left.
     pub async fn recv_async(&self) -> Result<Received, Closed> {
-        let item = poll_fn(|context| self.shared.inbox.poll_take(context)).await;
+        let item = self.shared.inbox.take_async().await;
         self.received(item)
+    }
+
+    /// Takes the next datagram, if there is one; else the task is woken when one has arrived, or the
+    /// endpoint has ended. Of several calls, only the task of the last one is woken.
+    ///
+    /// A future of [`Endpoint::recv_async`] that is dropped wakes nobody; a program that polls once
+    /// and goes on calls this.
+    ///
+    /// # Errors
+    /// When the endpoint has ended and nothing is left.
+    pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Result<Received, Closed>> {
+        self.shared.inbox.poll_take(context).map(|item| self.received(item))
     }
 
     fn recv_until(&self, until: Option<Instant>) -> Option<Result<Received, Closed>> {
@@ -199,7 +211,7 @@ impl Endpoint {
     /// as soon as the endpoint does.
     pub async fn close_async(&self, timeout: Duration) -> bool {
         self.begin_close(timeout);
-        poll_fn(|context| self.shared.ended.poll_idle(context)).await;
+        self.shared.ended.idle_async().await;
         self.shared.ended_clean.load(Ordering::SeqCst)
     }
 
@@ -264,11 +276,28 @@ impl Peer {
     /// As [`Peer::send`].
     pub async fn send_async(&self, payload: Bytes) -> Result<(), SendError> {
         self.check(&payload)?;
-        if poll_fn(|context| self.state.permits.poll_acquire(context)).await {
+        if self.state.permits.acquire_async().await {
             self.queue(payload, None)
         } else {
             Err(SendError::Closed)
         }
+    }
+
+    /// Queues a datagram if there is room; else the task is woken when there is. Of several calls
+    /// for one peer, only the task of the last one is woken.
+    ///
+    /// # Errors
+    /// As [`Peer::send`].
+    pub fn poll_send(
+        &self,
+        payload: Bytes,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        self.check(&payload)?;
+        self.state
+            .permits
+            .poll_acquire(context)
+            .map(|is_open| if is_open { self.queue(payload, None) } else { Err(SendError::Closed) })
     }
 
     /// Sends a datagram and waits until the peer has acknowledged it or it has failed.
@@ -291,7 +320,7 @@ impl Peer {
     /// As [`Peer::send_acknowledged`].
     pub async fn send_acknowledged_async(&self, payload: Bytes) -> Result<(), SendError> {
         self.check(&payload)?;
-        if !poll_fn(|context| self.state.permits.poll_acquire(context)).await {
+        if !self.state.permits.acquire_async().await {
             return Err(SendError::Closed);
         }
         let (sender, reply) = oneshot();
@@ -335,7 +364,7 @@ impl Peer {
     /// # Errors
     /// When a datagram has failed since the last flush, or the endpoint has ended.
     pub async fn flush_async(&self) -> Result<(), FlushError> {
-        let idle = poll_fn(|context| self.state.permits.poll_idle(context)).await;
+        let idle = self.state.permits.idle_async().await;
         self.flushed(idle)
     }
 

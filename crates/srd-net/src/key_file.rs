@@ -1,19 +1,14 @@
 //! Files that hold a secret key: read only if nobody else may use them.
 
 use std::fmt;
-use std::fs::OpenOptions;
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use srd_trust::private;
 use zeroize::Zeroizing;
-
-use crate::sys::os;
 
 /// Most bytes of a key file: a key is at most 64 characters, the rest may be white space.
 const BYTES_MAX: u64 = 1024;
-/// Bits of a file's mode that let others read or change it.
-const OTHERS: u32 = 0o077;
 
 /// Why a key file was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,24 +65,12 @@ pub fn read_key_file_of(
         };
         error(format!("cannot read {shown}: {words}"), remedy)
     };
-    // Without O_NONBLOCK opening a pipe waits for its writer. The open file is looked at, not its
-    // name: that could mean another file by then.
-    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(refused)?;
-    let facts = file.metadata().map_err(refused)?;
-    if !facts.is_file() {
+    let Some(file) = private::open(path).map_err(refused)? else {
         return Err(error(format!("{shown} is no ordinary file"), "name a key file".into()));
-    }
-    let mode = facts.mode() & 0o7777;
-    if mode & OTHERS != 0 {
-        let what = format!("others may use the key in {shown} (mode {mode:04o})");
-        return Err(error(what, format!("chmod 600 {shown}")));
-    }
-    let us = os::effective_user();
-    let owner = facts.uid();
-    if owner != us && owner != 0 && Some(owner) != also {
-        let what = format!("{shown} belongs to user {owner}, neither root nor us");
-        return Err(error(what, format!("chown {us} {shown} (as root)")));
+    };
+    if let Err(exposed) = private::check(&file, also).map_err(refused)? {
+        let private::Fault { what, remedy } = exposed.fault(path);
+        return Err(error(what, remedy));
     }
     // All of it at once, so that no half of it stays behind where the text was before it grew.
     let mut text =

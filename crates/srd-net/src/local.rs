@@ -312,12 +312,13 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.core_ref()
     }
 
-    /// Whether a step of the wall clock counts as a sign that this process may exist twice: a
-    /// restored virtual machine has its clock set, where it gives no better sign. Such a step ends
-    /// every session, and what is in flight with it, so that it counts for programs alone whose
-    /// traffic bears that. By default it does not.
+    /// Whether a step of the wall clock counts as a sign that this process may exist twice, and
+    /// lost events of the kernel do: a restored virtual machine has its clock set, where it gives
+    /// no better sign. Either ends every session, and what is in flight with it, so that they
+    /// count for programs alone whose traffic bears that, and now and then only. By default they
+    /// do not.
     pub fn reseed_at_clock_steps(&mut self, counts: bool) {
-        self.engine.copies().counts_steps = counts;
+        self.engine.copies().counts_suspicions = counts;
     }
 
     /// The back end.

@@ -1,7 +1,7 @@
 //! What driver thread and application threads share: oneshot channels, a semaphore, and an inbox.
 //! Each can be waited for by blocking a thread or by a future, with no runtime.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -19,13 +19,33 @@ pub(crate) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|t| Instant::now().checked_add(t))
 }
 
-/// Threads and futures that wait for a condition of a locked state.
+/// Threads and futures that wait for a condition of a locked state. All of them are woken at once,
+/// so that one that is dropped after it was woken takes no wake-up from the others.
+///
+/// Bound: as many as threads and futures that exist, since a future that is dropped takes its waker
+/// out, and one waker that a poll function has left.
 #[derive(Debug, Default)]
 struct Waiters {
     condvar: Condvar,
     threads: AtomicU32,
-    futures: Mutex<Vec<Waker>>,
+    futures: Mutex<Futures>,
     has_futures: AtomicBool,
+}
+
+/// The wakers of futures that wait, each under the key of its future.
+#[derive(Debug, Default)]
+struct Futures {
+    wakers: BTreeMap<u64, Waker>,
+    next: u64,
+    /// Of the last call of a poll function: it stays until it is woken, since no future is there
+    /// whose end would take it out.
+    polled: Option<Waker>,
+}
+
+impl Futures {
+    fn are_none(&self) -> bool {
+        self.wakers.is_empty() && self.polled.is_none()
+    }
 }
 
 impl Waiters {
@@ -63,13 +83,54 @@ impl Waiters {
         }
     }
 
-    /// Registers a future. Look at the state again afterwards.
-    fn register(&self, waker: &Waker) {
+    /// Registers a future under its key, which it gets here. Look at the state again afterwards.
+    fn register(&self, key: &mut Option<u64>, waker: &Waker) {
         let mut futures = lock(&self.futures);
-        if !futures.iter().any(|w| w.will_wake(waker)) {
-            futures.push(waker.clone());
-        }
+        let key = *key.get_or_insert_with(|| {
+            futures.next += 1;
+            futures.next
+        });
+        let is_known = futures.wakers.get(&key).is_some_and(|known| known.will_wake(waker));
+        let old = if is_known { None } else { futures.wakers.insert(key, waker.clone()) };
         self.has_futures.store(true, Ordering::SeqCst);
+        // What a waker does when it is dropped is the executor's, and not done under the lock.
+        drop(futures);
+        drop(old);
+    }
+
+    /// Registers the caller of a poll function in the place of the one before. Look at the state
+    /// again afterwards.
+    fn register_polled(&self, waker: &Waker) {
+        let mut futures = lock(&self.futures);
+        let is_known = futures.polled.as_ref().is_some_and(|known| known.will_wake(waker));
+        let old = if is_known { None } else { futures.polled.replace(waker.clone()) };
+        self.has_futures.store(true, Ordering::SeqCst);
+        drop(futures);
+        drop(old);
+    }
+
+    /// What `ready` yields; until it yields something, the caller of a poll function is woken.
+    fn poll<T>(&self, context: &mut Context<'_>, mut ready: impl FnMut() -> Option<T>) -> Poll<T> {
+        if let Some(value) = ready() {
+            return Poll::Ready(value);
+        }
+        self.register_polled(context.waker());
+        ready().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Takes a future out that waits no more.
+    fn take_out(&self, key: Option<u64>) {
+        let Some(key) = key else { return };
+        let mut futures = lock(&self.futures);
+        let waker = futures.wakers.remove(&key);
+        self.has_futures.store(!futures.are_none(), Ordering::SeqCst);
+        drop(futures);
+        drop(waker);
+    }
+
+    /// A future that waits until `ready` yields something.
+    fn until<T, F: FnMut() -> Option<T>>(&self, ready: F) -> Until<'_, F> {
+        Until { waiters: self, key: None, ready }
     }
 
     /// Whether a thread or a future waits.
@@ -88,12 +149,39 @@ impl Waiters {
             let futures = {
                 let mut futures = lock(&self.futures);
                 self.has_futures.store(false, Ordering::SeqCst);
-                std::mem::take(&mut *futures)
+                (std::mem::take(&mut futures.wakers), futures.polled.take())
             };
-            for waker in futures {
+            for waker in futures.0.into_values().chain(futures.1) {
                 waker.wake();
             }
         }
+    }
+}
+
+/// See [`Waiters::until`].
+#[derive(Debug)]
+struct Until<'a, F> {
+    waiters: &'a Waiters,
+    key: Option<u64>,
+    ready: F,
+}
+
+impl<T, F: FnMut() -> Option<T> + Unpin> Future for Until<'_, F> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let this = &mut *self;
+        if let Some(value) = (this.ready)() {
+            return Poll::Ready(value);
+        }
+        this.waiters.register(&mut this.key, context.waker());
+        (this.ready)().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl<F> Drop for Until<'_, F> {
+    fn drop(&mut self) {
+        self.waiters.take_out(self.key);
     }
 }
 
@@ -107,6 +195,7 @@ pub(crate) struct OneshotSender<T> {
 #[derive(Debug)]
 pub(crate) struct OneshotReceiver<T> {
     shared: Arc<OneshotState<T>>,
+    key: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -141,7 +230,7 @@ impl<T> Value<T> {
 pub(crate) fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
     let state = OneshotState { value: Mutex::new(Value::Open), waiters: Waiters::default() };
     let shared = Arc::new(state);
-    (OneshotSender { shared: shared.clone() }, OneshotReceiver { shared })
+    (OneshotSender { shared: shared.clone() }, OneshotReceiver { shared, key: None })
 }
 
 impl<T> OneshotSender<T> {
@@ -173,9 +262,16 @@ impl<T> OneshotReceiver<T> {
 impl<T> Future for OneshotReceiver<T> {
     type Output = Option<T>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
-        self.shared.waiters.register(context.waker());
-        lock(&self.shared.value).take().map_or(Poll::Pending, Poll::Ready)
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        let Self { shared, key } = &mut *self;
+        shared.waiters.register(key, context.waker());
+        lock(&shared.value).take().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl<T> Drop for OneshotReceiver<T> {
+    fn drop(&mut self) {
+        self.shared.waiters.take_out(self.key);
     }
 }
 
@@ -226,24 +322,26 @@ impl Semaphore {
 
     /// Blocks until a permit is free. False: the semaphore is closed.
     pub(crate) fn acquire(&self) -> bool {
-        let ready = |_: &mut ()| match self.try_acquire() {
+        self.senders.wait(&self.gate, None, |()| self.acquired_or_closed()).unwrap_or(false)
+    }
+
+    /// Waits for a permit. False: the semaphore is closed.
+    pub(crate) fn acquire_async(&self) -> impl Future<Output = bool> + '_ {
+        self.senders.until(|| self.acquired_or_closed())
+    }
+
+    /// A permit, if one is free; else the caller is woken when some are. False: the semaphore is
+    /// closed.
+    pub(crate) fn poll_acquire(&self, context: &mut Context<'_>) -> Poll<bool> {
+        self.senders.poll(context, || self.acquired_or_closed())
+    }
+
+    fn acquired_or_closed(&self) -> Option<bool> {
+        match self.try_acquire() {
             Acquired::Yes => Some(true),
             Acquired::Closed => Some(false),
             Acquired::Full => None,
-        };
-        self.senders.wait(&self.gate, None, ready).unwrap_or(false)
-    }
-
-    pub(crate) fn poll_acquire(&self, context: &mut Context<'_>) -> Poll<bool> {
-        for look in 0..2 {
-            match self.try_acquire() {
-                Acquired::Yes => return Poll::Ready(true),
-                Acquired::Closed => return Poll::Ready(false),
-                Acquired::Full if look == 0 => self.senders.register(context.waker()),
-                Acquired::Full => {}
-            }
         }
-        Poll::Pending
     }
 
     /// Gives permits back.
@@ -275,9 +373,9 @@ impl Semaphore {
         self.flushers.wait(&self.gate, until, ready).unwrap_or(false)
     }
 
-    pub(crate) fn poll_idle(&self, context: &mut Context<'_>) -> Poll<bool> {
-        self.flushers.register(context.waker());
-        self.idle_or_closed().map_or(Poll::Pending, Poll::Ready)
+    /// Waits until no permit is outstanding. False: it was closed with permits outstanding.
+    pub(crate) fn idle_async(&self) -> impl Future<Output = bool> + '_ {
+        self.flushers.until(|| self.idle_or_closed())
     }
 
     fn idle_or_closed(&self) -> Option<bool> {
@@ -371,12 +469,14 @@ impl<T> Inbox<T> {
         self.waiters.wait(&self.state, until, |state| self.pop(state))
     }
 
+    /// Waits for the first.
+    pub(crate) fn take_async(&self) -> impl Future<Output = Result<T, InboxClosed>> + '_ {
+        self.waiters.until(|| self.try_take())
+    }
+
+    /// The first, if there is one; else the caller is woken when there is.
     pub(crate) fn poll_take(&self, context: &mut Context<'_>) -> Poll<Result<T, InboxClosed>> {
-        if let Some(item) = self.try_take() {
-            return Poll::Ready(item);
-        }
-        self.waiters.register(context.waker());
-        self.try_take().map_or(Poll::Pending, Poll::Ready)
+        self.waiters.poll(context, || self.try_take())
     }
 
     /// Nothing will be appended any more. What is there can still be taken.

@@ -1,7 +1,11 @@
 //! Answers, permits and inbox, with real threads.
 
 use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::sync::*;
@@ -101,4 +105,124 @@ fn room_survives_many_threads() {
         taker.join().unwrap();
     }
     assert!(permits.is_idle());
+}
+
+/// The waker of a task of its own.
+struct Task;
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Polls a new future once, as a task of its own, and drops it. Returns the task: nobody but the
+/// caller holds it once no waker of it is left.
+fn attempt(future: impl Future) -> Arc<Task> {
+    let task = Arc::new(Task);
+    let waker = Waker::from(task.clone());
+    let mut future = pin!(future);
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    assert!(Arc::strong_count(&task) > 1, "it waits");
+    task
+}
+
+/// A program that makes a task for each attempt left a waker behind with each.
+#[test]
+fn regression_a_future_that_is_dropped_leaves_no_waker() {
+    let inbox = Inbox::<u32>::new();
+    let permits = Semaphore::new(1);
+    assert_eq!(permits.try_acquire(), Acquired::Yes);
+    for _ in 0..3 {
+        let (sender, waiting) = oneshot::<u32>();
+        for task in [
+            attempt(inbox.take_async()),
+            attempt(permits.acquire_async()),
+            attempt(permits.idle_async()),
+            attempt(waiting),
+        ] {
+            assert_eq!(Arc::strong_count(&task), 1, "its waker is still there");
+        }
+        drop(sender);
+    }
+}
+
+#[test]
+fn the_others_are_woken_when_one_is_dropped() {
+    let inbox = Inbox::<u32>::new();
+    let (one, other) = (Arc::new(Task), Arc::new(Task));
+    let (waker, other_waker) = (Waker::from(one.clone()), Waker::from(other.clone()));
+    let mut waits = pin!(inbox.take_async());
+    assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    // Polled again by another task: only that one is woken.
+    assert!(waits.as_mut().poll(&mut Context::from_waker(&other_waker)).is_pending());
+    assert_eq!(Arc::strong_count(&one), 2);
+    drop(attempt(inbox.take_async()));
+    inbox.append(&mut VecDeque::from([7]));
+    assert_eq!(Arc::strong_count(&other), 2, "it was woken, and waits no more");
+    assert_eq!(waits.poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(7)));
+}
+
+/// A task that counts how often it was woken.
+#[derive(Default)]
+struct Counting(AtomicU32);
+
+impl Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A caller of a poll function has no future that lives on: it is woken all the same. (An event
+/// loop polls, and waits for its descriptor; when wakers went with futures that were polled once
+/// and dropped, it waited for ever.)
+#[test]
+fn regression_a_caller_of_a_poll_function_is_woken_after_it_has_returned() {
+    let inbox = Inbox::<u32>::new();
+    let permits = Semaphore::new(1);
+    assert_eq!(permits.try_acquire(), Acquired::Yes);
+    let task = Arc::new(Counting::default());
+    let waker = Waker::from(task.clone());
+    let mut context = Context::from_waker(&waker);
+    let woken = || task.0.load(Ordering::SeqCst);
+    for turn in 1..=3 {
+        assert!(inbox.poll_take(&mut context).is_pending());
+        // Futures of others that come and go change nothing.
+        drop(attempt(inbox.take_async()));
+        inbox.append(&mut VecDeque::from([7]));
+        assert_eq!(woken(), 2 * turn - 1);
+        assert_eq!(inbox.poll_take(&mut context), Poll::Ready(Ok(7)));
+        assert!(permits.poll_acquire(&mut context).is_pending());
+        drop(attempt(permits.acquire_async()));
+        permits.release(1);
+        assert_eq!(woken(), 2 * turn);
+        assert_eq!(permits.poll_acquire(&mut context), Poll::Ready(true));
+    }
+    permits.close();
+    inbox.close();
+    assert_eq!(permits.poll_acquire(&mut context), Poll::Ready(false));
+    assert_eq!(inbox.poll_take(&mut context), Poll::Ready(Err(InboxClosed)));
+    // However many callers there were, the last one's waker is kept.
+    let inbox = Inbox::<u32>::new();
+    let tasks: Vec<_> = (0..100).map(|_| Arc::new(Task)).collect();
+    for task in &tasks {
+        let waker = Waker::from(task.clone());
+        assert!(inbox.poll_take(&mut Context::from_waker(&waker)).is_pending());
+    }
+    assert_eq!(tasks.iter().filter(|task| Arc::strong_count(task) > 1).count(), 1);
+}
+
+/// One item wakes all that wait, so that one which is dropped then takes no wake-up with it.
+#[test]
+fn a_future_that_is_dropped_after_its_wake_up_takes_none_from_others() {
+    let inbox = Inbox::<u32>::new();
+    let (gone, stays) = (Arc::new(Counting::default()), Arc::new(Counting::default()));
+    let (waker, other) = (Waker::from(gone.clone()), Waker::from(stays.clone()));
+    let mut first = Box::pin(inbox.take_async());
+    assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let mut second = pin!(inbox.take_async());
+    assert!(second.as_mut().poll(&mut Context::from_waker(&other)).is_pending());
+    inbox.append(&mut VecDeque::from([7]));
+    assert_eq!([&gone, &stays].map(|task| task.0.load(Ordering::SeqCst)), [1, 1]);
+    drop(first);
+    assert_eq!(second.poll(&mut Context::from_waker(&other)), Poll::Ready(Ok(7)));
 }

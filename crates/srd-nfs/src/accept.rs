@@ -111,7 +111,7 @@ impl Table {
                 given_up += 1;
             }
         }
-        let place = self.places.take(stream, clients_max, strangers);
+        let place = self.places.take(stream, source, clients_max, strangers);
         let (id, has_given_way) = place.ok_or(Refusal::Full { clients_max })?;
         self.sources.entry(source).or_default().insert(id);
         Ok((id, given_up + u64::from(has_given_way)))
@@ -336,5 +336,7 @@ mod tests {
         assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
         assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff:ffff:ffff:ffff"));
         assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_eq!(of("127.0.0.1"), of("127.1.2.3"));
+        assert_eq!(of("127.0.0.1"), of("::1"));
     }
 }

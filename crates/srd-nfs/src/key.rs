@@ -1,17 +1,13 @@
 //! Private key files: read only if nobody but their owner may use them.
 
 use std::env;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::File;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::OFlags;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
-
-/// Bits of a file's mode that let others read or change it.
-const OTHERS: u32 = 0o077;
+use srd_trust::private;
 
 /// Reads a key in PEM from an ordinary file, which must belong to this user or root, and which
 /// nobody else may read or change. Never blocks: a pipe is refused.
@@ -26,27 +22,14 @@ pub(crate) fn read(path: &Path) -> Result<PrivateKeyDer<'static>> {
 
 fn open(path: &Path) -> Result<File> {
     let shown = path.display();
-    // Without O_NONBLOCK opening a pipe waits for its writer. The open file is looked at, not its
-    // name: that could mean another file by then.
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let flags = i32::try_from(flags.bits()).expect("flags of open are few");
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = private::open(path);
     let file = file.with_context(|| format!("{shown}: no private key can be read"))?;
-    let facts = file.metadata().with_context(|| shown.to_string())?;
-    if !facts.is_file() {
+    let Some(file) = file else {
         bail!("{shown} is no ordinary file: name the file of a private key");
-    }
-    if is_credential(path) {
-        return Ok(file);
-    }
-    let mode = facts.mode() & 0o7777;
-    if mode & OTHERS != 0 {
-        bail!("others may use the key in {shown} (mode {mode:04o}): chmod 600 {shown}");
-    }
-    let us = rustix::process::geteuid().as_raw();
-    if ![us, 0].contains(&facts.uid()) {
-        let owner = facts.uid();
-        bail!("{shown} belongs to user {owner}, neither root nor us: chown {us} {shown} (as root)");
+    };
+    if !is_credential(path) {
+        let checked = private::check(&file, None).with_context(|| shown.to_string())?;
+        checked.map_err(|exposed| exposed.fault(path))?;
     }
     Ok(file)
 }

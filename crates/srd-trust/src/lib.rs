@@ -8,10 +8,14 @@
 //! | [`peer`] | which user is at the other end of a Unix socket |
 //! | [`text`] | control characters in texts that another process has sent |
 //! | [`memory`] | secrets that stay out of core dumps |
+//! | [`private`] | files that hold a secret |
+//! | [`closing`] | descriptors of another process, closed without a wait |
 #![forbid(unsafe_code)]
 
+pub mod closing;
 pub mod memory;
 pub mod peer;
 pub mod place;
+pub mod private;
 pub mod socket;
 pub mod text;

@@ -8,16 +8,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use srd_trust::socket::connect;
+use srd_trust::closing::Closing;
+use srd_trust::socket::{self, connect};
 
 use crate::frame::{self, Frame, Layout, Put, Scratch, Taken};
-use crate::kind::Closing;
 use crate::ring::{Broken, Ring};
 use crate::session::{Kick, NOT_DONE, RECEIVE, RINGS_MAX, SEND, Session, Violation, feature};
 use crate::signal;
@@ -103,7 +101,7 @@ impl Device {
         if is_socket(path) {
             std::fs::remove_file(path)?;
         }
-        Self::of(path, bind_for_us(path, RenameFlags::NOREPLACE)?)
+        Self::of(path, bind_for_us(path, false)?)
     }
 
     /// Listens in the place of another process, which ends: its front end has to connect anew.
@@ -111,7 +109,7 @@ impl Device {
     /// # Errors
     /// The system's.
     pub fn replace(path: &Path) -> io::Result<Self> {
-        Self::of(path, bind_for_us(path, RenameFlags::empty())?)
+        Self::of(path, bind_for_us(path, true)?)
     }
 
     /// Connects to the front end that listens at `path`, now or whenever it is there.
@@ -475,54 +473,8 @@ impl Drop for Device {
     }
 }
 
-/// A socket of mode 0600 from its first moment on: it is made in a directory of this user's alone,
-/// and moved.
-fn bind_for_us(path: &Path, how: RenameFlags) -> io::Result<UnixListener> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut inner = std::ffi::OsString::from(".srd-");
-    inner.push(std::process::id().to_string());
-    let directory = path.with_file_name(inner);
-    let make = || {
-        use std::os::unix::fs::DirBuilderExt;
-        std::fs::DirBuilder::new().mode(0o700).create(&directory)
-    };
-    make().or_else(|error| {
-        // A process of this number was killed while it listened: in a container that is always the
-        // same one. What is in another user's directory, or is no directory, stays.
-        if error.kind() != io::ErrorKind::AlreadyExists {
-            return Err(error);
-        }
-        remove_left(&directory, name)?;
-        make()
-    })?;
-    let inside = directory.join(name);
-    let made = UnixListener::bind(&inside).and_then(|listener| {
-        std::fs::set_permissions(&inside, std::fs::Permissions::from_mode(0o600))?;
-        // With NOREPLACE what has this name meanwhile, or is no socket, stays.
-        renameat_with(CWD, &inside, CWD, path, how)?;
-        Ok(listener)
-    });
-    let _ = std::fs::remove_file(&inside);
-    let _ = std::fs::remove_dir(&directory);
-    made
-}
-
-/// Removes a directory that a process of this user has left, with at most a socket in it.
-fn remove_left(directory: &Path, name: &std::ffi::OsStr) -> io::Result<()> {
-    use std::os::unix::fs::{FileTypeExt, MetadataExt};
-    let of = std::fs::symlink_metadata(directory)?;
-    let is_ours = of.is_dir() && of.uid() == rustix::process::geteuid().as_raw();
-    if !is_ours {
-        let what =
-            format!("{} is in the way, and not of this user: remove it", directory.display());
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
-    }
-    let inside = directory.join(name);
-    if std::fs::symlink_metadata(&inside).is_ok_and(|of| of.file_type().is_socket()) {
-        std::fs::remove_file(&inside)?;
-    }
-    std::fs::remove_dir(directory).map_err(|error| {
-        let what = format!("{} is in the way: {error}", directory.display());
-        io::Error::new(error.kind(), what)
-    })
+/// A socket of mode 0600 from its first moment on.
+fn bind_for_us(path: &Path, replace: bool) -> io::Result<UnixListener> {
+    let options = socket::Options { mode: 0o600, group: None, replace };
+    Ok(socket::listen(path, options)?.listener)
 }

@@ -5,11 +5,9 @@
 //! descriptor is asked nothing before its kind is known, and its kind is found by calls that the
 //! kernel answers itself: the name in `/proc/self/fd`, and `F_GET_SEALS`, which files in memory
 //! alone know (memfd, tmpfs, hugetlbfs). Even the end of a descriptor asks a file system, so that
-//! those of other kinds are closed on a thread of their own, which may wait ([`Closing`]).
+//! those of other kinds are closed on a thread of their own, which may wait ([`srd_trust::closing`]).
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
 
 use rustix::fs::{CWD, SealFlags, fcntl_get_seals, readlinkat};
 
@@ -50,53 +48,4 @@ impl Known {
             }
         }
     }
-}
-
-/// Descriptors that are closed on a thread of their own: their file systems may hold that up for
-/// ever.
-#[derive(Debug, Default)]
-pub(crate) struct Closing {
-    left: Arc<Mutex<Vec<OwnedFd>>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Closing {
-    /// Closes these, some time.
-    pub(crate) fn add(&mut self, descriptors: impl IntoIterator<Item = OwnedFd>) {
-        lock(&self.left).extend(descriptors);
-    }
-
-    /// Whether all of them are closed. If not, a thread is at work, or is started now.
-    pub(crate) fn is_done(&mut self) -> bool {
-        if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            return false;
-        }
-        self.thread = None;
-        if lock(&self.left).is_empty() {
-            return true;
-        }
-        let left = Arc::clone(&self.left);
-        let close = move || {
-            // The lock is not held while one of them is closed.
-            while let Some(descriptor) = { lock(&left).pop() } {
-                drop(descriptor);
-            }
-        };
-        // Without a thread they stay open, until there is one at the next call.
-        self.thread = Builder::new().name(String::from("srd-vhost-close")).spawn(close).ok();
-        false
-    }
-}
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        if !self.is_done() && self.thread.is_none() {
-            // The process ends before a thread was to be had: closing them here could wait.
-            std::mem::take(&mut *lock(&self.left)).into_iter().for_each(std::mem::forget);
-        }
-    }
-}
-
-fn lock(left: &Mutex<Vec<OwnedFd>>) -> std::sync::MutexGuard<'_, Vec<OwnedFd>> {
-    left.lock().unwrap_or_else(PoisonError::into_inner)
 }

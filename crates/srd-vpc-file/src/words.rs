@@ -282,6 +282,10 @@ pub fn why(reason: Reason) -> (&'static str, &'static str) {
         Reason::Circle => {
             ("routes lead in a circle", "put the NAT gateway into a subnet whose route leads out")
         }
+        Reason::ToItself => (
+            "an instance sends no packet to its own address over the network",
+            "ask about another address; its public address comes back from the gateway",
+        ),
         Reason::Missing(_) => ("an object that another refers to does not exist", "check the file"),
     }
 }

@@ -38,10 +38,7 @@ pub(crate) fn agree(bytes: &[u8]) -> Reached {
             break;
         }
         let flow = cloud::flow(&mut tape, &world, number);
-        // A packet from an address to itself is none.
-        if flow.1.source != flow.1.destination {
-            one(&world, &mut cards, (flow, number), &mut reached);
-        }
+        one(&world, &mut cards, (flow, number), &mut reached);
     }
     reached
 }
@@ -71,10 +68,6 @@ fn one(
         arrived.push(ended);
     }
     let Some(there) = arrived.first() else { return };
-    // An interface that sends to its own public address sends to itself.
-    if first.packet.source == first.packet.destination {
-        return;
-    }
     reached.by_nat += u32::from(by_nat && first.passes());
     if let Verdict::Dropped(reason) = first.verdict {
         reached.dropped += 1;
@@ -110,6 +103,8 @@ fn check(wanted: &Judgement, ended: &Ended, what: &str) {
             Reason::OutwardsOnly => {
                 causes.contains(&Cause::NoNatConnection) || causes.contains(&Cause::Rule(reason))
             }
+            // V1
+            Reason::ToItself => causes.contains(&Cause::Malformed),
             reason => causes.contains(&Cause::Rule(reason)),
         },
         _ => false,

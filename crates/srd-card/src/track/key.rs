@@ -33,6 +33,10 @@ pub struct Key {
 }
 
 impl Key {
+    /// Before all others.
+    pub(crate) const FIRST: Self =
+        Self { local: [0; 2], remote: [0; 2], ports: (0, 0), eni: 0, protocol: 0, v6: false };
+
     /// The connection that a packet of an ENI belongs to: TCP and UDP with their ports, echoes of
     /// ICMP with their identifier, everything else by addresses and protocol, later fragments, too
     /// (T1). `bytes` is the packet from its IP header on.

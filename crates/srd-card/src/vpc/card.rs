@@ -14,7 +14,6 @@ use super::asking::Asking;
 use super::drops::{Cause, Drops};
 use super::epochs::{Epochs, Since};
 use super::flow::{Ends, Flow, Side, Verdict};
-use super::fragments::{First, Fragments};
 use super::logs::Logs;
 use super::mirror::Mirror;
 use super::nat::Nat;
@@ -22,6 +21,7 @@ use super::parcel::Parcel;
 use super::port::{Around, Direct, FlowState, Guest, PortCounts, PortId};
 use super::returns::Returns;
 use super::trace::Traces;
+use super::with_first::Firsts;
 use crate::hash::{Keyed, part};
 use crate::limits::{Allowances, Ceiling, FlowKind, Limits};
 use crate::meta::key::Direction;
@@ -52,8 +52,7 @@ pub(super) struct Port {
     pub(super) is_mirror_target: bool,
     /// How often its guest is told that a packet was too big.
     pub(super) answers: too_big::Limit,
-    /// First fragments of what it sends, and of what it receives.
-    pub(super) fragments: [Fragments<First>; 2],
+    pub(super) firsts: Firsts,
     /// The hosts whose NAT gateways its connections come from.
     pub(super) returns: Returns,
 }
@@ -187,7 +186,7 @@ impl Card {
             mirrors: Vec::new(),
             is_mirror_target: false,
             answers: too_big::Limit::default(),
-            fragments: Default::default(),
+            firsts: Firsts::default(),
             returns: Returns::default(),
         };
         let next = PortId(u32::try_from(self.ports.len()).unwrap_or(u32::MAX));

@@ -130,6 +130,7 @@ stored_values!(Cause:
     [Cause::Rule(Reason::PrivateNat)],
     [Cause::Rule(Reason::AnotherWayBack)],
     [Cause::Rule(Reason::Circle)],
+    [Cause::Rule(Reason::ToItself)],
     [Cause::Rule(Reason::Missing(Gone::Eni))],
     [Cause::Rule(Reason::Missing(Gone::Subnet))],
     [Cause::Rule(Reason::Missing(Gone::Gateway))],

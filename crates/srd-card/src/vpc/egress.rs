@@ -70,7 +70,7 @@ impl Card {
         let bytes = &frame[OFFLOAD_BYTES..];
         let of_first;
         let (read, key, there) = if read.packet.fragment {
-            of_first = self.with_first(now, port, Direction::Egress, read, bytes);
+            of_first = self.with_first(now, port, None, read, bytes);
             (&of_first.0, &of_first.1, None)
         } else {
             (read, key, there)
@@ -78,7 +78,13 @@ impl Card {
         let seen = Seen::of(&read.packet, bytes);
         let followed = self.follow(now, port, read, bytes, Direction::Egress, key);
         let judged = self.ports[port.0 as usize].counts.judged;
-        let (slot, id) = match self.target(now, port, read, bytes, key, seen) {
+        let target = self.target(now, port, read, bytes, key, seen);
+        if read.packet.fragment {
+            // Later ones of a datagram that waits for an answer wait behind it.
+            let passes = matches!(target, Ok(_) | Err(Cause::Unanswered));
+            self.note_first(now, port, None, (read, bytes), passes);
+        }
+        let (slot, id) = match target {
             Ok(found) => found,
             Err(Cause::Unanswered) => {
                 self.note(now, followed, || Event::Waits(None));
@@ -300,7 +306,7 @@ impl Card {
 
     /// What the tables ask of a packet that a guest sends.
     pub(super) fn question_of(&self, now: Instant, port: PortId, frame: &[u8]) -> Option<Question> {
-        let packet = self.known_read(now, port, Direction::Egress, frame)?;
+        let packet = self.known_read(now, port, None, frame)?;
         let packet = packet.for_rules(&frame[OFFLOAD_BYTES..]);
         // Groups have allowed it already.
         let sent = self.rules.send(self.port(port)?.eni, &packet, compile::Flow::Established);

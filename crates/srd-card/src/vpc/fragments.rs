@@ -4,21 +4,23 @@
 //! A later fragment is what its first one is: the same rules, the same flow. One whose first
 //! fragment has not come, or is forgotten, shows addresses and protocol only.
 //!
-//! Bound: [`DATAGRAMS_MAX`] datagrams, of which a new one takes the place of the oldest; each is
-//! forgotten after [`KEPT`].
+//! Bound: a table has [`DATAGRAMS_MAX`] datagrams, each with an owner. The owner that has most gives
+//! up its oldest one for an owner that has fewer, so that each keeps its part of the places,
+//! whatever the others do. A datagram is forgotten after [`KEPT`].
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::packet::Inner;
 
+use super::shares::Shares;
 use crate::meta::packet::Packet;
 use crate::store::{Reader, Stored, StoredError, stored, write_count};
 
-/// Datagrams whose first fragment is remembered: of one direction of an interface, or of a NAT
-/// gateway's side.
+/// Datagrams whose first fragment is remembered: of what an interface sends, of what interfaces or
+/// the internet send to it, and of either side of the NAT gateways of a host.
 pub(super) const DATAGRAMS_MAX: usize = 1024;
 /// How long a first fragment is remembered: as long as Linux waits for the rest of a datagram.
 pub(super) const KEPT: Duration = Duration::from_secs(30);
@@ -53,44 +55,69 @@ pub(super) struct First {
 
 stored!(First { inner, ports });
 
-/// Datagrams by what their fragments have in common.
+/// Datagrams by what their fragments have in common. `O`: what owns a place.
 #[derive(Debug)]
-pub(super) struct Fragments<T, K = Datagram> {
-    known: BTreeMap<K, (u64, Instant, T)>,
-    /// In the order in which they came. An entry whose number is not that of the datagram is of
-    /// an earlier one with the same identification.
-    order: VecDeque<(u64, K)>,
+pub(super) struct Fragments<T, O, K> {
+    known: BTreeMap<K, Known<T, O>>,
+    /// The datagrams of each owner in the order in which they came.
+    order: BTreeMap<(O, u64), K>,
+    shares: Shares<O>,
     number: u64,
 }
 
-impl<T, K> Default for Fragments<T, K> {
+#[derive(Clone, PartialEq, Debug)]
+struct Known<T, O> {
+    owner: O,
+    number: u64,
+    at: Instant,
+    what: T,
+}
+
+impl<T, O, K> Default for Fragments<T, O, K> {
     fn default() -> Self {
-        Self { known: BTreeMap::new(), order: VecDeque::new(), number: 0 }
+        let (known, order) = (BTreeMap::new(), BTreeMap::new());
+        Self { known, order, shares: Shares::default(), number: 0 }
     }
 }
 
-impl<T: Copy, K: Ord + Copy> Fragments<T, K> {
-    /// A first fragment has come. A sender counts its datagrams in few bits, so that a new one
+impl<T: Copy, O: Ord + Clone, K: Ord + Clone> Fragments<T, O, K> {
+    /// A first fragment has passed. A sender counts its datagrams in few bits, so that a new one
     /// takes the place of an earlier one.
-    pub(super) fn put(&mut self, now: Instant, datagram: K, what: T) {
-        if self.order.len() >= DATAGRAMS_MAX {
-            self.forget_oldest();
+    pub(super) fn put(&mut self, now: Instant, owner: O, datagram: K, what: T) {
+        self.forget(&datagram);
+        if self.known.len() >= DATAGRAMS_MAX {
+            let other = self.shares.gives_way_to(&owner).cloned();
+            // Of an owner that has none yet, another one's place; else its own oldest.
+            let own = (self.shares.get(&owner) > 0).then(|| owner.clone());
+            if let Some(of) = other.or(own).or_else(|| self.shares.most().cloned()) {
+                self.forget_oldest(&of);
+            }
         }
         self.number += 1;
-        self.known.insert(datagram, (self.number, now, what));
-        self.order.push_back((self.number, datagram));
+        let number = self.number;
+        self.order.insert((owner.clone(), number), datagram.clone());
+        self.shares.add(&owner);
+        self.known.insert(datagram, Known { owner, number, at: now, what });
     }
 
-    fn forget_oldest(&mut self) {
-        let Some((number, datagram)) = self.order.pop_front() else { return };
-        if self.known.get(&datagram).is_some_and(|(of, ..)| *of == number) {
-            self.known.remove(&datagram);
+    fn forget_oldest(&mut self, owner: &O) {
+        let mut of = self.order.range((owner.clone(), 0)..);
+        if let Some(datagram) = of.next().map(|(_, datagram)| datagram.clone()) {
+            self.forget(&datagram);
+        }
+    }
+
+    /// A datagram has another first fragment, which has not passed.
+    pub(super) fn forget(&mut self, datagram: &K) {
+        if let Some(Known { owner, number, .. }) = self.known.remove(datagram) {
+            self.shares.remove(&owner);
+            self.order.remove(&(owner, number));
         }
     }
 
     /// The facts that the first fragment of a datagram has shown.
     pub(super) fn get(&self, now: Instant, datagram: &K) -> Option<T> {
-        let (_, at, what) = self.known.get(datagram)?;
+        let Known { at, what, .. } = self.known.get(datagram)?;
         (now < *at + KEPT).then_some(*what)
     }
 
@@ -100,15 +127,24 @@ impl<T: Copy, K: Ord + Copy> Fragments<T, K> {
     }
 }
 
-/// All places are written, those whose datagram has come again, too: in the other card the same one
-/// gives way next.
-impl<T: Stored + Copy, K: Stored + Ord + Copy> Stored for Fragments<T, K> {
+/// Datagrams are written in the order in which those of each owner came: in the other card the same
+/// one gives way next.
+impl<T, O, K> Stored for Fragments<T, O, K>
+where
+    T: Stored + Copy,
+    O: Stored + Ord + Clone,
+    K: Stored + Ord + Clone,
+{
     fn write(&self, out: &mut Vec<u8>) {
+        let all = self
+            .order
+            .values()
+            .filter_map(|datagram| self.known.get(datagram).map(|known| (datagram, known)));
         write_count(self.order.len(), out);
-        for (number, datagram) in &self.order {
+        for (datagram, Known { owner, at, what, .. }) in all {
+            owner.write(out);
             datagram.write(out);
-            let known = self.known.get(datagram).filter(|(of, ..)| of == number);
-            known.map(|(_, at, what)| (*at, *what)).write(out);
+            (*at, *what).write(out);
         }
     }
     fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
@@ -118,12 +154,9 @@ impl<T: Stored + Copy, K: Stored + Ord + Copy> Stored for Fragments<T, K> {
             return Err(StoredError::Wrong("first fragments"));
         }
         for _ in 0..count {
-            let (datagram, known) = <(K, Option<(Instant, T)>)>::read(from)?;
-            fragments.number += 1;
-            fragments.order.push_back((fragments.number, datagram));
-            if let Some((at, what)) = known {
-                fragments.known.insert(datagram, (fragments.number, at, what));
-            }
+            let (owner, datagram) = <(O, K)>::read(from)?;
+            let (at, what) = <(Instant, T)>::read(from)?;
+            fragments.put(at, owner, datagram, what);
         }
         Ok(fragments)
     }
@@ -158,67 +191,101 @@ impl Stored for Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use srd_vpc::id::EniId;
 
     fn datagram(id: u32) -> Datagram {
         let [source, destination] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
         Datagram { source, destination, protocol: 17, id }
     }
 
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    const MOST: u32 = 1024;
+    const _: () = assert!(MOST as usize == DATAGRAMS_MAX);
+
     #[test]
     fn a_first_fragment_is_remembered_for_its_time_and_up_to_the_bound() {
         let mut fragments = Fragments::default();
-        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
-        fragments.put(at(0), datagram(1), 'a');
+        fragments.put(at(0), (), datagram(1), 'a');
         assert_eq!(fragments.get(at(29), &datagram(1)), Some('a'));
         assert_eq!(fragments.get(at(30), &datagram(1)), None);
         assert_eq!(fragments.get(at(0), &datagram(2)), None);
-        fragments.put(at(40), datagram(1), 'b');
+        fragments.put(at(40), (), datagram(1), 'b');
         assert_eq!(fragments.get(at(41), &datagram(1)), Some('b'));
-        let most = u32::try_from(DATAGRAMS_MAX).unwrap();
-        for id in 1..=most {
-            fragments.put(at(41), datagram(100 + id), 'c');
+        for id in 1..=MOST {
+            fragments.put(at(41), (), datagram(100 + id), 'c');
             assert!(fragments.len() <= DATAGRAMS_MAX);
         }
         assert_eq!(fragments.get(at(41), &datagram(1)), None, "the oldest has given way");
         assert_eq!(fragments.get(at(41), &datagram(100 + 1)), Some('c'));
         // One that uses an identification again and again takes no more than one place.
-        (0..5 * most).for_each(|_| fragments.put(at(42), datagram(7), 'd'));
+        (0..5 * MOST).for_each(|_| fragments.put(at(42), (), datagram(7), 'd'));
         assert!(fragments.len() <= DATAGRAMS_MAX);
         assert_eq!(fragments.get(at(42), &datagram(7)), Some('d'));
+        assert_eq!(fragments.get(at(42), &datagram(102)), Some('c'));
+        fragments.forget(&datagram(7));
+        assert_eq!(fragments.get(at(42), &datagram(7)), None, "another first one was refused");
+    }
+
+    #[test]
+    fn regression_an_owner_of_many_datagrams_leaves_the_others_their_places() {
+        let mut fragments = Fragments::default();
+        (0..100).for_each(|id| fragments.put(at(0), 'a', datagram(id), 'a'));
+        (0..5 * MOST).for_each(|id| fragments.put(at(1), 'b', datagram(1000 + id), 'b'));
+        assert_eq!(fragments.len(), DATAGRAMS_MAX);
+        assert!((0..100).all(|id| fragments.get(at(2), &datagram(id)) == Some('a')));
+        // Owners that come later have their part, and no more than that.
+        (0..5 * MOST).for_each(|id| fragments.put(at(2), 'c', datagram(10_000 + id), 'c'));
+        assert!((0..100).all(|id| fragments.get(at(2), &datagram(id)) == Some('a')));
+        let last = (1000 + 5 * MOST - 1, 10_000 + 5 * MOST - 1);
+        assert_eq!(fragments.get(at(2), &datagram(last.0)), Some('b'));
+        assert_eq!(fragments.get(at(2), &datagram(last.1)), Some('c'));
+        let [a, b, c] = ['a', 'b', 'c'].map(|owner| fragments.shares.get(&owner));
+        assert!(a == 100 && b.abs_diff(c) <= 1, "{a} {b} {c}");
+        // An owner without any has one when all others have one.
+        let mut fragments = Fragments::default();
+        (0..2 * MOST).for_each(|id| fragments.put(at(0), id, datagram(id), 'a'));
+        assert_eq!(fragments.get(at(0), &datagram(2 * MOST - 1)), Some('a'));
+        assert_eq!(fragments.len(), DATAGRAMS_MAX);
     }
 
     #[test]
     fn what_is_written_is_read_and_gives_way_in_the_same_order() {
         let mut fragments = Fragments::default();
-        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
         let shown =
             [Inner::Tcp(1, 2), Inner::Udp(3, 65_535), Inner::Icmp(8, 255), Inner::Other(47)];
         let first = |inner| First { inner, ports: (5, 6) };
         for (id, inner) in (0..).zip(shown) {
-            fragments.put(at(u64::from(id)), datagram(id), first(inner));
+            fragments.put(at(u64::from(id)), EniId((id % 2).into()), datagram(id), first(inner));
         }
-        // The first one's place is kept, and is another's now.
-        fragments.put(at(9), datagram(0), first(Inner::Other(1)));
+        fragments.put(at(9), EniId(0), datagram(0), first(Inner::Other(1)));
         let mut out = Vec::new();
         fragments.write(&mut out);
         let mut from = Reader(&out);
-        let mut read = Fragments::<First>::read(&mut from).unwrap();
+        let mut read = Fragments::<First, EniId, Datagram>::read(&mut from).unwrap();
         from.end().unwrap();
-        assert_eq!((&read.known, &read.order), (&fragments.known, &fragments.order));
+        let all = |of: &Fragments<First, EniId, Datagram>| -> Vec<_> {
+            let all = of.known.iter();
+            all.map(|(datagram, known)| (*datagram, known.at, known.what)).collect()
+        };
+        assert_eq!(all(&read), all(&fragments));
         for length in 0..out.len() {
-            assert!(Fragments::<First>::read(&mut Reader(&out[..length])).is_err(), "{length}");
+            let cut = Fragments::<First, EniId, Datagram>::read(&mut Reader(&out[..length]));
+            assert!(cut.is_err(), "{length}");
         }
-        let most = u32::try_from(DATAGRAMS_MAX).unwrap();
-        for id in 100..99 + most {
+        for id in 100..99 + MOST {
             for of in [&mut fragments, &mut read] {
-                of.put(at(10), datagram(id), first(shown[0]));
+                of.put(at(10), EniId((id % 3).into()), datagram(id), first(shown[0]));
             }
-            assert_eq!(read.known, fragments.known);
+            assert_eq!(all(&read), all(&fragments));
         }
         let mut out = Vec::new();
         fragments.write(&mut out);
-        let more = most + 1;
+        let more = MOST + 1;
         out[..4].copy_from_slice(&more.to_le_bytes());
-        assert!(Fragments::<First>::read(&mut Reader(&out)).is_err(), "more than the bound");
+        let read = Fragments::<First, EniId, Datagram>::read(&mut Reader(&out));
+        assert!(read.is_err(), "more than the bound");
     }
 }

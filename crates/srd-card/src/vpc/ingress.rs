@@ -43,8 +43,8 @@ impl Card {
             }
             Envelope::Arriving => self.arrive_from_internet(now, host, frame, around),
             Envelope::FromNat { nat, to, port } => {
-                if self.passes_back(now, (nat, to, port), None, &frame) {
-                    let sender = self.sender(host, None);
+                let sender = self.sender(host, None);
+                if self.passes_back(now, (nat, to, port), &sender, &frame) {
                     self.arrive_at(now, sender, to, frame, around);
                 }
             }
@@ -111,7 +111,7 @@ impl Card {
         mut frame: Vec<u8>,
         around: &mut impl Around,
     ) {
-        let Some(read) = Read::frame(&frame) else {
+        let Some(read) = Read::arriving(&frame) else {
             return self.drop_of(None, Cause::Malformed, 1);
         };
         let bytes = &mut frame[OFFLOAD_BYTES..];
@@ -130,7 +130,7 @@ impl Card {
             return self.drop_of(None, Cause::NotHere, read.layout.packets());
         };
         let sender = self.sender(host, None);
-        if begins.is_err() && !self.is_answer(now, port, &frame) {
+        if begins.is_err() && !self.is_answer(now, port, &sender, &frame) {
             let cause = Cause::Rule(begins.err().unwrap_or(Reason::Detached));
             let read = self.known_read(now, port, Direction::Ingress, &frame).unwrap_or(read);
             return self.drop_before(now, port, &read, &frame[OFFLOAD_BYTES..], cause);
@@ -139,10 +139,10 @@ impl Card {
     }
 
     /// Whether a frame belongs to a connection that the guest's side tracks.
-    fn is_answer(&mut self, now: Instant, port: PortId, frame: &[u8]) -> bool {
+    fn is_answer(&mut self, now: Instant, port: PortId, from: &Sender, frame: &[u8]) -> bool {
         let Some(read) = Read::frame(frame) else { return false };
         let bytes = &frame[OFFLOAD_BYTES..];
-        let (read, key) = self.with_first(now, port, Direction::Ingress, &read, bytes);
+        let (read, key) = self.with_first(now, port, Some(from), &read, bytes);
         let there = &self.ports[port.0 as usize];
         let flows = &mut self.instances[there.instance as usize].flows;
         let found = flows.related(now, &key);
@@ -186,7 +186,7 @@ impl Card {
         let bytes = &frame[OFFLOAD_BYTES..];
         let of_first;
         let (read, key) = if read.packet.fragment {
-            of_first = self.with_first(now, port, Direction::Ingress, read, bytes);
+            of_first = self.with_first(now, port, Some(sender), read, bytes);
             (&of_first.0, &of_first.1)
         } else {
             (read, key)
@@ -198,6 +198,9 @@ impl Card {
         let judged = self.ports[port.0 as usize].counts.judged;
         let taken = self.take(now, sender, port, read, bytes, key, seen);
         let taken = taken.and_then(|()| self.note_return(now, sender, port, key));
+        if read.packet.fragment && taken != Err(Cause::Unanswered) {
+            self.note_first(now, port, Some(sender), (read, bytes), taken.is_ok());
+        }
         let verdict = taken.map(|()| None).map_err(|cause| read.cause(cause));
         self.note_judged(now, followed, port, key, judged, verdict);
         if taken == Err(Cause::Unanswered) {
@@ -245,7 +248,7 @@ impl Card {
         let Some(host) = sender.host.as_ref().filter(|_| sender.via == Via::Nat) else {
             return Ok(());
         };
-        self.ports[port.0 as usize].returns.put(now, key, host).map_err(Cause::Nat)
+        self.ports[port.0 as usize].returns.put(now, key, host, sender.eni).map_err(Cause::Nat)
     }
 
     /// Whether a guest takes a packet. State and time of the flow move.

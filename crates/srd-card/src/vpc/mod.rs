@@ -30,6 +30,7 @@
 //! | `egress`, `batch` | what guests send, one by one and several at once |
 //! | `ingress` | what arrives for them |
 //! | `returns` | to which host answers for a NAT gateway go |
+//! | `shares` | how many places of a table each owner has |
 //! | `onward`, `onward_by_nat` | limits, and what passed them; NAT gateways between interfaces |
 //! | [`port`], `read`, `parcel` | an interface, a frame, a packet on its way |
 //! | `translate` | addresses that gateways write |
@@ -65,6 +66,7 @@ mod parcel;
 pub mod port;
 mod read;
 mod returns;
+mod shares;
 pub mod stored;
 pub mod trace;
 mod traced;

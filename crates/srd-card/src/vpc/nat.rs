@@ -13,17 +13,22 @@
 //!
 //! Invariant: both tables have the same connections. Bound: [`ENTRIES_MAX`] connections, of which
 //! one interface has [`ENTRIES_OF_ONE_MAX`] at most; new ones beyond are refused. Of a full table,
-//! the interface that has most gives way to one that has fewer. Each call for a packet does bounded
-//! work.
+//! the interface that has most gives way to one that has fewer, and so does, of the ports that are
+//! tried, the interface that has most connections to the destination. Each call for a packet does
+//! bounded work.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+use core::cmp::Reverse;
 use core::net::{IpAddr, Ipv4Addr};
 
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::{EniId, NatGatewayId};
 
+use super::flow::Sender;
 use super::fragments::{Datagram, Fragments};
 use super::read::Read;
+use super::shares::Shares;
 use super::translate;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::{protocol, u16_at};
@@ -74,6 +79,29 @@ struct Outside {
     protocol: u8,
 }
 
+/// A public address, and an end that it has connections to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Destination {
+    public: Ipv4Addr,
+    remote: (Ipv4Addr, u16),
+    protocol: u8,
+}
+
+impl Outside {
+    fn destination(&self) -> Destination {
+        let Self { public: (public, _), remote, protocol } = *self;
+        Destination { public, remote, protocol }
+    }
+}
+
+/// The owner of a first fragment that has arrived: an interface that has sent it, or that it is
+/// for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum End {
+    Sender(Sender),
+    Receiver(EniId),
+}
+
 /// Why a packet was not translated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NatError {
@@ -120,7 +148,9 @@ pub struct Back {
 pub struct Nat {
     by_inside: BTreeMap<Inside, (Outside, Instant)>,
     by_outside: BTreeMap<Outside, Inside>,
-    of_one: Parts,
+    of_one: Shares<EniId>,
+    /// Connections of each interface to each destination from each address.
+    to_one: BTreeMap<(Destination, EniId), u16>,
     /// Where the sweep goes on.
     swept: Option<Inside>,
     /// The last one that gave way.
@@ -129,37 +159,10 @@ pub struct Nat {
     /// share an address begin at places of their own.
     port_offset: u32,
     /// First fragments that have left, and the address that they left with.
-    leaving: Fragments<Ipv4Addr, (EniId, Datagram)>,
-    /// First fragments that have arrived, whom they are for, and at which address.
-    arriving: Fragments<(Back, Ipv4Addr)>,
-}
-
-/// How many connections each interface has that has some.
-#[derive(Debug, Default)]
-struct Parts {
-    of: BTreeMap<EniId, usize>,
-    by_count: BTreeSet<(usize, EniId)>,
-}
-
-impl Parts {
-    fn get(&self, eni: EniId) -> usize {
-        self.of.get(&eni).copied().unwrap_or_default()
-    }
-
-    fn set(&mut self, eni: EniId, count: usize) {
-        let before = self.of.insert(eni, count).unwrap_or_default();
-        self.by_count.remove(&(before, eni));
-        if count == 0 {
-            self.of.remove(&eni);
-        } else {
-            self.by_count.insert((count, eni));
-        }
-    }
-
-    /// The interface that has most.
-    fn most(&self) -> Option<(usize, EniId)> {
-        self.by_count.last().copied()
-    }
+    leaving: Fragments<Ipv4Addr, EniId, (EniId, Datagram)>,
+    /// First fragments that have arrived from an interface, or from the internet, the interface
+    /// that they are for, and its address.
+    arriving: Fragments<(Back, Ipv4Addr), End, (Option<Sender>, Datagram)>,
 }
 
 /// The ports of a packet: of TCP and UDP both, of an ICMP echo its identifier twice, and where the
@@ -265,7 +268,7 @@ impl Nat {
         let begins = !matches!(seen, Seen::Tcp(_)) || seen.opens();
         let outside = self.outside(now, inside, public, begins)?;
         if let Some(datagram) = datagram {
-            self.leaving.put(now, datagram, public);
+            self.leaving.put(now, eni, datagram, public);
         }
         translate::write(bytes, &read.layout, translate::SOURCE_AT, public);
         let port = outside.public.1;
@@ -273,10 +276,20 @@ impl Nat {
         Ok(())
     }
 
-    /// Writes the private destination into a frame that arrives for a gateway's address, if it
-    /// belongs to a connection: which, and the interface that it is for.
+    /// Writes the private destination into a frame that arrives from the internet for a gateway's
+    /// address, if it belongs to a connection: which, and the interface that it is for.
     pub fn arrive(&mut self, now: Instant, frame: &mut [u8]) -> Option<Back> {
-        let read = Read::frame(frame)?;
+        self.arrive_from(now, None, frame)
+    }
+
+    /// The same for a frame that an interface sends.
+    pub(super) fn arrive_from(
+        &mut self,
+        now: Instant,
+        from: Option<&Sender>,
+        frame: &mut [u8],
+    ) -> Option<Back> {
+        let read = if from.is_some() { Read::frame(frame) } else { Read::arriving(frame) }?;
         let bytes = &mut frame[OFFLOAD_BYTES..];
         let (IpAddr::V4(source), IpAddr::V4(public)) =
             (read.packet.source, read.packet.destination)
@@ -284,13 +297,13 @@ impl Nat {
             return None;
         };
         let number = read.packet.protocol;
-        let datagram = Datagram::of(&read.packet, bytes);
-        if let Some(datagram) = datagram {
+        let datagram = Datagram::of(&read.packet, bytes).map(|datagram| (from.cloned(), datagram));
+        if let Some(datagram) = &datagram {
             if number != protocol::UDP {
                 return None;
             }
             if !read.packet.first {
-                let (back, address) = self.arriving.get(now, &datagram)?;
+                let (back, address) = self.arriving.get(now, datagram)?;
                 translate::write(bytes, &read.layout, translate::DESTINATION_AT, address);
                 return Some(back);
             }
@@ -311,7 +324,8 @@ impl Nat {
         let (address, port) = inside.source;
         let back = inside.back(&outside);
         if let Some(datagram) = datagram {
-            self.arriving.put(now, datagram, (back, address));
+            let owner = from.map_or(End::Receiver(back.eni), |from| End::Sender(from.clone()));
+            self.arriving.put(now, owner, datagram, (back, address));
         }
         translate::write(bytes, &read.layout, translate::DESTINATION_AT, address);
         translate::write_port(bytes, &read.layout, found.destination_at, found.checksum_at, port);
@@ -338,8 +352,7 @@ impl Nat {
             return Err(NatError::NoConnection);
         }
         self.sweep(now);
-        let of_one = self.of_one.get(inside.eni);
-        if of_one >= ENTRIES_OF_ONE_MAX {
+        if self.of_one.get(&inside.eni) >= ENTRIES_OF_ONE_MAX {
             return Err(NatError::NoPort);
         }
         let Inside { source, remote, protocol, .. } = inside;
@@ -347,19 +360,50 @@ impl Nat {
         let first = u32::from(source.1.wrapping_sub(PORT_FIRST)) + self.port_offset;
         let port = |step: u16| (first + u32::from(step) * PORT_STEP) % u32::from(PORTS);
         let tried = (0..TRIES).map(|step| PORT_FIRST + u16::try_from(port(step)).unwrap_or(0));
-        let free = tried.map(|port| Outside { public: (public, port), remote, protocol });
-        let mut free = free.filter(|outside| !self.by_outside.contains_key(outside));
-        let outside = free.next().ok_or(NatError::NoPort)?;
-        if self.by_inside.len() >= ENTRIES_MAX {
-            // V8
-            let most = self.of_one.most().filter(|(count, _)| *count > of_one + 1);
-            let (_, eni) = most.ok_or(NatError::NoPort)?;
-            self.give_way(eni);
+        let mut all = tried.map(|port| Outside { public: (public, port), remote, protocol });
+        let free = all.clone().find(|outside| !self.by_outside.contains_key(outside));
+        // V8
+        let outside = match free {
+            Some(free) => free,
+            None => self.of_the_greatest(inside.eni, &mut all).ok_or(NatError::NoPort)?,
+        };
+        if let Some(other) = self.by_outside.get(&outside).copied() {
+            self.forget(other);
+        } else if self.by_inside.len() >= ENTRIES_MAX {
+            let most = self.of_one.gives_way_to(&inside.eni).copied();
+            self.give_way(most.ok_or(NatError::NoPort)?);
         }
+        self.know(inside, outside, now);
+        Ok(outside)
+    }
+
+    fn know(&mut self, inside: Inside, outside: Outside, now: Instant) {
         self.by_outside.insert(outside, inside);
         self.by_inside.insert(inside, (outside, now));
-        self.of_one.set(inside.eni, of_one + 1);
-        Ok(outside)
+        self.of_one.add(&inside.eni);
+        *self.to_one.entry((outside.destination(), inside.eni)).or_default() += 1;
+    }
+
+    /// Of ports that are all taken, that which an interface gives up for a new connection of
+    /// another: the interface that has most connections to the destination, if it has more even
+    /// then, and its port that was silent for longest.
+    fn of_the_greatest(
+        &self,
+        eni: EniId,
+        tried: &mut dyn Iterator<Item = Outside>,
+    ) -> Option<Outside> {
+        let count = |outside: &Outside, eni| {
+            let count = self.to_one.get(&(outside.destination(), eni));
+            count.copied().unwrap_or_default()
+        };
+        let taken = tried.filter_map(|outside| {
+            let inside = self.by_outside.get(&outside)?;
+            let (_, used_at) = self.by_inside.get(inside)?;
+            let has_more = count(&outside, inside.eni) > count(&outside, eni) + 1;
+            let rank = (count(&outside, inside.eni), Reverse(*used_at));
+            has_more.then_some((rank, outside))
+        });
+        taken.max_by_key(|(rank, _)| *rank).map(|(_, outside)| outside)
     }
 
     /// Forgets a connection of an interface.
@@ -401,8 +445,15 @@ impl Nat {
     fn forget(&mut self, inside: Inside) {
         if let Some((outside, _)) = self.by_inside.remove(&inside) {
             self.by_outside.remove(&outside);
-            let of_one = self.of_one.get(inside.eni);
-            self.of_one.set(inside.eni, of_one.saturating_sub(1));
+            self.of_one.remove(&inside.eni);
+            if let Entry::Occupied(mut count) =
+                self.to_one.entry((outside.destination(), inside.eni))
+            {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
         }
     }
 

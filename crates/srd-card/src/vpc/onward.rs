@@ -241,13 +241,14 @@ impl Card {
     }
 
     fn judge_again(&mut self, now: Instant, parcel: &mut Parcel) -> Result<(), Cause> {
-        let direction = match parcel.going {
-            Going::Out(_) => Direction::Egress,
-            Going::In(_) => Direction::Ingress,
+        let from = match &parcel.going {
+            Going::Out(_) => None,
+            Going::In(sender) => Some(sender),
         };
-        let read = self.known_read(now, parcel.port, direction, &parcel.frame);
+        let read = self.known_read(now, parcel.port, from, &parcel.frame);
         let read = read.ok_or(Cause::Malformed)?;
         let bytes = &parcel.frame[OFFLOAD_BYTES..];
+        let direction = if from.is_some() { Direction::Ingress } else { Direction::Egress };
         let flow = self.flow_of(now, parcel.port, &read, bytes, direction);
         match &mut parcel.going {
             Going::Out(slot) => {

@@ -8,7 +8,8 @@
 //!
 //! A gateway is on the host of the interface that uses it, with connections of its own there; the
 //! host of the other end remembers where answers go. A port that two hosts have taken for
-//! connections to one end is the first one's, and packets of the other are dropped and counted.
+//! connections to one end is the first one's, and packets of the other are dropped and counted,
+//! unless the first one's interface has far more connections than the other one's.
 //!
 //! Bound: connections as [`Nat`](super::nat) has them, and those of other hosts as
 //! [`Returns`](super::returns) has them.
@@ -101,7 +102,7 @@ impl Card {
         let sender = Sender { host: None, eni: Some(from), via: Via::NatBack };
         let Err(frame) = self.back_by_nat(now, sender, frame, around) else { return Ok(()) };
         let none = Cause::NoNatConnection;
-        let read = self.known_read(now, port, Direction::Egress, &frame).ok_or(none)?;
+        let read = self.known_read(now, port, None, &frame).ok_or(none)?;
         let bytes = &frame[OFFLOAD_BYTES..];
         let there = &mut self.ports[port.0 as usize];
         let own = || read.key(bytes, Direction::Egress, there.index);
@@ -122,9 +123,11 @@ impl Card {
         mut frame: Vec<u8>,
         around: &mut impl Around,
     ) -> Result<(), Vec<u8>> {
-        let Some(back) = self.nat.arrive(now, &mut frame) else { return Err(frame) };
+        let Some(back) = self.nat.arrive_from(now, Some(&sender), &mut frame) else {
+            return Err(frame);
+        };
         let nat::Back { nat, eni, port } = back;
-        if self.passes_back(now, (nat, eni, port), sender.eni, &frame) {
+        if self.passes_back(now, (nat, eni, port), &sender, &frame) {
             self.arrive_at(now, sender, eni, frame, around);
         }
         Ok(())
@@ -135,19 +138,19 @@ impl Card {
         &mut self,
         now: Instant,
         (nat, to, port): (NatGatewayId, EniId, u16),
-        sender: Option<EniId>,
+        sender: &Sender,
         frame: &[u8],
     ) -> bool {
         let Some(there) = self.port_of(to) else {
             self.drop_of(None, Cause::NotHere, 1);
             return false;
         };
-        let Some(read) = self.known_read(now, there, Direction::Ingress, frame) else {
+        let Some(read) = self.known_read(now, there, Some(sender), frame) else {
             self.drop_of(Some(there), Cause::Malformed, 1);
             return false;
         };
         let packet = read.for_rules(&frame[OFFLOAD_BYTES..]);
-        let judged = self.rules.back_by_nat(nat, to, &packet, port, sender);
+        let judged = self.rules.back_by_nat(nat, to, &packet, port, sender.eni);
         if let Err(reason) = judged {
             let cause = read.cause(Cause::Rule(reason));
             self.drop_before(now, there, &read, &frame[OFFLOAD_BYTES..], cause);

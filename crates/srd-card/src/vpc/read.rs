@@ -21,26 +21,41 @@ impl Read {
     /// Reads a frame; `None` if it is no packet, or its offload header contradicts it, or if it
     /// hides its ports, or is from an address to itself, which no host sends (V1).
     pub(super) fn frame(frame: &[u8]) -> Option<Self> {
+        Self::of_frame::<false>(frame)
+    }
+
+    /// The same for a frame that comes from the internet: where an interface sends to its own
+    /// public address, that stands for both ends until the gateway has written the private one.
+    pub(super) fn arriving(frame: &[u8]) -> Option<Self> {
+        Self::of_frame::<true>(frame)
+    }
+
+    fn of_frame<const TO_ITSELF: bool>(frame: &[u8]) -> Option<Self> {
         if frame.len() > FRAME_BYTES_MAX {
             return None;
         }
         let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
         // Each family its own way, so that no field is copied to where both ways meet.
         match bytes.first()? >> 4 {
-            4 => Self::of(Packet::read_v4(bytes)?, header, bytes),
-            6 => Self::of_v6(header, bytes),
+            4 => Self::of::<TO_ITSELF>(Packet::read_v4(bytes)?, header, bytes),
+            6 => Self::of_v6::<TO_ITSELF>(header, bytes),
             _ => None,
         }
     }
 
     #[inline(never)]
-    fn of_v6(header: &[u8; OFFLOAD_BYTES], bytes: &[u8]) -> Option<Self> {
-        Self::of(Packet::read_v6(bytes)?, header, bytes)
+    fn of_v6<const TO_ITSELF: bool>(header: &[u8; OFFLOAD_BYTES], bytes: &[u8]) -> Option<Self> {
+        Self::of::<TO_ITSELF>(Packet::read_v6(bytes)?, header, bytes)
     }
 
     #[inline(always)]
-    fn of(packet: Packet, header: &[u8; OFFLOAD_BYTES], bytes: &[u8]) -> Option<Self> {
-        if packet.source == packet.destination || packet.is_hidden(bytes) {
+    fn of<const TO_ITSELF: bool>(
+        packet: Packet,
+        header: &[u8; OFFLOAD_BYTES],
+        bytes: &[u8],
+    ) -> Option<Self> {
+        let is_to_itself = !TO_ITSELF && packet.source == packet.destination;
+        if is_to_itself || packet.is_hidden(bytes) {
             return None;
         }
         let layout = Layout::of(&packet, bytes)?.with_offload(header)?;

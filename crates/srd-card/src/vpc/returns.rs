@@ -1,14 +1,19 @@
 //! To which host answers go that are for a NAT gateway whose connections come from another host.
 //!
-//! Bound: [`RETURNS_MAX`] connections for each interface at this end; new ones beyond are refused.
+//! Bound: [`RETURNS_MAX`] connections for each interface at this end. When all are taken, the
+//! interface that has most at the other end gives way to one that has fewer; if none has, a new one
+//! is refused. A port that gateways of two hosts have taken is the first one's, unless the interface
+//! there has [`MANY`] connections more.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
+use srd_vpc::id::EniId;
 
 use super::nat::{self, NatError};
+use super::shares::Shares;
 use crate::store::{Reader, Stored, StoredError, write_count};
 use crate::track::Key;
 
@@ -16,12 +21,26 @@ use crate::track::Key;
 pub(super) const RETURNS_MAX: usize = 1 << 16;
 /// Entries that a new one looks at to free those that are over.
 const SWEEP: usize = 4;
+/// Entries of the other end that has most that are looked at: the one that was silent for longest
+/// gives way.
+const LOOKED_AT: usize = 8;
+
+/// An end that has so many connections more than another one gives up a port that the other one's
+/// gateway has taken, too: an end that takes all ports leaves some to the others.
+const MANY: usize = 1 << 10;
+
+/// An interface behind a gateway of another host.
+pub(super) type End = (Arc<str>, Option<EniId>);
 
 /// To which host answers go that are for a NAT gateway, by their flow at the interface here.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
-    known: BTreeMap<Key, (Arc<str>, Instant)>,
+    known: BTreeMap<Key, (End, Instant)>,
+    of: BTreeSet<(End, Key)>,
+    shares: Shares<End>,
     swept: Option<Key>,
+    /// The last one that gave way.
+    gave_way: Option<(End, Key)>,
 }
 
 impl Returns {
@@ -29,30 +48,74 @@ impl Returns {
     ///
     /// # Errors
     /// A gateway of yet another host has the port, or there are too many.
-    pub(super) fn put(&mut self, now: Instant, key: &Key, host: &Arc<str>) -> Result<(), NatError> {
+    pub(super) fn put(
+        &mut self,
+        now: Instant,
+        key: &Key,
+        host: &Arc<str>,
+        eni: Option<EniId>,
+    ) -> Result<(), NatError> {
+        let end = (host.clone(), eni);
         match self.known.get_mut(key) {
-            Some((of, at)) if *of == *host || *at + nat::IDLE <= now => {
-                if *of != *host {
-                    *of = host.clone();
-                }
+            Some((of, at)) if *of == end => {
                 *at = now;
                 return Ok(());
             }
-            Some(_) => return Err(NatError::NoPort),
+            Some((of, at)) => {
+                // A host's gateway has given the port to another connection of its own.
+                let is_over = of.0 == *host || *at + nat::IDLE <= now;
+                let is_of_many = self.shares.get(of) > self.shares.get(&end) + MANY;
+                if !is_over && !is_of_many {
+                    return Err(NatError::NoPort);
+                }
+                self.forget(key);
+            }
             None => self.sweep(now),
         }
         if self.known.len() >= RETURNS_MAX {
-            return Err(NatError::NoPort);
+            let most = self.shares.gives_way_to(&end).cloned();
+            self.give_way(most.ok_or(NatError::NoPort)?);
         }
-        self.known.insert(*key, (host.clone(), now));
+        self.know(*key, end, now);
         Ok(())
+    }
+
+    fn know(&mut self, key: Key, end: End, at: Instant) {
+        self.of.insert((end.clone(), key));
+        self.shares.add(&end);
+        self.known.insert(key, (end, at));
     }
 
     /// The host that an answer goes to.
     pub(super) fn get(&mut self, now: Instant, key: &Key) -> Option<Arc<str>> {
-        let (host, at) = self.known.get_mut(key).filter(|(_, at)| now < *at + nat::IDLE)?;
+        let ((host, _), at) = self.known.get_mut(key).filter(|(_, at)| now < *at + nat::IDLE)?;
         *at = now;
         Some(host.clone())
+    }
+
+    fn forget(&mut self, key: &Key) {
+        if let Some((end, _)) = self.known.remove(key) {
+            self.shares.remove(&end);
+            self.of.remove(&(end, *key));
+        }
+    }
+
+    /// Forgets a connection of an end.
+    fn give_way(&mut self, end: End) {
+        use core::ops::Bound::{Excluded, Included, Unbounded};
+        let first = (end.clone(), Key::FIRST);
+        let last = self.gave_way.as_ref().filter(|(of, _)| *of == end);
+        let behind = last.map_or(Included(&first), Excluded);
+        let of = |from| {
+            let all = self.of.range((from, Unbounded));
+            all.take_while(|(of, _)| *of == end)
+        };
+        let looked_at = of(behind).chain(of(Included(&first))).take(LOOKED_AT);
+        let oldest = looked_at.min_by_key(|(_, key)| self.known.get(key).map(|(_, at)| *at));
+        if let Some((_, key)) = oldest.cloned() {
+            self.forget(&key);
+            self.gave_way = Some((end, key));
+        }
     }
 
     fn sweep(&mut self, now: Instant) {
@@ -62,7 +125,7 @@ impl Returns {
         let looked: Vec<_> = next.map(|(key, (_, at))| (*key, *at + nat::IDLE <= now)).collect();
         self.swept = looked.last().map(|(key, _)| *key);
         for (key, _) in looked.into_iter().filter(|(_, is_over)| *is_over) {
-            self.known.remove(&key);
+            self.forget(&key);
         }
     }
 }
@@ -70,20 +133,21 @@ impl Returns {
 impl Stored for Returns {
     fn write(&self, out: &mut Vec<u8>) {
         write_count(self.known.len(), out);
-        for (key, (host, at)) in &self.known {
+        for (key, (end, at)) in &self.known {
             key.write(out);
-            host.write(out);
+            end.write(out);
             at.write(out);
         }
     }
     fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
         let mut returns = Self::default();
         for _ in 0..from.count()? {
-            let (key, host) = <(Key, Arc<str>)>::read(from)?;
-            returns.known.insert(key, (host, Instant::read(from)?));
-        }
-        if returns.known.len() > RETURNS_MAX {
-            return Err(StoredError::Wrong("connections of other hosts' NAT gateways"));
+            let (key, end) = <(Key, End)>::read(from)?;
+            let at = Instant::read(from)?;
+            if returns.known.len() >= RETURNS_MAX || returns.known.contains_key(&key) {
+                return Err(StoredError::Wrong("connections of other hosts' NAT gateways"));
+            }
+            returns.know(key, end, at);
         }
         Ok(returns)
     }
@@ -97,37 +161,69 @@ mod tests {
     use crate::testing::v4;
     use srd_proto::time::Duration;
 
-    fn key(port: u16) -> Key {
-        let bytes = v4(protocol::UDP, (port, 53), b"");
+    fn key(number: u8, port: u16) -> Key {
+        let bytes = v4(number, (port, 53), b"");
         Key::of(&Packet::read(&bytes).unwrap(), &bytes, Direction::Ingress, 0)
     }
 
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    const ENI: Option<EniId> = Some(EniId(1));
+
     #[test]
     fn a_port_is_the_first_hosts_and_the_table_has_a_bound() {
-        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
         let [one, two] = ["one", "two"].map(Arc::<str>::from);
+        let udp = |port| key(protocol::UDP, port);
         let mut returns = Returns::default();
-        returns.put(at(0), &key(1), &one).unwrap();
-        assert_eq!(returns.put(at(1), &key(1), &two), Err(NatError::NoPort));
-        assert_eq!(returns.get(at(2), &key(1)), Some(one.clone()));
-        assert_eq!(returns.get(at(2), &key(2)), None);
-        assert_eq!(returns.get(at(400), &key(1)), None, "idle for too long");
-        returns.put(at(400), &key(1), &two).unwrap();
-        assert_eq!(returns.get(at(401), &key(1)), Some(two));
+        returns.put(at(0), &udp(1), &one, ENI).unwrap();
+        assert_eq!(returns.put(at(1), &udp(1), &two, ENI), Err(NatError::NoPort));
+        assert_eq!(returns.get(at(2), &udp(1)), Some(one.clone()));
+        assert_eq!(returns.get(at(2), &udp(2)), None);
+        assert_eq!(returns.get(at(400), &udp(1)), None, "idle for too long");
+        returns.put(at(400), &udp(1), &two, ENI).unwrap();
+        assert_eq!(returns.get(at(401), &udp(1)), Some(two));
         let mut full = Returns::default();
-        (0..=u16::MAX).for_each(|port| full.put(at(0), &key(port), &one).unwrap());
-        let other = {
-            let bytes = v4(protocol::TCP, (1, 53), b"");
-            Key::of(&Packet::read(&bytes).unwrap(), &bytes, Direction::Ingress, 0)
-        };
-        assert_eq!(full.put(at(1), &other, &one), Err(NatError::NoPort));
+        (0..=u16::MAX).for_each(|port| full.put(at(0), &udp(port), &one, ENI).unwrap());
+        let other = key(protocol::TCP, 1);
+        assert_eq!(full.put(at(1), &other, &one, ENI), Err(NatError::NoPort));
         // Each try looks at a few that may be over.
-        assert!(
-            (0..).take(RETURNS_MAX / SWEEP + 2).any(|_| full.put(at(400), &other, &one).is_ok())
-        );
+        let tries = RETURNS_MAX / SWEEP + 2;
+        assert!((0..).take(tries).any(|_| full.put(at(400), &other, &one, ENI).is_ok()));
         let mut out = Vec::new();
         full.write(&mut out);
         let read = Returns::read(&mut Reader(&out)).unwrap();
-        assert_eq!(read.known, full.known);
+        assert_eq!((read.known, read.of), (full.known, full.of));
+    }
+
+    #[test]
+    fn regression_an_end_that_takes_all_places_leaves_others_their_part() {
+        let [one, two] = ["one", "two"].map(Arc::<str>::from);
+        let [greedy, other, third] = [1, 2, 3].map(|id| Some(EniId(id)));
+        let udp = |port| key(protocol::UDP, port);
+        let tcp = |port| key(protocol::TCP, port);
+        let mut returns = Returns::default();
+        (0..=u16::MAX).for_each(|port| returns.put(at(0), &udp(port), &one, greedy).unwrap());
+        // Another interface of the same host, and one of another host.
+        let part = u16::try_from(RETURNS_MAX / 3).unwrap();
+        for port in 0..part {
+            returns.put(at(1), &tcp(port), &one, other).unwrap();
+            returns.put(at(1), &tcp(port + part), &two, third).unwrap();
+        }
+        assert_eq!(returns.known.len(), RETURNS_MAX);
+        let all = returns.known.values();
+        assert_eq!(all.filter(|((_, eni), _)| *eni != greedy).count(), 2 * usize::from(part));
+        // What the others have stays, whatever the greedy one sends.
+        for port in 0..=u16::MAX {
+            let _ = returns.put(at(2), &udp(port), &one, greedy);
+        }
+        (0..2 * part).for_each(|port| assert!(returns.get(at(3), &tcp(port)).is_some()));
+        // A port that the greedy one's gateway has is given up for one that has few.
+        let mut returns = Returns::default();
+        (0..=5000).for_each(|port| returns.put(at(0), &udp(port), &one, greedy).unwrap());
+        returns.put(at(1), &udp(7), &two, third).unwrap();
+        assert_eq!(returns.put(at(2), &udp(7), &one, greedy), Err(NatError::NoPort));
+        assert_eq!(returns.get(at(2), &udp(7)), Some(two));
     }
 }

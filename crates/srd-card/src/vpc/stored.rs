@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use crate::store::StoredError;
 
 /// The version of the form. A change of what is written, or of its meaning, has another one.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// What is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

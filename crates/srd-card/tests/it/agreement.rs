@@ -3,9 +3,8 @@
 
 use crate::agree::{Reached, agree};
 use crate::generate::Dice;
+use crate::seeds;
 use srd_vpc::judge::Reason;
-use std::fs;
-use std::path::Path;
 
 fn run(first: u64, clouds: u64) -> Reached {
     let mut all = Reached::default();
@@ -41,6 +40,7 @@ fn the_card_does_what_explain_says() {
         Reason::NotPeered,
         Reason::NoInterface,
         Reason::Circle,
+        Reason::ToItself,
     ] {
         assert!(reached.reasons.contains(&reason), "{reason:?}: {reached:?}");
     }
@@ -55,13 +55,5 @@ fn the_card_does_what_explain_says_of_a_million_flows() {
 /// Inputs that a fuzzer has found, or that reach much with few bytes.
 #[test]
 fn seeds_replay() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/agree");
-    let mut paths: Vec<_> = fs::read_dir(corpus).unwrap().map(|e| e.unwrap().path()).collect();
-    // Inputs that fuzzers added locally are named by a hash and left to them.
-    paths.retain(|path| path.file_name().is_some_and(|name| name.len() != 40));
-    assert!(!paths.is_empty());
-    for path in paths {
-        println!("{}", path.display());
-        drop(agree(&fs::read(&path).unwrap()));
-    }
+    seeds::replay("agree", agree);
 }

@@ -1,13 +1,20 @@
 //! Fragments and rules: a later fragment is what its first one is (T1).
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
 use crate::lane::*;
 use srd_card::Direction;
 use srd_card::offload::OFFLOAD_BYTES;
-use srd_card::vpc::Cause;
+use srd_card::profile::{InstanceType, Profile};
+use srd_card::track::Timeouts;
 use srd_card::vpc::trace::{Event, Filter};
+use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId};
+use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
-use srd_vpc::judge::Reason;
+use srd_vpc::compile::{Directory, Rules};
+use srd_vpc::id::*;
+use srd_vpc::judge::{Reason, Service};
 use srd_vpc::object::*;
 use srd_vpc::packet::Inner;
 
@@ -141,4 +148,109 @@ fn a_trace_shows_a_later_fragment_with_the_ports_of_its_datagram() {
     let of = |direction| (direction, Inner::Udp(9, 5201));
     let both = [of(Direction::Egress), of(Direction::Ingress)];
     assert_eq!(arrived, [both, both].concat());
+}
+
+/// Two senders of another host, and a receiver here.
+struct Far {
+    card: Card,
+    delivered: usize,
+}
+
+impl Far {
+    fn new(traffic: Traffic) -> Self {
+        let mut world = world(&[], [open(), admits(traffic), open()]);
+        for sender in [0, 2] {
+            world.instances.get_mut(&InstanceId(sender)).unwrap().host = Some("there".into());
+        }
+        let mut card = Card::new(HOST, Arc::new(Rules::compile(&world, HOST)), Secret::known(7));
+        let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
+        let guest = Guest { eni: EniId(1), timeouts: Timeouts::DEFAULT };
+        card.add_instance(Instant::ZERO, &profile, &[guest]);
+        Self { card, delivered: 0 }
+    }
+
+    /// Whether a packet that the other host says is of this interface reaches the receiver.
+    fn send(&mut self, milliseconds: u64, from: u64, packet: &[u8]) -> bool {
+        let now = Instant::ZERO + Duration::from_millis(milliseconds);
+        let envelope = Envelope::Between { from: EniId(from), to: EniId(1) };
+        let frame = [&[0; OFFLOAD_BYTES][..], packet].concat();
+        let mut around = Delivered::default();
+        self.card.from_host(now, &Arc::from("there"), envelope, frame, &mut around);
+        self.delivered += around.0.len();
+        !around.0.is_empty()
+    }
+}
+
+fn with_id(mut packet: Vec<u8>, id: u16) -> Vec<u8> {
+    packet[4..6].copy_from_slice(&id.to_be_bytes());
+    packet
+}
+
+#[test]
+fn regression_fragments_of_one_sender_leave_what_another_one_has_shown() {
+    for far_port in [5201, 5202] {
+        let mut far = Far::new(Traffic::Udp(5201, 5201));
+        let [first, later, last] = datagram(UDP, 1, &ports(9, 5201));
+        assert!(far.send(0, 0, &first));
+        // First fragments that pass, and first fragments that are refused.
+        let mut other = datagram(UDP, 1, &ports(9, far_port))[0].clone();
+        other[12..16].copy_from_slice(&v4(12).octets());
+        for id in 0..5000 {
+            far.send(1 + u64::from(id), 2, &with_id(other.clone(), id));
+        }
+        assert_eq!(far.delivered > 1024, far_port == 5201);
+        assert!(far.send(5002, 0, &later), "its first fragment is remembered");
+        // One that writes the address of another sender.
+        let [forged, ..] = datagram(UDP, 1, &ports(9, 5202));
+        assert!(!far.send(5003, 2, &forged));
+        assert!(far.send(5004, 0, &last), "it is the other sender's");
+    }
+}
+
+#[test]
+fn the_last_first_fragment_of_an_identification_counts() {
+    let mut far = Far::new(Traffic::Udp(5201, 5201));
+    let [first, later, last] = datagram(UDP, 1, &ports(9, 5201));
+    let [refused, ..] = datagram(UDP, 1, &ports(9, 5202));
+    assert!(!far.send(0, 0, &refused) && !far.send(1, 0, &later));
+    assert!(far.send(2, 0, &first) && far.send(3, 0, &last));
+    // The identification is used again: the datagram is another one.
+    assert!(!far.send(4, 0, &refused) && !far.send(5, 0, &last));
+    let port = far.card.port_of(EniId(1)).unwrap();
+    assert_eq!(far.card.drops(port).of(Cause::Rule(Reason::GroupsIn)), 4);
+}
+
+/// Later fragments of a datagram wait behind the first one until its receiver's place is known.
+#[test]
+fn fragments_wait_together_for_an_answer() {
+    let mut world = world(&[], [open(), open(), open()]);
+    world.groups.get_mut(&GroupId(0)).unwrap().rules =
+        vec![rule(0, true, Traffic::Udp(5201, 5201), "0.0.0.0/0")];
+    world.instances.get_mut(&InstanceId(1)).unwrap().host = Some("there".into());
+    let mut directory = Directory::new(world);
+    let mut card = Card::new(HOST, Arc::new(directory.tables(HOST)), Secret::known(1));
+    let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
+    let guest = Guest { eni: EniId(0), timeouts: Timeouts::DEFAULT };
+    let port = card.add_instance(Instant::ZERO, &profile, &[guest])[0];
+    let mut around = Sent::default();
+    for packet in datagram(UDP, 1, &ports(9, 5201)) {
+        let frame = [&[0; OFFLOAD_BYTES][..], &packet].concat();
+        card.from_guest(Instant::ZERO, port, frame, &mut around);
+    }
+    let question = card.poll_question().unwrap();
+    let answer = directory.answer(HOST, question).unwrap();
+    card.learn(Instant::ZERO, answer, &mut around).unwrap();
+    assert_eq!((around.0, card.drops(port).total()), (3, 0));
+}
+
+/// Frames that left for other hosts.
+#[derive(Default)]
+struct Sent(usize);
+
+impl Around for Sent {
+    fn to_guest(&mut self, _: PortId, _: Vec<u8>) {}
+    fn to_host(&mut self, _: &Arc<str>, _: VpcId, _: Envelope, _: Vec<u8>, _: bool) {
+        self.0 += 1;
+    }
+    fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }

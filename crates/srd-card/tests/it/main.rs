@@ -24,6 +24,8 @@ mod limits;
 mod mirrors;
 mod private_nat;
 mod reference;
+#[path = "../../../../fuzz/bodies/seeds.rs"]
+mod seeds;
 mod shards;
 mod traces;
 mod vpc;

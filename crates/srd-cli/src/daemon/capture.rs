@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// How soon Ctrl-C is noticed while no packets come.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long the daemon may take to end the capture after Ctrl-C.
-const END_WAIT_MAX: Duration = Duration::from_secs(2);
+const END_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// `srd capture`.
 #[derive(Args, Clone, Debug)]

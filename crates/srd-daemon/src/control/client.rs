@@ -19,7 +19,7 @@ use super::protocol::{Answer, Refusal, Request};
 use crate::privileges;
 
 /// How long the daemon may take for an answer: longer than the control thread may.
-const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Most bytes of an answer; a thousand peers with all their paths have fewer.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 

@@ -3,26 +3,13 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
-use crate::bodies;
-use crate::hostile;
-use std::fs;
-use std::path::Path;
+use crate::{bodies, hostile, seeds};
 
 use srd_proto::rng::Rng;
 
 /// Replays the seeds of a target.
 fn replay(target: &str, run: fn(&[u8])) {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let entries = fs::read_dir(corpus).expect("the target has seeds");
-    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-    // What fuzzers added locally is named by a hash and left to them.
-    paths.retain(|path| path.file_name().is_some_and(|name| name.len() != 40));
-    paths.sort();
-    assert!(paths.len() >= 5, "the seeds are there");
-    for path in paths {
-        println!("{}", path.display());
-        run(&fs::read(&path).unwrap());
-    }
+    assert!(seeds::replay(target, run) >= 5, "the seeds are there");
 }
 
 /// Scripts of chance, each of so many bytes.

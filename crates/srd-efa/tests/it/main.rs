@@ -7,3 +7,5 @@ mod bodies;
 mod corpus;
 #[path = "../../../../fuzz/bodies/hostile/mod.rs"]
 mod hostile;
+#[path = "../../../../fuzz/bodies/seeds.rs"]
+mod seeds;

@@ -23,9 +23,9 @@ use crate::state::{Running, Service};
 use crate::transport::Transport;
 
 /// The other process reads the state within this time; no packet moves meanwhile.
-pub(crate) const READY_WAIT_MAX: Duration = Duration::from_secs(3);
+pub(crate) const READY_WAIT_MAX: Duration = Duration::from_secs(10);
 /// A reader that is slower than this is given up.
-const WRITE_WAIT_MAX: Duration = Duration::from_secs(1);
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl Service {
     /// Hands everything over to a process that may ask for it. If that fails, nothing has changed.

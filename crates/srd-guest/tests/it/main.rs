@@ -4,4 +4,8 @@
 
 #[path = "../../../../fuzz/bodies/instances.rs"]
 mod bodies;
+#[path = "../../../../fuzz/bodies/chance.rs"]
+mod chance;
 mod corpus;
+#[path = "../../../../fuzz/bodies/seeds.rs"]
+mod seeds;

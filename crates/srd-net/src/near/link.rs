@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use srd_proto::time::Instant;
 use srd_proto::transmit::{Ecn, PacketMeta};
+use srd_trust::closing::Closing;
 
 use super::meet::{self, Message, SEGMENT_BYTES};
 use super::ring::{Beside, Broken, RING_BYTES, Reader, Writer};
@@ -47,40 +48,39 @@ impl Link {
     }
 
     /// The connection has a message, or has ended. `may_be` says whether a caller may have an
-    /// address.
+    /// address. What it has brought and is no memory goes into `closing`.
     ///
     /// # Errors
-    /// It is of no use any more.
+    /// It is of no use any more, and ends by [`Link::end`].
     pub(super) fn on_readable(
         self,
         own: SocketAddr,
         may_be: impl Fn(SocketAddr) -> bool,
-    ) -> io::Result<Self> {
+        closing: &mut Closing,
+    ) -> Result<Self, Self> {
         match self {
-            Self::Calling(socket) => {
-                let Some(message) = meet::receive(socket.as_fd())? else {
-                    return Ok(Self::Calling(socket));
-                };
-                let Message { from, descriptors } = message;
-                if !may_be(from) {
-                    return Err(io::ErrorKind::PermissionDenied.into());
+            Self::Calling(socket) => match answer(&socket, own, may_be, closing) {
+                Ok(Some(rings)) => Ok(Self::Met(rings, socket)),
+                Ok(None) => Ok(Self::Calling(socket)),
+                Err(_) => Err(Self::Calling(socket)),
+            },
+            Self::Called(rings, socket) => match meet::receive(socket.as_fd(), closing) {
+                Ok(Some(answer)) => {
+                    closing.add(answer.descriptors);
+                    Ok(Self::Met(rings, socket))
                 }
-                let [memory] = only(descriptors)?;
-                let segment = || Segment::open(memory.as_fd(), SEGMENT_BYTES);
-                let (out, into) = (segment()?, segment()?);
-                meet::say(socket.as_fd(), own, &[])?;
-                let (out, into) = (Writer::new(out, RING_BYTES), Reader::new(into, 0));
-                let rings = Rings { peer: from, out, into };
-                Ok(Self::Met(rings, socket))
-            }
-            Self::Called(rings, socket) => {
-                let Some(_answer) = meet::receive(socket.as_fd())? else {
-                    return Ok(Self::Called(rings, socket));
-                };
-                Ok(Self::Met(rings, socket))
-            }
+                Ok(None) => Ok(Self::Called(rings, socket)),
+                Err(_) => Err(Self::Called(rings, socket)),
+            },
             Self::Met(..) => Ok(self),
         }
+    }
+
+    /// Ends the connection, which the other end sees at once. Messages with descriptors may be in
+    /// it still.
+    pub(super) fn end(self, closing: &mut Closing) {
+        let (Self::Calling(socket) | Self::Called(_, socket) | Self::Met(_, socket)) = self;
+        meet::hang_up(socket, closing);
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -103,8 +103,8 @@ impl Link {
     }
 
     /// Takes what woke this end. `false`: the connection has ended.
-    pub(super) fn take_wakes(&self) -> bool {
-        meet::take_wakes(self.socket())
+    pub(super) fn take_wakes(&self, closing: &mut Closing) -> bool {
+        meet::take_wakes(self.socket(), closing)
     }
 
     /// Sends a batch. Returns how many packets went, and how many found no room.
@@ -168,6 +168,26 @@ impl Rings {
     }
 }
 
-fn only(descriptors: Vec<OwnedFd>) -> io::Result<[OwnedFd; 1]> {
-    descriptors.try_into().map_err(|_| io::ErrorKind::InvalidData.into())
+/// Answers a caller that has sent its address and its memory; `None` if it has not yet.
+fn answer(
+    socket: &OwnedFd,
+    own: SocketAddr,
+    may_be: impl Fn(SocketAddr) -> bool,
+    closing: &mut Closing,
+) -> io::Result<Option<Rings>> {
+    let Some(Message { from, descriptors }) = meet::receive(socket.as_fd(), closing)? else {
+        return Ok(None);
+    };
+    let opened = match &descriptors[..] {
+        [memory] if may_be(from) => {
+            let segment = || Segment::open(memory.as_fd(), SEGMENT_BYTES);
+            segment().and_then(|out| Ok((out, segment()?)))
+        }
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    };
+    closing.add(descriptors);
+    let (out, into) = opened?;
+    meet::say(socket.as_fd(), own, &[])?;
+    let (out, into) = (Writer::new(out, RING_BYTES), Reader::new(into, 0));
+    Ok(Some(Rings { peer: from, out, into }))
 }

@@ -10,6 +10,8 @@
 //! Both ends ask the kernel which user the other is, and speak to their own user only. The name may
 //! be anybody's, so what arrives says nothing of an address that a packet by UDP would not say. A
 //! caller may claim an address of this machine only: packets to it go to the caller from then on.
+//! Descriptors that are no memory, and connections that may have some, are closed on a thread of
+//! their own, which may wait ([`srd_trust::closing`]).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,9 +21,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect, listen, recv, recvmsg, send, sendmsg, socket_with,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, connect, listen, recvmsg, send, sendmsg, shutdown, socket_with,
 };
+
+use srd_trust::closing::Closing;
 
 use super::ring::RING_BYTES;
 
@@ -34,6 +38,8 @@ const MESSAGE_BYTES_MAX: usize = 128;
 /// Bytes of the memory of two endpoints: a ring each way.
 pub(super) const SEGMENT_BYTES: usize = (2 * RING_BYTES).next_multiple_of(4096);
 
+/// The most descriptors of one message (`SCM_MAX_FD`).
+const RIGHTS_MAX: usize = 253;
 /// Wake-ups that are taken in a turn. A process that sends more is not waited for.
 const WAKES_MAX: usize = 16;
 /// What a caller brings, or the called one answers.
@@ -52,18 +58,47 @@ pub(super) fn wake(socket: BorrowedFd<'_>) {
 }
 
 /// Takes wake-ups of the other end. `false`: the connection has ended.
-pub(super) fn take_wakes(socket: BorrowedFd<'_>) -> bool {
+pub(super) fn take_wakes(socket: BorrowedFd<'_>, closing: &mut Closing) -> bool {
     let mut byte = [0; 1];
     for _ in 0..WAKES_MAX {
-        match recv(socket, &mut byte, RecvFlags::DONTWAIT) {
+        match take(socket, &mut byte) {
             // The end; or a message that is none of ours, which is no better.
-            Ok((0, _)) => return false,
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok((0, descriptors)) => {
+                closing.add(descriptors);
+                return false;
+            }
+            Ok((_, descriptors)) => closing.add(descriptors),
+            Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => return true,
             Err(_) => return false,
         }
     }
     true
+}
+
+/// Ends a connection.
+pub(super) fn hang_up(socket: OwnedFd, closing: &mut Closing) {
+    let _ = shutdown(&socket, Shutdown::Both);
+    closing.add([socket]);
+}
+
+/// Takes a message with its descriptors. Those that the kernel has no room for it closes itself,
+/// and may wait then: so there is room for as many as a message has.
+fn take(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+) -> Result<(usize, Vec<OwnedFd>), rustix::io::Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(RIGHTS_MAX))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut beside, flags)?;
+    let mut descriptors = Vec::new();
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(all) = message {
+            descriptors.extend(all);
+        }
+    }
+    Ok((received.bytes, descriptors))
 }
 
 fn name(of: SocketAddr) -> io::Result<SocketAddrUnix> {
@@ -123,31 +158,29 @@ pub(super) fn say(
 }
 
 /// The next message of the other end; `None` if there is none yet.
-pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Message>> {
+pub(super) fn receive(
+    socket: BorrowedFd<'_>,
+    closing: &mut Closing,
+) -> io::Result<Option<Message>> {
     let mut text = [0; MESSAGE_BYTES_MAX];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut beside = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut text)],
-        &mut beside,
-        RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
-    );
-    let bytes = match received {
-        Ok(received) => received.bytes,
+    let (bytes, descriptors) = match take(socket, &mut text) {
+        Ok(taken) => taken,
         Err(rustix::io::Errno::AGAIN) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let mut descriptors = Vec::new();
-    for message in beside.drain() {
-        if let RecvAncillaryMessage::ScmRights(all) = message {
-            descriptors.extend(all);
+    match read(&text[..bytes]) {
+        Some(from) => Ok(Some(Message { from, descriptors })),
+        None => {
+            closing.add(descriptors);
+            Err(io::ErrorKind::InvalidData.into())
         }
     }
-    let wrong = || io::Error::from(io::ErrorKind::InvalidData);
-    let text = std::str::from_utf8(&text[..bytes]).map_err(|_| wrong())?;
-    let known = text.strip_prefix(&format!("{VERSION} {SEGMENT_BYTES} ")).ok_or_else(wrong)?;
-    Ok(Some(Message { from: known.parse().map_err(|_| wrong())?, descriptors }))
+}
+
+/// The address that a message says.
+fn read(text: &[u8]) -> Option<SocketAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    text.strip_prefix(&format!("{VERSION} {SEGMENT_BYTES} "))?.parse().ok()
 }
 
 #[cfg(test)]
@@ -169,11 +202,12 @@ mod tests {
         assert!(super::accept(listener.as_fd()).unwrap().is_none());
         let here = call(at).unwrap();
         let there = accept(listener.as_fd()).unwrap().unwrap();
-        assert!(receive(there.as_fd()).unwrap().is_none());
+        let mut closing = Closing::default();
+        assert!(receive(there.as_fd(), &mut closing).unwrap().is_none());
         let (read, write) = std::io::pipe().unwrap();
         let from = "127.0.0.1:2".parse().unwrap();
         say(here.as_fd(), from, &[read.as_fd(), write.as_fd()]).unwrap();
-        let message = receive(there.as_fd()).unwrap().unwrap();
+        let message = receive(there.as_fd(), &mut closing).unwrap().unwrap();
         assert_eq!(message.from, from);
         let mut descriptors = message.descriptors.into_iter();
         let (theirs, mut pipe) = (descriptors.next().unwrap(), descriptors.next().unwrap());
@@ -190,13 +224,14 @@ mod tests {
         let listener = listener(at).unwrap();
         let here = call(at).unwrap();
         let there = accept(listener.as_fd()).unwrap().unwrap();
+        let mut closing = Closing::default();
         for text in ["", "srd-near-2", "srd-near-2 1 127.0.0.1:1", "srd-near-1 x", &"9".repeat(500)]
         {
             rustix::net::send(&here, text.as_bytes(), SendFlags::NOSIGNAL).unwrap();
-            assert!(receive(there.as_fd()).is_err(), "{text}");
+            assert!(receive(there.as_fd(), &mut closing).is_err(), "{text}");
         }
         drop(here);
-        assert!(receive(there.as_fd()).is_err(), "the end is no message");
+        assert!(receive(there.as_fd(), &mut closing).is_err(), "the end is no message");
     }
 
     #[test]
@@ -205,15 +240,16 @@ mod tests {
         let listener = listener(at).unwrap();
         let here = call(at).unwrap();
         let there = accept(listener.as_fd()).unwrap().unwrap();
-        assert!(take_wakes(there.as_fd()), "none yet");
+        let mut closing = Closing::default();
+        assert!(take_wakes(there.as_fd(), &mut closing), "none yet");
         // The other end may make it a connection that blocks: it is a description of both.
         rustix::io::ioctl_fionbio(&here, false).unwrap();
         for _ in 0..100_000 {
             wake(here.as_fd());
         }
-        assert!(take_wakes(there.as_fd()) && take_wakes(there.as_fd()));
+        assert!(take_wakes(there.as_fd(), &mut closing) && take_wakes(there.as_fd(), &mut closing));
         drop(here);
-        let turns = (0..100_000).find(|_| !take_wakes(there.as_fd()));
+        let turns = (0..100_000).find(|_| !take_wakes(there.as_fd(), &mut closing));
         assert!(turns.is_some_and(|turns| turns > 0), "some were left, then the end: {turns:?}");
         wake(there.as_fd());
     }

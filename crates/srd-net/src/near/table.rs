@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use rustix::event::epoll;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::PacketMeta;
+use srd_trust::closing::Closing;
 
 use super::link::Link;
 use super::meet;
@@ -96,6 +97,10 @@ pub(super) struct Table {
     machine: Vec<IpAddr>,
     set: Arc<OwnedFd>,
     listener: OwnedFd,
+    /// Connections that have ended, and what others have brought. No callers are accepted until
+    /// all of them are closed: the listener is no part of the set meanwhile.
+    closing: Closing,
+    accepts: bool,
     places: Vec<Option<Place>>,
     reach: HashMap<SocketAddr, Reach>,
     looked_at: Instant,
@@ -116,6 +121,8 @@ impl Table {
             machine,
             set: Arc::new(set),
             listener,
+            closing: Closing::default(),
+            accepts: true,
             places: Vec::new(),
             reach: HashMap::new(),
             looked_at: Instant::ZERO,
@@ -195,7 +202,10 @@ impl Table {
         let place = free.unwrap_or(self.places.len());
         let data = epoll::EventData::new_u64(place as u64);
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        epoll::add(&self.set, link.socket(), data, flags).ok()?;
+        if epoll::add(&self.set, link.socket(), data, flags).is_err() {
+            link.end(&mut self.closing);
+            return None;
+        }
         let new = Some(Place { link, ended: false, _counted: counted });
         match self.places.get_mut(place) {
             Some(free) => *free = new,
@@ -249,6 +259,7 @@ impl Table {
 
     /// Callers, answers, and ends.
     fn look(&mut self, now: Instant) {
+        self.accept_again();
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let at_once = rustix::event::Timespec::default();
         let space = rustix::buffer::spare_capacity(&mut events);
@@ -263,11 +274,32 @@ impl Table {
         }
     }
 
+    /// Whether callers may come: only while nothing of others is left to be closed.
+    fn accept_again(&mut self) {
+        let accepts = self.closing.is_done();
+        if accepts == self.accepts {
+            return;
+        }
+        let (flags, data) = (epoll::EventFlags::IN, epoll::EventData::new_u64(LISTENER));
+        let done = if accepts {
+            epoll::add(&self.set, &self.listener, data, flags)
+        } else {
+            epoll::delete(&self.set, &self.listener)
+        };
+        if done.is_ok() {
+            self.accepts = accepts;
+        }
+    }
+
     fn accept(&mut self) {
-        while let Ok(Some(socket)) = meet::accept(self.listener.as_fd()) {
+        while self.closing.is_done()
+            && let Ok(Some(socket)) = meet::accept(self.listener.as_fd())
+        {
             // One too many is hung up on, and sends by UDP.
-            let Some(counted) = Counted::take() else { continue };
-            self.put(Link::Calling(socket), counted);
+            match Counted::take() {
+                Some(counted) => _ = self.put(Link::Calling(socket), counted),
+                None => meet::hang_up(socket, &mut self.closing),
+            }
         }
     }
 
@@ -275,7 +307,7 @@ impl Table {
         let Some(place) = self.places.get_mut(at).and_then(Option::take) else { return };
         let Place { mut link, mut ended, _counted } = place;
         if link.has_met() {
-            if !link.take_wakes() {
+            if !link.take_wakes(&mut self.closing) {
                 // Records that it wrote before are read first.
                 let _ = epoll::delete(&self.set, link.socket());
                 link.rings().into_iter().for_each(super::link::Rings::end);
@@ -290,7 +322,8 @@ impl Table {
             let is_here = machine.contains(&claimed.ip()) && claimed.port() != 0;
             is_here && claimed.is_ipv4() == own.is_ipv4()
         };
-        let Ok(mut link) = link.on_readable(own, may_be) else {
+        let link = link.on_readable(own, may_be, &mut self.closing);
+        let Ok(mut link) = link.map_err(|link| link.end(&mut self.closing)) else {
             // It would not have this endpoint, which asks again much later.
             let far = Reach::Far { again: now + AGAIN_MAX, wait: AGAIN_MAX };
             let of_it = |reach: &&mut Reach| matches!(reach, Reach::Link(place) if *place == at);
@@ -311,9 +344,19 @@ impl Table {
 
     fn remove(&mut self, now: Instant, at: usize) {
         let Some(mut place) = self.places.get_mut(at).and_then(Option::take) else { return };
-        let Some(peer) = place.link.rings().map(|rings| rings.peer) else { return };
+        let peer = place.link.rings().map(|rings| rings.peer);
+        place.link.end(&mut self.closing);
+        let Some(peer) = peer else { return };
         if matches!(self.reach.get(&peer), Some(Reach::Link(place)) if *place == at) {
             self.reach.insert(peer, Reach::Far { again: now + AGAIN, wait: AGAIN });
+        }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        for place in self.places.drain(..).flatten() {
+            place.link.end(&mut self.closing);
         }
     }
 }

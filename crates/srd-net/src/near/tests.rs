@@ -268,7 +268,8 @@ fn callers_that_say_nonsense_are_hung_up_on() {
 /// Until the other end has hung up.
 fn turn_until(here: &mut End, socket: &impl AsFd) {
     let start = StdInstant::now();
-    while matches!(meet::receive(socket.as_fd()), Ok(None)) {
+    let mut closing = srd_trust::closing::Closing::default();
+    while matches!(meet::receive(socket.as_fd(), &mut closing), Ok(None)) {
         assert!(start.elapsed() < PATIENCE, "not hung up on");
         here.poll(Duration::from_millis(1), &mut Got::default()).unwrap();
     }
@@ -325,4 +326,50 @@ fn a_caller_that_has_hung_up_and_goes_on_writing_is_removed() {
         here.poll(Duration::ZERO, &mut Got::default()).unwrap();
         fill();
     }
+}
+
+/// A connection that waits for its bytes to be sent when it is closed, as a file of a program of
+/// the caller's would (FUSE).
+fn slow_to_close() -> OwnedFd {
+    use std::io::Write as _;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    // The other end reads nothing.
+    let (other, _) = listener.accept().unwrap();
+    std::mem::forget(other);
+    stream.set_nonblocking(true).unwrap();
+    while stream.write(&[0; 65536]).is_ok() {}
+    stream.set_nonblocking(false).unwrap();
+    rustix::net::sockopt::set_socket_linger(&stream, Some(StdDuration::from_secs(20))).unwrap();
+    stream.into()
+}
+
+#[test]
+fn regression_descriptors_that_a_caller_brings_are_closed_without_a_wait() {
+    let _alone = alone();
+    let (mut here, mut there) = (anywhere(true), anywhere(true));
+    let address = here.local_address();
+    let local = "127.0.0.1:9".parse().unwrap();
+    let start = StdInstant::now();
+    // With a message, one too many, and with one that is no message.
+    let slow: Vec<OwnedFd> = (0..3).map(|_| slow_to_close()).collect();
+    let descriptors: Vec<_> = slow.iter().map(AsFd::as_fd).collect();
+    let callers: Vec<_> = descriptors
+        .chunks(2)
+        .map(|descriptors| {
+            let socket = meet::call(address).unwrap();
+            meet::say(socket.as_fd(), local, descriptors).unwrap();
+            socket
+        })
+        .collect();
+    drop(slow);
+    for socket in &callers {
+        turn_until(&mut here, socket);
+    }
+    // Nobody is accepted until they are closed, and packets go by UDP.
+    let peer = there.connect(address).unwrap();
+    exchange(&mut there, peer, &mut here, 100, 1000);
+    assert_eq!(here.io().near_stats().links, 0);
+    drop(here);
+    assert!(start.elapsed() < StdDuration::from_secs(15), "it has waited");
 }

@@ -179,12 +179,6 @@ impl Wake {
     }
 }
 
-/// The user whose rights this process has.
-pub(crate) fn effective_user() -> u32 {
-    // SAFETY: takes nothing and returns a number.
-    unsafe { libc::geteuid() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
@@ -25,8 +26,16 @@ struct Sums {
     delivered: AtomicU64,
     completed: AtomicU64,
     failed: AtomicU64,
+    /// How those that failed ended, and other events.
+    notes: Mutex<Vec<String>>,
     astray: AtomicU64,
     done: AtomicUsize,
+}
+
+impl Sums {
+    fn note(&self, note: String) {
+        self.notes.lock().unwrap().push(note);
+    }
 }
 
 struct App<'a>(&'a Sums);
@@ -39,9 +48,15 @@ impl Application for App<'_> {
     }
 
     fn event(&mut self, _: &mut Context<'_>, event: Event) {
-        if let Event::Completed { status, .. } = event {
-            let of = if status == Status::Ok { &self.0.completed } else { &self.0.failed };
-            of.fetch_add(1, Ordering::Relaxed);
+        match event {
+            Event::Completed { status: Status::Ok, .. } => {
+                self.0.completed.fetch_add(1, Ordering::Relaxed);
+            }
+            Event::Completed { status, .. } => {
+                self.0.failed.fetch_add(1, Ordering::Relaxed);
+                self.0.note(format!("{status:?}"));
+            }
+            event => self.0.note(format!("{event:?}")),
         }
     }
 }
@@ -129,7 +144,8 @@ fn exchange(protection: impl Fn(u8) -> Protection, shards: [u8; 2]) {
     let total = EACH * all as u64;
     let [delivered, completed, failed] =
         [sums.delivered, sums.completed, sums.failed].map(AtomicU64::into_inner);
-    assert_eq!((delivered, completed, failed), (total, total, 0));
+    let notes = sums.notes.into_inner().unwrap();
+    assert_eq!((delivered, completed, failed), (total, total, 0), "{notes:?}");
     // Openings that cross leave an answer or two to contexts that are no more.
     let astray = sums.astray.into_inner();
     assert!(astray < total / 100, "{astray} packets at another shard");

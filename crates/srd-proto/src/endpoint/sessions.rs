@@ -129,7 +129,10 @@ impl Endpoint {
                 return Err(DropReason::Replay); // ours is on its way and wins
             }
             let stale = peer.remote_epoch.is_some_and(|e| e.0 > request.greeting.epoch);
-            if stale || peer.has_newer_opening(request.stamp(), now, &shared.node.config) {
+            if stale
+                || request.public.is_some() && peer.has_newer_session(&request.greeting, ip)
+                || peer.has_newer_opening(request.stamp(), now, &shared.node.config)
+            {
                 // An old one, or the clock of a peer that restarted was set back.
                 peer.probe_known_run(now, shared);
                 self.peers.make_ready(id);

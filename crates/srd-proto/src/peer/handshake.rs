@@ -21,6 +21,7 @@ use crate::crypto::{SessionKeys, Space};
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason};
 use crate::ids::Epoch;
+use crate::node::is_newer_context;
 use crate::security::{Opening, Request, Stamp};
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
@@ -358,6 +359,17 @@ impl Peer {
             let counts = self.has_context() || now.since(answered.made_at) < config.peer_timeout;
             counts && answered.stamp >= stamp
         })
+    }
+
+    /// Whether an opening was made before the peer answered ours with the session in use: the two
+    /// have crossed, and it comes late. A run gives each context with the owner of a key a later
+    /// number. An opening from elsewhere is of a peer that has moved, and did not get what we have
+    /// sent. // S25
+    pub(crate) fn has_newer_session(&self, greeting: &Greeting, from: IpAddr) -> bool {
+        self.protected.session.is_some()
+            && self.may_be_at(from)
+            && self.remote_epoch == Some(Epoch(greeting.epoch))
+            && is_newer_context(self.remote_context, greeting.context)
     }
 
     /// Whether both sides have opened at once and ours is to win: the larger message does, unless

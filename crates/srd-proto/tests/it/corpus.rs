@@ -3,9 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
-use crate::bodies;
+use crate::{bodies, seeds};
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use srd_proto::wire::ack::{self, AckHead, Tuple, Verdict};
 use srd_proto::wire::data::Data;
@@ -30,27 +29,9 @@ const TARGETS: [(&str, Body); 8] = [
     ("endpoint_sealed", bodies::endpoint_sealed),
 ];
 
-fn corpus() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
-}
-
-/// The seeds of a target: what fuzzers added locally is named by a hash and left to them.
-fn seeds(target: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(corpus().join(target)).expect("every target has seeds");
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.file_name().is_some_and(|name| name.len() != 40));
-    paths.sort();
-    paths
-}
-
 fn replay(target: &str) {
     let (_, body) = TARGETS.iter().find(|(name, _)| *name == target).unwrap();
-    let seeds = seeds(target);
-    assert!(!seeds.is_empty(), "no seeds for {target}");
-    for seed in seeds {
-        println!("{}", seed.display());
-        body(&fs::read(&seed).unwrap());
-    }
+    seeds::replay(target, body);
 }
 
 #[test]
@@ -74,7 +55,7 @@ fn sealed_endpoint_seeds_replay() {
 #[test]
 fn codec_seeds_survive_cuts_and_changes() {
     for (target, body) in &TARGETS[..6] {
-        for seed in seeds(target) {
+        for seed in seeds::paths(target) {
             let bytes = fs::read(&seed).unwrap();
             for n in 0..bytes.len().min(200) {
                 body(&bytes[..n]);
@@ -91,9 +72,9 @@ fn codec_seeds_survive_cuts_and_changes() {
 #[test]
 fn the_corpus_stays_small() {
     let mut bytes = 0;
-    for target in fs::read_dir(corpus()).unwrap() {
+    for target in fs::read_dir(seeds::corpus()).unwrap() {
         let name = target.unwrap().file_name();
-        for seed in seeds(&name.to_string_lossy()) {
+        for seed in seeds::paths(&name.to_string_lossy()) {
             bytes += fs::metadata(seed).unwrap().len();
         }
     }
@@ -104,7 +85,7 @@ fn the_corpus_stays_small() {
 #[ignore = "writes the seeds"]
 fn write_seeds() {
     let write = |target: &str, name: &str, bytes: &[u8]| {
-        let directory = corpus().join(target);
+        let directory = seeds::corpus().join(target);
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join(name), bytes).unwrap();
     };

@@ -17,6 +17,8 @@ mod path_mtu;
 mod ports;
 mod protected;
 mod regressions;
+#[path = "../../../../fuzz/bodies/seeds.rs"]
+mod seeds;
 mod shards;
 mod silence;
 #[path = "../support/mod.rs"]

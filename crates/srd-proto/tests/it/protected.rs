@@ -109,3 +109,22 @@ fn both_sides_may_open_at_once() {
         }
     }
 }
+
+/// The opening that loses may arrive after the answer to the one that wins: on another path, or
+/// where a machine stands still for a while. It ended the session that had just begun, and what was
+/// in flight with it.
+#[test]
+fn regression_an_opening_that_comes_late_ends_no_session() {
+    let [config, _] = modes();
+    for seed in 0..100 {
+        let mut pair = Pair::new(config.clone(), seed);
+        pair.fault = Fault { jitter: Duration::from_micros(300), ..Fault::default() };
+        pair.send_many(50, 500);
+        pair.send_back(50, 500);
+        pair.run_until_idle(Duration::from_millis(2000));
+        pair.run_for(Duration::from_millis(100));
+        assert_eq!(pair.down_reasons(), [], "seed {seed}");
+        pair.assert_all_completed(50);
+        assert_eq!(pair.delivered_back(), 50, "seed {seed}");
+    }
+}

@@ -20,7 +20,6 @@ mod wait;
 use std::borrow::Cow;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -237,7 +236,7 @@ impl Endpoint {
             return self.message(py, received).map(Some);
         }
         let mut context = Context::from_waker(&self.arrival);
-        match pin!(inner.recv_async()).poll(&mut context) {
+        match inner.poll_recv(&mut context) {
             Poll::Pending => Ok(None),
             Poll::Ready(Ok(received)) => self.message(py, received).map(Some),
             Poll::Ready(Err(_)) => Err(raise::closed()),
@@ -267,7 +266,7 @@ impl Endpoint {
         self.inner()?;
         let peer = peer.of(self.number)?;
         let mut context = Context::from_waker(&self.room);
-        match pin!(peer.send_async(payload(data)?)).poll(&mut context) {
+        match peer.poll_send(payload(data)?, &mut context) {
             Poll::Pending => Ok(false),
             Poll::Ready(sent) => sent.map(|()| true).map_err(raise::send),
         }

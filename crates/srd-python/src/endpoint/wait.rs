@@ -20,8 +20,7 @@ impl Wake for Unpark {
 }
 
 thread_local! {
-    /// One for each thread, since what waits keeps a waker until it is called: a new one for each
-    /// wait would pile up.
+    /// One for each thread: a wait makes none of its own.
     static HERE: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 

@@ -3,12 +3,11 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
-use crate::bodies;
+use crate::{bodies, seeds};
 use prost::Message;
 use srd_sim::workload::chakra::attribute::{Attribute, BoolList, Value};
 use srd_sim::workload::chakra::trace::{Metadata, Node, node_type};
 use std::fs;
-use std::path::{Path, PathBuf};
 
 type Body = fn(&[u8]);
 
@@ -20,28 +19,10 @@ const TARGETS: [(&str, Body); 5] = [
     ("traces", bodies::traces),
 ];
 
-fn corpus() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
-}
-
-/// The seeds of a target: what fuzzers added locally is named by a hash and left to them.
-fn seeds(target: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(corpus().join(target)).expect("every target has seeds");
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.file_name().is_some_and(|name| name.len() != 40));
-    paths.sort();
-    paths
-}
-
 #[test]
 fn reader_seeds_replay() {
     for (target, body) in TARGETS {
-        let seeds = seeds(target);
-        assert!(!seeds.is_empty(), "no seeds for {target}");
-        for seed in seeds {
-            println!("{}", seed.display());
-            body(&fs::read(&seed).unwrap());
-        }
+        seeds::replay(target, body);
     }
 }
 
@@ -49,7 +30,7 @@ fn reader_seeds_replay() {
 #[test]
 fn reader_seeds_survive_cuts_and_changes() {
     for (target, body) in TARGETS {
-        for seed in seeds(target) {
+        for seed in seeds::paths(target) {
             let bytes = fs::read(&seed).unwrap();
             for n in 0..bytes.len() {
                 body(&bytes[..n]);
@@ -67,11 +48,11 @@ fn reader_seeds_survive_cuts_and_changes() {
 #[ignore = "writes the seeds"]
 fn write_seeds() {
     for (target, name, text) in SEEDS {
-        let directory = corpus().join(target);
+        let directory = seeds::corpus().join(target);
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join(name), text).unwrap();
     }
-    let directory = corpus().join("chakra");
+    let directory = seeds::corpus().join("chakra");
     fs::create_dir_all(&directory).unwrap();
     for (name, nodes) in [("kineto.et", kineto()), ("types.et", types())] {
         fs::write(directory.join(name), trace(&nodes)).unwrap();

@@ -6,3 +6,5 @@
 mod bodies;
 mod corpus;
 mod scenarios;
+#[path = "../../../../fuzz/bodies/seeds.rs"]
+mod seeds;

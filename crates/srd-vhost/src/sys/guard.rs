@@ -7,16 +7,33 @@
 //! sent, it does what was done before it was there. (libwayland does so for buffers of clients.)
 //!
 //! Everything that the handler touches is in atomic variables, and it calls nothing but `mmap`: it
-//! may interrupt any thread anywhere.
+//! may interrupt any thread anywhere. The call must not fail, since the process would end then. So
+//! the zeros are those of a file in memory without pages, of which each region has a part of its
+//! own: a shared mapping of it is charged neither to what the machine may promise
+//! (`vm.overcommit_memory=2`) nor to the limit of this process's data, as private memory is. Where
+//! not even one page more can be had, pages that were set aside stand for those that are touched.
 //!
 //! Bound: [`RANGES_MAX`] regions at once, in all of the process.
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+
 /// Regions of all front ends of a process.
 pub(crate) const RANGES_MAX: usize = 8192;
+
+/// Bytes of a region's part of the file, more than a region has.
+const PART_BYTES: u64 = 1 << 44;
+const _: () = assert!((RANGES_MAX as u64).checked_mul(PART_BYTES).is_some());
+
+/// Bytes that are set aside behind the parts: they stand for a piece of a region.
+const SPARE_BYTES: usize = 64 << 10;
+/// Faults in one region after which its part of the file can have no pages. Threads that fault at
+/// once are fewer.
+const FAULTS_MAX: usize = 256;
 
 /// The beginning of a range that is being set up.
 const RESERVED: usize = 1;
@@ -26,28 +43,42 @@ struct Range {
     start: AtomicUsize,
     end: AtomicUsize,
     is_lost: AtomicBool,
+    /// Faults since it was set up.
+    faults: AtomicUsize,
 }
 
 static RANGES: [Range; RANGES_MAX] = [const {
-    Range { start: AtomicUsize::new(0), end: AtomicUsize::new(0), is_lost: AtomicBool::new(false) }
+    Range {
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        is_lost: AtomicBool::new(false),
+        faults: AtomicUsize::new(0),
+    }
 }; RANGES_MAX];
 
 /// Ranges beyond this place were never used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// The action for SIGBUS before ours; none if the handler could not be installed.
-static BEFORE: OnceLock<Option<Before>> = OnceLock::new();
+/// The file of zeros, and the action for SIGBUS before ours; none if the file could not be made, or
+/// the handler not be installed.
+static INSTALLED: OnceLock<Option<Installed>> = OnceLock::new();
 
-struct Before(libc::sigaction);
+struct Installed {
+    zeros: OwnedFd,
+    before: libc::sigaction,
+}
 
 /// A region that the handler knows. It has to go before its mapping does.
 #[derive(Debug)]
 pub(crate) struct Guard(usize);
 
 impl Guard {
-    /// Registers a mapping of shared memory; `None` if there are too many.
+    /// Registers a mapping of shared memory; `None` if there are too many, or it is too large.
     pub(crate) fn new(start: *const u8, bytes: usize) -> Option<Self> {
-        BEFORE.get_or_init(install).as_ref()?;
+        INSTALLED.get_or_init(install).as_ref()?;
+        if bytes as u64 > PART_BYTES {
+            return None;
+        }
         let start = start.addr();
         let end = start.checked_add(bytes)?.checked_next_multiple_of(page_bytes())?;
         let claim = |range: &Range| {
@@ -55,6 +86,7 @@ impl Guard {
         };
         let place = RANGES.iter().position(claim)?;
         RANGES[place].is_lost.store(false, Ordering::Relaxed);
+        RANGES[place].faults.store(0, Ordering::Relaxed);
         RANGES[place].end.store(end, Ordering::Release);
         RANGES[place].start.store(start, Ordering::Release);
         USED.fetch_max(place + 1, Ordering::AcqRel);
@@ -69,9 +101,21 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        if let Some(installed) = INSTALLED.get().and_then(Option::as_ref)
+            && self.is_lost()
+        {
+            // The next region of this place begins with zeros.
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = fallocate(&installed.zeros, flags, part(self.0), PART_BYTES);
+        }
         RANGES[self.0].end.store(0, Ordering::Release);
         RANGES[self.0].start.store(0, Ordering::Release);
     }
+}
+
+/// Where the part of a place begins in the file of zeros.
+fn part(place: usize) -> u64 {
+    place as u64 * PART_BYTES
 }
 
 fn page_bytes() -> usize {
@@ -79,7 +123,10 @@ fn page_bytes() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-fn install() -> Option<Before> {
+fn install() -> Option<Installed> {
+    let zeros = memfd_create("srd-vhost-zeros", MemfdFlags::CLOEXEC).ok()?;
+    ftruncate(&zeros, part(RANGES_MAX)).ok()?;
+    fallocate(&zeros, FallocateFlags::empty(), part(RANGES_MAX), SPARE_BYTES as u64).ok()?;
     // SAFETY: all-zero is a valid sigaction: the default one without flags.
     let (mut before, mut action) =
         unsafe { (std::mem::zeroed::<libc::sigaction>(), std::mem::zeroed::<libc::sigaction>()) };
@@ -87,19 +134,26 @@ fn install() -> Option<Before> {
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     // SAFETY: both point to actions, and the handler has the form that SA_SIGINFO asks for.
     let done = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, &raw mut before) };
-    (done == 0).then_some(Before(before))
+    (done == 0).then_some(Installed { zeros, before })
 }
 
-/// The range that has an address.
-fn find(address: usize) -> Option<(&'static Range, usize, usize)> {
+/// The place of the range that has an address, its beginning and its end.
+fn find(address: usize) -> Option<(usize, usize, usize)> {
     let used = USED.load(Ordering::Acquire).min(RANGES_MAX);
-    RANGES[..used].iter().find_map(|range| {
+    RANGES[..used].iter().enumerate().find_map(|(place, range)| {
         let start = range.start.load(Ordering::Acquire);
         let end = range.end.load(Ordering::Acquire);
         let is_same = range.start.load(Ordering::Acquire) == start;
         let has = start > RESERVED && is_same && (start..end).contains(&address);
-        has.then_some((range, start, end))
+        has.then_some((place, start, end))
     })
+}
+
+/// The piece of a region around an address, and the bytes that were set aside for it.
+fn piece(address: usize, start: usize, end: usize) -> (usize, usize, libc::off_t) {
+    let first = (address & !(SPARE_BYTES - 1)).max(start);
+    let last = (address | (SPARE_BYTES - 1)).saturating_add(1).min(end);
+    (first, last, libc::off_t::try_from(part(RANGES_MAX)).unwrap_or(0))
 }
 
 extern "C" fn on_bus_error(
@@ -113,7 +167,13 @@ extern "C" fn on_bus_error(
         let code = (*info).si_code;
         (code, if code > 0 { (*info).si_addr().addr() } else { 0 })
     };
-    if let Some((range, start, end)) = find(address).filter(|_| code > 0) {
+    if let Some((place, start, end)) = find(address).filter(|_| code > 0)
+        && let Some(installed) = INSTALLED.get().and_then(Option::as_ref)
+        && let Ok(offset) = libc::off_t::try_from(part(place))
+    {
+        let faults = RANGES[place].faults.fetch_add(1, Ordering::Relaxed);
+        let (start, end, offset) =
+            if faults < FAULTS_MAX { (start, end, offset) } else { piece(address, start, end) };
         // SAFETY: the number of the last error is this thread's own.
         let errno = unsafe { *libc::__errno_location() };
         // SAFETY: this is the mapping of a front end's memory, which is registered for as long as
@@ -123,15 +183,15 @@ extern "C" fn on_bus_error(
                 std::ptr::with_exposed_provenance_mut(start),
                 end - start,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
-                -1,
-                0,
+                libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE,
+                installed.zeros.as_raw_fd(),
+                offset,
             )
         };
         // SAFETY: as above.
         unsafe { *libc::__errno_location() = errno };
         if mapped != libc::MAP_FAILED {
-            range.is_lost.store(true, Ordering::Release);
+            RANGES[place].is_lost.store(true, Ordering::Release);
             return;
         }
     }
@@ -145,8 +205,8 @@ fn pass_on(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    let before = BEFORE.get().and_then(Option::as_ref);
-    let (of, flags) = before.map_or((libc::SIG_DFL, 0), |of| (of.0.sa_sigaction, of.0.sa_flags));
+    let before = INSTALLED.get().and_then(Option::as_ref).map(|installed| &installed.before);
+    let (of, flags) = before.map_or((libc::SIG_DFL, 0), |of| (of.sa_sigaction, of.sa_flags));
     let is_sent = code <= 0;
     match of {
         libc::SIG_IGN if is_sent => {}
@@ -179,6 +239,16 @@ fn pass_on(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_piece_lies_in_its_region_and_has_the_address() {
+        let (start, end) = (0x1_2000, 0x5_3000);
+        for address in [start, start + 1, 0x1_ffff, 0x2_0000, 0x3_1234, end - 1] {
+            let (first, last, _) = piece(address, start, end);
+            assert!(start <= first && first <= address && address < last && last <= end);
+            assert!(last - first <= SPARE_BYTES && first % 4096 == 0 && last % 4096 == 0);
+        }
+    }
 
     /// More than [`RANGES_MAX`] regions are refused, and one that goes makes room.
     #[test]

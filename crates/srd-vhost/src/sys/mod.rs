@@ -3,3 +3,4 @@
 
 pub(crate) mod guard;
 pub(crate) mod signal;
+mod uring;

@@ -6,6 +6,9 @@
 //! asynchronous I/O adds one to the counter of a descriptor that a request names
 //! (`IOCB_FLAG_RESFD`) when that request is done. So a signal is a read of no bytes from an empty
 //! file in memory, which is done before the call returns. A counter that is full stays full.
+//!
+//! Contexts of asynchronous I/O are bounded for the whole machine, and any user may take all of
+//! them. Without one, signals are given by a ring of requests ([`uring`](super::uring)).
 
 use std::io;
 use std::mem::size_of;
@@ -13,6 +16,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::uring::Ring;
 
 /// Requests whose outcome was not collected yet.
 const REQUESTS_MAX: usize = 64;
@@ -57,58 +62,98 @@ struct Context {
     requests: usize,
 }
 
-static CONTEXT: OnceLock<Mutex<Context>> = OnceLock::new();
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: nothing is under way in it.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
+    }
+}
+
+/// How this process gives signals.
+#[derive(Debug)]
+enum Signals {
+    Context(Context),
+    Ring(Ring),
+}
+
+static SIGNALS: OnceLock<Mutex<Signals>> = OnceLock::new();
 
 /// Makes sure that signals can be given.
 ///
 /// # Errors
-/// The kernel lacks asynchronous I/O, or has no room for another context.
+/// The kernel lets this process have neither asynchronous I/O nor a ring of requests.
 pub(crate) fn prepare() -> io::Result<()> {
-    context().map(|_| ())
+    signals().map(|_| ())
 }
 
-fn context() -> io::Result<&'static Mutex<Context>> {
-    if let Some(context) = CONTEXT.get() {
-        return Ok(context);
+fn signals() -> io::Result<&'static Mutex<Signals>> {
+    if let Some(signals) = SIGNALS.get() {
+        return Ok(signals);
     }
-    let empty = memfd_create("srd-vhost-empty", MemfdFlags::CLOEXEC)?;
-    let mut id: libc::c_ulong = 0;
-    let requests = libc::c_long::try_from(REQUESTS_MAX).unwrap_or(1);
-    // SAFETY: the kernel writes the new context's number to `id`.
-    if unsafe { libc::syscall(libc::SYS_io_setup, requests, &raw mut id) } != 0 {
-        let error = io::Error::last_os_error();
-        let what = match error.raw_os_error() {
-            Some(libc::EAGAIN) => "raise fs.aio-max-nr (sysctl)",
-            _ => {
-                "devices of vhost-user need a kernel with CONFIG_AIO that lets this process use it"
-            }
-        };
-        let what = format!("asynchronous I/O of the kernel: {error}; {what}");
-        return Err(io::Error::new(error.kind(), what));
-    }
-    let made = Mutex::new(Context { id, empty, requests: 0 });
-    // If another thread was first, its context is used, and this one is closed.
-    if let Err(late) = CONTEXT.set(made) {
-        let late = late.into_inner().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the context was made above, and nothing is under way in it.
-        unsafe { libc::syscall(libc::SYS_io_destroy, late.id) };
-    }
-    CONTEXT.get().ok_or_else(|| io::ErrorKind::Other.into())
+    // If another thread was first, its signals are used, and these end.
+    let made = Mutex::new(Signals::of(Context::new(), Ring::new)?);
+    Ok(SIGNALS.get_or_init(|| made))
 }
 
 /// Adds one to the counter of an event descriptor, unless it is full. Returns whether the kernel
 /// took the request.
 pub(crate) fn give(event: &impl AsFd) -> bool {
-    let Ok(context) = context() else { return false };
-    let mut context = context.lock().unwrap_or_else(PoisonError::into_inner);
-    if context.requests == REQUESTS_MAX {
-        context.collect();
+    let Ok(signals) = signals() else { return false };
+    signals.lock().unwrap_or_else(PoisonError::into_inner).give(event)
+}
+
+impl Signals {
+    fn of(
+        context: io::Result<Context>,
+        ring: impl FnOnce() -> io::Result<Ring>,
+    ) -> io::Result<Self> {
+        let error = match context {
+            Ok(context) => return Ok(Self::Context(context)),
+            Err(error) => error,
+        };
+        let of_ring = match ring() {
+            Ok(ring) => return Ok(Self::Ring(ring)),
+            Err(of_ring) => of_ring,
+        };
+        let what = match error.raw_os_error() {
+            Some(libc::EAGAIN) => "raise fs.aio-max-nr, or set kernel.io_uring_disabled=0 (sysctl)",
+            _ => "devices of vhost-user need one of them",
+        };
+        let what = format!(
+            "the kernel lets this process have no asynchronous I/O ({error}) and no ring of \
+             requests (io_uring: {of_ring}); {what}"
+        );
+        Err(io::Error::new(error.kind(), what))
     }
-    context.requests += 1;
-    context.submit(event)
+
+    fn give(&mut self, event: &impl AsFd) -> bool {
+        match self {
+            Self::Context(context) => context.give(event),
+            Self::Ring(ring) => ring.give(event),
+        }
+    }
 }
 
 impl Context {
+    fn new() -> io::Result<Self> {
+        let empty = memfd_create("srd-vhost-empty", MemfdFlags::CLOEXEC)?;
+        let mut id: libc::c_ulong = 0;
+        let requests = libc::c_long::try_from(REQUESTS_MAX).unwrap_or(1);
+        // SAFETY: the kernel writes the new context's number to `id`.
+        if unsafe { libc::syscall(libc::SYS_io_setup, requests, &raw mut id) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { id, empty, requests: 0 })
+    }
+
+    fn give(&mut self, event: &impl AsFd) -> bool {
+        if self.requests == REQUESTS_MAX {
+            self.collect();
+        }
+        self.requests += 1;
+        self.submit(event)
+    }
+
     fn submit(&self, event: &impl AsFd) -> bool {
         let mut request = Iocb {
             opcode: PREAD,
@@ -142,5 +187,53 @@ impl Context {
             )
         };
         self.requests = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    fn exhausted() -> io::Result<Context> {
+        Err(io::Error::from_raw_os_error(libc::EAGAIN))
+    }
+
+    /// A local user has taken all of `fs.aio-max-nr`: signals are given all the same, and wait for
+    /// nothing.
+    #[test]
+    fn regression_signals_are_given_without_asynchronous_io() {
+        let mut signals = match Signals::of(exhausted(), Ring::new) {
+            Ok(signals) => signals,
+            Err(error) => {
+                println!("skipped: {error}");
+                return;
+            }
+        };
+        assert!(matches!(signals, Signals::Ring(_)));
+        let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let count = || {
+            let mut counter = [0; 8];
+            rustix::io::read(&event, &mut counter).unwrap();
+            u64::from_ne_bytes(counter)
+        };
+        assert!((0..1000).all(|_| signals.give(&event)));
+        assert_eq!(count(), 1000);
+        // A full counter of a blocking descriptor.
+        rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        assert!(signals.give(&event) && signals.give(&event));
+        assert_eq!(count(), u64::MAX);
+        let (pipe, _) = rustix::pipe::pipe().unwrap();
+        assert!(!signals.give(&pipe));
+        let other = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        assert!(signals.give(&event) && signals.give(&other));
+        assert_eq!(count(), 1, "each signal is of its own descriptor");
+    }
+
+    #[test]
+    fn without_either_the_error_says_what_to_do() {
+        let none = || Err(io::Error::from_raw_os_error(libc::EPERM));
+        let error = Signals::of(exhausted(), none).unwrap_err().to_string();
+        assert!(error.contains("fs.aio-max-nr") && error.contains("io_uring"), "{error}");
     }
 }

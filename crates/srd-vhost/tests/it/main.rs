@@ -4,12 +4,16 @@
 
 #[path = "../../../../fuzz/bodies/vhost/mod.rs"]
 mod bodies;
+#[path = "../../../../fuzz/bodies/chance.rs"]
+mod chance;
 mod corpus;
 mod frames;
 mod hostile;
 mod kinds;
 mod memory;
 mod protocol;
+#[path = "../../../../fuzz/bodies/seeds.rs"]
+mod seeds;
 mod sessions;
 #[path = "../support/mod.rs"]
 mod support;

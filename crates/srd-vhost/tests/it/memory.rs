@@ -100,3 +100,44 @@ fn regression_bus_errors_elsewhere_end_the_program_as_before() {
     let output = command.output().unwrap();
     assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
 }
+
+/// The machine promises no more memory (`vm.overcommit_memory=2`), or this process may have no more:
+/// memory that is cut off ends its session, and not the process.
+#[test]
+#[allow(unsafe_code)]
+fn regression_memory_that_is_cut_off_ends_no_process_that_can_have_no_more() {
+    if std::env::var_os(INNER).is_some() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut device, path) = device(&directory);
+        for round in 1..=2 {
+            let mut front = FrontEnd::connect(&path);
+            front.set_up(&mut device, PLAIN);
+            front.send_frame(&frame(9));
+            // Small blocks that are free again serve what is allocated below.
+            let blocks: Vec<Vec<u8>> = (6..2000).map(|n| vec![0; n]).collect();
+            let kept: Vec<Vec<u8>> = blocks.into_iter().step_by(2).collect();
+            front.cut_off_wholly();
+            limit_data(1 << 20);
+            drop(device.read());
+            device.flush();
+            limit_data(libc::RLIM_INFINITY);
+            drop(kept);
+            assert!(!device.is_connected());
+            assert_eq!(device.counts().violations, round);
+        }
+        return;
+    }
+    let name = "memory::regression_memory_that_is_cut_off_ends_no_process_that_can_have_no_more";
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name]).env(INNER, "1");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Below what this process has, so that each mapping of private memory fails.
+#[allow(unsafe_code)]
+fn limit_data(bytes: libc::rlim_t) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the kernel reads the limits.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_DATA, &raw const limit) }, 0);
+}

@@ -110,24 +110,17 @@ fn the_socket_is_for_this_user_alone_and_not_taken_from_another_program() {
     assert_eq!(std::fs::read(&path).unwrap(), b"a file");
 }
 
-/// A process that is killed while it makes its socket leaves the directory for it, which has its
-/// number in its name: in a container the next one has the same.
+/// A process that is killed while it makes its socket leaves the directory for it. In a container
+/// the next process has the same number, and was kept from listening.
 #[test]
-fn regression_what_a_killed_process_of_the_same_number_has_left_is_removed() {
+fn regression_what_a_killed_process_of_the_same_number_has_left_is_in_nobodys_way() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("port");
     let left = directory.path().join(format!(".srd-{}", std::process::id()));
     std::fs::create_dir(&left).unwrap();
-    drop(Device::open(&path).unwrap());
-    std::fs::create_dir(&left).unwrap();
-    drop(std::os::unix::net::UnixListener::bind(left.join("port")).unwrap());
-    drop(Device::replace(&path).unwrap());
-    assert!(!left.exists());
-    // A directory with something else in it stays.
-    std::fs::create_dir(&left).unwrap();
     std::fs::write(left.join("port"), "a file").unwrap();
-    let error = Device::open(&path).unwrap_err();
-    assert!(error.to_string().contains("in the way"), "{error}");
+    drop(Device::open(&path).unwrap());
+    drop(Device::replace(&path).unwrap());
     assert_eq!(std::fs::read(left.join("port")).unwrap(), b"a file");
 }
 

@@ -9,5 +9,7 @@ mod errors;
 mod large;
 mod observe;
 mod options;
+#[path = "../../../../fuzz/bodies/seeds.rs"]
+mod seeds;
 mod usage;
 mod verdicts;

@@ -97,6 +97,9 @@ impl Rules {
     pub fn send(&self, eni: EniId, packet: &Packet, flow: Flow) -> Result<Sent<'_>, Reason> {
         let packet = *packet;
         same_family(&packet)?;
+        if packet.source == packet.destination {
+            return Err(Reason::ToItself); // V1
+        }
         let port = self.ports.get(&eni).ok_or(Reason::Missing(Gone::Eni))?;
         if port.source_dest_check && !port.own.contains(packet.source) {
             return Err(Reason::NotItsAddress);

@@ -205,6 +205,8 @@ pub enum Reason {
     AnotherWayBack,
     /// Routes lead in a circle.
     Circle,
+    /// It is from an interface to the same address.
+    ToItself,
     /// An object that another refers to does not exist.
     Missing(Gone),
 }

@@ -80,6 +80,10 @@ impl Walk<'_> {
             return Err(Reason::Families);
         }
         match origin {
+            // V1
+            Origin::Eni(_) if self.packet.source == self.packet.destination => {
+                Err(Reason::ToItself)
+            }
             Origin::Eni(id) => self.sent_by(id),
             Origin::Internet => match self.translated {
                 Some(Translated { nat, .. }) => self.arriving_for_nat(nat),

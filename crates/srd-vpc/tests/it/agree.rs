@@ -136,6 +136,7 @@ fn assert_all_reached(reached: &BTreeMap<String, u64>) {
         "ChecksDestination",
         "PrivateNat",
         "Circle",
+        "ToItself",
         "Missing",
         "InternetGateway",
         "EgressOnlyGateway",

@@ -2,36 +2,17 @@
 //! and writes the seeds: `cargo test -p srd-watch --test it corpus:: -- --ignored`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use crate::bodies;
+use crate::{bodies, seeds};
 
 type Body = fn(&[u8]);
 
 const TARGETS: [(&str, Body); 2] = [("pcap", bodies::pcap), ("pcapng", bodies::pcapng)];
 
-fn corpus() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
-}
-
-/// The seeds of a target: what fuzzers added locally is named by a hash and left to them.
-fn seeds(target: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(corpus().join(target)).expect("every target has seeds");
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.file_name().is_some_and(|name| name.len() != 40));
-    paths.sort();
-    paths
-}
-
 #[test]
 fn capture_seeds_replay() {
     for (target, body) in TARGETS {
-        let seeds = seeds(target);
-        assert!(!seeds.is_empty(), "no seeds for {target}");
-        for seed in seeds {
-            println!("{}", seed.display());
-            body(&fs::read(&seed).unwrap());
-        }
+        seeds::replay(target, body);
     }
 }
 
@@ -39,7 +20,7 @@ fn capture_seeds_replay() {
 #[test]
 fn capture_seeds_survive_cuts_and_changes() {
     for (target, body) in TARGETS {
-        for seed in seeds(target) {
+        for seed in seeds::paths(target) {
             let bytes = fs::read(&seed).unwrap();
             for n in 0..bytes.len() {
                 body(&bytes[..n]);
@@ -159,11 +140,11 @@ fn write_seeds() {
         ("sll2.pcap", pcap(0xa1b2_c3d4, 276, &[&[&[8, 0], &[0; 18][..], &UDP].concat()], false)),
     ];
     for (name, bytes) in files {
-        fs::write(corpus().join("pcap").join(name), bytes).unwrap();
+        fs::write(seeds::corpus().join("pcap").join(name), bytes).unwrap();
     }
     let (little, big) = (pcapng(false), pcapng(true));
     let both = [&little[..], &big].concat();
     for (name, bytes) in [("little.pcapng", little), ("big.pcapng", big), ("both.pcapng", both)] {
-        fs::write(corpus().join("pcapng").join(name), bytes).unwrap();
+        fs::write(seeds::corpus().join("pcapng").join(name), bytes).unwrap();
     }
 }

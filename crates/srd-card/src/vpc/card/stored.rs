@@ -21,7 +21,6 @@ use crate::store::{Reader, Stored, StoredError, write_count};
 use crate::track::Table;
 use crate::vpc::drops::Drops;
 use crate::vpc::flow::{Flow, Sender};
-use crate::vpc::fragments::{First, Fragments};
 use crate::vpc::nat::Nat;
 use crate::vpc::parcel::{Going, Parcel};
 use crate::vpc::port::{PortCounts, PortId};
@@ -29,6 +28,7 @@ use crate::vpc::read::Read;
 use crate::vpc::returns::Returns;
 use crate::vpc::stored::{Kind, body, head};
 use crate::vpc::trace::Followed;
+use crate::vpc::with_first::Firsts;
 
 /// What is known of an interface besides what its instance knows.
 struct PortState {
@@ -36,7 +36,7 @@ struct PortState {
     drops: Drops,
     logs: Vec<Aggregator>,
     answers: too_big::Limit,
-    fragments: [Fragments<First>; 2],
+    firsts: Firsts,
     returns: Returns,
 }
 
@@ -45,7 +45,7 @@ impl PortState {
         port.counts.write(out);
         port.drops.write(out);
         port.answers.write(out);
-        port.fragments.write(out);
+        port.firsts.write(out);
         port.returns.write(out);
         write_count(port.logs.len(), out);
         port.logs.iter().for_each(|log| log.export(out));
@@ -54,11 +54,11 @@ impl PortState {
     fn import(from: &mut Reader<'_>, secret: Secret) -> Result<Self, StoredError> {
         let (counts, drops) = Stored::read(from)?;
         let answers = Stored::read(from)?;
-        let (fragments, returns) = Stored::read(from)?;
+        let (firsts, returns) = Stored::read(from)?;
         let count = from.count()?;
         let logs =
             (0..count).map(|_| Aggregator::import(from, secret)).collect::<Result<_, _>>()?;
-        Ok(Self { counts, drops, logs, answers, fragments, returns })
+        Ok(Self { counts, drops, logs, answers, firsts, returns })
     }
 }
 
@@ -152,9 +152,9 @@ impl Card {
         for Known { number, ports, states, mut instance } in known.into_iter().flatten() {
             for (id, state) in ports.into_iter().zip(states) {
                 let port = &mut self.ports[id.0 as usize];
-                let PortState { counts, drops, logs, answers, fragments, returns } = state;
+                let PortState { counts, drops, logs, answers, firsts, returns } = state;
                 (port.counts, port.drops, port.logs, port.answers) = (counts, drops, logs, answers);
-                (port.fragments, port.returns) = (fragments, returns);
+                (port.firsts, port.returns) = (firsts, returns);
             }
             let place = &mut self.instances[number as usize];
             instance.timer = place.timer;

@@ -4,13 +4,30 @@ use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
 
-use super::{Back, ENTRIES_MAX, ENTRIES_OF_ONE_MAX, Inside, Nat, Outside};
+use super::{Back, ENTRIES_MAX, ENTRIES_OF_ONE_MAX, End, Inside, Nat, Outside};
 use crate::store::{Reader, Stored, StoredError, stored, write_count};
 use crate::vpc::stored;
 
 stored!(Inside { nat, eni, source, remote, protocol });
 stored!(Outside { public, remote, protocol });
 stored!(Back { nat, eni, port });
+
+impl Stored for End {
+    fn write(&self, out: &mut Vec<u8>) {
+        let (sender, eni) = match self {
+            Self::Sender(sender) => (Some(sender.clone()), None),
+            Self::Receiver(eni) => (None, Some(*eni)),
+        };
+        (sender, eni).write(out);
+    }
+    fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
+        match Stored::read(from)? {
+            (Some(sender), None) => Ok(Self::Sender(sender)),
+            (None, Some(eni)) => Ok(Self::Receiver(eni)),
+            _ => Err(StoredError::Wrong("the owner of a first fragment")),
+        }
+    }
+}
 
 impl Nat {
     /// All connections and first fragments, for another program: [`Nat::import`].
@@ -39,13 +56,14 @@ impl Nat {
         for _ in 0..from.count()? {
             let (inside, outside) = <(Inside, Outside)>::read(&mut from)?;
             let used_at = Instant::read(&mut from)?;
-            let is_known = nat.by_inside.insert(inside, (outside, used_at)).is_some()
-                || nat.by_outside.insert(outside, inside).is_some();
-            let of_one = nat.of_one.get(inside.eni) + 1;
-            nat.of_one.set(inside.eni, of_one);
-            if is_known || of_one > ENTRIES_OF_ONE_MAX || nat.by_inside.len() > ENTRIES_MAX {
+            let is_known =
+                nat.by_inside.contains_key(&inside) || nat.by_outside.contains_key(&outside);
+            let are_too_many = nat.of_one.get(&inside.eni) >= ENTRIES_OF_ONE_MAX
+                || nat.by_inside.len() >= ENTRIES_MAX;
+            if is_known || are_too_many {
                 return Err(wrong);
             }
+            nat.know(inside, outside, used_at);
         }
         (nat.leaving, nat.arriving) = Stored::read(&mut from)?;
         from.end()?;

@@ -156,6 +156,37 @@ fn regression_guests_that_ask_everybody_leave_others_their_part() {
     assert!(nat.len() <= ENTRIES_MAX);
 }
 
+/// Each interface has its part of the ports for a destination, and one that is alone has them all.
+#[test]
+fn regression_a_guest_that_takes_all_ports_to_a_destination_leaves_others_their_part() {
+    let mut nat = Nat::default();
+    let ports_of =
+        |nat: &Nat, eni| nat.by_inside.keys().filter(|inside| inside.eni == EniId(eni)).count();
+    let leave = |nat: &mut Nat, eni: u64, last: u8, port: u16, seconds| {
+        let mut out = tcp([10, 0, 2, last], [8, 8, 8, 8], (port, 443));
+        nat.leave(at(seconds), GATEWAY, PUBLIC, EniId(eni), &mut out)
+    };
+    for port in PORT_FIRST..PORT_FIRST + PORTS {
+        leave(&mut nat, 1, 10, port, 0).unwrap();
+    }
+    assert_eq!(ports_of(&nat, 1), usize::from(PORTS), "as EC2 documents");
+    assert_eq!(leave(&mut nat, 1, 11, PORT_FIRST, 1), Err(NatError::NoPort));
+    let wanted = 20_000;
+    (0..wanted).for_each(|port| leave(&mut nat, 2, 10, port, 2).unwrap());
+    assert_eq!(ports_of(&nat, 2), usize::from(wanted));
+    // What the second one has stays, whatever the first one sends.
+    for port in PORT_FIRST..PORT_FIRST + PORTS {
+        let _ = leave(&mut nat, 1, 10, port, 3);
+    }
+    assert_eq!(ports_of(&nat, 2), usize::from(wanted));
+    assert_eq!(nat.len(), usize::from(PORTS));
+    let counted: u16 = nat.to_one.values().sum();
+    assert_eq!(counted, PORTS);
+    let all: alloc::vec::Vec<Inside> = nat.by_inside.keys().copied().collect();
+    all.into_iter().for_each(|inside| nat.forget(inside));
+    assert!(nat.to_one.is_empty() && nat.by_outside.is_empty());
+}
+
 #[test]
 fn regression_a_gateway_that_was_taken_away_passes_no_answers() {
     let mut nat = Nat::default();
@@ -280,6 +311,37 @@ fn fragments_of_udp_pass_both_ways_and_those_of_tcp_and_icmp_do_not() {
             assert_eq!(left, Err(NatError::Fragment));
         }
     }
+}
+
+/// A guest that sends, or gets, many first fragments takes no place of another one's.
+#[test]
+fn regression_first_fragments_of_a_guest_leave_those_of_others() {
+    let mut nat = Nat::default();
+    let (near, far) = ([10, 0, 2, 10], [8, 8, 8, 8]);
+    let [mut first, mut last] = fragments(near, far, (500, 53));
+    nat.leave(at(0), GATEWAY, PUBLIC, EniId(1), &mut first).unwrap();
+    let with_id = |mut frame: Vec<u8>, id: u16| {
+        frame[OFFLOAD_BYTES + 4..][..2].copy_from_slice(&id.to_be_bytes());
+        frame
+    };
+    let read = Read::frame(&first).unwrap();
+    let (port, _) = read.packet.ports_in_sight(&first[OFFLOAD_BYTES..]).unwrap();
+    let [mut answer, mut last_answer] = fragments(far, PUBLIC.octets(), (53, port));
+    assert_eq!(nat.arrive(at(0), &mut answer), Some(back(1, port)));
+    for id in 1..4000 {
+        let [greedy, _] = fragments(near, [9, 9, 9, 9], (500, 53));
+        let mut greedy = with_id(greedy, id);
+        nat.leave(at(1), GATEWAY, PUBLIC, EniId(2), &mut greedy).unwrap();
+        let read = Read::frame(&greedy).unwrap();
+        let (port, _) = read.packet.ports_in_sight(&greedy[OFFLOAD_BYTES..]).unwrap();
+        let [answer, _] = fragments([9, 9, 9, 9], PUBLIC.octets(), (53, port));
+        assert_eq!(nat.arrive(at(1), &mut with_id(answer, id)), Some(back(2, port)));
+    }
+    nat.leave(at(2), GATEWAY, PUBLIC, EniId(1), &mut last).unwrap();
+    assert_eq!(nat.arrive(at(2), &mut last_answer), Some(back(1, port)));
+    assert!(nat.leaving.len() <= 1024 && nat.arriving.len() <= 1024);
+    let bytes = nat.export();
+    assert_eq!(Nat::import(&bytes).unwrap().export(), bytes);
 }
 
 /// An ICMP error that quotes a packet.

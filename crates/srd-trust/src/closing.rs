@@ -1,0 +1,84 @@
+//! Descriptors of another process, closed.
+//!
+//! The end of a descriptor asks its file system, which may be a program of the other process
+//! (FUSE); that of a socket may wait until its bytes are sent (`SO_LINGER`). So a descriptor that
+//! another process has chosen is closed on a thread of its own, which may wait.
+//!
+//! Bound: the owner takes no more descriptors until those before are closed.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// Descriptors that are closed on a thread of their own: their file systems may hold that up for
+/// ever.
+#[derive(Debug, Default)]
+pub struct Closing {
+    left: Arc<Mutex<Vec<OwnedFd>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Closing {
+    /// Closes these, some time. Whether that is done has to be asked, [`Closing::is_done`], before
+    /// more are taken.
+    pub fn add(&mut self, descriptors: impl IntoIterator<Item = OwnedFd>) {
+        lock(&self.left).extend(descriptors);
+    }
+
+    /// Whether all of them are closed. If not, a thread is at work, or is started now.
+    pub fn is_done(&mut self) -> bool {
+        if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return false;
+        }
+        self.thread = None;
+        if lock(&self.left).is_empty() {
+            return true;
+        }
+        let left = Arc::clone(&self.left);
+        let close = move || {
+            // The lock is not held while one of them is closed.
+            while let Some(descriptor) = { lock(&left).pop() } {
+                drop(descriptor);
+            }
+        };
+        // Without a thread they stay open, until there is one at the next call.
+        self.thread = Builder::new().name(String::from("srd-close")).spawn(close).ok();
+        false
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if !self.is_done() && self.thread.is_none() {
+            // The process ends before a thread was to be had: closing them here could wait.
+            std::mem::take(&mut *lock(&self.left)).into_iter().for_each(std::mem::forget);
+        }
+    }
+}
+
+fn lock(left: &Mutex<Vec<OwnedFd>>) -> MutexGuard<'_, Vec<OwnedFd>> {
+    left.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn descriptors_are_closed_and_more_may_follow() {
+        let mut closing = Closing::default();
+        assert!(closing.is_done());
+        for _ in 0..3 {
+            let (mut read, write) = std::io::pipe().unwrap();
+            closing.add([write.into()]);
+            let start = Instant::now();
+            while !closing.is_done() {
+                assert!(start.elapsed() < Duration::from_secs(60), "it is not closed");
+                std::thread::yield_now();
+            }
+            assert_eq!(read.read(&mut [0]).unwrap(), 0, "the end");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Files that hold a secret: read only if nobody but their owner may use them.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+
+/// Bits of a file's mode that let others read or change it.
+const OTHERS: u32 = 0o077;
+
+/// Why a file is not private.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Exposed {
+    /// Its mode lets others use it.
+    Mode(u32),
+    /// It belongs to this user, which is neither root nor a user that may have it.
+    Owner(u32),
+}
+
+/// What is wrong with a file, and what to do about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.remedy)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl Exposed {
+    /// In words, about the key that is in this file.
+    pub fn fault(self, path: &Path) -> Fault {
+        let shown = path.display();
+        match self {
+            Self::Mode(mode) => Fault {
+                what: format!("others may use the key in {shown} (mode {mode:04o})"),
+                remedy: format!("chmod 600 {shown}"),
+            },
+            Self::Owner(owner) => Fault {
+                what: format!("{shown} belongs to user {owner}, neither root nor us"),
+                remedy: format!("chown {} {shown} (as root)", geteuid().as_raw()),
+            },
+        }
+    }
+}
+
+/// Opens an ordinary file to read it; `None` if there is something else. Never blocks: opening a
+/// pipe would wait for its writer.
+///
+/// # Errors
+/// The system's.
+pub fn open(path: &Path) -> io::Result<Option<File>> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+    let flags = i32::try_from(flags).map_err(io::Error::other)?;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    Ok(file.metadata()?.is_file().then_some(file))
+}
+
+/// Finds out whether a file belongs to root, to this process's user or to `also`, and others may
+/// neither read nor change it. The open file is looked at, not its name: that could mean another
+/// file by then.
+///
+/// # Errors
+/// The system's; the inner error says what is wrong with the file.
+pub fn check(file: &File, also: Option<u32>) -> io::Result<Result<(), Exposed>> {
+    let facts = file.metadata()?;
+    let mode = facts.mode() & 0o7777;
+    if mode & OTHERS != 0 {
+        return Ok(Err(Exposed::Mode(mode)));
+    }
+    let owner = facts.uid();
+    let is_trusted = owner == 0 || owner == geteuid().as_raw() || Some(owner) == also;
+    Ok(if is_trusted { Ok(()) } else { Err(Exposed::Owner(owner)) })
+}
