@@ -16,8 +16,10 @@ const GAP: f64 = 8.0;
 const BOTTOM: f64 = 48.0;
 /// Ticks to the right, by size.
 const TICKS: [usize; 2] = [9, 4];
-/// From a level up to its name, or down to it.
+/// Height of a level's name.
 const LEVEL_NAME: f64 = 14.0;
+/// Dashes of levels, in turns.
+const LEVEL_DASHES: [Dashes; 3] = [Dashes::Long, Dashes::Short, Dashes::Mixed];
 const LEGEND_ROW: f64 = 19.0;
 /// The line and the gap before a name in the legend.
 const LEGEND_KEY: f64 = 44.0;
@@ -97,8 +99,9 @@ impl LineChart {
                 inside += &plot.line(line);
             }
         }
-        inside += &plot.levels();
-        let legend = self.legend();
+        let names = plot.level_names();
+        inside += &plot.levels(&names);
+        let legend = self.legend(&names);
         inside += &plot.legend(&legend);
         let rows = legend.len().div_ceil(plot.columns(&legend)) as f64;
         let height = plot.bottom() + BOTTOM + LEGEND_ROW * rows;
@@ -130,18 +133,23 @@ impl LineChart {
         all.collect::<Vec<_>>().join("; ")
     }
 
-    /// The lines that the legend names. A line that is alone needs no name.
-    fn legend(&self) -> Vec<Entry<'_>> {
+    /// The lines that the legend names, and the levels that have no name in the drawing. A line
+    /// that is alone needs no name.
+    fn legend(&self, names: &[Option<(f64, f64)>]) -> Vec<Entry<'_>> {
         let named = self.lines.iter().filter(|line| !line.label.is_empty());
         let listed = if self.lines.len() > 1 { LEGEND_MAX } else { 0 };
-        named
-            .take(listed)
-            .map(|line| Entry {
-                class: format!("stroke {}", line.colour.class()),
-                dashes: line.dashes,
-                label: &line.label,
-            })
-            .collect()
+        let lines = named.take(listed).map(|line| Entry {
+            class: format!("stroke {}", line.colour.class()),
+            dashes: line.dashes,
+            label: &line.label,
+        });
+        let levels = self.levels.iter().zip(names).enumerate();
+        let unnamed = levels.filter(|(_, (_, name))| name.is_none()).map(|(n, (level, _))| Entry {
+            class: "limit".to_owned(),
+            dashes: LEVEL_DASHES[n % LEVEL_DASHES.len()],
+            label: &level.label,
+        });
+        lines.chain(unnamed).collect()
     }
 }
 
@@ -217,29 +225,57 @@ impl Plot<'_> {
 
     /// The vertical marks, with their labels outside the plot, where no line crosses them.
     fn marks(&self, labels: &[(f64, usize)]) -> String {
-        let mut marks = String::new();
+        let (mut marks, mut names) = (String::new(), String::new());
         for (mark, (start, row)) in self.chart.marks.iter().zip(labels) {
             let (at, up) = (self.x(mark.at), MARK_ROW * *row as f64);
             marks += &line("mark", "", [at, at], [self.top - 6.0 - up, self.bottom()]);
-            marks += &text(*start, self.top - 10.0 - up, Anchor::Start, "muted", &mark.label);
+            let y = self.top - 10.0 - up;
+            names += &text(*start, y, Anchor::Start, "mark-name", &mark.label);
         }
-        marks
+        marks + &names
     }
 
-    /// The horizontal marks, each with its name at its right end: above it if there is room.
-    fn levels(&self) -> String {
+    /// The horizontal marks, and for each where its name stands: at its right end above it, unless a
+    /// line or another name lies there. Such a name belongs to the legend.
+    fn level_names(&self) -> Vec<Option<(f64, f64)>> {
+        let mut taken: Vec<f64> = Vec::new();
+        let place = |level: &Mark| {
+            let (x, y) = (self.right() - 4.0, self.y(level.at) - 5.0);
+            let width = level.label.chars().count() as f64 * LETTER;
+            let is_inside = y - LEVEL_NAME >= self.top && x - width >= self.left();
+            let is_alone = taken.iter().all(|other| (other - y).abs() >= LEVEL_NAME);
+            let is_free = is_inside
+                && is_alone
+                && self.is_free([x - width, x], [y - LEVEL_NAME, y + LEVEL_NAME / 2.0]);
+            is_free.then(|| {
+                taken.push(y);
+                (x, y)
+            })
+        };
+        self.chart.levels.iter().map(place).collect()
+    }
+
+    /// Whether no line crosses this part of the drawing.
+    fn is_free(&self, across: [f64; 2], down: [f64; 2]) -> bool {
+        let overlaps =
+            |a: f64, b: f64, range: [f64; 2]| a.max(b) >= range[0] && a.min(b) <= range[1];
+        let mut segments = self.chart.lines.iter().flat_map(|line| line.points.windows(2));
+        segments.all(|pair| {
+            let (from, to) = (pair[0], pair[1]);
+            !overlaps(self.x(from.0), self.x(to.0), across)
+                || !overlaps(self.y(from.1), self.y(to.1), down)
+        })
+    }
+
+    fn levels(&self, names: &[Option<(f64, f64)>]) -> String {
         let mut levels = String::new();
-        let mut names: Vec<f64> = Vec::new();
-        for level in &self.chart.levels {
+        for (n, (level, name)) in self.chart.levels.iter().zip(names).enumerate() {
             let at = self.y(level.at);
-            levels += &line("limit", "", [self.left(), self.right()], [at, at]);
-            let is_free = |y: f64, names: &[f64]| names.iter().all(|n| (n - y).abs() >= LEVEL_NAME);
-            let above = at - 5.0;
-            let below = at + LEVEL_NAME;
-            let has_room = at - self.top >= LEVEL_NAME && is_free(above, &names);
-            let y = if has_room { above } else { below };
-            names.push(y);
-            levels += &text(self.right() - 4.0, y, Anchor::End, "limit-name", &level.label);
+            let dashes = LEVEL_DASHES[n % LEVEL_DASHES.len()].attribute();
+            levels += &line("limit", dashes, [self.left(), self.right()], [at, at]);
+            if let Some((x, y)) = name {
+                levels += &text(*x, *y, Anchor::End, "limit-name", &level.label);
+            }
         }
         levels
     }
@@ -389,16 +425,17 @@ mod tests {
     }
 
     #[test]
-    fn names_of_levels_that_are_near_do_not_lie_on_each_other() {
+    fn regression_a_name_of_a_level_on_which_something_lies_stands_in_the_legend() {
         let mut chart = chart(1);
         let level = |at, label: &str| Mark { at, label: label.into() };
-        chart.levels = vec![level(6.0, "peak"), level(5.9, "baseline")];
+        chart.lines[0].points = vec![(0.0, 3.2), (2.0, 3.2)];
+        chart.levels = vec![level(8.0, "peak"), level(8.1, "near it"), level(3.0, "below a line")];
         let svg = chart.draw(Size::Wide).inside;
-        let names = svg.lines().filter(|line| line.contains("limit-name"));
-        let at = |line: &str| -> f64 {
-            line.split(" y=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+        let class_of = |label: &str| {
+            let line = svg.lines().find(|line| line.contains(&format!(">{label}<"))).unwrap();
+            line.split("class=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
         };
-        let at: Vec<f64> = names.map(at).collect();
-        assert!((at[0] - at[1]).abs() >= LEVEL_NAME, "{at:?}");
+        let classes = ["peak", "near it", "below a line"].map(class_of);
+        assert_eq!(classes, ["limit-name", "label", "label"], "{svg}");
     }
 }

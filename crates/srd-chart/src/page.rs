@@ -71,6 +71,11 @@ impl Page {
         let _ = writeln!(self.body, "<p class=\"verdict{class}\">{}</p>", with_code(&bound(text)));
     }
 
+    /// A paragraph under a name of its own. What stands between backticks is code.
+    pub fn fact(&mut self, name: &str, text: &str) {
+        let _ = writeln!(self.body, "<p><b>{}</b>: {}</p>", escape(name), with_code(text));
+    }
+
     /// The paragraph that a reader in a hurry reads. What stands between backticks is code.
     pub fn lead(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p class=\"lead\">{}</p>", with_code(text));

@@ -119,7 +119,9 @@ pub(crate) fn sheet() -> String {
          svg .mark{{stroke:var(--muted);stroke-width:1.2;stroke-dasharray:4 3}}\
          svg .stroke{{fill:none;stroke-width:2}}\
          svg .run{{fill:var(--ground);stroke-width:1.6}}\
-         svg .limit{{stroke:var(--red);stroke-width:1.5;stroke-dasharray:6 3}}\
+         svg .limit{{stroke:var(--red);stroke-width:1.5}}\
+         svg .mark-name{{fill:var(--muted);stroke:var(--ground);stroke-width:4px;\
+         paint-order:stroke}}\
          svg .limit-name{{fill:var(--red);stroke:var(--ground);stroke-width:4px;\
          paint-order:stroke}}\
          svg .faint{{stroke-width:1;stroke-opacity:.3}}\

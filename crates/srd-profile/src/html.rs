@@ -54,14 +54,14 @@ fn one(page: &mut Page, report: &Report) {
     }
     page.subsection("Before you pay for more");
     for advice in advice {
-        page.paragraph(&format!("{}: {}", advice.about, advice.text));
+        page.fact(advice.about, &advice.text);
     }
     if advice.is_empty() {
         page.paragraph("Nothing to change.");
     }
     page.subsection("Traffic");
     for found in kinds {
-        page.paragraph(&format!("{}: {}", text::kind_name(found.kind), found.text));
+        page.fact(text::kind_name(found.kind), &found.text);
     }
     if kinds.is_empty() {
         page.paragraph("Nothing stands out.");
@@ -197,7 +197,7 @@ fn over_time(seen: &Seen, way: usize, title: &str, limit: Option<&Verdict>) -> S
     LineChart {
         title: title.to_owned(),
         height: HEIGHT,
-        x: Axis::linear("s", 0.0, end),
+        x: Axis::linear("seconds", 0.0, end),
         y: Axis::linear(unit.name(), 0.0, unit.scale(top)),
         lines: vec![
             named("largest millisecond", Colour::Orange, scaled(peaks)),

@@ -73,12 +73,12 @@ fn verdict(bursts: &Gathered) -> String {
         n => format!("{n} bursts; the worst"),
     };
     format!(
-        "{many}: {} {} had {} for {}, {} times the limit of {limit} ({}), while the mean over the \
-         second was {}. Of its packets {} would wait, and {} be dropped.",
+        "{many}, {} {}, lasted {} and peaked at {}, {} times the limit of {limit} ({}); the mean \
+         over the second was {}. Of its packets {} would wait, and {} be dropped.",
         worst.interface,
         worst.way.name(),
-        text::rate(worst.peak_bps),
         text::time(worst.length_ns),
+        text::rate(worst.peak_bps),
         figure(worst.peak_bps as f64 / limit_bps.max(1) as f64),
         text::rate(limit_bps),
         text::rate(worst.second_bps),

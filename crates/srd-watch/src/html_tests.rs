@@ -48,7 +48,9 @@ fn the_page_shows_bursts_averages_and_limit_and_is_well_formed() {
     }
     assert_eq!(html.matches("<figure>").count(), 1 + PICTURES_MAX);
     let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("no `{text}` in\n{html}"));
-    assert!(at("<p class=\"verdict bad\">300 bursts; the worst: &lt;if&gt; in had") < at("<h2>"));
+    assert!(
+        at("<p class=\"verdict bad\">300 bursts; the worst, &lt;if&gt; in, lasted") < at("<h2>")
+    );
     assert!(html.contains(">burst 1</text>"), "its time is marked");
     let empty = page(std::iter::empty(), &Gathered::default());
     assert!(empty.contains("There were no bursts"));
