@@ -235,8 +235,8 @@ impl Plot<'_> {
         marks + &names
     }
 
-    /// The horizontal marks, and for each where its name stands: at its right end above it, unless a
-    /// line or another name lies there. Such a name belongs to the legend.
+    /// For each horizontal mark where its name stands: at its right end above it, unless a line or
+    /// another name lies there. Such a name belongs to the legend.
     fn level_names(&self) -> Vec<Option<(f64, f64)>> {
         let mut taken: Vec<f64> = Vec::new();
         let place = |level: &Mark| {
