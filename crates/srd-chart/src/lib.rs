@@ -1,8 +1,8 @@
 //! What people look at: charts as SVG, the page that holds them, and plain tables.
 //!
 //! Everything is text from data, without a file or a clock. A chart is part of a [`Page`]
-//! (`to_svg`), or a file of its own (`to_file`); either is light or dark as its reader prefers and
-//! needs nothing from outside.
+//! (`to_svg`, once for windows and once for phones), or a file of its own (`to_file`); either is
+//! light or dark as its reader prefers and needs nothing from outside.
 //!
 //! | module | what |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | `style` | [`Colour`]s, [`Dashes`], the style sheet |
 //! | `svg` | elements and frames |
 //! | `page`, `table` | [`Page`] for browsers, [`Table`] for terminals |
-//! | `number` | how numbers are written |
+//! | `number`, `unit` | how numbers are written, and in which unit |
 //! | `wellformed` | [`check_well_formed`], for tests |
 //!
 //! Bounds: a legend names 32 lines, an axis has 100 ticks. How many points a line has is for the
@@ -25,6 +25,7 @@ mod page;
 mod style;
 mod svg;
 mod table;
+mod unit;
 mod wellformed;
 
 pub use axis::Axis;
@@ -35,4 +36,5 @@ pub use page::Page;
 pub use style::{Colour, Dashes, nth};
 pub use svg::escape;
 pub use table::Table;
+pub use unit::{Unit, converted, more_is_better, quantity};
 pub use wellformed::check as check_well_formed;

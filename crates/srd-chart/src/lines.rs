@@ -1,13 +1,25 @@
 //! Lines over an axis: timelines and distributions.
 
-use crate::svg::{Anchor, Drawing, LETTER, WIDTH, escape, line, text};
+use crate::svg::{Anchor, Drawing, LETTER, Size, escape, line, text};
 use crate::{Axis, Colour, Dashes, number};
 use std::fmt::Write as _;
 
 const LEFT: f64 = 72.0;
+const LEFT_NARROW: f64 = 58.0;
 const RIGHT: f64 = 18.0;
+/// Above the plot, with one row of labels of marks and without further ones.
 const TOP: f64 = 26.0;
+const MARK_ROW: f64 = 16.0;
+const MARK_ROWS_MAX: usize = 4;
+/// Between two labels.
+const GAP: f64 = 8.0;
 const BOTTOM: f64 = 48.0;
+/// Ticks to the right, by size.
+const TICKS: [usize; 2] = [9, 4];
+/// Height of a level's name.
+const LEVEL_NAME: f64 = 14.0;
+/// Dashes of levels, in turns.
+const LEVEL_DASHES: [Dashes; 3] = [Dashes::Long, Dashes::Short, Dashes::Mixed];
 const LEGEND_ROW: f64 = 19.0;
 /// The line and the gap before a name in the legend.
 const LEGEND_KEY: f64 = 44.0;
@@ -56,98 +68,223 @@ pub struct LineChart {
     pub lines: Vec<Line>,
     /// Vertical marks, from left to right.
     pub marks: Vec<Mark>,
-    /// A horizontal mark, which the legend names.
-    pub level: Option<Mark>,
+    /// Horizontal marks: limits, and what could be reached at best.
+    pub levels: Vec<Mark>,
     /// Whether a value holds until the next point.
     pub steps: bool,
 }
 
 impl LineChart {
-    /// The chart as part of a page.
+    /// The chart as part of a page, in both sizes.
     #[must_use]
     pub fn to_svg(&self) -> String {
-        self.draw().embedded()
+        Size::BOTH.map(|size| self.draw(size).embedded(size)).concat()
     }
 
     /// The chart as a file of its own.
     #[must_use]
     pub fn to_file(&self, subtitle: &str) -> String {
-        self.draw().file(subtitle)
+        self.draw(Size::Wide).file(subtitle)
     }
 
-    fn draw(&self) -> Drawing {
-        let mut inside = self.axes() + &self.marks();
+    fn draw(&self, size: Size) -> Drawing {
+        let mut plot = Plot { chart: self, size, top: TOP };
+        let labels = plot.mark_labels();
+        let rows = labels.iter().map(|(_, row)| *row).max().unwrap_or(0);
+        plot.top += MARK_ROW * rows as f64;
+        let mut inside = plot.axes() + &plot.marks(&labels);
         // The crowd first, so that what matters lies on top.
         for faint in [true, false] {
             for line in self.lines.iter().filter(|line| line.faint == faint) {
-                inside += &self.line(line);
+                inside += &plot.line(line);
             }
         }
-        let legend = self.legend();
-        let rows = legend.len().div_ceil(columns(&legend)) as f64;
-        inside += &draw_legend(&legend, self.bottom() + BOTTOM);
-        let height = self.bottom() + BOTTOM + LEGEND_ROW * rows;
-        Drawing { title: self.title.clone(), height, inside }
+        let names = plot.level_names();
+        inside += &plot.levels(&names);
+        let legend = self.legend(&names);
+        inside += &plot.legend(&legend);
+        let rows = legend.len().div_ceil(plot.columns(&legend)) as f64;
+        let height = plot.bottom() + BOTTOM + LEGEND_ROW * rows;
+        let (title, description) = (self.title.clone(), self.describe());
+        Drawing { title, description, height, inside }
+    }
+
+    /// The chart in words.
+    fn describe(&self) -> String {
+        let (x, y) = (&self.x, &self.y);
+        let lines = self.lines.iter().filter(|line| !line.label.is_empty()).filter_map(|line| {
+            let values = || line.points.iter().map(|point| point.1);
+            let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
+            Some(format!("{}: {} to {}", line.label, number(low), number(high)))
+        });
+        let marks = self.marks.iter().map(|mark| format!("{} at {}", mark.label, number(mark.at)));
+        let levels =
+            self.levels.iter().map(|level| format!("{}: {}", level.label, number(level.at)));
+        let ranges = format!(
+            "{} from {} to {}; {} from {} to {}",
+            x.label,
+            number(x.min),
+            number(x.max),
+            y.label,
+            number(y.min),
+            number(y.max)
+        );
+        let all = std::iter::once(ranges).chain(lines.take(LEGEND_MAX)).chain(marks).chain(levels);
+        all.collect::<Vec<_>>().join("; ")
+    }
+
+    /// The lines that the legend names, and the levels that have no name in the drawing. A line
+    /// that is alone needs no name.
+    fn legend(&self, names: &[Option<(f64, f64)>]) -> Vec<Entry<'_>> {
+        let named = self.lines.iter().filter(|line| !line.label.is_empty());
+        let listed = if self.lines.len() > 1 { LEGEND_MAX } else { 0 };
+        let lines = named.take(listed).map(|line| Entry {
+            class: format!("stroke {}", line.colour.class()),
+            dashes: line.dashes,
+            label: &line.label,
+        });
+        let levels = self.levels.iter().zip(names).enumerate();
+        let unnamed = levels.filter(|(_, (_, name))| name.is_none()).map(|(n, (level, _))| Entry {
+            class: "limit".to_owned(),
+            dashes: LEVEL_DASHES[n % LEVEL_DASHES.len()],
+            label: &level.label,
+        });
+        lines.chain(unnamed).collect()
+    }
+}
+
+/// A chart in one size.
+struct Plot<'a> {
+    chart: &'a LineChart,
+    size: Size,
+    top: f64,
+}
+
+impl Plot<'_> {
+    fn left(&self) -> f64 {
+        if self.size == Size::Wide { LEFT } else { LEFT_NARROW }
+    }
+
+    fn right(&self) -> f64 {
+        self.size.width() - RIGHT
     }
 
     fn bottom(&self) -> f64 {
-        TOP + self.height
+        self.top + self.chart.height
     }
 
     fn x(&self, value: f64) -> f64 {
-        LEFT + self.x.place(value) * (WIDTH - LEFT - RIGHT)
+        self.left() + self.chart.x.place(value) * (self.right() - self.left())
     }
 
     fn y(&self, value: f64) -> f64 {
-        self.bottom() - self.y.place(value) * self.height
+        self.bottom() - self.chart.y.place(value) * self.chart.height
     }
 
     fn axes(&self) -> String {
-        let (bottom, right) = (self.bottom(), WIDTH - RIGHT);
+        let (left, right, bottom) = (self.left(), self.right(), self.bottom());
+        let LineChart { x, y, height, .. } = self.chart;
         let mut axes = String::new();
-        for tick in self.y.ticks(if self.height < LOW { 2 } else { 6 }) {
+        for tick in y.ticks(if *height < LOW { 2 } else { 6 }) {
             let at = self.y(tick);
-            axes += &line("grid", "", [LEFT, right], [at, at]);
-            axes += &text(LEFT - 7.0, at + 4.0, Anchor::End, "muted", &number(tick));
+            axes += &line("grid", "", [left, right], [at, at]);
+            axes += &text(left - 7.0, at + 4.0, Anchor::End, "muted", &number(tick));
         }
-        for tick in self.x.ticks(9) {
+        for tick in x.ticks(TICKS[usize::from(self.size == Size::Narrow)]) {
             let at = self.x(tick);
-            axes += &line("grid", "", [at, at], [TOP, bottom]);
+            axes += &line("grid", "", [at, at], [self.top, bottom]);
             axes += &text(at, bottom + 17.0, Anchor::Middle, "muted", &number(tick));
         }
         let _ = writeln!(
             axes,
             "<text transform=\"translate(16 {:.1}) rotate(-90)\" text-anchor=\"middle\" \
              class=\"muted\">{}</text>",
-            TOP + self.height / 2.0,
-            escape(&self.y.label)
+            self.top + height / 2.0,
+            escape(&y.label)
         );
-        axes + &text((LEFT + right) / 2.0, bottom + 37.0, Anchor::Middle, "muted", &self.x.label)
+        axes + &text(f64::midpoint(left, right), bottom + 37.0, Anchor::Middle, "muted", &x.label)
     }
 
-    /// The marks, with the labels of vertical ones outside the plot, where no line crosses them.
-    fn marks(&self) -> String {
-        let mut marks = String::new();
-        for (n, mark) in self.marks.iter().enumerate() {
-            let at = self.x(mark.at);
-            let free = self.marks.get(n + 1).map_or(WIDTH, |next| self.x(next.at)) - at;
-            let fits = mark.label.chars().count() as f64 * LETTER < free;
-            let (anchor, beside) = if fits { (Anchor::Start, -2.0) } else { (Anchor::End, 2.0) };
-            marks += &line("mark", "", [at, at], [TOP - 6.0, self.bottom()]);
-            marks += &text(at + beside, TOP - 10.0, anchor, "muted", &mark.label);
+    /// Where the label of each vertical mark begins, and in which row above the plot. Rows keep
+    /// labels apart.
+    fn mark_labels(&self) -> Vec<(f64, usize)> {
+        let mut ends: Vec<f64> = Vec::new();
+        let place = |mark: &Mark| {
+            let width = mark.label.chars().count() as f64 * LETTER;
+            let start = (self.x(mark.at) - 2.0).min(self.size.width() - width).max(0.0);
+            let row = ends.iter().position(|end| end + GAP < start).unwrap_or(ends.len());
+            let row = row.min(MARK_ROWS_MAX - 1);
+            if row == ends.len() {
+                ends.push(0.0);
+            }
+            ends[row] = start + width;
+            (start, row)
+        };
+        self.chart.marks.iter().map(place).collect()
+    }
+
+    /// The vertical marks, with their labels outside the plot, where no line crosses them.
+    fn marks(&self, labels: &[(f64, usize)]) -> String {
+        let (mut marks, mut names) = (String::new(), String::new());
+        for (mark, (start, row)) in self.chart.marks.iter().zip(labels) {
+            let (at, up) = (self.x(mark.at), MARK_ROW * *row as f64);
+            marks += &line("mark", "", [at, at], [self.top - 6.0 - up, self.bottom()]);
+            let y = self.top - 10.0 - up;
+            names += &text(*start, y, Anchor::Start, "mark-name", &mark.label);
         }
-        if let Some(level) = &self.level {
+        marks + &names
+    }
+
+    /// For each horizontal mark where its name stands: at its right end above it, unless a line or
+    /// another name lies there. Such a name belongs to the legend.
+    fn level_names(&self) -> Vec<Option<(f64, f64)>> {
+        let mut taken: Vec<f64> = Vec::new();
+        let place = |level: &Mark| {
+            let (x, y) = (self.right() - 4.0, self.y(level.at) - 5.0);
+            let width = level.label.chars().count() as f64 * LETTER;
+            let is_inside = y - LEVEL_NAME >= self.top && x - width >= self.left();
+            let is_alone = taken.iter().all(|other| (other - y).abs() >= LEVEL_NAME);
+            let is_free = is_inside
+                && is_alone
+                && self.is_free([x - width, x], [y - LEVEL_NAME, y + LEVEL_NAME / 2.0]);
+            is_free.then(|| {
+                taken.push(y);
+                (x, y)
+            })
+        };
+        self.chart.levels.iter().map(place).collect()
+    }
+
+    /// Whether no line crosses this part of the drawing.
+    fn is_free(&self, across: [f64; 2], down: [f64; 2]) -> bool {
+        let overlaps =
+            |a: f64, b: f64, range: [f64; 2]| a.max(b) >= range[0] && a.min(b) <= range[1];
+        let mut segments = self.chart.lines.iter().flat_map(|line| line.points.windows(2));
+        segments.all(|pair| {
+            let (from, to) = (pair[0], pair[1]);
+            !overlaps(self.x(from.0), self.x(to.0), across)
+                || !overlaps(self.y(from.1), self.y(to.1), down)
+        })
+    }
+
+    fn levels(&self, names: &[Option<(f64, f64)>]) -> String {
+        let mut levels = String::new();
+        for (n, (level, name)) in self.chart.levels.iter().zip(names).enumerate() {
             let at = self.y(level.at);
-            marks += &line("mark", "", [LEFT, WIDTH - RIGHT], [at, at]);
+            let dashes = LEVEL_DASHES[n % LEVEL_DASHES.len()].attribute();
+            levels += &line("limit", dashes, [self.left(), self.right()], [at, at]);
+            if let Some((x, y)) = name {
+                levels += &text(*x, *y, Anchor::End, "limit-name", &level.label);
+            }
         }
-        marks
+        levels
     }
 
     fn line(&self, line: &Line) -> String {
         let mut path = String::new();
         for (number, (x, y)) in line.points.iter().enumerate() {
             let (x, y) = (self.x(*x), self.y(*y));
-            let _ = match (number, self.steps) {
+            let _ = match (number, self.chart.steps) {
                 (0, _) => write!(path, "M{x:.1} {y:.1}"),
                 (_, true) => write!(path, "H{x:.1}V{y:.1}"),
                 (_, false) => write!(path, "L{x:.1} {y:.1}"),
@@ -165,24 +302,27 @@ impl LineChart {
         format!("<path class=\"stroke {colour}{faint}\"{dashes} d=\"{path}\"/>\n")
     }
 
-    /// What the legend names. A line that is alone needs no name.
-    fn legend(&self) -> Vec<Entry<'_>> {
-        let named = self.lines.iter().filter(|line| !line.label.is_empty());
-        let listed = if self.lines.len() > 1 { LEGEND_MAX } else { 0 };
-        let mut entries: Vec<Entry<'_>> = named
-            .take(listed)
-            .map(|line| Entry {
-                class: format!("stroke {}", line.colour.class()),
-                dashes: line.dashes,
-                label: &line.label,
-            })
-            .collect();
-        entries.extend(self.level.as_ref().map(|level| Entry {
-            class: "mark".to_owned(),
-            dashes: Dashes::Solid,
-            label: &level.label,
-        }));
-        entries
+    /// As many columns as the longest name leaves room for.
+    fn columns(&self, entries: &[Entry<'_>]) -> usize {
+        let longest = entries.iter().map(|entry| entry.label.chars().count()).max().unwrap_or(0);
+        let width = LEGEND_KEY + longest as f64 * LETTER;
+        let fits = |columns: &usize| *columns as f64 * width <= self.size.width() - self.left();
+        (1..=LEGEND_COLUMNS_MAX).rev().find(fits).unwrap_or(1)
+    }
+
+    fn legend(&self, entries: &[Entry<'_>]) -> String {
+        let (columns, top) = (self.columns(entries), self.bottom() + BOTTOM);
+        // On a phone a name may need all of the width.
+        let from = if self.size == Size::Wide { LEFT } else { 0.0 };
+        let width = (self.size.width() - from) / columns as f64;
+        let mut legend = String::new();
+        for (n, entry) in entries.iter().enumerate() {
+            let left = from + width * (n % columns) as f64;
+            let y = top + LEGEND_ROW * (n / columns) as f64 + 6.0;
+            legend += &line(&entry.class, entry.dashes.attribute(), [left, left + 22.0], [y, y]);
+            legend += &text(left + 28.0, y + 4.0, Anchor::Start, "label", entry.label);
+        }
+        legend
     }
 }
 
@@ -191,27 +331,6 @@ struct Entry<'a> {
     class: String,
     dashes: Dashes,
     label: &'a str,
-}
-
-/// As many columns as the longest name leaves room for.
-fn columns(entries: &[Entry<'_>]) -> usize {
-    let longest = entries.iter().map(|entry| entry.label.chars().count()).max().unwrap_or(0);
-    let width = LEGEND_KEY + longest as f64 * LETTER;
-    let fits = |columns: &usize| *columns as f64 * width <= WIDTH - LEFT;
-    (1..=LEGEND_COLUMNS_MAX).rev().find(fits).unwrap_or(1)
-}
-
-fn draw_legend(entries: &[Entry<'_>], top: f64) -> String {
-    let columns = columns(entries);
-    let width = (WIDTH - LEFT) / columns as f64;
-    let mut legend = String::new();
-    for (n, entry) in entries.iter().enumerate() {
-        let left = LEFT + width * (n % columns) as f64;
-        let y = top + LEGEND_ROW * (n / columns) as f64 + 6.0;
-        legend += &line(&entry.class, entry.dashes.attribute(), [left, left + 22.0], [y, y]);
-        legend += &text(left + 28.0, y + 4.0, Anchor::Start, "label", entry.label);
-    }
-    legend
 }
 
 #[cfg(test)]
@@ -233,7 +352,7 @@ mod tests {
             y: Axis::linear("Mb/s", 0.0, 10.0),
             lines: (0..lines).map(line).collect(),
             marks: vec![Mark { at: 1.9, label: "heals & \"lives\"".into() }],
-            level: Some(Mark { at: 6.0, label: "at <best>".into() }),
+            levels: vec![Mark { at: 6.0, label: "at <best>".into() }],
             steps: true,
         }
     }
@@ -241,11 +360,13 @@ mod tests {
     #[test]
     fn lines_are_well_formed_escaped_and_labelled() {
         for lines in [0, 1, 2, 8, 40] {
-            for svg in [chart(lines).to_svg(), chart(lines).to_file("it's")] {
+            let embedded = Size::BOTH.map(|size| chart(lines).draw(size).embedded(size));
+            for svg in embedded.into_iter().chain([chart(lines).to_file("it's")]) {
                 check_well_formed(&svg).unwrap();
                 assert!(svg.contains("heals &amp; &quot;lives&quot;") && svg.contains(">Mb/s<"));
-                assert!(svg.contains("at &lt;best&gt;"), "the legend names the level");
-                assert_eq!(svg.contains("line &lt;0&gt;"), lines > 1, "a legend needs company");
+                assert!(svg.contains(">at &lt;best&gt;</text>"), "the level has its name");
+                assert_eq!(svg.contains(">line &lt;0&gt;<"), lines > 1, "a legend needs company");
+                assert!(svg.contains("<desc>s from 0 to 2; Mb/s from 0 to 10"), "{svg}");
             }
         }
     }
@@ -262,7 +383,7 @@ mod tests {
 
     #[test]
     fn lines_of_one_colour_differ_in_dashes() {
-        let svg = chart(20).to_svg();
+        let svg = chart(20).to_file("");
         let paths = svg.lines().filter_map(|line| line.strip_prefix("<path class="));
         let styles: BTreeSet<_> = paths.filter_map(|path| path.split(" d=").next()).collect();
         assert_eq!(styles.len(), 20, "{styles:?}");
@@ -283,8 +404,38 @@ mod tests {
     #[test]
     fn long_names_get_fewer_columns() {
         let entry = |label| Entry { class: String::new(), dashes: Dashes::Solid, label };
-        assert_eq!(columns(&[entry("srd")]), 4);
-        assert_eq!(columns(&[entry("a name that takes a third of it")]), 2);
-        assert_eq!(columns(&[entry(&"x".repeat(300))]), 1);
+        let chart = chart(1);
+        let plot = Plot { chart: &chart, size: Size::Wide, top: TOP };
+        assert_eq!(plot.columns(&[entry("srd")]), 4);
+        assert_eq!(plot.columns(&[entry("a name that takes a third of it")]), 2);
+        assert_eq!(plot.columns(&[entry(&"x".repeat(300))]), 1);
+    }
+
+    #[test]
+    fn labels_of_marks_that_are_near_stand_in_rows() {
+        let mut chart = chart(1);
+        let near = |at, label: &str| Mark { at, label: label.into() };
+        chart.marks = vec![near(1.0, "the spine dies"), near(1.05, "it heals"), near(1.9, "end")];
+        let plot = Plot { chart: &chart, size: Size::Wide, top: TOP };
+        let rows: Vec<usize> = plot.mark_labels().iter().map(|(_, row)| *row).collect();
+        assert_eq!(rows, [0, 1, 0]);
+        chart.marks = (0..40).map(|_| near(1.0, "many at once")).collect();
+        let plot = Plot { chart: &chart, size: Size::Narrow, top: TOP };
+        assert!(plot.mark_labels().iter().all(|(_, row)| *row < MARK_ROWS_MAX));
+    }
+
+    #[test]
+    fn regression_a_name_of_a_level_on_which_something_lies_stands_in_the_legend() {
+        let mut chart = chart(1);
+        let level = |at, label: &str| Mark { at, label: label.into() };
+        chart.lines[0].points = vec![(0.0, 3.2), (2.0, 3.2)];
+        chart.levels = vec![level(8.0, "peak"), level(8.1, "near it"), level(3.0, "below a line")];
+        let svg = chart.draw(Size::Wide).inside;
+        let class_of = |label: &str| {
+            let line = svg.lines().find(|line| line.contains(&format!(">{label}<"))).unwrap();
+            line.split("class=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+        };
+        let classes = ["peak", "near it", "below a line"].map(class_of);
+        assert_eq!(classes, ["limit-name", "label", "label"], "{svg}");
     }
 }

@@ -6,21 +6,27 @@ use std::fmt::Write as _;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--bg:#fff;--fg:#1c1e21;--muted:#5f6670;--line:#dfe2e6;--card:#f6f7f9;\
---good:#12733f}\
+--good:#12733f;--bad:#b3261e}\
 @media(prefers-color-scheme:dark){:root{--bg:#14171c;--fg:#e6e9ee;--muted:#9aa3af;--line:#30363e;\
---card:#1b1f26;--good:#56d08c}}\
+--card:#1b1f26;--good:#56d08c;--bad:#ff8f86}}\
 body{margin:0;background:var(--bg);color:var(--fg);\
 font:16px/1.55 system-ui,-apple-system,\"Segoe UI\",Roboto,sans-serif}\
 main{max-width:820px;margin:0 auto;padding:32px 20px 64px}h1{font-size:1.7em;line-height:1.25}\
 h2{margin-top:2.2em;font-size:1.3em}h3{margin:1.6em 0 .3em;font-size:1.05em}\
 p{margin:.5em 0 1em}.lead{font-size:1.1em}.muted-text{color:var(--muted)}\
+.verdict{font-size:1.25em;line-height:1.4;font-weight:600;margin:.3em 0 .8em;padding-left:14px;\
+border-left:4px solid var(--fg)}.verdict.good{border-color:var(--good)}\
+.verdict.bad{border-color:var(--bad)}code,p{overflow-wrap:anywhere}\
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.93em}\
 .scroll{overflow-x:auto}th,td{text-align:left;padding:6px 10px 6px 0;\
 border-bottom:1px solid var(--line);vertical-align:top}\
 th{color:var(--muted);font-weight:600}td.n,th.n{text-align:right}\
 tr.ours td{font-weight:600}.met{color:var(--good);font-weight:600}\
+.missed{color:var(--bad);font-weight:600}\
 figure{margin:1em 0;padding:12px 14px;background:var(--card);border-radius:8px}\
-figcaption{font-weight:600;margin-bottom:6px}svg{display:block}\
+figcaption{font-weight:600;margin-bottom:6px}svg{display:block}svg.narrow{display:none}\
+@media(max-width:560px){main{padding:20px 14px 48px}figure{padding:10px 8px}\
+svg.wide{display:none}svg.narrow{display:block}.verdict{font-size:1.12em}}\
 summary{cursor:pointer;margin:.8em 0;color:var(--muted);font-weight:600}code{font-size:.92em}";
 
 /// On a page, charts lie on a card.
@@ -55,14 +61,29 @@ impl Page {
         let _ = writeln!(self.body, "<p>{}</p>", with_code(text));
     }
 
-    /// The paragraph that a reader in a hurry reads.
-    pub fn lead(&mut self, text: &str) {
-        let _ = writeln!(self.body, "<p class=\"lead\">{}</p>", escape(text));
+    /// The answer, before all else: good news, bad news, or neither.
+    pub fn verdict(&mut self, is_good: Option<bool>, text: &str) {
+        let class = match is_good {
+            Some(true) => " good",
+            Some(false) => " bad",
+            None => "",
+        };
+        let _ = writeln!(self.body, "<p class=\"verdict{class}\">{}</p>", with_code(&bound(text)));
     }
 
-    /// A remark.
+    /// A paragraph under a name of its own. What stands between backticks is code.
+    pub fn fact(&mut self, name: &str, text: &str) {
+        let _ = writeln!(self.body, "<p><b>{}</b>: {}</p>", escape(name), with_code(text));
+    }
+
+    /// The paragraph that a reader in a hurry reads. What stands between backticks is code.
+    pub fn lead(&mut self, text: &str) {
+        let _ = writeln!(self.body, "<p class=\"lead\">{}</p>", with_code(text));
+    }
+
+    /// A remark. What stands between backticks is code.
     pub fn remark(&mut self, text: &str) {
-        let _ = writeln!(self.body, "<p class=\"muted-text\">{}</p>", escape(text));
+        let _ = writeln!(self.body, "<p class=\"muted-text\">{}</p>", with_code(text));
     }
 
     /// A chart under its caption.
@@ -81,19 +102,23 @@ impl Page {
         self.body += "</details>\n";
     }
 
-    /// A table. Rows of which `ours` is true stand out; cells that begin with a digit are
-    /// numbers.
+    /// A table, which scrolls by itself where it is too wide. Rows of which `ours` is true stand
+    /// out; so do cells that say that a goal was met, or missed.
     pub fn table(&mut self, columns: &[&str], rows: &[(bool, Vec<String>)]) {
-        self.body += "<div class=\"scroll\"><table>\n<tr>";
+        self.body += "<div class=\"scroll\" tabindex=\"0\"><table>\n<tr>";
         for column in columns {
-            let _ = write!(self.body, "<th>{}</th>", escape(column));
+            let _ = write!(self.body, "<th scope=\"col\">{}</th>", escape(column));
         }
         self.body += "</tr>\n";
         for (ours, cells) in rows {
             self.body += if *ours { "<tr class=\"ours\">" } else { "<tr>" };
             for cell in cells {
-                let met = if cell.starts_with("met") { " class=\"met\"" } else { "" };
-                let _ = write!(self.body, "<td{met}>{}</td>", escape(cell));
+                let class = match cell {
+                    met if met.starts_with("met") => " class=\"met\"",
+                    missed if missed.starts_with("MISSED") => " class=\"missed\"",
+                    _ => "",
+                };
+                let _ = write!(self.body, "<td{class}>{}</td>", escape(&bound(cell)));
             }
             self.body += "</tr>\n";
         }
@@ -111,6 +136,20 @@ impl Page {
             style::sheet()
         )
     }
+}
+
+/// Text in which no line ends between a number and its unit.
+fn bound(text: &str) -> String {
+    let mut bound = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    let mut last = ' ';
+    while let Some(letter) = letters.next() {
+        let is_unit = letters.peek().is_some_and(|next| next.is_alphabetic() || *next == '%');
+        let joins = letter == ' ' && last.is_ascii_digit() && is_unit;
+        bound.push(if joins { '\u{a0}' } else { letter });
+        last = letter;
+    }
+    bound
 }
 
 /// Text whose parts between two backticks are code.
@@ -142,6 +181,7 @@ mod tests {
         let mut page = Page::new("A <title> & more");
         page.section("one");
         page.subsection("<within>");
+        page.verdict(Some(true), "`a` is 3 > 2");
         page.lead("5 > 3");
         page.paragraph("\"quoted\"");
         page.remark("it's");
@@ -156,6 +196,10 @@ mod tests {
         }
         assert!(html.contains("<p>a <code>&lt;b&gt;</code> and <code>c</code> and ` d</p>"));
         assert!(html.contains("<details><summary>2 &gt; 1</summary>\n<p>within</p>\n</details>"));
+        assert_eq!(
+            bound("3.78 times 250 Mb/s in 2 runs"),
+            "3.78\u{a0}times 250\u{a0}Mb/s in 2\u{a0}runs"
+        );
         assert!(html.contains("A &lt;title&gt; &amp; more"));
         assert!(html.contains("prefers-color-scheme:dark"));
     }

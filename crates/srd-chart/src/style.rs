@@ -104,7 +104,8 @@ pub(crate) fn sheet() -> String {
         let _ = write!(dark, ";--{name}:{on_dark}");
         let _ = write!(
             rules,
-            "svg .stroke.{name}{{stroke:var(--{name})}}svg .fill.{name}{{fill:var(--{name})}}"
+            "svg .stroke.{name},svg .run.{name}{{stroke:var(--{name})}}\
+             svg .fill.{name}{{fill:var(--{name})}}"
         );
     }
     format!(
@@ -116,7 +117,14 @@ pub(crate) fn sheet() -> String {
          svg .value{{stroke:var(--ground);stroke-width:5px;paint-order:stroke}}\
          svg .ground{{fill:var(--ground)}}svg .grid{{stroke:var(--grid)}}\
          svg .mark{{stroke:var(--muted);stroke-width:1.2;stroke-dasharray:4 3}}\
-         svg .stroke{{fill:none;stroke-width:2}}svg .faint{{stroke-width:1;stroke-opacity:.3}}\
+         svg .stroke{{fill:none;stroke-width:2}}\
+         svg .run{{fill:var(--ground);stroke-width:1.6}}\
+         svg .limit{{stroke:var(--red);stroke-width:1.5}}\
+         svg .mark-name{{fill:var(--muted);stroke:var(--ground);stroke-width:4px;\
+         paint-order:stroke}}\
+         svg .limit-name{{fill:var(--red);stroke:var(--ground);stroke-width:4px;\
+         paint-order:stroke}}\
+         svg .faint{{stroke-width:1;stroke-opacity:.3}}\
          {rules}"
     )
 }

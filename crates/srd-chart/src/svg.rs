@@ -2,8 +2,34 @@
 
 use crate::style;
 
-/// Width of every chart.
-pub(crate) const WIDTH: f64 = 800.0;
+/// For how wide a screen a chart is drawn. A page has both drawings, and shows the one that its
+/// reader's screen has room for: text is as large on a phone as on a desk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Size {
+    /// A window, and a file.
+    Wide,
+    /// A phone.
+    Narrow,
+}
+
+impl Size {
+    pub(crate) const BOTH: [Size; 2] = [Size::Wide, Size::Narrow];
+
+    pub(crate) const fn width(self) -> f64 {
+        match self {
+            Size::Wide => 800.0,
+            Size::Narrow => 360.0,
+        }
+    }
+
+    const fn class(self) -> &'static str {
+        match self {
+            Size::Wide => "wide",
+            Size::Narrow => "narrow",
+        }
+    }
+}
+
 /// Height of title and subtitle in a file.
 const HEAD: f64 = 46.0;
 /// Where title and subtitle begin.
@@ -13,34 +39,43 @@ pub(crate) const LETTER: f64 = 6.7;
 
 /// A chart without its frame.
 pub(crate) struct Drawing {
-    /// What a screen reader says.
+    /// The name that a screen reader says.
     pub(crate) title: String,
+    /// The figures in words, for the same reader.
+    pub(crate) description: String,
     pub(crate) height: f64,
     pub(crate) inside: String,
 }
 
 impl Drawing {
     /// For a page, which brings the style sheet and shows the title itself.
-    pub(crate) fn embedded(&self) -> String {
-        let Drawing { title, height, inside } = self;
+    pub(crate) fn embedded(&self, size: Size) -> String {
+        let (class, width) = (size.class(), size.width());
+        let Drawing { height, inside, .. } = self;
         format!(
-            "<svg viewBox=\"0 0 {WIDTH:.0} {height:.0}\" width=\"100%\" role=\"img\" \
-             aria-label=\"{}\">\n{inside}</svg>\n",
-            escape(title)
+            "<svg class=\"{class}\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"100%\" \
+             role=\"img\">\n{}{inside}</svg>\n",
+            self.names()
         )
+    }
+
+    /// What a screen reader says of it.
+    fn names(&self) -> String {
+        let (title, description) = (escape(&self.title), escape(&self.description));
+        format!("<title>{title}</title>\n<desc>{description}</desc>\n")
     }
 
     /// As a file of its own that needs nothing else.
     pub(crate) fn file(&self, subtitle: &str) -> String {
-        let Drawing { title, height, inside } = self;
-        let height = height + HEAD;
-        let size = format!("width=\"{WIDTH:.0}\" height=\"{height:.0}\"");
+        let Drawing { title, height, inside, .. } = self;
+        let (width, height) = (Size::Wide.width(), height + HEAD);
+        let size = format!("width=\"{width:.0}\" height=\"{height:.0}\"");
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" \
-             {size} role=\"img\" aria-label=\"{}\">\n<style>{}</style>\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" \
+             {size} role=\"img\">\n{}<style>{}</style>\n\
              <rect class=\"ground\" {size}/>\n{}{}\
              <g transform=\"translate(0 {HEAD:.0})\">\n{inside}</g>\n</svg>\n",
-            escape(title),
+            self.names(),
             style::sheet(),
             text(HEAD_LEFT, 22.0, Anchor::Start, "title", title),
             text(HEAD_LEFT, 40.0, Anchor::Start, "muted", subtitle),
@@ -76,6 +111,11 @@ pub(crate) fn line(class: &str, attributes: &str, x: [f64; 2], y: [f64; 2]) -> S
          y2=\"{:.1}\"/>\n",
         x[0], x[1], y[0], y[1]
     )
+}
+
+/// One circle.
+pub(crate) fn circle(class: &str, x: f64, y: f64, radius: f64) -> String {
+    format!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"/>\n")
 }
 
 /// Makes a text safe inside of elements and attributes.

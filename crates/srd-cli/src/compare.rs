@@ -9,8 +9,9 @@ use clap::{ArgAction, Args};
 use srd_bench::compare::command::{SERVER, Words};
 use srd_bench::compare::figure::Source;
 use srd_bench::compare::lab::{Beside, Lab};
+use srd_bench::compare::page::{self, Place};
 use srd_bench::compare::{Settings, hosts, lab, verdict};
-use srd_bench::experiment::{CACHE, Options, Outcome, Variant, page, show};
+use srd_bench::experiment::{CACHE, Options, Outcome, Variant, show};
 use srd_daemon::control::{Request, Stats};
 use srd_daemon::snapshot::{PeerSnapshot, Snapshot};
 use srd_lab::{FabricConfig, HostId, priority};
@@ -133,7 +134,7 @@ pub(crate) struct CompareArgs {
           num_args = 0..=1, default_missing_value = "true", help_heading = "Lab")]
     high_priority: bool,
 
-    /// Write a page with tables and charts: one file that needs nothing else.
+    /// Write a page, the answer first, then charts and tables: one file that needs nothing else.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     #[command(flatten)]
@@ -168,12 +169,13 @@ pub(crate) fn run(args: &CompareArgs) -> Result<u8> {
         output::check_writable(file)?;
     }
     let mut say = |text: &str| eprintln!("compare: {text}");
-    let outcome = if args.peer.is_some() || !args.addresses.is_empty() {
+    let fabric = args.fabric();
+    let (outcome, place) = if args.peer.is_some() || !args.addresses.is_empty() {
         args.between_hosts(&settings, &mut say)?
     } else {
-        args.in_lab(&settings, &mut say)?
+        (args.in_lab(&settings, &fabric, &mut say)?, Place::Lab(&fabric))
     };
-    args.show(&outcome)?;
+    args.show(&outcome, place)?;
     let mut runs = outcome.cases.iter().flat_map(|case| &case.runs);
     let failed = runs.any(|run| run.measured.is_failure());
     Ok(u8::from(failed))
@@ -217,16 +219,24 @@ impl CompareArgs {
         })
     }
 
-    fn in_lab(&self, settings: &Settings, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
-        let fabric = FabricConfig {
+    fn fabric(&self) -> FabricConfig {
+        FabricConfig {
             spines: self.spines,
             host_rate_mbps: self.host_rate,
             uplink_rate_mbps: self.uplink_rate,
             mtu: self.mtu,
             ..FabricConfig::default()
-        };
+        }
+    }
+
+    fn in_lab(
+        &self,
+        settings: &Settings,
+        fabric: &FabricConfig,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Outcome> {
         let place = Lab {
-            fabric,
+            fabric: fabric.clone(),
             client: self.client,
             server: self.server,
             serve: self.serve.clone(),
@@ -260,7 +270,11 @@ impl CompareArgs {
         lab::run(settings, &place, &options, say)
     }
 
-    fn between_hosts(&self, settings: &Settings, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
+    fn between_hosts(
+        &self,
+        settings: &Settings,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<(Outcome, Place<'_>)> {
         if self.serve.is_some() || self.beside != Beside::Nothing {
             return usage("--serve and --beside are for the lab: start the server on its machine");
         }
@@ -285,9 +299,12 @@ impl CompareArgs {
                 return Err(error);
             }
             say(&format!("no daemon says whether packets go over SRD: {error:#}"));
-            return hosts::run(&settings, &addresses, None, say);
+            let outcome = hosts::run(&settings, &addresses, None, say)?;
+            return Ok((outcome, Place::Addresses { is_counted: false }));
         }
-        hosts::run(&settings, &addresses, Some(&counters), say)
+        let outcome = hosts::run(&settings, &addresses, Some(&counters), say)?;
+        let counted = Place::Addresses { is_counted: true };
+        Ok((outcome, self.peer.as_deref().map_or(counted, Place::Peer)))
     }
 
     /// The endpoint of a peer, and its address behind SRD.
@@ -306,14 +323,14 @@ impl CompareArgs {
         Ok(BTreeMap::from([(Variant::Plain, plain), (Variant::Express, express)]))
     }
 
-    fn show(&self, outcome: &Outcome) -> Result<()> {
+    fn show(&self, outcome: &Outcome, place: Place<'_>) -> Result<()> {
         let mut attempts = Attempts::default();
         attempts.add(self.json.say(show::outcome(outcome)));
         for case in &outcome.cases {
             attempts.add(self.json.say(verdict::verdict(case).trim_end()));
         }
         if let Some(file) = &self.report {
-            let written = fs::write(file, page::page(std::slice::from_ref(outcome), &[]))
+            let written = fs::write(file, page::page(outcome, place))
                 .with_context(|| format!("cannot write {}", file.display()));
             let said = format!("report: {}", file.display());
             attempts.add(written.and_then(|()| self.json.say(said)));

@@ -2,7 +2,7 @@
 //! over time beside limits. How much of each limit a type uses is folded.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
-use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};
+use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page, Unit};
 use srd_watch::text::rate;
 
 use crate::choose::{Choice, Choices, Verdict};
@@ -26,32 +26,42 @@ const LINE_NS: f64 = 1e6;
 /// The page. `notes`: what the reader has to know of how packets were read.
 pub fn page<'a>(reports: impl Iterator<Item = &'a Report>, notes: &[String]) -> String {
     let mut page = Page::new("Traffic and the instance that it needs");
-    notes.iter().for_each(|note| page.remark(note));
     for report in reports {
         one(&mut page, report);
     }
+    if !notes.is_empty() {
+        page.section("How packets were read");
+    }
+    notes.iter().for_each(|note| page.remark(note));
     page.finish()
 }
 
 fn one(page: &mut Page, report: &Report) {
     let Report { seen, kinds, choices, advice } = report;
     page.section(&seen.name);
+    if seen.packets == 0 {
+        page.verdict(None, &format!("Nothing to choose by: {}.", text::NO_PACKETS));
+    } else {
+        page.verdict(Some(!choices.families.is_empty()), &text::answer(choices));
+    }
     let heading = text::heading(seen);
     let (first, rest) = heading.split_once('\n').unwrap_or((&heading, ""));
     page.lead(first);
     rest.lines().for_each(|line| page.remark(line.trim()));
-    page.subsection("Which instance type");
-    types(page, report);
+    if seen.packets > 0 {
+        page.subsection("Which instance type");
+        types(page, report);
+    }
     page.subsection("Before you pay for more");
     for advice in advice {
-        page.paragraph(&format!("{}: {}", advice.about, advice.text));
+        page.fact(advice.about, &advice.text);
     }
     if advice.is_empty() {
         page.paragraph("Nothing to change.");
     }
     page.subsection("Traffic");
     for found in kinds {
-        page.paragraph(&format!("{}: {}", text::kind_name(found.kind), found.text));
+        page.fact(text::kind_name(found.kind), &found.text);
     }
     if kinds.is_empty() {
         page.paragraph("Nothing stands out.");
@@ -83,12 +93,7 @@ fn one(page: &mut Page, report: &Report) {
 
 /// The types that suffice, the first ones at once; and how much of each limit is needed.
 fn types(page: &mut Page, report: &Report) {
-    let Report { seen, choices, .. } = report;
-    if seen.packets == 0 {
-        page.paragraph(text::NO_PACKETS);
-        return;
-    }
-    page.lead(&text::answer(choices));
+    let Report { choices, .. } = report;
     for of in &choices.nearest {
         page.paragraph(&format!("Nearest: {} lacks {}", of.name, text::lacking(of)));
     }
@@ -172,6 +177,10 @@ fn over_time(seen: &Seen, way: usize, title: &str, limit: Option<&Verdict>) -> S
     peaks.push((line.columns().len() as f64 * column_ns / 1e9, 0.0));
     peaks.push((end, 0.0));
     let highest = peaks.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    let unit = Unit::fitting("Mb/s", [highest]);
+    let scaled = |points: Vec<(f64, f64)>| {
+        points.into_iter().map(|(at, mbps)| (at, unit.scale(mbps))).collect::<Vec<_>>()
+    };
     let named = |label: &str, colour, points| {
         let (label, dashes) = (label.to_owned(), Dashes::Solid);
         Line { label, colour, dashes, faint: false, points }
@@ -179,22 +188,23 @@ fn over_time(seen: &Seen, way: usize, title: &str, limit: Option<&Verdict>) -> S
     let bandwidth = if way == 1 { "bandwidth out" } else { "bandwidth in" };
     let of_type = |of: &Verdict| {
         let has = of.uses.iter().find(|of| of.limit == bandwidth)?.has / 1e6;
-        Some(Mark { at: has, label: format!("peak of {}", of.name) })
+        Some(Mark { at: has, label: format!("peak of {}: {}", of.name, rate((has * 1e6) as u64)) })
     };
     // A limit far above would press everything to the ground.
     let level = limit.and_then(of_type).filter(|mark| mark.at <= highest * 3.0);
     let top = level.as_ref().map_or(highest, |mark| highest.max(mark.at)) * MARGIN;
+    let level = level.map(|mark| Mark { at: unit.scale(mark.at), ..mark });
     LineChart {
         title: title.to_owned(),
         height: HEIGHT,
-        x: Axis::linear("s", 0.0, end),
-        y: Axis::linear("Mb/s", 0.0, top),
+        x: Axis::linear("seconds", 0.0, end),
+        y: Axis::linear(unit.name(), 0.0, unit.scale(top)),
         lines: vec![
-            named("largest millisecond", Colour::Orange, peaks),
-            named("mean", Colour::Blue, means),
+            named("largest millisecond", Colour::Orange, scaled(peaks)),
+            named("mean", Colour::Blue, scaled(means)),
         ],
         marks: Vec::new(),
-        level,
+        levels: level.into_iter().collect(),
         steps: true,
     }
     .to_svg()
@@ -207,11 +217,12 @@ fn uses(verdict: &Verdict) -> String {
         colour: if of.short { Colour::Red } else { Colour::Blue },
         value: Some((of.share() * 100.0).min(1_000.0)),
         worst: None,
+        runs: Vec::new(),
     });
     BarChart {
         title: format!("{}: how much of each limit is needed", verdict.name),
         unit: "%".to_owned(),
-        ideal: (100.0, "the limit".to_owned()),
+        marks: vec![Mark { at: 100.0, label: "the limit".to_owned() }],
         bars: bars.collect(),
     }
     .to_svg()

@@ -1,7 +1,8 @@
-//! A page with pictures: the peak of every bin, the means over a second and a minute, and the
-//! limit, all on one axis, so that a person sees at once what an average hides.
+//! A page with pictures: the worst burst in a sentence, then the peak of every bin, the means over
+//! a second and a minute, and the limit, all on one axis, so that a person sees at once what an
+//! average hides.
 
-use srd_chart::{Axis, Colour, Dashes, Line, LineChart, Page};
+use srd_chart::{Axis, Colour, Dashes, Line, LineChart, Mark, Page, Unit, figure};
 
 use crate::arrival::Way;
 use crate::burst::Burst;
@@ -14,6 +15,8 @@ use crate::watch::{PERIODS_NS, Watch};
 pub const PICTURES_MAX: usize = 6;
 /// Bursts in the table.
 pub const ROWS_MAX: usize = 200;
+/// The limit of one flow, as bursts name it.
+const ONE_FLOW: &str = "bandwidth of one flow";
 const HEIGHT: f64 = 260.0;
 /// Above the highest line.
 const MARGIN: f64 = 1.08;
@@ -41,16 +44,16 @@ impl Gathered {
 
 /// The page.
 pub fn page<'a>(sessions: impl Iterator<Item = &'a Session>, bursts: &Gathered) -> String {
-    let mut page = Page::new("Bursts");
+    let mut page = Page::new("Bursts beside the limits");
+    page.verdict(Some(bursts.worst.is_empty()), &verdict(bursts));
     for session in sessions {
-        whole(&mut page, session);
+        whole(&mut page, session, bursts);
     }
-    page.section("The worst bursts");
-    if bursts.worst.is_empty() {
-        page.paragraph("There were none.");
+    if !bursts.worst.is_empty() {
+        page.section("The worst bursts");
     }
-    for burst in &bursts.worst {
-        one(&mut page, burst);
+    for (n, burst) in bursts.worst.iter().enumerate() {
+        one(&mut page, n, burst);
     }
     if bursts.rows.len() > 1 {
         page.section("All bursts");
@@ -59,8 +62,33 @@ pub fn page<'a>(sessions: impl Iterator<Item = &'a Session>, bursts: &Gathered) 
     page.finish()
 }
 
+/// The answer: how many bursts there were, and the worst of them beside the limit that it exceeded.
+fn verdict(bursts: &Gathered) -> String {
+    let Some(worst) = bursts.worst.first() else {
+        return "There were no bursts: nothing came near a limit.".to_owned();
+    };
+    let (limit, limit_bps) = worst.limit();
+    let many = match bursts.count {
+        1 => "One burst".to_owned(),
+        n => format!("{n} bursts; the worst"),
+    };
+    format!(
+        "{many}, {} {}, lasted {} and peaked at {}, {} times the limit of {limit} ({}); the mean \
+         over the second was {}. Of its packets {} would wait, and {} be dropped.",
+        worst.interface,
+        worst.way.name(),
+        text::time(worst.length_ns),
+        text::rate(worst.peak_bps),
+        figure(worst.peak_bps as f64 / limit_bps.max(1) as f64),
+        text::rate(limit_bps),
+        text::rate(worst.second_bps),
+        text::percent(worst.queued_share()),
+        text::percent(worst.dropped_share()),
+    )
+}
+
 /// All the time of an interface.
-fn whole(page: &mut Page, session: &Session) {
+fn whole(page: &mut Page, session: &Session, bursts: &Gathered) {
     let watch = &session.watch;
     page.section(watch.name());
     page.lead(&format!(
@@ -76,7 +104,6 @@ fn whole(page: &mut Page, session: &Session) {
             continue;
         }
         let bin_ns = watch.settings().bin_ns;
-        let limit_bps = watch.model().peak_bps(way);
         let mean = crate::average::rate_bps(totals.bytes, watch.seen_ns());
         let caption = format!(
             "{}: largest bin {}, mean {}",
@@ -84,8 +111,11 @@ fn whole(page: &mut Page, session: &Session) {
             text::rate(totals.peak_bps),
             text::rate(mean),
         );
-        let svg = overview(timeline, bin_ns, limit_bps, watch.seen_ns(), &caption);
-        page.chart(&caption, &svg);
+        let chart = overview(timeline, bin_ns, watch.seen_ns(), &caption);
+        let levels = limits_of_all(watch, way, bursts);
+        let marks = marks(watch, way, bursts).into_iter().filter(|mark| mark.at <= chart.x.max);
+        let chart = LineChart { marks: marks.collect(), ..chart };
+        page.chart(&caption, &beside(chart, &levels).to_svg());
     }
     page.table(&["", "in", "out"], &facts_of_all(watch));
     session.others().lines().iter().for_each(|line| page.remark(line));
@@ -114,8 +144,39 @@ fn facts_of_all(watch: &Watch) -> Vec<(bool, Vec<String>)> {
     ]
 }
 
-/// Peaks, means and limit over all the time.
-fn overview(line: &Timeline, bin_ns: u64, limit_bps: u64, seen_ns: u64, title: &str) -> String {
+/// The limit of a direction, and that of one flow if bursts exceeded it.
+fn limits_of_all(watch: &Watch, way: Way, bursts: &Gathered) -> Vec<(String, u64)> {
+    let mut limits = vec![("limit of bandwidth".to_owned(), watch.model().peak_bps(way))];
+    let of_flow = watch.model().flow_bps().filter(|flow_bps| {
+        bursts
+            .rows
+            .iter()
+            .chain(&bursts.worst)
+            .any(|burst| is_of(burst, watch, way) && burst.limit() == (ONE_FLOW, *flow_bps))
+    });
+    limits.extend(of_flow.map(|bps| (format!("limit of {ONE_FLOW}"), bps)));
+    limits
+}
+
+fn is_of(burst: &Burst, watch: &Watch, way: Way) -> bool {
+    burst.interface == watch.name() && burst.way == way
+}
+
+/// The bursts that have a picture, at their time, under their number.
+fn marks(watch: &Watch, way: Way, bursts: &Gathered) -> Vec<Mark> {
+    let began_ns = watch.timeline(way).first() * watch.settings().bin_ns;
+    let mark = |(n, burst): (usize, &Burst)| {
+        let since = burst.start_ns.checked_sub(began_ns)?;
+        let label = format!("burst {}", n + 1);
+        is_of(burst, watch, way).then(|| Mark { at: since as f64 / 1e9, label })
+    };
+    let mut marks: Vec<Mark> = bursts.worst.iter().enumerate().filter_map(mark).collect();
+    marks.sort_by(|a, b| a.at.total_cmp(&b.at));
+    marks
+}
+
+/// Peaks and means over all the time.
+fn overview(line: &Timeline, bin_ns: u64, seen_ns: u64, title: &str) -> LineChart {
     let column_ns = line.width() * bin_ns;
     let seconds = |n: usize| n as f64 * column_ns as f64 / 1e9;
     let columns = line.columns();
@@ -133,8 +194,7 @@ fn overview(line: &Timeline, bin_ns: u64, limit_bps: u64, seen_ns: u64, title: &
         minutes("mean over 60 s, or since the start", means(PERIODS_NS[2])),
         seconds_over("mean over 1 s", means(PERIODS_NS[1])),
     ];
-    let axis = Axis::linear("s since the beginning", 0.0, end);
-    chart(title, axis, lines, ("limit of bandwidth", limit_bps)).to_svg()
+    chart(title, Axis::linear("s since the beginning", 0.0, end), lines)
 }
 
 /// The mean of the time before each column; where less has been seen, of that.
@@ -156,9 +216,10 @@ fn trailing(line: &Timeline, bin_ns: u64, span_ns: u64, seen_ns: u64) -> Vec<(f6
 }
 
 /// One burst: its bins, its means, its limit, its flows.
-fn one(page: &mut Page, burst: &Burst) {
+fn one(page: &mut Page, n: usize, burst: &Burst) {
     let title = format!(
-        "{} {} at {} UTC: {}, {}",
+        "Burst {}: {} {} at {} UTC, {}, {}",
+        n + 1,
         burst.interface,
         burst.way.name(),
         text::clock(burst.start_ns),
@@ -193,8 +254,8 @@ fn one(page: &mut Page, burst: &Burst) {
     let axis = Axis::linear("ms from its beginning", first, end);
     let (limit, limit_bps) = burst.limit();
     let caption = format!("Its rate, bin by bin, beside the limit of {limit}");
-    let limit = format!("limit of {limit}");
-    page.chart(&caption, &chart(&caption, axis, lines, (&limit, limit_bps)).to_svg());
+    let limits = [(format!("limit of {limit}"), limit_bps)];
+    page.chart(&caption, &beside(chart(&caption, axis, lines), &limits).to_svg());
     let facts = text::facts(burst).into_iter().map(|(name, fact)| (false, vec![name, fact]));
     page.table(&["", ""], &facts.collect::<Vec<_>>());
     let rows: Vec<(bool, Vec<String>)> = burst
@@ -267,23 +328,37 @@ fn seconds_over(label: &str, points: Vec<(f64, f64)>) -> Line {
     named(label, Colour::Blue, Dashes::Long, points)
 }
 
-fn chart(title: &str, x: Axis, mut lines: Vec<Line>, (name, limit_bps): (&str, u64)) -> LineChart {
-    let limit = limit_bps as f64 / 1e6;
-    let across = vec![(x.min, limit), (x.max, limit)];
-    let label = format!("{name} {}", text::rate(limit_bps));
-    lines.push(named(&label, Colour::Red, Dashes::Short, across));
-    let values = lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
-    let highest = values.fold(limit, f64::max) * MARGIN;
+/// Lines in Mb/s.
+fn chart(title: &str, x: Axis, lines: Vec<Line>) -> LineChart {
     LineChart {
         title: title.to_owned(),
         height: HEIGHT,
         x,
-        y: Axis::linear("Mb/s", 0.0, highest),
+        y: Axis::linear("Mb/s", 0.0, 1.0),
         lines,
         marks: Vec::new(),
-        level: None,
+        levels: Vec::new(),
         steps: true,
     }
+}
+
+/// A chart beside its limits, in the unit that suits the greatest of all.
+fn beside(mut chart: LineChart, limits: &[(String, u64)]) -> LineChart {
+    let limit = |(name, bps): &(String, u64)| Mark {
+        at: *bps as f64 / 1e6,
+        label: format!("{name} {}", text::rate(*bps)),
+    };
+    chart.levels = limits.iter().map(limit).collect();
+    let values = chart.lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
+    let values = values.chain(chart.levels.iter().map(|level| level.at));
+    let highest = values.fold(0.0, f64::max) * MARGIN;
+    let unit = Unit::fitting("Mb/s", [highest]);
+    for point in chart.lines.iter_mut().flat_map(|line| &mut line.points) {
+        point.1 = unit.scale(point.1);
+    }
+    chart.levels.iter_mut().for_each(|level| level.at = unit.scale(level.at));
+    chart.y = Axis::linear(unit.name(), 0.0, unit.scale(highest));
+    chart
 }
 
 #[cfg(test)]

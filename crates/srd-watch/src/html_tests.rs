@@ -34,9 +34,10 @@ fn the_page_shows_bursts_averages_and_limit_and_is_well_formed() {
     assert_eq!((gathered.count, gathered.rows.len()), (300, ROWS_MAX));
     assert_eq!(gathered.worst.len(), PICTURES_MAX);
     let session = Session::new(watch, None, 0);
-    let html = page([&session].into_iter(), &gathered);
+    let html = spaced(&page([&session].into_iter(), &gathered));
     srd_chart::check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
     for text in [
+        "limit of bandwidth 100.0 Mb/s",
         "limit of bandwidth in 100.0 Mb/s",
         "mean over 60 s",
         "largest bin",
@@ -45,9 +46,19 @@ fn the_page_shows_bursts_averages_and_limit_and_is_well_formed() {
     ] {
         assert!(html.contains(text), "{text}");
     }
-    assert_eq!(html.matches("<svg").count(), 1 + PICTURES_MAX);
+    assert_eq!(html.matches("<figure>").count(), 1 + PICTURES_MAX);
+    let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("no `{text}` in\n{html}"));
+    assert!(
+        at("<p class=\"verdict bad\">300 bursts; the worst, &lt;if&gt; in, lasted") < at("<h2>")
+    );
+    assert!(html.contains(">burst 1</text>"), "its time is marked");
     let empty = page(std::iter::empty(), &Gathered::default());
-    assert!(empty.contains("There were none."));
+    assert!(empty.contains("There were no bursts"));
+}
+
+/// A number and its unit do not part in the answer; here they are looked for with a space.
+fn spaced(html: &str) -> String {
+    html.replace('\u{a0}', " ")
 }
 
 /// The page of 20 ms of one flow at 240 Mb/s, under limits of 1 Gb/s and of 50 Mb/s a flow.
@@ -79,7 +90,7 @@ fn page_of_one_flow() -> String {
 
 #[test]
 fn a_burst_is_drawn_beside_the_limit_that_it_exceeded() {
-    let html = page_of_one_flow();
+    let html = spaced(&page_of_one_flow());
     let burst = &html[html.find("The worst bursts").unwrap()..];
     assert!(burst.contains("limit of bandwidth of one flow 50.0 Mb/s"), "{burst}");
     assert!(!burst.contains("limit of bandwidth out 1.00 Gb/s"), "{burst}");
@@ -90,7 +101,10 @@ fn a_burst_is_drawn_beside_the_limit_that_it_exceeded() {
         rest[..rest.find(end).unwrap()].to_owned()
     };
     let (heading, caption) = (between("<h3>", "</h3>"), between("<figcaption>", "</figcaption>"));
-    assert!(heading.starts_with("eth7 out at") && !caption.contains("eth7"), "{heading} {caption}");
+    assert!(
+        heading.starts_with("Burst 1: eth7 out at") && !caption.contains("eth7"),
+        "{heading} {caption}"
+    );
     let [peak, exceeded] =
         ["<td>peak</td>", "<td>exceeded</td><td>bandwidth of one flow of 50.0 Mb"];
     assert!(burst.contains(peak) && burst.contains(exceeded), "{burst}");
@@ -98,5 +112,9 @@ fn a_burst_is_drawn_beside_the_limit_that_it_exceeded() {
     let [minute, second] = ["mean over the 66", "mean over the second"];
     let legend = |name: &str| burst.find(name).unwrap();
     assert!(legend(minute) < legend(second), "the second is drawn later");
+    // The overview has the limit that was exceeded, too, and the answer says by how much.
+    let before = &html[..html.find("The worst bursts").unwrap()];
+    assert!(before.contains(">limit of bandwidth of one flow 50.0 Mb/s</text>"), "{before}");
+    assert!(before.contains("times the limit of bandwidth of one flow (50.0 Mb/s)"), "{before}");
     assert!(html.contains("mean over 60 s") && html.contains("<td>largest minute</td>"), "{html}");
 }

@@ -1,7 +1,7 @@
 //! The figure of the README, drawn from the table of current figures in the journal, so that one
 //! cannot change without the other.
 
-use srd_chart::{Bar, BarChart, Colour};
+use srd_chart::{Bar, BarChart, Colour, Mark};
 
 /// Where it is.
 pub(super) const FILE: &str = "docs/one-connection.svg";
@@ -30,13 +30,14 @@ pub(super) fn draw(journal: &str) -> Result<String, String> {
                 colour,
                 value: Some(value),
                 worst: None,
+                runs: Vec::new(),
             });
         }
     }
     let chart = BarChart {
         title: "One TCP connection of an unchanged program".to_owned(),
         unit: String::new(),
-        ideal: (1.0, "all that the network could carry".to_owned()),
+        marks: vec![Mark { at: 1.0, label: "all that the network could carry".to_owned() }],
         bars,
     };
     Ok(chart.to_file("share of what the network could carry, over kernel TCP and through srd up"))

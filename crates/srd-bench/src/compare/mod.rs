@@ -11,11 +11,13 @@
 //! | [`lab`] | between two hosts of a fabric of network namespaces |
 //! | [`hosts`] | between two real machines: only the address differs |
 //! | [`verdict`] | which difference is more than the spread of the repetitions |
+//! | [`page`] | the answer, charts and every run as a page |
 
 pub mod command;
 pub mod figure;
 pub mod hosts;
 pub mod lab;
+pub mod page;
 pub mod verdict;
 
 use crate::experiment::Variant;

@@ -1,55 +1,148 @@
 //! Which difference is more than the spread of the repetitions.
 
-use crate::experiment::result::{CaseResult, FigureSummary};
+use crate::experiment::Variant;
+use crate::experiment::result::{CaseResult, FigureSummary, Measured};
+use srd_chart::{Unit, figure, more_is_better};
 
-/// Each figure of each transport beside the first one's, a line each.
-#[must_use]
-pub fn verdict(case: &CaseResult) -> String {
-    let Some((first, others)) = case.summaries.split_first() else { return String::new() };
-    let mut text = String::new();
+/// The name of the command's time.
+pub(super) const TIME: &str = "time";
+
+/// How the runs of two transports lie to each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Spread {
+    /// No run of one is within the runs of the other.
+    Apart,
+    /// They overlap.
+    Overlap,
+    /// There is one run of each.
+    Unknown,
+}
+
+/// A figure of one transport beside that of the first one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beside<'a> {
+    pub(super) base: &'a FigureSummary,
+    pub(super) figure: &'a FigureSummary,
+    variant: Variant,
+    first: &'static str,
+    label: &'static str,
+    spread: Spread,
+}
+
+/// Whether a figure counts runs that failed.
+pub(super) fn is_count_of_failures(figure: &FigureSummary) -> bool {
+    figure.name == Measured::failed(true).name
+}
+
+/// Each figure of each transport beside the first one's.
+pub(super) fn all(case: &CaseResult) -> Vec<Beside<'_>> {
+    let Some((first, others)) = case.summaries.split_first() else { return Vec::new() };
+    let repetitions = case.runs.iter().map(|run| run.repetition + 1).max().unwrap_or(0);
+    let mut all = Vec::new();
     for other in others {
         for figure in &other.figures {
             let Some(base) = first.figures.iter().find(|base| base.name == figure.name) else {
                 continue;
             };
-            let (label, name) = (case.label(other.variant), &figure.name);
-            text += &format!("  {label}: {name} {}\n", beside(base, figure, case));
+            let apart = figure.min > base.max || figure.max < base.min;
+            let spread = match (apart, repetitions) {
+                (_, 0 | 1) => Spread::Unknown,
+                (true, _) => Spread::Apart,
+                (false, _) => Spread::Overlap,
+            };
+            let (first, label) = (case.label(first.variant), case.label(other.variant));
+            all.push(Beside { base, figure, variant: other.variant, first, label, spread });
         }
     }
-    text
+    all
 }
 
-fn beside(base: &FigureSummary, figure: &FigureSummary, case: &CaseResult) -> String {
-    if base.median == 0.0 {
-        return format!("{} where it was 0", srd_chart::figure(figure.median));
-    }
-    let ratio = srd_chart::figure(figure.median / base.median);
-    let first = case.label(case.summaries[0].variant);
-    let repetitions = case.runs.iter().map(|run| run.repetition + 1).max().unwrap_or(0);
-    let apart = figure.min > base.max || figure.max < base.min;
-    let spread = match (apart, repetitions) {
-        (_, 0 | 1) => "one run each: no spread is known",
-        (true, _) => "no run of one is within the runs of the other",
-        (false, _) => "WITHIN THE SPREAD of the runs: no difference is shown",
+/// Each figure of each transport beside the first one's, a line each.
+#[must_use]
+pub fn verdict(case: &CaseResult) -> String {
+    let line = |beside: &Beside<'_>| {
+        let name = beside.figure.parts().0;
+        format!("  {}: {name} {}\n", beside.label, beside.ratio_in_words())
     };
-    format!("{ratio} x that of {first} ({spread})")
+    all(case).iter().map(line).collect()
+}
+
+impl Beside<'_> {
+    /// Whether it is a figure of this transport.
+    pub(super) fn is_of(&self, variant: Variant) -> bool {
+        self.variant == variant
+    }
+
+    fn ratio(&self) -> f64 {
+        self.figure.median / self.base.median
+    }
+
+    fn ratio_in_words(&self) -> String {
+        if self.base.median == 0.0 {
+            return format!("{} where it was 0", figure(self.figure.median));
+        }
+        let spread = match self.spread {
+            Spread::Unknown => "one run each: no spread is known",
+            Spread::Apart => "no run of one is within the runs of the other",
+            Spread::Overlap => "WITHIN THE SPREAD of the runs: no difference is shown",
+        };
+        format!("{} x that of {} ({spread})", figure(self.ratio()), self.first)
+    }
+
+    /// Whether the difference is a gain; nothing if none is shown, or the figure may mean either.
+    pub(super) fn is_gain(&self) -> Option<bool> {
+        let more = more_is_better(self.figure.parts().1)?;
+        let is_more = self.figure.median > self.base.median;
+        (self.spread == Spread::Apart).then_some(is_more == more)
+    }
+
+    /// The difference in a sentence or two.
+    pub(super) fn sentence(&self) -> String {
+        let (name, unit) = self.figure.parts();
+        let shown = Unit::fitting(unit, [self.figure.median, self.base.median]);
+        let [now, was] = [self.figure, self.base].map(|figure| shown.show(figure.median));
+        let Self { first, label, .. } = self;
+        let what = if name == TIME { "the command's time" } else { name };
+        let ratio = match self.base.median {
+            0.0 => format!("With {label}, {what} is {now}; with {first} it is 0."),
+            _ => format!(
+                "With {label}, {what} is {} times that of {first}: {now} instead of {was}.",
+                figure(self.ratio())
+            ),
+        };
+        match self.spread {
+            Spread::Apart => format!("{ratio} No run of one is within the runs of the other."),
+            Spread::Unknown => {
+                format!("{ratio} There is one run of each, so no spread is known (`--reps`).")
+            }
+            Spread::Overlap => format!(
+                "No difference is shown: {what} is {now} with {label} and {was} with {first}, and \
+                 the runs of both overlap."
+            ),
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::experiment::Variant;
     use crate::experiment::pulse::Lateness;
-    use crate::experiment::result::{Figure, Measured, Run};
+    use crate::experiment::result::{Figure, Run};
     use srd_lab::priority::CpuUse;
 
-    fn case(plain: &[f64], express: &[f64]) -> CaseResult {
+    /// Runs of plain and of express with one figure more than the time.
+    pub(in super::super) fn case_of(
+        name: &'static str,
+        unit: &'static str,
+        plain: &[f64],
+        express: &[f64],
+    ) -> CaseResult {
         let runs = |variant, values: &[f64]| -> Vec<Run> {
             let run = |(repetition, value): (u32, &f64)| Run {
                 variant,
                 repetition,
                 measured: Measured {
-                    figures: vec![Figure::new("time", "s", *value)],
+                    figures: vec![Figure::new(name, unit, *value)],
                     ..Measured::default()
                 },
                 cpu: CpuUse::default(),
@@ -60,7 +153,11 @@ mod tests {
             (0..).zip(values).map(run).collect()
         };
         let all = [runs(Variant::Plain, plain), runs(Variant::Express, express)].concat();
-        CaseResult::new("c".into(), String::new(), all)
+        CaseResult::new("iperf3 -c {server}".into(), "h0.0 to h1.0".into(), all)
+    }
+
+    fn case(plain: &[f64], express: &[f64]) -> CaseResult {
+        case_of("time", "s", plain, express)
     }
 
     #[test]
@@ -76,5 +173,28 @@ mod tests {
         assert!(verdict(&case(&[4.0], &[1.0])).contains("no spread is known"));
         assert!(verdict(&case(&[0.0, 0.0], &[1.0, 1.0])).contains("1.00 where it was 0"));
         assert_eq!(verdict(&case(&[1.0], &[])), "");
+    }
+
+    #[test]
+    fn sentences_have_the_ratio_and_figures_with_units() {
+        let of = |plain: &[f64], express: &[f64]| {
+            let case = case_of("goodput, b/s", "", plain, express);
+            let beside = all(&case)[0];
+            (beside.sentence(), beside.is_gain())
+        };
+        let (text, gain) = of(&[247_120_000.0, 247e6], &[934_536_978.0, 934e6]);
+        assert_eq!(
+            text,
+            "With ENA Express, goodput is 3.78 times that of plain (cubic): 934 Mb/s instead of \
+             247 Mb/s. No run of one is within the runs of the other."
+        );
+        assert_eq!(gain, Some(true));
+        let (text, gain) = of(&[247e6, 260e6], &[250e6, 251e6]);
+        assert!(text.starts_with("No difference is shown: goodput is 250 Mb/s with"), "{text}");
+        assert_eq!(gain, None);
+        assert!(of(&[1e6], &[2e6]).0.contains("`--reps`"));
+        assert!(
+            of(&[0.0, 0.0], &[2e6, 2e6]).0.contains("is 2.00 Mb/s; with plain (cubic) it is 0")
+        );
     }
 }

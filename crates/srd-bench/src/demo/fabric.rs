@@ -2,7 +2,7 @@
 
 use super::srd_incast::{self, SrdIncast};
 use super::srd_probe::{self, Flow, Setup};
-use super::story::{Contestant, Failover, Incast, IncastRun, Single, Story, size};
+use super::story::{CUBIC, Contestant, Failover, Incast, IncastRun, Single, Story, size};
 use super::{Options, Part, Say};
 use crate::tcp::{self, Congestion};
 use anyhow::Result;
@@ -27,7 +27,6 @@ const FLOWS: u16 = 12;
 /// Pause between rounds.
 const GAP_MS: u64 = 50;
 
-const CUBIC: Contestant = Contestant::Cubic { rto_min_ms: RTO_MIN_DEFAULT_MS };
 const MPTCP: Contestant = Contestant::Mptcp { subflows: EXTRA_SUBFLOWS + 1 };
 const ONE_FLOW: [Contestant; 4] = [CUBIC, Contestant::Bbr, MPTCP, Contestant::Srd];
 const INCAST: [Contestant; 6] = [

@@ -9,8 +9,10 @@
 //! | `cloud` | a virtual private cloud, and what its rules and limits do |
 //! | `program` | iperf3, as it is, with `srd up` and without |
 //! | `simulated` | the same three in the simulator, where there is no root |
+//! | `answer` | each part in a sentence, with the ratio |
 //! | `show`, `page` | the table, and the page with the charts |
 
+mod answer;
 mod cloud;
 mod fabric;
 mod page;

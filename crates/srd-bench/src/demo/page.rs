@@ -1,8 +1,13 @@
-//! The demonstration as a page with charts.
+//! The demonstration as a page with charts: the answer, each part beside its ideal and kernel TCP,
+//! and then part by part.
 
+use super::answer;
 use super::show::{is_ours, verdict};
-use super::story::{Contestant, Failover, Goal, Incast, IncastRun, Story, size};
-use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};
+use super::story::{CUBIC, Contestant, Failover, Goal, Incast, IncastRun, Story, size};
+use crate::talk::tour::Tour;
+use srd_chart::{
+    Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page, figure, quantity,
+};
 
 /// Points of one distribution; more cannot be told apart.
 const CDF_POINTS_MAX: usize = 400;
@@ -13,9 +18,30 @@ const CLOSE_AFTER_MS: u64 = 240;
 /// The page, as one HTML file.
 pub(super) fn page(story: &Story, goals: &[Goal]) -> String {
     let mut page = Page::new("SRD beside kernel TCP, on the same wires");
-    page.lead(&summary(story));
-    for line in &story.setting {
-        page.remark(line);
+    overview(&mut page, story, goals);
+    singles(&mut page, story);
+    incasts(&mut page, story);
+    failovers(&mut page, story);
+    programs(&mut page, story);
+    cloud(&mut page, story);
+    page.section("How it was measured");
+    page.paragraph(&summary(story));
+    story.setting.iter().for_each(|line| page.remark(line));
+    page.finish()
+}
+
+/// The answer: a sentence, all parts in a table, and which goals are met.
+fn overview(page: &mut Page, story: &Story, goals: &[Goal]) {
+    let met = goals.iter().filter(|goal| goal.met).count();
+    let is_good = (!goals.is_empty()).then_some(met == goals.len());
+    page.verdict(is_good, &answer::verdict(story, goals));
+    if story.simulated {
+        page.lead("Simulated: this machine lacks what real wires need, or nobody asked for them.");
+    }
+    let rows: Vec<_> =
+        answer::parts(story).into_iter().map(|cells| (false, cells.to_vec())).collect();
+    if !rows.is_empty() {
+        page.table(&["", "SRD", "kernel TCP (cubic)", "at best"], &rows);
     }
     let rows: Vec<(bool, Vec<String>)> = goals
         .iter()
@@ -24,26 +50,31 @@ pub(super) fn page(story: &Story, goals: &[Goal]) -> String {
             (false, cells.map(Clone::clone).to_vec())
         })
         .collect();
-    page.table(&["goal", "wanted", "seen", ""], &rows);
-    singles(&mut page, story);
-    incasts(&mut page, story);
-    failovers(&mut page, story);
-    programs(&mut page, story);
-    cloud(&mut page, story);
-    page.finish()
+    let table = |page: &mut Page| page.table(&["goal", "wanted", "seen", ""], &rows);
+    match met == goals.len() {
+        true => page.folded(&format!("The {met} goals that were set, all met"), table),
+        false => table(page),
+    }
 }
 
 fn summary(story: &Story) -> String {
     let place = if story.simulated {
-        "Simulated, because this machine lacks what real wires need"
+        "Simulated"
     } else {
         "Real kernels and real sockets in a fabric of network namespaces"
     };
     format!(
         "{place}: one flow over four paths, an incast of 48 flows, and a spine that dies silently. \
-         Everyone used the same links and queues, one after the other; it took {:.0} s.",
+         All transports used the same links and queues, one after the other; it took {:.0} s.",
         story.took_s
     )
+}
+
+/// Bars beside what all uplinks carry together.
+fn goodput(title: &str, story: &Story, bars: Vec<Bar>) -> BarChart {
+    let at = story.uplinks_mbps;
+    let marks = vec![Mark { at, label: "sum of the uplinks".into() }];
+    BarChart { title: title.into(), unit: "Mb/s".into(), marks, bars }
 }
 
 fn singles(page: &mut Page, story: &Story) {
@@ -51,6 +82,7 @@ fn singles(page: &mut Page, story: &Story) {
         return;
     }
     page.section("One flow");
+    page.lead(&answer::single(story).unwrap_or_default());
     page.paragraph(
         "Four paths lead from one rack to the other, each a quarter as fast as the host's link. \
          Switches keep a TCP flow on one of them. SRD sprays one flow over all.",
@@ -60,14 +92,11 @@ fn singles(page: &mut Page, story: &Story) {
         colour: single.contestant.colour(),
         value: single.mbps(),
         worst: None,
+        runs: single.mbps.clone(),
     });
-    let chart = BarChart {
-        title: "Goodput of one flow by transport, beside the sum of the uplinks".into(),
-        unit: " Mb/s".into(),
-        ideal: (story.uplinks_mbps, "sum of the uplinks".into()),
-        bars: bars.collect(),
-    };
-    page.chart("Goodput of one flow", &chart.to_svg());
+    let title = "Goodput of one flow by transport, beside the sum of the uplinks";
+    let chart = goodput(title, story, bars.collect());
+    page.chart("Goodput of one flow: bars are medians, dots are runs", &chart.to_svg());
 }
 
 fn programs(page: &mut Page, story: &Story) {
@@ -75,6 +104,7 @@ fn programs(page: &mut Page, story: &Story) {
         return;
     }
     page.section("A program that knows nothing of it");
+    page.lead(&answer::program(story).unwrap_or_default());
     page.paragraph(
         "iperf3 as it is installed, with one TCP connection over the same kind of fabric: over \
          kernel TCP, and between hosts that run srd up, which carries the connection over SRD.",
@@ -84,30 +114,49 @@ fn programs(page: &mut Page, story: &Story) {
         colour: if program.through_srd { Contestant::Srd } else { CUBIC }.colour(),
         value: Some(program.mbps),
         worst: None,
+        runs: Vec::new(),
     });
-    let chart = BarChart {
-        title: "Goodput of iperf3, beside the sum of the uplinks".into(),
-        unit: " Mb/s".into(),
-        ideal: (story.uplinks_mbps, "sum of the uplinks".into()),
-        bars: bars.collect(),
-    };
+    let chart = goodput("Goodput of iperf3, beside the sum of the uplinks", story, bars.collect());
     page.chart("Goodput of iperf3", &chart.to_svg());
 }
 
 fn cloud(page: &mut Page, story: &Story) {
     let Some(tour) = &story.cloud else { return };
     page.section("A VPC on this machine");
+    page.lead(&answer::cloud(tour));
     page.paragraph(
         "srd card gives network namespaces what EC2 instances have: a subnet, security groups, \
          network ACLs, and the limits of their type. Connections to ports 80 and 443 run when the \
          network ACL changes to allow port 443 alone; then two flows send until the credits of a \
          c7i.large, at a hundredth of its rates and with credits for 5 s, are spent.",
     );
+    let title = "A network ACL changes in mid-transfer: port 80 ends, port 443 goes on";
+    page.chart(title, &acl(tour, title).to_svg());
+    let title = "Credits run out: from the peak of the type to its baseline";
+    page.chart(title, &credits(tour, title).to_svg());
+    page.remark(
+        "These rates are the sender's: in the first second its socket buffers and the queue of its \
+         interface fill as well, so that it exceeds what the card lets pass.",
+    );
+}
+
+fn acl(tour: &Tour, title: &str) -> LineChart {
     let both = tour.changed.iter().zip([Colour::Orange, Colour::Blue]);
     let lines = both.map(|((label, points), colour)| line_of(label, colour, points)).collect();
-    page.chart("A network ACL changes in mid-transfer", &rates(lines).to_svg());
-    let lines = vec![line_of("both flows", Colour::Blue, &tour.spent)];
-    page.chart("Credits run out", &rates(lines).to_svg());
+    let marks = vec![Mark { at: tour.changed_s, label: "the ACL allows 443 alone".into() }];
+    LineChart { marks, ..rates(title, lines, Vec::new()) }
+}
+
+fn credits(tour: &Tour, title: &str) -> LineChart {
+    // Each point is the beginning of its second.
+    let mut points = tour.spent.clone();
+    points.extend(tour.spent.last().map(|(at, mbps)| (at + 1.0, *mbps)));
+    let (peak, baseline) = tour.type_mbps;
+    let level = |at, name: &str| Mark { at, label: format!("{name}: {}", quantity(at, "Mb/s")) };
+    let levels = vec![level(peak, "peak of the type"), level(baseline, "baseline")];
+    let marks = vec![Mark { at: tour.credits_s, label: "the credits are spent".into() }];
+    let lines = vec![line_of("both flows", Colour::Blue, &points)];
+    LineChart { marks, ..rates(title, lines, levels) }
 }
 
 fn line_of(label: &str, colour: Colour, points: &[(f64, f64)]) -> Line {
@@ -116,30 +165,28 @@ fn line_of(label: &str, colour: Colour, points: &[(f64, f64)]) -> Line {
 }
 
 /// Mb/s over seconds.
-fn rates(lines: Vec<Line>) -> LineChart {
+fn rates(title: &str, lines: Vec<Line>, levels: Vec<Mark>) -> LineChart {
     let points = || lines.iter().flat_map(|line| line.points.iter());
     let most = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(0.0, f64::max);
-    let (x, y) = (most(|point| point.0), most(|point| point.1) * 1.05);
+    let y = levels.iter().map(|level| level.at).fold(most(|point| point.1), f64::max);
     LineChart {
-        title: "Goodput over time".into(),
+        title: title.into(),
         height: 220.0,
-        x: Axis::fitting("time, s", 0.0, x),
-        y: Axis::fitting("Mb/s", 0.0, y),
+        x: Axis::linear("seconds", 0.0, most(|point| point.0)),
+        y: Axis::linear("Mb/s", 0.0, y * 1.15),
         lines,
         marks: Vec::new(),
-        level: None,
+        levels,
         steps: true,
     }
 }
-
-/// The contestant whose colour kernel TCP has.
-const CUBIC: Contestant = Contestant::Cubic { rto_min_ms: 200 };
 
 fn incasts(page: &mut Page, story: &Story) {
     if story.incasts.is_empty() {
         return;
     }
     page.section("Incast");
+    page.lead(&answer::incast(story).unwrap_or_default());
     page.paragraph(
         "Four hosts start twelve flows each towards one host, all at one moment. The last flow \
          decides when a job goes on. The ideal is what the receiver's link needs for the bytes of \
@@ -171,11 +218,12 @@ fn incast_bars(incast: &Incast) -> BarChart {
         colour: run.contestant.colour(),
         value: run.median_ratio(),
         worst: run.worst_ratio(),
+        runs: Vec::new(),
     });
     BarChart {
         title: format!("Slowest flow over the ideal, {} flows", size(incast.bytes)),
         unit: "x".into(),
-        ideal: (1.0, "ideal".into()),
+        marks: vec![Mark { at: 1.0, label: "ideal".into() }],
         bars: bars.collect(),
     }
 }
@@ -193,7 +241,7 @@ fn incast_distribution(incast: &Incast) -> LineChart {
         y: Axis::linear("share of flows", 0.0, 1.0),
         lines,
         marks: ideal.map(mark).into_iter().collect(),
-        level: None,
+        levels: Vec::new(),
         steps: true,
     }
 }
@@ -219,6 +267,7 @@ fn incast_row(run: &IncastRun) -> (bool, Vec<String>) {
     let median = times.get(times.len() / 2).map_or("-".into(), |ms| format!("{ms:.1} ms"));
     let rounds = match run.unfinished() {
         0 => run.rounds_ms.len().to_string(),
+        1 => format!("{}, 1 flow unfinished", run.rounds_ms.len()),
         n => format!("{}, {n} flows unfinished", run.rounds_ms.len()),
     };
     let cells = vec![
@@ -237,16 +286,17 @@ fn failovers(page: &mut Page, story: &Story) {
         return;
     }
     page.section("A spine dies");
+    page.lead(&answer::failover(story).unwrap_or_default());
     page.paragraph(
         "While one flow runs at full speed, the spine that carries it (with several paths, most of \
          it) begins to swallow packets. No link goes down and nobody is told. Later it heals.",
     );
     for run in &story.failovers {
         let caption = format!(
-            "{}: nothing arrives for {} ms; {:.0} Mb/s while the spine is dead",
+            "{}: nothing arrives for {}; {} while the spine is dead",
             run.contestant,
-            run.silence(),
-            run.mbps_between(run.failed_ms, run.healed_ms)
+            answer::silence(run),
+            quantity(run.mbps_between(run.failed_ms, run.healed_ms), "Mb/s")
         );
         page.chart(&caption, &timeline(run, story.uplinks_mbps).to_svg());
     }
@@ -266,15 +316,15 @@ fn timeline(run: &Failover, most_mbps: f64) -> LineChart {
     let end = run.intervals.last().map_or(1.0, |(at, _)| *at as f64 / 1e3);
     LineChart {
         title: format!("Throughput of {} over time", run.contestant),
-        height: 90.0,
+        height: 110.0,
         x: Axis::linear("seconds", 0.0, end),
-        y: Axis::linear("Mb/s", 0.0, most_mbps * 1.05),
+        y: Axis::linear("Mb/s", 0.0, most_mbps * 1.3),
         lines: vec![line(run.contestant, points.collect())],
         marks: vec![
             Mark { at: run.failed_ms as f64 / 1e3, label: "the spine dies".into() },
             Mark { at: run.healed_ms as f64 / 1e3, label: "it heals".into() },
         ],
-        level: None,
+        levels: vec![all_paths(most_mbps)],
         steps: true,
     }
 }
@@ -291,12 +341,16 @@ fn close_view(run: &Failover, most_mbps: f64) -> LineChart {
         title: "SRD's throughput around the failure".into(),
         height: 140.0,
         x: Axis::linear("ms since the spine died", since(from), since(to)),
-        y: Axis::linear("Mb/s", 0.0, peak * 1.05),
+        y: Axis::linear("Mb/s", 0.0, peak * 1.2),
         lines: vec![line(run.contestant, points)],
         marks: vec![Mark { at: 0.0, label: "the spine dies".into() }],
-        level: None,
+        levels: vec![all_paths(most_mbps)],
         steps: true,
     }
+}
+
+fn all_paths(at: f64) -> Mark {
+    Mark { at, label: format!("all paths: {} Mb/s", figure(at)) }
 }
 
 fn line(contestant: Contestant, points: Vec<(f64, f64)>) -> Line {
@@ -317,7 +371,34 @@ mod tests {
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
         assert!(!html.contains("http:") && !html.contains("https:"));
         assert!(html.contains("2 leaves &amp; &lt;4&gt; spines"));
-        assert_eq!(html.matches("<svg").count(), 9);
+        assert_eq!(html.matches("<figure>").count(), 9);
+    }
+
+    #[test]
+    fn regression_the_answer_comes_first_and_marks_say_what_happened() {
+        let mut story = story();
+        let tour = story.cloud.as_mut().unwrap();
+        let points = vec![(0.0, 100.0), (1.0, 90.0)];
+        tour.changed =
+            vec![("port 80".into(), points.clone()), ("port 443".into(), points.clone())];
+        (tour.changed_s, tour.credits_s, tour.spent) = (0.5, 1.0, points);
+        let html = page(&story, &story.goals()).replace('\u{a0}', " ");
+        let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("no `{text}` in\n{html}"));
+        let verdict = at("<p class=\"verdict bad\">One SRD flow carries 950 Mb/s, 3.86 times");
+        assert!(verdict < at("<td>one flow</td><td>950 Mb/s</td><td>246 Mb/s</td><td>1000 Mb/s"));
+        assert!(at(">MISSED<") < at("<h2>One flow</h2>"), "what was missed is not folded");
+        assert!(at("How it was measured") > at("A VPC on this machine"));
+        for mark in [
+            ">the ACL allows 443 alone<",
+            ">the credits are spent<",
+            ">peak of the type: 125 Mb/s<",
+            ">baseline: 7.81 Mb/s<",
+            ">the spine dies<",
+            ">all paths: 1000 Mb/s<",
+        ] {
+            assert!(html.contains(mark), "no {mark} in\n{html}");
+        }
+        assert!(html.contains("1 flow unfinished") && !html.contains("1 flows"), "{html}");
     }
 
     #[test]

@@ -67,6 +67,9 @@ impl Contestant {
     }
 }
 
+/// Kernel TCP as Linux has it.
+pub(super) const CUBIC: Contestant = Contestant::Cubic { rto_min_ms: 200 };
+
 /// (a) One flow.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Single {

@@ -75,7 +75,8 @@ fn add_case(page: &mut Page, case: &CaseResult) {
     }
 }
 
-fn colour(variant: Variant) -> Colour {
+/// The colour that a transport has on every page.
+pub(crate) fn colour(variant: Variant) -> Colour {
     match variant {
         Variant::Express | Variant::Srd => Colour::Blue,
         Variant::Plain => Colour::Orange,
@@ -106,16 +107,13 @@ fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
                     value: found.map(|found| found.median),
                     // Where more is better, the greatest is not the worst.
                     worst: found.map(|found| found.max).filter(|max| *max > ideal.value),
+                    runs: Vec::new(),
                 }
             });
-            let unit = match figure.unit {
-                "" => String::new(),
-                unit => format!(" {unit}"),
-            };
             let chart = BarChart {
                 title: format!("{}, {}", case.name, figure.name),
-                unit,
-                ideal: (ideal.value, ideal.label.to_owned()),
+                unit: figure.unit.to_owned(),
+                marks: vec![Mark { at: ideal.value, label: ideal.label.to_owned() }],
                 bars: bars.collect(),
             };
             (format!("{}, median of the repetitions", figure.name), chart)
@@ -162,7 +160,7 @@ fn tail(case: &CaseResult, kind: &Distribution) -> Option<(String, LineChart)> {
             .filter(|(_, at)| *at < most)
             .map(|(label, at)| Mark { at, label: label.to_owned() })
             .collect(),
-        level: None,
+        levels: Vec::new(),
         steps: true,
     };
     Some((format!("{} towards the worst", kind.name), chart))
@@ -227,7 +225,7 @@ fn timeline(case: &CaseResult, variant: Variant, line: &Timeline, top: f64) -> L
             points: points.collect(),
         }],
         marks: marks(&line.marks),
-        level: None,
+        levels: Vec::new(),
         steps: true,
     }
 }
@@ -280,7 +278,7 @@ fn spread_chart(
         y: Axis::log(&name(spread.name, spread.unit), low * 0.9, high * 1.1),
         lines: spread.lines.iter().enumerate().map(line).collect(),
         marks: marks(&spread.marks),
-        level: None,
+        levels: Vec::new(),
         steps: true,
     }
 }
@@ -353,8 +351,9 @@ mod tests {
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
         assert!(!html.contains("http:") && !html.contains("https:"));
         // One of bars, one of the tail, a timeline and a spread per variant.
-        assert_eq!(html.matches("<svg").count(), 6);
-        assert_eq!(html.matches(">links &lt;slow&gt; down<").count(), 2);
+        assert_eq!(html.matches("<figure>").count(), 6);
+        // Each in either size.
+        assert_eq!(html.matches(">links &lt;slow&gt; down<").count(), 4);
     }
 
     #[test]
@@ -367,7 +366,7 @@ mod tests {
 
     #[test]
     fn too_few_samples_make_no_chart() {
-        assert_eq!(page(&[outcome(5)], &[]).matches("<svg").count(), 5);
+        assert_eq!(page(&[outcome(5)], &[]).matches("<figure>").count(), 5);
         let html = page(&[], &[("ray", "not fetched: srd lab fetch ray".to_owned())]);
         assert!(html.contains("Not run") && html.contains("srd lab fetch ray"), "{html}");
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();

@@ -232,6 +232,18 @@ impl Measured {
     }
 }
 
+impl FigureSummary {
+    /// The figure's name without its unit, and the unit: that of ours, or what follows the last
+    /// comma of a name that a user gave.
+    #[must_use]
+    pub fn parts(&self) -> (&str, &str) {
+        match self.name.rsplit_once(',') {
+            Some((name, unit)) if self.unit.is_empty() => (name.trim(), unit.trim()),
+            _ => (&self.name, self.unit),
+        }
+    }
+}
+
 impl CaseResult {
     /// Sums up the runs of a case.
     #[must_use]

@@ -3,8 +3,7 @@
 use super::distribution::{Distribution, PERCENTILES};
 use super::result::{CaseResult, FigureSummary};
 use super::{Options, Outcome, result};
-use srd_chart::Table;
-use srd_chart::figure;
+use srd_chart::{Table, Unit, figure};
 
 /// Above this part of the machine, rates are the CPU's and not the fabric's.
 const BUSY_MAX: f64 = 0.7;
@@ -78,12 +77,20 @@ pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
     let mut rows = Vec::new();
     let first = case.summaries.first();
     for wanted in first.map(|summary| &summary.figures[..]).unwrap_or_default() {
-        let cell = |summary: &result::Summary| {
-            let found = summary.figures.iter().find(|figure| figure.name == wanted.name);
-            found.map_or("-".into(), figure_cell)
+        let of = |summary: &'_ result::Summary| {
+            summary.figures.iter().find(|figure| figure.name == wanted.name).cloned()
         };
-        let cells = case.summaries.iter().map(cell);
-        rows.push([name(&wanted.name, wanted.unit)].into_iter().chain(cells).collect());
+        let found: Vec<Option<FigureSummary>> = case.summaries.iter().map(of).collect();
+        let (words, unit) = wanted.parts();
+        let medians = found.iter().flatten().map(|figure| figure.median);
+        // A unit that a user named may be any: `934 Mb/s`, not `934536978 b/s`.
+        let unit = Unit::fitting(unit, medians.filter(|_| wanted.unit.is_empty()));
+        let cell = |found: &Option<FigureSummary>| {
+            found.as_ref().map_or("-".into(), |figure| figure_cell(figure, &unit))
+        };
+        rows.push(
+            std::iter::once(name(words, unit.name())).chain(found.iter().map(cell)).collect(),
+        );
     }
     for wanted in first.map(|summary| &summary.distributions[..]).unwrap_or_default() {
         rows.extend(percentile_rows(case, wanted));
@@ -115,16 +122,21 @@ fn name(name: &str, unit: &str) -> String {
     if unit.is_empty() { name.to_owned() } else { format!("{name}, {unit}") }
 }
 
-fn figure_cell(summary: &FigureSummary) -> String {
+fn figure_cell(summary: &FigureSummary, unit: &Unit) -> String {
+    let median = unit.digits(summary.median);
     if summary.min == summary.max {
-        return figure(summary.median);
+        return median;
     }
-    let (min, max) = (figure(summary.min), figure(summary.max));
-    format!("{} ({min} to {max})", figure(summary.median))
+    format!("{median} ({} to {})", unit.digits(summary.min), unit.digits(summary.max))
+}
+
+/// Whether the machine was too busy, or held the run up: the figures may be the machine's.
+pub(crate) fn is_doubtful(run: &result::Run) -> bool {
+    run.own_cpu_share > BUSY_MAX || run.late.is_suspect()
 }
 
 /// What a reader should know about the runs of a case, each thing once.
-pub(super) fn notes(case: &CaseResult) -> Vec<String> {
+pub(crate) fn notes(case: &CaseResult) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for run in &case.runs {
         let who = format!("{}, repetition {}", run.variant, run.repetition + 1);
@@ -196,6 +208,18 @@ mod tests {
         let notes = notes(&case);
         assert_eq!(notes.len(), 1, "{notes:?}");
         assert!(notes[0].starts_with("express, repetition 2: it took up to 90 % of all CPU"));
+    }
+
+    #[test]
+    fn regression_figures_of_a_user_have_a_unit_that_people_read() {
+        let run = |variant, value| {
+            let mut run = run(variant, 0, 1.0, 0.1);
+            run.measured.figures = vec![Figure::new("goodput, b/s", "", value)];
+            run
+        };
+        let runs = vec![run(Variant::Plain, 247_120_000.0), run(Variant::Express, 934_536_978.0)];
+        let (_, rows) = rows(&CaseResult::new("c".into(), "s".into(), runs));
+        assert_eq!(rows[0], ["goodput, Mb/s", "247", "935"]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) struct Spent {
     /// Without.
     pub(super) without_mbps: f64,
     /// Seconds above the middle between both.
-    lasted_s: usize,
+    pub(super) lasted_s: usize,
     /// Mb/s of each second.
     pub(super) line: Vec<(f64, f64)>,
 }

@@ -76,6 +76,8 @@ pub(super) fn cloud(context: &Context<'_>) -> Result<Cloud> {
 pub(super) struct Changed {
     /// How long `srd card apply` took as a whole.
     pub(super) acknowledged_ms: f64,
+    /// When it was asked for, in seconds since the lines began.
+    pub(super) asked_s: f64,
     /// Bytes for port 80 before the change, and after it.
     pub(super) http: (usize, usize),
     /// Bytes for port 443 after the change over those in as much time before it.
@@ -108,6 +110,7 @@ pub(super) fn change(cloud: &Cloud) -> Result<Changed> {
     let before = https.bytes(asked - AFTER, asked).max(1);
     Ok(Changed {
         acknowledged_ms: (acknowledged - asked).as_secs_f64() * 1e3,
+        asked_s: (asked - began).as_secs_f64(),
         http: (http.bytes(began, asked), http.bytes(acknowledged + IN_SOCKETS, end)),
         https_share: https.bytes(acknowledged, end) as f64 / before as f64,
         judged: (judged_at_once - judged_before, judged_later - judged_at_once),

@@ -54,7 +54,7 @@ fn chart(curve: &Curve) -> LineChart {
         y: Axis::fitting(curve.y, 0.0, most(|point| point.1) * 1.05),
         lines: lines.collect(),
         marks: Vec::new(),
-        level: None,
+        levels: Vec::new(),
         steps: false,
     }
 }

@@ -34,14 +34,18 @@ pub struct Tour {
     pub late_bytes: usize,
     /// Bytes for the other port after the change over those before it.
     pub open_share: f64,
+    /// When the network ACL changed, in seconds since the lines of `changed` began.
+    pub changed_s: f64,
     /// Mb/s over seconds, of both ports.
     pub changed: Vec<(String, Vec<(f64, f64)>)>,
     /// Mb/s with credits, and without.
     pub credits_mbps: (f64, f64),
     /// What the type has with credits, and without, at this scale.
     pub type_mbps: (f64, f64),
-    /// Mb/s of each second.
+    /// Mb/s of each second, as the sender counted.
     pub spent: Vec<(f64, f64)>,
+    /// For how many seconds credits lasted.
+    pub credits_s: f64,
 }
 
 /// Goes through it.
@@ -69,10 +73,12 @@ pub fn tour(program: PathBuf) -> Result<Tour> {
         acknowledged_ms: changed.acknowledged_ms,
         late_bytes: changed.http.1,
         open_share: changed.https_share,
+        changed_s: changed.asked_s,
         changed: changed.lines.into(),
         credits_mbps: (spent.with_mbps, spent.without_mbps),
         type_mbps: (context.mbps(12.5), context.mbps(0.781)),
         spent: spent.line,
+        credits_s: spent.lasted_s as f64,
     })
 }
 

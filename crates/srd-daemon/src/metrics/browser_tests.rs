@@ -55,6 +55,9 @@ fn a_browser_shows_peers_paths_and_flows_without_complaint() {
     for text in ["srd0", "9.88 Gb/s", "waiting for the peer", "10.77.0.2:80", "malformed"] {
         assert!(page.contains(text), "`{text}` is not in\n{page}");
     }
+    // What is wrong now stands before all else.
+    let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no `{text}` in\n{page}"));
+    assert!(at("<b>peer b:</b> 1 of 16 paths lose packets") < at("id=\"tiles\""), "{page}");
     // Every path has its bar, in the colour of its state.
     assert_eq!(page.matches("class=\"path good\"").count(), 14);
     assert_eq!(page.matches("class=\"path skip\"").count(), 1);

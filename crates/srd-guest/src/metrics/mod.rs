@@ -13,6 +13,8 @@
 //! |---|---|
 //! | `exposition` | a status as OpenMetrics text |
 
+#[cfg(test)]
+mod browser_tests;
 mod exposition;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +28,8 @@ use crate::protocol::{self, Answer, Flow, FlowLog, Status};
 use crate::server::ask;
 use crate::state::Metrics;
 
+/// The page; style and functions that all pages have are `srd_http`'s.
+const PAGE: &str = include_str!("page.html");
 /// The loop is asked at most once in this time; what is not older is given to another.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Flows of each interface in `/status.json`.
@@ -59,7 +63,7 @@ pub(crate) fn start(metrics: Metrics, orders: Orders) -> Result<Server> {
     let Metrics { listen, allow_remote, host_names } = metrics;
     let listener = Listener::bind(listen, allow_remote)?.also_named(&host_names);
     let asking = Asking { orders, last: Mutex::default(), flows: Mutex::default() };
-    let page = srd_http::page(include_str!("page.html"));
+    let page = srd_http::page(PAGE);
     let answer = move |request: &Request| {
         let made = answer(request, &asking, &page);
         made.unwrap_or_else(|why| Response::text(srd_http::Status::Unavailable, format!("{why:#}")))

@@ -14,7 +14,16 @@ function make(tag, attributes, ...children) {
   element.append(...children.map(child => child instanceof Node ? child : String(child)));
   return element;
 }
-const show = (id, ...children) => $(id).replaceChildren(...children);
+// A button that has the keyboard keeps it when its place is drawn again: `data-key` names it.
+function show(id, ...children) {
+  const place = $(id), active = document.activeElement;
+  const key = place.contains(active) ? active.dataset.key : undefined;
+  place.replaceChildren(...children);
+  const again = key === undefined ? null : [...place.querySelectorAll('[data-key]')].find(e => e.dataset.key === key);
+  if (again) again.focus();
+}
+const choice = (name, isChosen, onclick) => make('td', {}, make('button',
+  { onclick, type: 'button', 'data-key': name, 'aria-pressed': String(isChosen) }, name));
 
 function rate(bps) {
   const units = [[1e9, 'Gb/s'], [1e6, 'Mb/s'], [1e3, 'kb/s']];
@@ -39,14 +48,51 @@ function growth(now, before, of) {
   return grown > 0 ? grown / (now.uptime_s - before.uptime_s) : 0;
 }
 
-// Pairs over the time that HISTORY periods of a second take, as two lines in the colours of sent
-// and received.
-function overTime(history) {
-  const width = 1000, height = 170, left = 86, bottom = 20, top = 12;
-  const most = nice(Math.max(1e3, ...history.flat()));
+// How wide a drawing is, so that its text is as large as that around it.
+const widthOf = id => Math.max(280, $(id).clientWidth || 1000);
+const clock = ms => new Date(ms).toLocaleTimeString('en-GB');
+
+// What is wrong now, each thing with the moment since when. One that was away for CALM_MS is over.
+const CALM_MS = 3000, troubles = new Map();
+function since(found, isFirst) {
+  const at = Date.now();
+  for (const { key, what, text } of found) {
+    const { from } = troubles.get(key) || { from: isFirst ? null : at };
+    troubles.set(key, { from, what, text, last: at });
+  }
+  for (const [key, { last }] of troubles) if (at - last > CALM_MS) troubles.delete(key);
+  return [...troubles.values()];
+}
+// Says it before all else: how many things, in a sentence that is read aloud when it changes, and each of them.
+// `isFirst`: nothing was seen before, so that nothing is known of the time before the page.
+function showNow(found, isFirst, calm, sentence) {
+  const list = since(found, isFirst), said = list.length ? sentence(list.length) : calm;
+  $('now').className = list.length ? 'bad' : 'calm';
+  if ($('now-said').textContent !== said) show('now-said', said);
+  const moment = from => from === null ? 'since before this page was opened'
+    : `since ${clock(from)}, for ${span((Date.now() - from) / 1000)}`;
+  show('now-list', ...list.map(({ what, text, from }) =>
+    make('li', {}, make('b', {}, what), ' ' + text + ' ', make('span', { class: 'soft' }, moment(from)))));
+  return list.length;
+}
+
+// Sent, received and whether something was wrong, over the time that HISTORY periods of a second take: two lines,
+// and a band for each period in which something was. `levels`: limits, each with its name. One far above is left
+// out, so that it does not press all else to the ground.
+const LEVEL_FAR = 4;
+function overTime(history, levels = []) {
+  const width = widthOf('rates'), height = 190, left = 70, bottom = 20, top = 18;
+  const highest = Math.max(1e3, ...history.flatMap(([sent, received]) => [sent, received]));
+  const near = levels.filter(([bps]) => bps <= highest * LEVEL_FAR);
+  const most = nice(Math.max(highest, ...near.map(([bps]) => bps)));
   const x = at => left + (width - left - 8) * (at + HISTORY - history.length) / (HISTORY - 1);
   const y = bps => height - bottom - (height - bottom - top) * bps / most;
-  const svg = make('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': 'throughput over time' });
+  const last = history[history.length - 1] || [0, 0];
+  const label = `throughput over the last two minutes; now ${rate(last[0])} sent, ${rate(last[1])} received`;
+  const svg = make('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': label });
+  const step = (width - left - 8) / (HISTORY - 1);
+  history.forEach(([, , wrong], at) => wrong && at > 0 && svg.append(make('rect', { class: 'wrong',
+    x: (x(at) - step).toFixed(1), y: top, width: step.toFixed(1), height: height - bottom - top })));
   for (const part of [0, .5, 1]) {
     svg.append(make('line', { class: 'grid', x1: left, x2: width - 8, y1: y(most * part), y2: y(most * part) }),
       make('text', { x: left - 8, y: y(most * part) + 4, 'text-anchor': 'end' }, rate(most * part)));
@@ -57,6 +103,11 @@ function overTime(history) {
     const points = history.map((pair, at) => `${x(at).toFixed(1)},${y(pair[which]).toFixed(1)}`).join(' ');
     svg.append(make('polyline', { points, fill: 'none', style: `stroke: var(${color})`, 'stroke-width': 2,
       'stroke-linejoin': 'round', 'stroke-linecap': 'round' }));
+  }
+  for (const [bps, name] of near) {
+    const up = y(bps) - 4 > top + 8;
+    svg.append(make('line', { class: 'level', x1: left, x2: width - 8, y1: y(bps), y2: y(bps) }),
+      make('text', { class: 'level', x: left + 4, y: y(bps) + (up ? -4 : 13) }, `${name}: ${rate(bps)}`));
   }
   return svg;
 }
@@ -71,7 +122,29 @@ function heads(names) {
   return make('thead', {}, make('tr', {}, ...names.map(head)));
 }
 
+// A list of rows, or `none`.
+function tableOr(id, names, rows) {
+  const none = names.map(([, number], at) => cell(at === 0 ? 'none' : number ? '0' : '', number));
+  show(id, heads(names), make('tbody', {}, ...(rows.length ? rows : [make('tr', {}, ...none)])));
+}
+
 function alert(text) {
   $('alert').className = text ? 'shown' : '';
-  show('alert', text);
+  if ($('alert').textContent !== text) show('alert', text);
+}
+
+// Asks for the status and draws it; one question at a time.
+let asking = false;
+async function ask(query, draw, name) {
+  if (asking) return;
+  asking = true;
+  try {
+    const answer = await fetch('status.json' + query, { cache: 'no-store', signal: AbortSignal.timeout(5000) });
+    if (!answer.ok) throw new Error(await answer.text());
+    draw(await answer.json());
+  } catch (error) {
+    alert(`The ${name} does not answer: ${error.message} These figures are old.`);
+  } finally {
+    asking = false;
+  }
 }

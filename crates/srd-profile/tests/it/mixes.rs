@@ -321,6 +321,8 @@ fn a_capture_says_the_same_as_its_packets() {
     assert_eq!(moved, [vec![]]);
     let page = srd_profile::html::page([&report].into_iter(), &[]);
     assert!(page.contains("<svg") && page.contains("c7i.large"));
+    let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no `{text}` in\n{page}"));
+    assert!(at("<p class=\"verdict good\">c7i.large suffices") < at("packets, "), "{page}");
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["choices"]["families"][0]["sufficient"]["name"], "c7i.large");
 }

@@ -120,7 +120,7 @@ pub(super) fn completion(results: &[&RunResult]) -> Option<Chart> {
         y: Axis::linear("share of flows (%)", 0.0, 100.0),
         lines,
         marks: vec![Mark { at: ideal, label: format!("{what} {}", time(ideal, max)) }],
-        level: None,
+        levels: Vec::new(),
         steps: true,
     });
     Some(Chart {
@@ -185,7 +185,7 @@ fn timeline(
         x: Axis::linear("time (us)", 0.0, end),
         y: Axis::linear(y, 0.0, top * 1.05),
         marks: fault_marks(result),
-        level,
+        levels: level.into_iter().collect(),
         lines,
         steps: false,
     });

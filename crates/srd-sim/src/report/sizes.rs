@@ -53,7 +53,7 @@ pub(super) fn slowest_by_size(results: &[&RunResult]) -> Option<Chart> {
         y: Axis::fitting("completion time of the slowest flow (us)", y.0, y.1),
         lines,
         marks: Vec::new(),
-        level: None,
+        levels: Vec::new(),
         steps: false,
     };
     Some(Chart { drawn, subtitle })

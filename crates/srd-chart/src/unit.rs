@@ -1,0 +1,192 @@
+//! Quantities as people read them: `935 Mb/s`, not `934536978`.
+
+use crate::figure;
+
+/// From this value on a quantity takes the next larger unit, if it can.
+const VALUE_MAX: f64 = 10_000.0;
+
+/// A family of units: each name, and how many of the first one it is. The least comes first.
+type Family = &'static [(&'static str, f64)];
+
+const BITS_PER_SECOND: Family = &[("b/s", 1.0), ("kb/s", 1e3), ("Mb/s", 1e6), ("Gb/s", 1e9)];
+const BYTES_PER_SECOND: Family = &[("B/s", 1.0), ("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9)];
+const BYTES: Family = &[("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9)];
+const SECONDS: Family = &[("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+const PER_SECOND: Family = &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6)];
+const FAMILIES: [Family; 5] = [BITS_PER_SECOND, BYTES_PER_SECOND, BYTES, SECONDS, PER_SECOND];
+
+/// Other names of units, and where they stand in [`FAMILIES`].
+const OTHER_NAMES: [(&str, &str); 14] = [
+    ("bit/s", "b/s"),
+    ("bits/s", "b/s"),
+    ("bps", "b/s"),
+    ("Kb/s", "kb/s"),
+    ("kbit/s", "kb/s"),
+    ("Mbit/s", "Mb/s"),
+    ("Gbit/s", "Gb/s"),
+    ("bytes/s", "B/s"),
+    ("KB/s", "kB/s"),
+    ("bytes", "B"),
+    ("us", "µs"),
+    ("seconds", "s"),
+    ("1/s", "/s"),
+    ("requests/s", "/s"),
+];
+
+/// The unit in which values are shown together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unit {
+    name: String,
+    /// The values' own unit over this one.
+    factor: f64,
+}
+
+impl Unit {
+    /// The unit that suits values of `unit`: the largest in which the least of them is 1 or more,
+    /// or a larger one if the greatest would have five digits. A unit that is not known stays.
+    #[must_use]
+    pub fn fitting(unit: &str, values: impl IntoIterator<Item = f64>) -> Self {
+        let sizes = values.into_iter().map(f64::abs);
+        let sizes = sizes.filter(|size| *size > 0.0 && size.is_finite());
+        let range = sizes.fold(None, |range: Option<(f64, f64)>, size| {
+            Some(range.map_or((size, size), |(least, most)| (least.min(size), most.max(size))))
+        });
+        let Some((family, own)) = known(unit) else {
+            return Self { name: unit.to_owned(), factor: 1.0 };
+        };
+        let Some((least, most)) = range else {
+            return Self { name: unit.to_owned(), factor: 1.0 };
+        };
+        let holds = |(_, size): &&(&str, f64)| least * own / size >= 0.9995;
+        let short = |(_, size): &&(&str, f64)| most * own / size < VALUE_MAX;
+        let found = family.iter().rev().find(holds).unwrap_or(&family[0]);
+        let found = match short(&found) {
+            true => found,
+            false => family.iter().find(short).unwrap_or(&family[family.len() - 1]),
+        };
+        Self { name: found.0.to_owned(), factor: own / found.1 }
+    }
+
+    /// The unit's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A value in this unit.
+    #[must_use]
+    pub fn scale(&self, value: f64) -> f64 {
+        value * self.factor
+    }
+
+    /// A value in this unit, as text without the unit.
+    #[must_use]
+    pub fn digits(&self, value: f64) -> String {
+        let scaled = self.scale(value);
+        if scaled.abs() >= VALUE_MAX { grouped(scaled) } else { figure(scaled) }
+    }
+
+    /// A value in this unit, as text.
+    #[must_use]
+    pub fn show(&self, value: f64) -> String {
+        let digits = self.digits(value);
+        match self.name.as_str() {
+            "" => digits,
+            "x" | "%" => format!("{digits}{}", self.name),
+            name => format!("{digits} {name}"),
+        }
+    }
+}
+
+/// One value in the unit that suits it: `quantity(934_536_978.0, "b/s")` is `935 Mb/s`.
+#[must_use]
+pub fn quantity(value: f64, unit: &str) -> String {
+    Unit::fitting(unit, [value]).show(value)
+}
+
+/// A value of one unit in another one of its family.
+#[must_use]
+pub fn converted(value: f64, from: &str, to: &str) -> Option<f64> {
+    let ((family, from), (other, to)) = (known(from)?, known(to)?);
+    (family[0] == other[0]).then(|| value * from / to)
+}
+
+/// Whether more of this unit is better: more of a rate, less of a time. Nothing is known of others.
+#[must_use]
+pub fn more_is_better(unit: &str) -> Option<bool> {
+    let (family, _) = known(unit)?;
+    let first = family[0].0;
+    match first {
+        "ns" => Some(false),
+        "B" => None,
+        _ => Some(true),
+    }
+}
+
+/// The family of a unit, and its size in it.
+fn known(unit: &str) -> Option<(Family, f64)> {
+    let other = OTHER_NAMES.iter().find(|(other, _)| *other == unit);
+    let name = other.map_or(unit, |(_, name)| *name);
+    FAMILIES.into_iter().find_map(|family| {
+        let (_, size) = family.iter().find(|(known, _)| *known == name)?;
+        Some((family, *size))
+    })
+}
+
+/// A whole number with commas.
+fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = if value < 0.0 { "-".to_owned() } else { String::new() };
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantity_has_three_digits_and_the_unit_that_suits_it() {
+        for (value, unit, text) in [
+            (934_536_978.0, "b/s", "935 Mb/s"),
+            (9_874.0, "Mb/s", "9.87 Gb/s"),
+            (952.0, "Mbit/s", "952 Mb/s"),
+            (0.0021, "s", "2.10 ms"),
+            (48_000.0, "us", "48.0 ms"),
+            (5.012, "s", "5.01 s"),
+            (123_456.0, "requests/s", "123 k/s"),
+            (1_500.0, "bytes", "1.50 kB"),
+            (0.0, "b/s", "0 b/s"),
+            (2.5, "x", "2.50x"),
+            (41.0, "%", "41.0%"),
+            (1_234_567.0, "things", "1,234,567 things"),
+            (7.0, "", "7.00"),
+        ] {
+            assert_eq!(quantity(value, unit), text);
+        }
+    }
+
+    #[test]
+    fn units_of_one_family_are_converted() {
+        assert_eq!(converted(250.0, "Mb/s", "bits/s"), Some(250e6));
+        assert_eq!(converted(250.0, "Mb/s", "MB/s"), None);
+        assert_eq!(
+            ["Gb/s", "ms", "requests/s", "B", "°C"].map(more_is_better),
+            [Some(true), Some(false), Some(true), None, None]
+        );
+    }
+
+    #[test]
+    fn values_that_stand_together_have_one_unit() {
+        let unit = Unit::fitting("b/s", [247e6, 1e9]);
+        assert_eq!([247e6, 1e9].map(|value| unit.show(value)), ["247 Mb/s", "1000 Mb/s"]);
+        let unit = Unit::fitting("b/s", [900.0, 40e9]);
+        assert_eq!([900.0, 40e9].map(|value| unit.show(value)), ["0.000 Gb/s", "40.0 Gb/s"]);
+        assert_eq!(Unit::fitting("b/s", []).name(), "b/s");
+    }
+}

@@ -1,0 +1,110 @@
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Milliseconds of the page's own time, which passes as fast as answers come.
+const TIME: &str = "--virtual-time-budget=30000";
+/// Packets held up in a second.
+const HELD: u64 = 812;
+
+/// A counter of one instance grows from status to status; everything else stands still.
+fn status(second: u64) -> Value {
+    let interface = |held: u64, bytes: u64| {
+        json!({
+            "device": "ens5", "addresses": ["10.0.1.10/24"], "drops": { "GroupsIn": 3 },
+            "counters": [["bw_out_allowance_exceeded", held], ["pps_allowance_exceeded", 7],
+                ["tx_bytes", bytes], ["rx_bytes", bytes / 50], ["tx_packets", bytes / 1500]],
+        })
+    };
+    let instance = |name: &str, held: u64, bytes: u64, credits: u64| {
+        json!({
+            "name": name, "instance_type": "c7i.large", "interfaces": [interface(held, bytes)],
+            "tracked": 1, "untracked": 0, "credits_bits": [5_000_000_000_u64, credits],
+            "bandwidth_bps": [125_000_000, 7_810_000], "packets_per_second": 10_000,
+        })
+    };
+    // The rate changes, and nothing is held up at first.
+    let bytes = second * 900_000 + second * second % 7 * 100_000;
+    let held = second.saturating_sub(8) * HELD;
+    json!({
+        "status": {
+            "host": "alpha", "scale": 100, "internet": true, "version": "0", "drops": {},
+            "uptime_s": second, "instances": [instance("busy", held, bytes, 0),
+                instance("calm", 0, second * 1000, 5_000_000_000)],
+            "hosts": [],
+        },
+        "logs": [],
+        "flows": [{ "device": "ens5", "protocol": "tcp", "local": "10.0.1.10:443",
+            "remote": "10.0.2.10:51000", "local_first": false, "connection": "established",
+            "sent": "complete", "received": "pending" }],
+    })
+}
+
+fn browse(url: &str, arguments: &[&str]) -> Option<String> {
+    let profile = tempfile::tempdir().unwrap();
+    let output = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        .args(["--no-first-run", "--disable-background-networking", "--no-proxy-server"])
+        .args([&format!("--user-data-dir={}", profile.path().display()), "--enable-logging=stderr"])
+        .args(arguments)
+        .arg(url)
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    let script: Vec<&str> = complaints.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert!(script.is_empty() && output.status.success(), "{script:?} {complaints}");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn regression_the_page_says_first_which_limit_holds_packets_up_and_since_when() {
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
+    let url = format!("http://{}/", listener.address().unwrap());
+    let second = AtomicU64::new(0);
+    let page = srd_http::page(PAGE);
+    let answer = move |request: &Request| match request.path.as_str() {
+        "/" => {
+            second.store(0, Ordering::Relaxed);
+            Response::ok("text/html; charset=utf-8", page.clone())
+        }
+        _ => {
+            let second = second.fetch_add(1, Ordering::Relaxed);
+            Response::ok("application/json", status(second).to_string())
+        }
+    };
+    let _server = Server::start(listener, Box::new(answer)).unwrap();
+    // To look at: SRD_SCREENSHOTS names a directory for pictures.
+    if let Some(directory) = std::env::var_os("SRD_SCREENSHOTS") {
+        for (scheme, name, size) in [
+            ("0", "card-dark", "1200,1700"),
+            ("1", "card", "1200,1700"),
+            ("1", "card-phone", "500,1700"),
+        ] {
+            let file = std::path::Path::new(&directory).join(name).with_extension("png");
+            let file = format!("--screenshot={}", file.display());
+            let scheme = format!("--blink-settings=preferredColorScheme={scheme}");
+            browse(&url, &[&file, &scheme, &format!("--window-size={size}"), TIME]);
+        }
+    }
+    let Some(page) = browse(&url, &["--dump-dom", TIME]) else {
+        let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+        assert!(!ci, "in CI this test must run: chromium is missing");
+        println!("skipped: no chromium (apt-get install chromium)");
+        return;
+    };
+    let page = &page[page.find("<body>").unwrap()..page.find("<script>").unwrap()];
+    let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no `{text}` in\n{page}"));
+    let said = at("One thing holds packets up or drops them now.");
+    let which = at("<b>busy: bandwidth from the instance</b> 812 packets a second");
+    assert!(said < which && which < at("id=\"tiles\""), "{page}");
+    let item = &page[which..which + page[which..].find("</li>").unwrap()];
+    assert!(item.contains("the credits are spent, the baseline is 7.81 Mb/s"), "{item}");
+    assert!(item.contains("since ") && !item.contains("before this page"), "{item}");
+    assert!(page.contains("class=\"wrong\""), "the chart marks the time");
+    assert!(page.contains(">baseline: 7.81 Mb/s<"), "the chart has the limit");
+    assert!(page.contains("<td>pass</td><td>not judged yet</td>") && !page.contains("complete"));
+}
