@@ -132,7 +132,7 @@ impl Card {
         let sender = self.sender(host, None);
         if begins.is_err() && !self.is_answer(now, port, &sender, &frame) {
             let cause = Cause::Rule(begins.err().unwrap_or(Reason::Detached));
-            let read = self.known_read(now, port, Direction::Ingress, &frame).unwrap_or(read);
+            let read = self.known_read(now, port, Some(&sender), &frame).unwrap_or(read);
             return self.drop_before(now, port, &read, &frame[OFFLOAD_BYTES..], cause);
         }
         self.arrive(now, sender, port, frame, around);

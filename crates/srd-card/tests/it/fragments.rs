@@ -9,7 +9,7 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::trace::{Event, Filter};
-use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId};
+use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId, Way};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Directory, Rules};
@@ -249,7 +249,7 @@ struct Sent(usize);
 
 impl Around for Sent {
     fn to_guest(&mut self, _: PortId, _: Vec<u8>) {}
-    fn to_host(&mut self, _: &Arc<str>, _: VpcId, _: Envelope, _: Vec<u8>, _: bool) {
+    fn to_host(&mut self, _: Way<'_>, _: Vec<u8>) {
         self.0 += 1;
     }
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}

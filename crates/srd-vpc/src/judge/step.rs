@@ -236,6 +236,7 @@ impl Reason {
             Self::PrivateNat => "nat without public address",
             Self::AnotherWayBack => "another way back",
             Self::Circle => "circle of routes",
+            Self::ToItself => "to itself",
             Self::Missing(Gone::Eni) => "missing interface",
             Self::Missing(Gone::Subnet) => "missing subnet",
             Self::Missing(Gone::Gateway) => "missing gateway",
