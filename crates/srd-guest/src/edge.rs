@@ -2,10 +2,10 @@
 //!
 //! Public addresses of the VPC are routed into it, so that programs of this machine reach
 //! instances as the internet would. Packets of instances to other machines are forwarded, and leave
-//! with this machine's address. A machine that was no router does not become one for others. Of the machine itself instances reach
-//! its address on the internet's side ([`OWN`]) and answers to its own connections, and no other
-//! address that it has, unless private addresses are carried. Everything is given back when this
-//! process ends.
+//! with this machine's address. A machine that was no router does not become one for others. Of the
+//! machine itself instances reach its address on the internet's side ([`OWN`]) and answers to its
+//! own connections, and no other address that it has, unless private addresses are carried.
+//! Everything is given back when this process ends.
 
 use std::collections::BTreeSet;
 use std::fs;

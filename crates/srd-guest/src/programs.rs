@@ -72,6 +72,18 @@ pub(crate) fn that(shows: impl Fn(&Path) -> bool) -> Vec<Program> {
     processes.filter_map(program).collect()
 }
 
+impl Program {
+    /// When it began, in ticks since the machine did: later than its parent.
+    #[cfg(test)]
+    pub(crate) fn began(&self) -> Option<u64> {
+        /// Its place among the fields behind the name, which has spaces and parentheses at will.
+        const START: usize = 19;
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
+        let (_, behind) = text.rsplit_once(')')?;
+        behind.split_whitespace().nth(START)?.parse().ok()
+    }
+}
+
 /// Ends the programs in these namespaces: by SIGTERM, and those that are still there after a while
 /// by SIGKILL. The log names them. What does not even end then stays.
 pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {

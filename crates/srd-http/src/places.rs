@@ -21,8 +21,8 @@ struct Taken {
 
 impl Places {
     /// A place of `most` for a connection from a [`source`], which `gives_way` to others until it
-    /// is kept: its number, and whether another one had to give way. `None`: all of them keep their places, or
-    /// the system has no descriptor left.
+    /// is kept: its number, and whether another one had to give way. `None`: all of them keep their
+    /// places, or the system has no descriptor left.
     pub fn take(
         &mut self,
         stream: &TcpStream,

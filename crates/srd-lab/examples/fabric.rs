@@ -1,3 +1,5 @@
+//! The example of the crate's documentation: a fabric that loses a spine, and has it again.
+
 use std::ffi::OsString;
 
 use srd_lab::{Fabric, FabricConfig, HostId};

@@ -157,8 +157,8 @@ impl Endpoint {
         self.received(item)
     }
 
-    /// Takes the next datagram, if there is one; else the task is woken when one has arrived, or the
-    /// endpoint has ended. Of several calls, only the task of the last one is woken.
+    /// Takes the next datagram, if there is one; else the task is woken when one has arrived, or
+    /// the endpoint has ended. Of several calls, only the task of the last one is woken.
     ///
     /// A future of [`Endpoint::recv_async`] that is dropped wakes nobody; a program that polls once
     /// and goes on calls this.

@@ -10,6 +10,7 @@
 //! IPv6 needs no flow label of ours: the kernel derives the label from addresses
 //! and ports (`net.ipv6.auto_flowlabels`, on by default), so each source port has its own.
 
+mod adopt;
 mod receive;
 mod refusals;
 
@@ -113,29 +114,6 @@ impl UdpIo {
     pub fn open_shards(options: &UdpOptions, shards: u8) -> io::Result<Vec<Self>> {
         check(options)?;
         ports::bind(options, shards)?.into_iter().map(|b| Self::over(options, b)).collect()
-    }
-
-    /// Goes on with the sockets of another process ([`UdpIo::sockets`]), which no longer reads them:
-    /// one for each path, at one address.
-    ///
-    /// # Errors
-    /// The operating system's; there is no socket, or there are more than paths.
-    pub fn adopt(options: &UdpOptions, sockets: Vec<OwnedFd>) -> io::Result<Self> {
-        check(options)?;
-        if sockets.is_empty() || sockets.len() > usize::from(options.paths) {
-            let text = format!("{} sockets for {} paths", sockets.len(), options.paths);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let sockets = sockets.into_iter().map(Socket::adopt).collect::<io::Result<_>>()?;
-        Self::over(options, ports::Bound { sockets, receivers: vec![0] })
-    }
-
-    /// The sockets of all paths, for another process that goes on with them.
-    ///
-    /// # Errors
-    /// The operating system's, if it has no descriptor left.
-    pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
-        self.sockets.iter().map(|socket| socket.as_fd().try_clone_to_owned()).collect()
     }
 
     fn over(options: &UdpOptions, bound: ports::Bound) -> io::Result<Self> {

@@ -5,7 +5,8 @@
 //! descriptor is asked nothing before its kind is known, and its kind is found by calls that the
 //! kernel answers itself: the name in `/proc/self/fd`, and `F_GET_SEALS`, which files in memory
 //! alone know (memfd, tmpfs, hugetlbfs). Even the end of a descriptor asks a file system, so that
-//! those of other kinds are closed on a thread of their own, which may wait ([`srd_trust::closing`]).
+//! those of other kinds are closed on a thread of their own, which may wait
+//! ([`srd_trust::closing`]).
 
 use std::os::fd::{AsRawFd, OwnedFd};
 

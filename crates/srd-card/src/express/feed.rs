@@ -241,8 +241,8 @@ impl Express {
         }
     }
 
-    /// Adds a small frame of a cloud, which goes plainly, to those that take its path now. Any other
-    /// is returned, when these have left. // C6
+    /// Adds a small frame of a cloud, which goes plainly, to those that take its path now. Any
+    /// other is returned, when these have left. // C6
     fn bundle(
         &mut self,
         now: Instant,

@@ -2,7 +2,8 @@
 //!
 //! `stage` holds its state, `peer` that of each peer; `control` changes the rules; `egress` takes
 //! packets from the guest to the queues, `feed` from there to the transport; `ingress` takes them
-//! from the transport to the guest; `cloud` does both for frames of clouds; `offers` are what cards agree on; `report` is for people.
+//! from the transport to the guest; `cloud` does both for frames of clouds; `offers` are what cards
+//! agree on; `report` is for people.
 
 mod cloud;
 mod control;

@@ -1,7 +1,9 @@
-//! Frames that wait for one peer: `scheduler` the order in which they go, `codel` the law that
-//! marks them, `fattest` the flow that holds most.
+//! Frames that wait for one peer: `flow` those of a flow, `tenant` the flows of a tenant,
+//! `scheduler` the order in which all go, `codel` the law that marks them, `fattest` what holds
+//! most.
 
 mod codel;
 mod fattest;
+mod flow;
 pub(crate) mod scheduler;
 mod tenant;

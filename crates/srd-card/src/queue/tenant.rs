@@ -5,8 +5,8 @@ use alloc::collections::VecDeque;
 
 use srd_proto::time::Instant;
 
-use super::fattest::{Fattest, Link};
-use super::scheduler::{
+use super::fattest::{Fattest, Link, Linked};
+use super::flow::{
     Aqm, FlowQueue, Lane, List, QUANTUM_BYTES, QueueCounts, RECORD_BYTES, RING_KEPT, Rule, Turn,
     Waiting,
 };
@@ -53,6 +53,12 @@ pub(super) struct Tenant {
     held: Held,
     /// Its place among the tenants of its size.
     pub(super) link: Link,
+}
+
+impl Linked for [Tenant] {
+    fn link(&mut self, place: u32) -> &mut Link {
+        &mut self[place as usize].link
+    }
 }
 
 impl Tenant {

@@ -4,8 +4,8 @@
 //! A later fragment is what its first one is: the same rules, the same flow. One whose first
 //! fragment has not come, or is forgotten, shows addresses and protocol only.
 //!
-//! Bound: a table has [`DATAGRAMS_MAX`] datagrams, each with an owner. The owner that has most gives
-//! up its oldest one for an owner that has fewer, so that each keeps its part of the places,
+//! Bound: a table has [`DATAGRAMS_MAX`] datagrams, each with an owner. The owner that has most
+//! gives up its oldest one for an owner that has fewer, so that each keeps its part of the places,
 //! whatever the others do. A datagram is forgotten after [`KEPT`].
 
 use alloc::collections::BTreeMap;

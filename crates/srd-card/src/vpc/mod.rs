@@ -26,7 +26,7 @@
 //! | [`card`] | interfaces, instances, rules |
 //! | `flow` | what is kept with a flow |
 //! | `epochs` | which verdicts hold |
-//! | `fragments`, `with_first` | what first fragments say for the later ones |
+//! | `fragments`, `firsts`, `with_first` | what first fragments say for the later ones |
 //! | `egress`, `batch` | what guests send, one by one and several at once |
 //! | `ingress` | what arrives for them |
 //! | `returns` | to which host answers for a NAT gateway go |
@@ -38,7 +38,7 @@
 //! | `mirrored`, [`mirror`] | what is copied for mirror sessions, and the copies |
 //! | [`asking`] | packets that wait until it is known where an interface is |
 //! | [`trace`], `traced` | packets that are followed, and where their way is noted |
-//! | [`nat`] | ports that stand for connections through NAT gateways |
+//! | [`nat`], `nat_error` | ports that stand for connections through NAT gateways |
 //! | [`envelope`] | what hosts say of a packet to each other |
 //! | [`stored`] | state for another program: [`Card::export`] |
 //! | [`drops`] | why packets were dropped |
@@ -52,6 +52,7 @@ pub mod drops;
 mod egress;
 pub mod envelope;
 mod epochs;
+mod firsts;
 mod flow;
 mod fragments;
 mod ingress;
@@ -60,6 +61,7 @@ pub mod logs;
 pub mod mirror;
 mod mirrored;
 pub mod nat;
+mod nat_error;
 mod onward;
 mod onward_by_nat;
 mod parcel;

@@ -8,7 +8,7 @@ use srd_vpc::id::EniId;
 use srd_vpc::judge::{Reason, Service};
 
 use super::envelope::Envelope;
-use super::nat::NatError;
+use super::nat_error::NatError;
 use crate::store::stored_counters;
 use crate::track::{State, Timeouts};
 

@@ -2,8 +2,8 @@
 //!
 //! Bound: [`RETURNS_MAX`] connections for each interface at this end. When all are taken, the
 //! interface that has most at the other end gives way to one that has fewer; if none has, a new one
-//! is refused. A port that gateways of two hosts have taken is the first one's, unless the interface
-//! there has [`MANY`] connections more.
+//! is refused. A port that gateways of two hosts have taken is the first one's, unless the
+//! interface there has [`MANY`] connections more.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;

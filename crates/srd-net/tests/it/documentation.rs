@@ -1,3 +1,5 @@
+//! The example of the crate's documentation.
+
 use bytes::Bytes;
 use srd_net::{BindOptions, Endpoint};
 

@@ -101,8 +101,8 @@ fn regression_bus_errors_elsewhere_end_the_program_as_before() {
     assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
 }
 
-/// The machine promises no more memory (`vm.overcommit_memory=2`), or this process may have no more:
-/// memory that is cut off ends its session, and not the process.
+/// The machine promises no more memory (`vm.overcommit_memory=2`), or this process may have no
+/// more: memory that is cut off ends its session, and not the process.
 #[test]
 #[allow(unsafe_code)]
 fn regression_memory_that_is_cut_off_ends_no_process_that_can_have_no_more() {

@@ -1,7 +1,9 @@
 use super::*;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
+use crate::queue::flow::RING_KEPT;
 use crate::testing::{framed, layout, v4};
+use srd_proto::time::Duration;
 use std::vec;
 
 const AQM: Aqm = Aqm {

@@ -20,6 +20,7 @@ use crate::rewrite::too_big;
 use crate::store::{Reader, Stored, StoredError, write_count};
 use crate::track::Table;
 use crate::vpc::drops::Drops;
+use crate::vpc::firsts::Firsts;
 use crate::vpc::flow::{Flow, Sender};
 use crate::vpc::nat::Nat;
 use crate::vpc::parcel::{Going, Parcel};
@@ -28,7 +29,6 @@ use crate::vpc::read::Read;
 use crate::vpc::returns::Returns;
 use crate::vpc::stored::{Kind, body, head};
 use crate::vpc::trace::Followed;
-use crate::vpc::with_first::Firsts;
 
 /// What is known of an interface besides what its instance knows.
 struct PortState {

@@ -1,0 +1,76 @@
+//! First fragments of an interface, by the end that has sent them.
+
+use core::net::{IpAddr, Ipv6Addr};
+
+use srd_proto::time::Instant;
+
+use super::flow::Sender;
+use super::fragments::{Datagram, First, Fragments};
+use crate::store::stored;
+
+/// First fragments of an interface: of what it sends, and of what it receives.
+#[derive(Debug, Default)]
+pub(super) struct Firsts {
+    sent: Fragments<First, (), Of>,
+    /// Each interface that sends to it owns places.
+    received: Fragments<First, Sender, Of>,
+    /// Each address of the internet owns places; of IPv6, each network of 64 bits.
+    from_outside: Fragments<First, IpAddr, Of>,
+    /// Those that the rules have refused: they take no place of those that pass.
+    refused: Fragments<First, Option<Sender>, Of>,
+}
+
+/// A datagram, and the other end that has sent it; none if the interface has.
+type Of = (Option<Sender>, Datagram);
+
+stored!(Firsts { sent, received, from_outside, refused });
+
+/// The owner of an address of the internet.
+fn owner(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
+}
+
+impl Firsts {
+    /// `from`: the other end, of a packet that the interface receives.
+    pub(super) fn get(
+        &self,
+        now: Instant,
+        from: Option<&Sender>,
+        datagram: Datagram,
+    ) -> Option<First> {
+        let key = (from.cloned(), datagram);
+        let passed = match from.map(|from| from.eni) {
+            None => self.sent.get(now, &key),
+            Some(Some(_)) => self.received.get(now, &key),
+            Some(None) => self.from_outside.get(now, &key),
+        };
+        passed.or_else(|| self.refused.get(now, &key))
+    }
+
+    pub(super) fn put(
+        &mut self,
+        now: Instant,
+        from: Option<&Sender>,
+        datagram: Datagram,
+        first: First,
+        passes: bool,
+    ) {
+        let key = (from.cloned(), datagram);
+        // An earlier one with the same identification is over.
+        self.refused.forget(&key);
+        self.sent.forget(&key);
+        self.received.forget(&key);
+        self.from_outside.forget(&key);
+        match from {
+            from if !passes => self.refused.put(now, from.cloned(), key, first),
+            None => self.sent.put(now, (), key, first),
+            Some(sender) if sender.eni.is_some() => {
+                self.received.put(now, sender.clone(), key, first);
+            }
+            Some(_) => self.from_outside.put(now, owner(datagram.source), key, first),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Sockets that pass from one process to another.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::{UdpIo, check};
+use crate::options::UdpOptions;
+use crate::ports;
+use crate::sys::socket::Socket;
+
+impl UdpIo {
+    /// Goes on with the sockets of another process ([`UdpIo::sockets`]), which no longer reads
+    /// them: one for each path, at one address.
+    ///
+    /// # Errors
+    /// The operating system's; there is no socket, or there are more than paths.
+    pub fn adopt(options: &UdpOptions, sockets: Vec<OwnedFd>) -> io::Result<Self> {
+        check(options)?;
+        if sockets.is_empty() || sockets.len() > usize::from(options.paths) {
+            let text = format!("{} sockets for {} paths", sockets.len(), options.paths);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let sockets = sockets.into_iter().map(Socket::adopt).collect::<io::Result<_>>()?;
+        Self::over(options, ports::Bound { sockets, receivers: vec![0] })
+    }
+
+    /// The sockets of all paths, for another process that goes on with them.
+    ///
+    /// # Errors
+    /// The operating system's, if it has no descriptor left.
+    pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
+        self.sockets.iter().map(|socket| socket.as_fd().try_clone_to_owned()).collect()
+    }
+}
