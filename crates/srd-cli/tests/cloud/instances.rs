@@ -458,8 +458,7 @@ fn regression_exit_codes_of_a_card_are_of_their_kind() {
             ends(&[&["card", "up", &file], words, check].concat(), 2, text);
         };
         up(&["--vhost-user", "db=/run/srd-card/db.sock"], "no instance `db`");
-        up(&["--underlay", "192.0.2.77"], "no interface of this machine has the address");
-        up(&["--underlay", "127.0.0.1"], "no overlay of `srd up`");
+        up(&["--vhost-user", "web=/s", "--vhost-user-client", "web=/t"], "has two sockets");
     }
     ends(&["card", "up", "/nonexistent.toml"], 2, "cannot be read");
     ends(&["card", "status"], 1, "no card answers");

@@ -140,7 +140,7 @@ fn nobody_sends_from_addresses_of_others() {
     let file = base("[group.g]");
     let drop = Verdict::Dropped(Reason::NotItsAddress);
     for source in ["10.0.1.11", "10.0.2.10", "203.0.113.9", "fd12:3456:0:1::11"] {
-        let to = if source.contains(':') { "fd12:3456:0:1::99" } else { "10.0.1.11" };
+        let to = if source.contains(':') { "fd12:3456:0:1::99" } else { "10.0.1.12" };
         assert_eq!(ask(&file, Some("a"), source, to, tcp(1)).first.verdict, drop, "{source}");
     }
     let families = ask(&file, Some("a"), "10.0.1.10", "fd12:3456:0:1::10", tcp(1));

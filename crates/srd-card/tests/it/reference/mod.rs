@@ -351,8 +351,14 @@ fn run_story(seed: u64) -> Counters {
 fn the_card_does_what_the_naive_card_does() {
     let counted: Vec<Counters> = (0..40).map(run_story).collect();
     // Stories in which something never happens show nothing about it.
-    let limits =
-        ["queue_marked", "queue_dropped_late", "queue_dropped_full", "order_full", "flows_full"];
+    let limits = [
+        "queue_marked",
+        "queue_dropped_late",
+        "queue_dropped_full",
+        "order_full",
+        "flows_full",
+        "cloud_refused",
+    ];
     for (at, (name, _)) in counted[0].named().iter().enumerate() {
         let happened = counted.iter().any(|counters| counters.named()[at].1 > 0);
         assert_eq!(happened, !limits.contains(name), "{name}");
