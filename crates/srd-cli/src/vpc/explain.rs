@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
+use srd_vpc::express;
 use srd_vpc::judge::{
     Condition, Direction, INTERNET_PORTS, Judgement, LINUX_PORTS, Origin, PortOf, Reason, Step,
     Verdict, explain,
@@ -158,9 +159,15 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
     let judgements = [Some(&connection.first), connection.answer.as_ref()];
     let notes: Vec<String> =
         judgements.into_iter().flatten().flat_map(|judgement| notes(&file, judgement)).collect();
+    let ride = match origin {
+        Origin::Eni(from) => express::of_judged(&file.world, from, &packet, &connection.first),
+        Origin::Internet => None,
+    };
+    let plainly = ride.and_then(Result::err).map(|why| why.to_string());
     args.json.write(&serde_json::json!({
         "works": works, "works_for_part": for_part, "conditions": conditions, "notes": notes,
         "traffic": what, "first": first, "answer": answer,
+        "rides_srd": ride.map(|ride| ride.is_ok()), "plainly": plainly,
     }))?;
     if !args.json.owns_stdout() {
         first.say("there", &what)?;
@@ -187,6 +194,11 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
             None => {
                 let reach = connection.first.reach.map_or("", words::reach);
                 say(format!("works{}{reach}", if reach.is_empty() { "" } else { "; " }))?;
+                match (ride, plainly) {
+                    (Some(Ok(())), _) => say("rides SRD")?,
+                    (_, Some(why)) => say(format!("does not ride SRD: {why}"))?,
+                    (_, None) => {}
+                }
             }
             Some(walked) => {
                 say(format!("does not work; remedy: {}", walked.remedy.unwrap_or_default()))?;
