@@ -348,6 +348,13 @@ fn kind_of(world: &World, id: InstanceId) -> Result<(InstanceType, Vec<EniId>)> 
             timeouts_of(Some(interface), &kind)?;
         }
     }
+    let rides = |eni: &EniId| {
+        let attachment = world.enis.get(eni).and_then(|eni| eni.attachment.as_ref());
+        attachment.is_some_and(|of| of.express.enabled)
+    };
+    if !kind.ena_srd && enis.iter().any(|(_, eni)| rides(eni)) {
+        bail!("{of} has no ENA Express: take `express` out, or another type");
+    }
     enis.sort_unstable();
     if enis.len() > usize::from(kind.enis_max) {
         let (most, has) = (kind.enis_max, enis.len());

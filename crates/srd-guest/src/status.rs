@@ -5,9 +5,11 @@ use std::net::IpAddr;
 
 use anyhow::{Context, Result};
 use srd_card::limits::Limit;
+use srd_card::vpc::PortCounts;
 use srd_card::{Direction, vpc};
 use srd_proto::time::Instant;
 use srd_vpc::id::EniId;
+use srd_vpc::object::ExpressSpec;
 
 use crate::gone::Which;
 use crate::port::Port;
@@ -105,7 +107,23 @@ fn flow(device: &str, state: &vpc::FlowState) -> Flow {
         local_first: state.local_first,
         sent: direct(state.sent),
         received: direct(state.received),
+        rides_srd: state.ride.map(|ride| ride.is_ok()),
+        plainly: state.ride.and_then(Result::err).map(|why| why.to_string()),
     }
+}
+
+/// The counters of ENA Express, in the order of `ethtool -S`. // V22
+fn express(service: &Service, eni: EniId, counts: &PortCounts) -> [(&'static str, u64); 5] {
+    let attachment = service.world.enis.get(&eni).and_then(|eni| eni.attachment.as_ref());
+    let ExpressSpec { enabled, udp } = attachment.map(|of| of.express).unwrap_or_default();
+    let transport = service.gateways.transport.as_ref();
+    [
+        ("ena_srd_mode", u64::from(enabled) | u64::from(udp) << 1),
+        ("ena_srd_tx_pkts", counts.express_tx_packets),
+        ("ena_srd_eligible_tx_pkts", counts.express_eligible_packets),
+        ("ena_srd_rx_pkts", counts.express_rx_packets),
+        ("ena_srd_resource_utilization", transport.map_or(0, Transport::resource_utilization)),
+    ]
 }
 
 fn mac(service: &Service, eni: EniId) -> String {
@@ -125,11 +143,11 @@ fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) 
     let interfaces = interfaces.iter().map(|(port, eni, device)| {
         let (allowances, available) = service.card.allowances(*port);
         let counts = service.card.counts(*port);
+        let express = express(service, *eni, &counts);
         let mut counters: Vec<(String, u64)> = Vec::new();
         let mut add = |name: &str, value: u64| counters.push((name.to_owned(), value));
-        for (name, value) in
-            allowances.ethtool(available.into()).into_iter().chain(allowances.ours())
-        {
+        let all = allowances.ethtool(available.into()).into_iter();
+        for (name, value) in all.chain(express).chain(allowances.ours()) {
             add(name, value);
         }
         add("tx_packets", counts.tx_packets);
@@ -137,7 +155,6 @@ fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) 
         add("rx_packets", counts.rx_packets);
         add("rx_bytes", counts.rx_bytes);
         add("judged_packets", counts.judged);
-        add("ena_srd_eligible_tx_pkts", counts.express_tx_packets);
         add("mirrored_packets", counts.mirrored_packets);
         add("mirrored_bytes", counts.mirrored_bytes);
         add("mirror_dropped_packets", counts.mirror_dropped);

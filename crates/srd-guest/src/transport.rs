@@ -402,6 +402,11 @@ impl Transport {
         self.stage.express.counters().drops().filter(|(_, frames)| *frames > 0).collect()
     }
 
+    /// The fullest table or buffer of what rides SRD, in percent.
+    pub(crate) fn resource_utilization(&self) -> u64 {
+        self.stage.express.resource_utilization()
+    }
+
     /// The traffic of each host, for another process.
     pub(crate) fn contacts(&self) -> BTreeMap<String, Contact> {
         let hosts = self.stage.hosts.iter();

@@ -14,7 +14,7 @@ use super::asking::Asking;
 use super::drops::{Cause, Drops};
 use super::epochs::{Epochs, Since};
 use super::firsts::Firsts;
-use super::flow::{Ends, Flow, Side, Verdict};
+use super::flow::{Ends, Flow, Side, Target, Verdict};
 use super::logs::Logs;
 use super::mirror::Mirror;
 use super::nat::Nat;
@@ -451,9 +451,14 @@ impl Card {
                 Verdict::Go(_) | Verdict::Take => Direct::Complete,
             };
             let (sent, received) = (verdict(&flow.out), verdict(&flow.into));
+            let target = match flow.out.verdict {
+                Verdict::Go(slot) if is_known(&flow.out) => self.ends.targets.get(slot),
+                _ => None,
+            };
+            let ride = target.and_then(Target::ride);
             let protocol = key.protocol();
             let connection = tracked.then_some(state);
-            FlowState { local, remote, protocol, connection, local_first, sent, received }
+            FlowState { local, remote, protocol, connection, local_first, sent, received, ride }
         });
         states.take(most).collect()
     }

@@ -5,6 +5,7 @@ use core::net::IpAddr;
 
 use srd_proto::time::Instant;
 use srd_vpc::compile::{self, Next, Question, Sent};
+use srd_vpc::express::{self, Plainly};
 use srd_vpc::judge::{Exit, Reach, Service, Tracking};
 
 use super::asking::Waiting;
@@ -20,7 +21,6 @@ use crate::limits::{Asked, Offer};
 use crate::meta::FRAME_BYTES_MAX;
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
-use crate::meta::packet::protocol;
 use crate::observe::Path;
 use crate::rewrite::segment;
 use crate::track::{Found, Key, Seen, TrackId};
@@ -275,16 +275,13 @@ impl Card {
                 let to = To::Edge { exit, edge, public, nat };
                 Target { to, kind: Target::kind(false, Reach::Outside), path }
             }
-            Next::To { place, reach, .. } => {
+            Next::To { place, reach, direct, .. } => {
                 let own = self.rules.port(port.eni).map(|place| place.express).unwrap_or_default();
-                let both = |wanted: fn(srd_vpc::object::ExpressSpec) -> bool| {
-                    wanted(own) && wanted(place.express)
-                };
-                let express = match read.packet.protocol {
-                    _ if nat.is_some() => false,
-                    protocol::TCP => both(|spec| spec.enabled),
-                    protocol::UDP => both(|spec| spec.enabled && spec.udp),
-                    _ => false,
+                // V21
+                let ride = match direct {
+                    _ if nat.is_some() => Err(Plainly::Gateway),
+                    false => Err(Plainly::Middlebox),
+                    true => express::between(own, place.express, &packet.inner),
                 };
                 let host = place.host.as_ref().ok_or(Cause::NotPlaced)?;
                 let here = self.port_of(place.eni).filter(|_| *host == self.host);
@@ -295,10 +292,10 @@ impl Card {
                         To::ByNat { nat, private, host, eni: place.eni }
                     }
                     (Some(port), ..) => To::Port(port),
-                    (None, ..) => To::Host { host: host.clone(), eni: place.eni, express },
+                    (None, ..) => To::Host { host: host.clone(), eni: place.eni, ride },
                 };
                 let path = if reach == Reach::Peering { Path::Peering } else { Path::Cloud };
-                Target { to, kind: Target::kind(express, reach), path }
+                Target { to, kind: Target::kind(ride.is_ok(), reach), path }
             }
         };
         Ok((target, tracking))

@@ -7,10 +7,11 @@ use core::net::Ipv4Addr;
 
 use srd_proto::time::Instant;
 use srd_vpc::compile;
+use srd_vpc::express::Plainly;
 use srd_vpc::id::{EniId, NatGatewayId};
 use srd_vpc::judge::{Exit, Reach, Reason, Service};
 
-use super::port::PortId;
+use super::port::{PortId, Ride};
 use crate::limits::{FlowKind, FlowMeter};
 use crate::observe::Path;
 use crate::store::{stored, stored_values};
@@ -87,7 +88,7 @@ pub(super) enum To {
     /// An interface of this host.
     Port(PortId),
     /// An interface of another host.
-    Host { host: Arc<str>, eni: EniId, express: bool },
+    Host { host: Arc<str>, eni: EniId, ride: Ride },
     /// The edge of a gateway. `public`: the source that stands for the guest's outside.
     Edge { exit: Exit, edge: Arc<str>, public: Option<Ipv4Addr>, nat: Option<NatGatewayId> },
     /// A NAT gateway, which writes its private address as the source; then an interface of a host,
@@ -100,6 +101,16 @@ pub(super) enum To {
 }
 
 impl Target {
+    /// Whether packets that go there ride SRD; none if a service of the network's own answers.
+    pub(super) fn ride(&self) -> Option<Ride> {
+        match &self.to {
+            To::Host { ride, .. } => Some(*ride),
+            To::Port(_) => Some(Err(Plainly::OneHost)),
+            To::Edge { .. } | To::ByNat { .. } | To::BackByNat(_) => Some(Err(Plainly::Gateway)),
+            To::Service(_) => None,
+        }
+    }
+
     /// The ceiling of a flow that rides SRD, or goes so far.
     pub(super) fn kind(express: bool, reach: Reach) -> FlowKind {
         match reach {

@@ -180,15 +180,15 @@ impl Card {
             self.mirror(now, port, &frame, Direction::Egress, around);
         }
         let Some(target) = self.ends.targets.get(slot) else { return };
-        if let (To::Host { host, eni, express }, Some(read), false) =
+        if let (To::Host { host, eni, ride }, Some(read), false) =
             (&target.to, read, followed.is_some())
             && !read.layout.is_syn()
         {
             // As nearly all packets for other hosts go.
-            let rides = rides_srd(*express, &read.layout);
+            let rides = rides_srd(ride.is_ok(), &read.layout);
             if rides || read.layout.packet_bytes() <= self.host_bytes_max {
                 let there = &mut self.ports[port.0 as usize];
-                there.counts.count_express(*express, rides, read.layout.packets());
+                there.counts.count_express(ride.is_ok(), rides, read.layout.packets());
                 let envelope = Envelope::Between { from: there.eni, to: *eni };
                 let instance = there.instance;
                 return around.to_host(Way { host, instance, envelope, express: rides }, frame);
@@ -308,9 +308,9 @@ impl Card {
                 let sender = Sender { host: None, eni: Some(from), via: Via::Direct };
                 self.arrive(now, sender, other, frame, around);
             }
-            To::Host { host, eni, express } => {
-                let envelope = Envelope::Between { from, to: eni };
-                return self.send_to_host(now, port, (&host, envelope, express), frame, around);
+            To::Host { host, eni, ride } => {
+                let to = (&host, Envelope::Between { from, to: eni }, ride.is_ok());
+                return self.send_to_host(now, port, to, frame, around);
             }
             To::ByNat { nat, private, host, eni } => {
                 let (nat, to) = ((nat, private), (host, eni));
@@ -352,16 +352,17 @@ impl Card {
         mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, mtu);
         let rides = rides_srd(express, &read.layout);
         let way = Way { host, instance, envelope, express: rides };
-        // The transport cuts a super-packet, and TCP, where it does not ride SRD.
+        // The transport cuts a super-packet, and TCP, where it does not ride SRD. // V10
         if rides || segment::largest(&segment::fitted(&read.layout, most)) <= most {
             let counts = &mut self.ports[port.0 as usize].counts;
             counts.count_express(express, rides, read.layout.packets());
             around.to_host(way, frame);
             return Ok(());
         }
-        for frame in self.fitting(now, port, most, frame, around)? {
-            around.to_host(way, frame);
-        }
+        let parts = self.fitting(now, port, most, frame, around)?;
+        let packets = read.layout.packets();
+        self.ports[port.0 as usize].counts.count_express(express, false, packets);
+        parts.into_iter().for_each(|frame| around.to_host(way, frame));
         Ok(())
     }
 

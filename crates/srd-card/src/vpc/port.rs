@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use srd_vpc::express::Plainly;
 use srd_vpc::id::EniId;
 use srd_vpc::judge::{Reason, Service};
 
@@ -107,6 +108,9 @@ stored_counters!(PortCounts {
     mirror_dropped,
 });
 
+/// Whether packets ride SRD, or why they go plainly.
+pub type Ride = Result<(), Plainly>;
+
 /// What the card knows of a flow of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowState {
@@ -124,6 +128,9 @@ pub struct FlowState {
     pub sent: Direct,
     /// What is kept of packets that it receives.
     pub received: Direct,
+    /// Whether packets that it sends ride SRD; none if nothing is kept of them, or if they go to a
+    /// service of the network's own.
+    pub ride: Option<Ride>,
 }
 
 /// What is kept of one direction of a flow.

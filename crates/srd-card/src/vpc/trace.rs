@@ -17,7 +17,7 @@ use srd_vpc::packet::{Inner, Packet};
 
 use super::drops::Cause;
 use super::flow::To;
-use super::port::PortId;
+use super::port::{PortId, Ride};
 use crate::limits::Limit;
 use crate::meta::key::Direction;
 use crate::track::State;
@@ -187,8 +187,8 @@ pub enum Next {
         host: Arc<str>,
         /// The interface.
         eni: EniId,
-        /// Whether SRD may carry it.
-        express: bool,
+        /// Whether it rides SRD, or why not.
+        ride: Ride,
     },
     /// To the edge of a gateway.
     Edge(Exit, Arc<str>),
@@ -202,8 +202,8 @@ impl Next {
     pub(super) fn of(to: &To) -> Self {
         match to {
             To::Port(port) => Self::Interface(*port),
-            To::Host { host, eni, express } => {
-                Self::Host { host: host.clone(), eni: *eni, express: *express }
+            To::Host { host, eni, ride } => {
+                Self::Host { host: host.clone(), eni: *eni, ride: *ride }
             }
             To::Edge { exit, edge, .. } => Self::Edge(*exit, edge.clone()),
             To::ByNat { nat, eni, .. } => Self::Nat(*nat, Some(*eni)),

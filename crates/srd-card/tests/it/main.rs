@@ -24,6 +24,7 @@ mod limits;
 mod mirrors;
 mod private_nat;
 mod reference;
+mod rides;
 #[path = "../../../../fuzz/bodies/seeds.rs"]
 mod seeds;
 mod shards;

@@ -215,14 +215,20 @@ pub(super) fn flows(args: &FlowsArgs) -> Result<u8> {
         return Ok(0);
     }
     say(format!(
-        "{:<6} {:<6} {:<24}    {:<24} {:<12} {:<20} received",
-        "device", "proto", "local", "remote", "connection", "sent"
+        "{:<6} {:<6} {:<24}    {:<24} {:<12} {:<20} {:<20} rides SRD",
+        "device", "proto", "local", "remote", "connection", "sent", "received"
     ))?;
     for flow in &flows {
         let arrow = if flow.local_first { "->" } else { "<-" };
         let connection = flow.connection.as_deref().unwrap_or("untracked");
+        let rides = match (flow.rides_srd, &flow.plainly) {
+            (Some(true), _) => String::from("yes"),
+            (Some(false), Some(why)) => format!("no: {why}"),
+            (Some(false), None) => String::from("no"),
+            (None, _) => String::from("-"),
+        };
         say(format!(
-            "{:<6} {:<6} {:<24} {arrow} {:<24} {connection:<12} {:<20} {}",
+            "{:<6} {:<6} {:<24} {arrow} {:<24} {connection:<12} {:<20} {:<20} {rides}",
             flow.device, flow.protocol, flow.local, flow.remote, flow.sent, flow.received
         ))?;
     }

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
+use srd_card::profile::InstanceType;
+use srd_vpc::express;
+use srd_vpc::id::EniId;
 use srd_vpc::judge::{
     Condition, Direction, INTERNET_PORTS, Judgement, LINUX_PORTS, Origin, PortOf, Reason, Step,
     Verdict, explain,
@@ -124,6 +127,31 @@ impl Walked {
     }
 }
 
+/// Whether a packet rides SRD, or why not; none if it is from outside or reaches no interface.
+fn ride(
+    file: &VpcFile,
+    origin: Origin,
+    packet: &Packet,
+    judgement: &Judgement,
+) -> Option<Result<(), String>> {
+    let Origin::Eni(from) = origin else { return None };
+    let world = &file.world;
+    let ride = express::of_judged(world, from, packet, judgement)?;
+    let without = |eni: &EniId| {
+        let attachment = world.enis.get(eni)?.attachment.as_ref()?;
+        let kind = InstanceType::find(&world.instances.get(&attachment.instance)?.instance_type);
+        kind.ok().filter(|kind| !kind.ena_srd)
+    };
+    let to = match judgement.verdict {
+        Verdict::Delivered(to) => Some(to),
+        _ => None,
+    };
+    Some(match [Some(from), to].iter().flatten().find_map(without) {
+        Some(kind) if ride.is_ok() => Err(format!("{} has no ENA Express", kind.name)),
+        _ => ride.map_err(|why| why.to_string()),
+    })
+}
+
 pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
     args.json.check()?;
     let mut file = read(&args.file)?;
@@ -158,9 +186,12 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
     let judgements = [Some(&connection.first), connection.answer.as_ref()];
     let notes: Vec<String> =
         judgements.into_iter().flatten().flat_map(|judgement| notes(&file, judgement)).collect();
+    let ride = ride(&file, origin, &packet, &connection.first);
+    let plainly = ride.as_ref().and_then(|ride| ride.as_ref().err());
     args.json.write(&serde_json::json!({
         "works": works, "works_for_part": for_part, "conditions": conditions, "notes": notes,
         "traffic": what, "first": first, "answer": answer,
+        "rides_srd": ride.as_ref().map(Result::is_ok), "plainly": plainly,
     }))?;
     if !args.json.owns_stdout() {
         first.say("there", &what)?;
@@ -187,6 +218,11 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
             None => {
                 let reach = connection.first.reach.map_or("", words::reach);
                 say(format!("works{}{reach}", if reach.is_empty() { "" } else { "; " }))?;
+                match &ride {
+                    Some(Ok(())) => say("rides SRD")?,
+                    Some(Err(why)) => say(format!("does not ride SRD: {why}"))?,
+                    None => {}
+                }
             }
             Some(walked) => {
                 say(format!("does not work; remedy: {}", walked.remedy.unwrap_or_default()))?;

@@ -11,11 +11,14 @@ mod card_restart;
 mod cards;
 mod clouds;
 mod dpdk;
+mod express;
 mod flow_logs;
 #[path = "../../../srd-vhost/tests/support/mod.rs"]
 mod front_end;
 mod front_ends;
 mod instances;
+mod keys;
+mod lives;
 mod local_users;
 mod services;
 #[path = "../support/mod.rs"]
@@ -24,5 +27,4 @@ mod take_over;
 mod tenants;
 mod traces;
 mod trust;
-mod underlays;
 mod virtual_machine;

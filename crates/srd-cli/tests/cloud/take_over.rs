@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::hosts::Hosts;
 use crate::support::machine::*;
 use crate::support::pair::must;
 use rustix::process::Signal;
@@ -224,53 +225,36 @@ fn flow_logs_count_on_in_the_next_process() {
     assert!(records.iter().all(|record| record[13] == "OK"), "{records:?}");
 }
 
-/// Another host of the cloud sees nothing of it: the socket to other hosts stays open.
+/// Another host of the cloud sees a new session, and no connection ends: sockets stay open.
 #[test]
 fn a_connection_to_an_instance_of_another_host_lives() {
     if !ready_with_nsenter() {
         return;
     }
-    let [alpha, beta] = [Machine::new("hhf"), Machine::new("hhg")];
-    let (a, b) = (&alpha.namespace, &beta.namespace);
-    must(&format!("link add hh0 netns {a} type veth peer name hh0 netns {b}"));
-    for (n, namespace) in [(1, a), (2, b)] {
-        must(&format!("-n {namespace} addr add 198.18.7.{n}/24 dev hh0"));
-        must(&format!("-n {namespace} link set hh0 mtu 9200 up"));
-    }
-    let cloud = |machine: &Machine| {
-        let text = machine.example("cloud.toml", |text| text);
-        let mut text = fs::read_to_string(text).unwrap();
-        for (instance, host) in [("web", "alpha"), ("app", "beta")] {
-            let table = format!("[instance.{}{instance}]\n", machine.prefix);
-            text = text.replace(&table, &format!("{table}host = \"{host}\"\n"));
-        }
-        let path = machine.path("cloud.toml");
-        fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let (file, of_beta) = (cloud(&alpha), cloud(&beta));
-    let words = |file: &str, n: u8| {
-        let (own, other) = if n == 1 { ("alpha", "beta") } else { ("beta", "alpha") };
-        let peer = format!("{other}=198.18.7.{}", 3 - n);
-        let underlay = format!("198.18.7.{n}");
-        let all = [file, "--host", own, "--underlay", &underlay, "--plain", "--peer", &peer];
-        all.map(str::to_owned)
-    };
-    let (of_a, of_b) = (words(&file, 1), words(&of_beta, 2));
-    let of_a: Vec<&str> = of_a.iter().map(String::as_str).collect();
-    let of_b: Vec<&str> = of_b.iter().map(String::as_str).collect();
-    let mut card = alpha.up(&of_a);
-    let mut other = beta.up(&of_b);
-    let https = listen(&alpha.instance("web"), 443);
-    let mut client = connect(&beta.instance("app"), WEB, 443).unwrap();
+    let hosts = Hosts::new("hf", 9200);
+    let file = hosts.machines[0].two_hosts("'all from 10.0.0.0/16'");
+    hosts.configure(&file, "");
+    let [mut card, mut other] = hosts.both_up();
+    let https = listen(&hosts.instance("a"), 443);
+    let mut client = connect(&hosts.instance("b"), [10, 0, 1, 10], 443).unwrap();
     let (mut server, _) = https.accept().unwrap();
-    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
-    let mut next = alpha.take_over(&mut card, &of_a);
-    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
-    let mut next_other = beta.take_over(&mut other, &of_b);
-    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+    let mut both = || passes(&mut client, &mut server) && passes(&mut server, &mut client);
+    assert!(both());
+    let sent = hosts.other(0)["sent_frames"].as_u64().unwrap();
+    let mut next = hosts.take_over(0, &mut card);
+    assert!(both());
+    assert!(hosts.other(0)["sent_frames"].as_u64().unwrap() > sent, "counters go on");
+    let mut next_other = hosts.take_over(1, &mut other);
+    assert!(both());
+    // The way to the hosts belongs to the process, its address does not.
+    hosts.edit(0, |text| text.replace(":7535\"\nprivate", ":7600\"\nprivate"));
+    let words = ["card", "up", "--take-over", "-c", &hosts.config(0)];
+    let refused = hosts.machines[0].srd(&words);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("receives at 198.18.0.1:7535"), "{said}");
+    assert!(both());
     assert_eq!((next.end(Signal::TERM), next_other.end(Signal::TERM)), (0, 0));
-    assert!(alpha.instances_left().is_empty() && beta.instances_left().is_empty());
+    assert!(hosts.machines.iter().all(|machine| machine.instances_left().is_empty()));
 }
 
 /// Packets that one namespace's IP has received.

@@ -45,6 +45,51 @@ fn every_connection_of_the_example_ends_as_its_comment_says() {
     }
 }
 
+/// A cloud on two hosts, with these lines for the interfaces of a and b.
+fn on_two_hosts(directory: &Path, kind: &str, lines: [&str; 2]) -> String {
+    let mut text = String::from(
+        "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n[subnet.s]\ncidr = \"10.0.1.0/24\"\n\
+         [group.open]\ningress = [\"all from 0.0.0.0/0\"]\n",
+    );
+    for (n, (name, host, line)) in
+        (10..).zip([("a", "alpha", lines[0]), ("b", "beta", lines[1]), ("c", "alpha", lines[1])])
+    {
+        text += &format!(
+            "[instance.{name}]\ntype = \"{kind}\"\nhost = \"{host}\"\n[interface.{name}]\n\
+             subnet = \"s\"\naddress = [\"10.0.1.{n}\"]\ngroups = [\"open\"]\n\
+             instance = \"{name}\"\n{line}\n"
+        );
+    }
+    let path = directory.join("two.toml");
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn explain_says_whether_a_connection_rides_srd_and_if_not_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let (on, udp) = ("express = true", "express = true\nexpress_udp = true");
+    let tcp = ["--protocol", "tcp"];
+    let cases: [(&str, [&str; 2], &str, [&str; 2], &str); 7] = [
+        ("c7i.24xlarge", [on, on], "b", tcp, "rides SRD\n"),
+        ("c7i.24xlarge", [on, on], "c", tcp, "not ride SRD: both interfaces are on one host"),
+        ("c7i.24xlarge", [on, on], "b", ["--protocol", "icmp"], "not ride SRD: neither TCP"),
+        ("c7i.24xlarge", [udp, on], "b", ["--protocol", "udp"], "receives has no `express_udp`"),
+        ("c7i.24xlarge", [on, ""], "b", tcp, "the interface that receives has no `express`"),
+        ("c7i.24xlarge", ["", on], "b", tcp, "the interface that sends has no `express`"),
+        ("c7i.large", [on, on], "b", tcp, "not ride SRD: c7i.large has no ENA Express"),
+    ];
+    for (kind, lines, to, protocol, wanted) in cases {
+        let file = on_two_hosts(directory.path(), kind, lines);
+        let words = [&["explain", &file, "a", to][..], &protocol].concat();
+        let output = srd(&words);
+        assert!(text(&output.stdout).contains(wanted), "{words:?} {lines:?}: {output:#?}");
+        let json = srd(&[&words[..], &["--json", "-"]].concat());
+        let value: Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!(value["rides_srd"], wanted.starts_with("rides"), "{value}");
+    }
+}
+
 #[test]
 fn a_verdict_names_the_rule_that_made_it_for_people_and_machines() {
     let file = example();

@@ -72,6 +72,11 @@ impl Machine {
     /// A cloud on the hosts alpha and beta with an instance on each, `Pa` and `Pb`, which have
     /// these ingress rules.
     pub(crate) fn two_hosts(&self, ingress: &str) -> String {
+        self.two_hosts_with("two.toml", ingress, ["", ""])
+    }
+
+    /// The same in a file of this name, with lines for both interfaces.
+    pub(crate) fn two_hosts_with(&self, name: &str, ingress: &str, lines: [&str; 2]) -> String {
         let text = "
             [vpc.main]
             cidr = ['10.0.0.0/16']
@@ -85,22 +90,25 @@ impl Machine {
             ingress = [INGRESS]
             egress = ['all to 0.0.0.0/0']
             [instance.Pa]
-            type = 'c7i.large'
+            type = 'c7i.24xlarge'
             host = 'alpha'
             [instance.Pb]
-            type = 'c7i.large'
+            type = 'c7i.24xlarge'
             host = 'beta'
             [interface.a]
             subnet = 's'
             address = ['10.0.1.10']
             groups = ['g']
             instance = 'Pa'
+            OF_A
             [interface.b]
             subnet = 's'
             address = ['10.0.1.11']
             groups = ['g']
-            instance = 'Pb'";
-        self.cloud("two.toml", &text.replace("INGRESS", ingress))
+            instance = 'Pb'
+            OF_B";
+        let text = text.replace("INGRESS", ingress);
+        self.cloud(name, &text.replace("OF_A", lines[0]).replace("OF_B", lines[1]))
     }
 
     /// The example of the documentation, with instances of this machine's names.
@@ -133,6 +141,8 @@ impl Machine {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.namespace)).arg(SRD);
         command.args(&words[..program]).args(["--socket", &self.socket()]);
+        // A machine has epochs of its own.
+        command.env("STATE_DIRECTORY", self.path("state"));
         command.args(&words[program..]);
         command
     }
@@ -257,6 +267,16 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A program that sleeps in a namespace.
+pub(crate) fn sleeper(namespace: &str) -> Running {
+    let mut command = Command::new("ip");
+    let sleeper = command.args(["netns", "exec", namespace, "sleep", LONG_S]).spawn().unwrap();
+    let sleeper = Running(sleeper);
+    let pids = || must(&format!("netns pids {namespace}"));
+    wait_until("a program in the namespace", || !pids().trim().is_empty());
+    sleeper
 }
 
 /// Runs `work` in a namespace.

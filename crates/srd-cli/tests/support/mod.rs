@@ -4,6 +4,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub(crate) mod dpdk;
+pub(crate) mod hosts;
 pub(crate) mod inner;
 pub(crate) mod machine;
 pub(crate) mod pair;
@@ -12,3 +13,4 @@ pub(crate) mod qemu;
 #[path = "../../../srd-lab/tests/support/ready.rs"]
 mod ready;
 pub(crate) mod routed;
+pub(crate) mod transfer;

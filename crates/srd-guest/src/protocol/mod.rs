@@ -159,6 +159,12 @@ pub struct Flow {
     pub sent: String,
     /// The same of packets that it receives.
     pub received: String,
+    /// Whether packets that the interface sends ride SRD; none if the rules are still to be asked.
+    #[serde(default)]
+    pub rides_srd: Option<bool>,
+    /// Why they go plainly.
+    #[serde(default)]
+    pub plainly: Option<String>,
 }
 
 /// A flow log.

@@ -171,8 +171,11 @@ pub enum TraceHop {
         host: String,
         /// The interface.
         interface: String,
-        /// Whether SRD may carry it.
+        /// Whether it rides SRD.
         express: bool,
+        /// Why it goes plainly.
+        #[serde(default)]
+        plainly: Option<String>,
     },
     /// To a gateway.
     Gateway {

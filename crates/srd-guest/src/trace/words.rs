@@ -126,10 +126,15 @@ fn hop(file: &VpcFile, places: &Places, next: &Next) -> TraceHop {
             let (instance, device) = names(places, *port);
             TraceHop::Interface { instance, device }
         }
-        Next::Host { host, eni, express } => {
+        Next::Host { host, eni, ride } => {
             let name = file.names.name(Kind::Interface, eni.0);
             let interface = name.map_or_else(|| eni.to_string(), str::to_owned);
-            TraceHop::Host { host: host.to_string(), interface, express: *express }
+            TraceHop::Host {
+                host: host.to_string(),
+                interface,
+                express: ride.is_ok(),
+                plainly: ride.err().map(|why| why.to_string()),
+            }
         }
         Next::Edge(exit, host) => {
             TraceHop::Gateway { gateway: words::exit(file, *exit), host: host.to_string() }

@@ -3,14 +3,14 @@
 //! type, and a link to the other host.
 //!
 //! ```text
-//!  TcpNode    --segments--> Bursts --frames--> Card --envelope, frame--> link of the world
+//!  TcpNode    --segments--> Bursts --frames--> Card --frame, trailer---> link of the world
 //!  Datagrams  ------------------------frames-->
-//!  TcpNode, counts <--------frame::read <----- Card <--envelope, frame-- link of the world
+//!  TcpNode, counts <--------frame::read <----- Card <--frame, trailer--- link of the world
 //! ```
 //!
-//! Frames are real IPv4 packets, super-packets among them, and between hosts each travels behind
-//! the Geneve envelope of `docs/spec/card.md`, as `srd card up` sends it. A super-packet is one
-//! packet of the world and has the size of all packets that it stands for.
+//! Frames are real IPv4 packets, super-packets among them, and between hosts each travels with
+//! the trailer of `docs/spec/card.md`, and no transport around it. A super-packet is one packet of
+//! the world and has the size of all packets that it stands for.
 //!
 //! | file | what |
 //! |---|---|

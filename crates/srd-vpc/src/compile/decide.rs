@@ -67,6 +67,9 @@ pub enum Next<'a> {
         crosses: bool,
         /// How far apart the two are.
         reach: Reach,
+        /// Whether source and destination are the two interfaces' own: none of them is a middlebox
+        /// that forwards packets of others.
+        direct: bool,
     },
     /// To a NAT gateway of a cloud that can be reached: an answer, if it is of a connection that
     /// the gateway knows; else it is refused ([`Reason::OutwardsOnly`]).
@@ -124,11 +127,17 @@ impl Rules {
         {
             return Ok(Sent { next: Next::Nat(nat), packet, nat: None, tracking });
         }
-        let next = match self.near(port.subnet, subnet, to) {
-            At::Here(place) => Next::To { place, crosses: false, reach: port.place.reach(place) },
+        let mut next = match self.near(port.subnet, subnet, to) {
+            At::Here(place) => {
+                let reach = port.place.reach(place);
+                Next::To { place, crosses: false, reach, direct: true }
+            }
             At::Nobody => self.leave(Some(&port.place), port.subnet, &mut way)?,
             At::Unknown(question) => Next::Ask(question),
         };
+        if let Next::To { direct, .. } = &mut next {
+            *direct &= port.source_dest_check || port.own.contains(packet.source);
+        }
         Ok(Sent { next, packet: way.packet, nat: way.nat, tracking })
     }
 
@@ -304,8 +313,9 @@ impl Rules {
                 if middlebox.source_dest_check && !middlebox.own.contains(packet.destination) {
                     return Err(Reason::ChecksDestination);
                 }
-                let place = &middlebox.place;
-                Ok(Next::To { place, crosses: place.subnet != from, reach: Reach::Vpc })
+                let (place, reach) = (&middlebox.place, Reach::Vpc);
+                let direct = middlebox.own.contains(packet.destination);
+                Ok(Next::To { place, crosses: place.subnet != from, reach, direct })
             }
         }
     }
@@ -336,7 +346,7 @@ impl Rules {
             Some(sender) => sender.reach(place),
             None => Reach::Vpc,
         };
-        Ok(Next::To { place, crosses: place.subnet != from, reach })
+        Ok(Next::To { place, crosses: place.subnet != from, reach, direct: true })
     }
 
     fn by_nat(
@@ -363,7 +373,9 @@ impl Rules {
             return Err(Reason::OutwardsOnly);
         }
         match self.near(nat.subnet, self.subnet(nat.subnet)?, packet.destination) {
-            At::Here(place) => Ok(Next::To { place, crosses: false, reach: Reach::Vpc }),
+            At::Here(place) => {
+                Ok(Next::To { place, crosses: false, reach: Reach::Vpc, direct: true })
+            }
             At::Nobody => self.leave(None, nat.subnet, way),
             At::Unknown(question) => Ok(Next::Ask(question)),
         }

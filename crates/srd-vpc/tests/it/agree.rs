@@ -73,7 +73,7 @@ fn sent(
     let (verdict, reach, received) = match sent.next {
         Next::Served(service) => (Verdict::Served(service), None, None),
         Next::Left(exit) => (Verdict::Left(exit), Some(Reach::Outside), None),
-        Next::To { place, crosses, reach } => {
+        Next::To { place, crosses, reach, .. } => {
             let host = &hosts[place.host.as_deref().unwrap()];
             let received = host.receive(place.eni, &sent.packet, crosses, Flow::New)?;
             (Verdict::Delivered(place.eni), Some(reach), received)

@@ -100,9 +100,13 @@ fn hop(to: &TraceHop) -> String {
     match to {
         TraceHop::Guest => String::from("delivered"),
         TraceHop::Interface { instance, device } => format!("to {instance} {device}"),
-        TraceHop::Host { host, interface, express } => {
-            let express = if *express { ", by SRD where it is there" } else { "" };
-            format!("to {interface} on the host {host}{express}")
+        TraceHop::Host { host, interface, express, plainly } => {
+            let way = match plainly {
+                _ if *express => String::from(", by SRD"),
+                Some(why) => format!(", plainly: {why}"),
+                None => String::from(", plainly"),
+            };
+            format!("to {interface} on the host {host}{way}")
         }
         TraceHop::Gateway { gateway, host } => format!("out by {gateway} on the host {host}"),
         TraceHop::Nat { gateway, interface: Some(interface) } => {

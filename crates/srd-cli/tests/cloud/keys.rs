@@ -1,0 +1,275 @@
+//! A host speaks for its instances by its key: no other program of a machine does, whatever
+//! address, port and bytes it has. Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::fs;
+use std::net::UdpSocket;
+use std::time::Instant;
+
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, socket_with};
+use rustix::process::{Gid, Signal, Uid};
+use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
+
+use crate::support::hosts::{Hosts, PORT};
+use crate::support::machine::*;
+
+const NOBODY: u32 = 65_534;
+/// Bytes of the headers of IPv4 and UDP.
+const HEADER_BYTES: usize = 28;
+/// Payload that only instances have.
+const MARK: &[u8] = b"from the instance b";
+
+/// Runs as a user without rights, in a namespace.
+fn as_nobody<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> T {
+    within(namespace, || {
+        let (group, user) = (Gid::from_raw(NOBODY), Uid::from_raw(NOBODY));
+        set_thread_res_gid(group, group, group).unwrap();
+        set_thread_res_uid(user, user, user).unwrap();
+        work()
+    })
+}
+
+/// A cloud on two hosts, whose instances take everything.
+fn cloud(hosts: &Hosts, name: &str, lines: &str) -> String {
+    hosts.machines[0].two_hosts_with(name, "'all from 10.0.0.0/16'", [lines, lines])
+}
+
+/// UDP that a host receives, as a user of another machine on the way would see it: the port that it
+/// was for, and the payload.
+fn overheard(namespace: &str, mut work: impl FnMut()) -> Vec<(u16, Vec<u8>)> {
+    let flags = SocketFlags::NONBLOCK;
+    let raw = within(namespace, || {
+        socket_with(AddressFamily::INET, SocketType::RAW, flags, Some(ipproto::UDP)).unwrap()
+    });
+    work();
+    let (mut all, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+    while let Ok((read, _)) = rustix::net::recv(&raw, &mut buffer[..], RecvFlags::empty()) {
+        let port = u16::from_be_bytes([buffer[22], buffer[23]]);
+        all.push((port, buffer[HEADER_BYTES..read].to_vec()));
+    }
+    all
+}
+
+/// What a program that has no key can send: what it has overheard, the same with other bits, and
+/// bytes that begin like packets of any kind.
+fn forged(overheard: &[(u16, Vec<u8>)]) -> Vec<(u16, Vec<u8>)> {
+    let mut all = overheard.to_vec();
+    for (number, (port, bytes)) in overheard.iter().enumerate() {
+        let mut other = bytes.clone();
+        let at = number * 7 % other.len();
+        other[at] ^= 1 << (number % 8);
+        all.push((*port, other));
+    }
+    for kind in 0..=u8::MAX {
+        let length = 16 + usize::from(kind) * 5;
+        let bytes = (0..length).map(|at| kind.wrapping_mul(at.to_le_bytes()[0] ^ 1)).collect();
+        all.push((PORT + u16::from(kind) % 64, bytes));
+        all.push((PORT, vec![kind; length]));
+    }
+    all
+}
+
+/// Packets for the instance a, and what it has got of them.
+struct Watch<'a> {
+    listener: UdpSocket,
+    hosts: &'a Hosts,
+}
+
+impl<'a> Watch<'a> {
+    fn new(hosts: &'a Hosts) -> Self {
+        let listener = within(&hosts.instance("a"), || UdpSocket::bind("10.0.1.10:5000").unwrap());
+        Self { listener, hosts }
+    }
+
+    /// Waits until a packet of the other instance has come.
+    fn hears_its_peer(&self) {
+        let echo = within(&self.hosts.instance("b"), || UdpSocket::bind("10.0.1.11:5000").unwrap());
+        self.listener.set_read_timeout(Some(SILENCE)).unwrap();
+        let mut buffer = [0; 100];
+        wait_until("a packet of the other instance", || {
+            let _ = echo.send_to(MARK, "10.0.1.10:5000");
+            self.listener.recv(&mut buffer).is_ok_and(|read| buffer[..read] == *MARK)
+        });
+        // Those that were sent meanwhile.
+        while self.listener.recv(&mut buffer).is_ok() {}
+    }
+
+    /// Nothing comes while this is done, nor after it.
+    #[track_caller]
+    fn hears_nothing(&self, what: &str, work: impl FnOnce()) {
+        let name = format!("{}a", self.hosts.machines[0].prefix);
+        let facts = || self.hosts.machines[0].json(&["card", "status", &name]);
+        let of = |status: &serde_json::Value| {
+            let interface = &status["instances"][0]["interfaces"][0];
+            let counters = interface["counters"].as_array().unwrap().clone();
+            let received = counters.into_iter().find(|of| of[0] == "rx_packets");
+            (received, status["hosts"][0]["received_frames"].clone())
+        };
+        let before = facts();
+        work();
+        self.listener.set_read_timeout(Some(SILENCE)).unwrap();
+        let came = self.listener.recv(&mut [0; 100]);
+        assert!(came.is_err(), "{what}: the instance gets {came:?} bytes");
+        let after = facts();
+        assert_eq!(of(&before), of(&after), "{what}: {before} {after}");
+    }
+}
+
+/// While the card of a host runs, restarts, or is down: a user of that host has its ports, and what
+/// was overheard of the card; another program of it has a card of its own, with another key or
+/// without any. No packet of theirs reaches an instance of the other host.
+#[test]
+fn no_program_of_a_host_but_its_card_speaks_for_its_instances() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let hosts = Hosts::new("ky", 1500);
+    let file = cloud(&hosts, "two.toml", "");
+    hosts.configure(&file, "");
+    let [_alpha, mut beta] = hosts.both_up();
+    let watch = Watch::new(&hosts);
+    let [a, b] = hosts.machines.each_ref().map(|machine| machine.namespace.clone());
+    let packets = overheard(&a, || watch.hears_its_peer());
+    assert!(packets.len() > 3, "{packets:?}");
+    let packets = forged(&packets);
+    let send = |from: &UdpSocket| {
+        for (port, bytes) in &packets {
+            let _ = from.send_to(bytes, ("198.18.0.1", *port));
+        }
+    };
+
+    // The card runs: a user has other ports of its address, and this machine's own.
+    let others: Vec<UdpSocket> = [&b, &a]
+        .into_iter()
+        .zip(["198.18.0.2:0", "198.18.0.1:0"])
+        .map(|(machine, at)| as_nobody(machine, || UdpSocket::bind(at).unwrap()))
+        .collect();
+    watch.hears_nothing("a user beside the card", || others.iter().for_each(send));
+
+    // It restarts: each process has another epoch.
+    assert_eq!(beta.end(Signal::KILL), -1);
+    watch.hears_nothing("a user beside a killed card", || others.iter().for_each(send));
+    let mut beta = hosts.up(1);
+    watch.hears_nothing("a user beside a restarted card", || others.iter().for_each(send));
+    watch.hears_its_peer();
+
+    // It is down: a user has all of its ports.
+    assert_eq!(beta.end(Signal::TERM), 0);
+    wait_until("the end of the session", || hosts.other(0)["up"] == false);
+    let own: Vec<UdpSocket> = as_nobody(&b, || {
+        let ports = PORT..PORT + 64;
+        ports.map(|port| UdpSocket::bind(("198.18.0.2", port)).unwrap()).collect()
+    });
+    watch.hears_nothing("a user in the place of the card", || own.iter().for_each(send));
+    assert_eq!(hosts.other(0)["up"], false);
+    // The card says why it cannot start.
+    let refused = hosts.machines[1].srd(&["card", "up", "-c", &hosts.config(1)]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("[transport] listen"), "{said}");
+    drop(own);
+
+    // A card with a key of its own, and one without any.
+    let key = fs::read(hosts.machines[1].path("key")).unwrap();
+    let written = fs::read_to_string(hosts.config(1)).unwrap();
+    let made = std::process::Command::new(SRD).arg("genkey").output().unwrap();
+    fs::write(hosts.machines[1].path("key"), made.stdout).unwrap();
+    let speaks = |what: &str| {
+        let mut card = hosts.up(1);
+        let socket = within(&hosts.instance("b"), || UdpSocket::bind("10.0.1.11:5000").unwrap());
+        watch.hears_nothing(what, || {
+            let began = Instant::now();
+            while began.elapsed() < SILENCE * 2 {
+                let _ = socket.send_to(b"of another card", "10.0.1.10:5000");
+                std::thread::sleep(SILENCE / 20);
+            }
+        });
+        assert!([0, 1].iter().all(|end| hosts.other(*end)["up"] == false), "{what}");
+        assert_eq!(card.end(Signal::TERM), 0);
+    };
+    speaks("a card with another key");
+    let lines = written.lines().map(|line| match line {
+        line if line.starts_with("private_key_file") => "protection = \"plain\"",
+        line if line.starts_with("public_key") => "",
+        line => line,
+    });
+    fs::write(hosts.config(1), lines.collect::<Vec<_>>().join("\n")).unwrap();
+    speaks("a card without a key");
+
+    // The card itself does.
+    fs::write(hosts.machines[1].path("key"), key).unwrap();
+    fs::write(hosts.config(1), written).unwrap();
+    let _beta = hosts.up(1);
+    watch.hears_its_peer();
+}
+
+/// A session says which host has sent a packet, and that host is believed about its own interfaces
+/// only. // V6
+#[test]
+fn a_host_is_believed_about_its_own_instances_only() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let hosts = Hosts::new("kz", 1500);
+    let file = cloud(&hosts, "two.toml", "");
+    hosts.configure(&file, "");
+    let [_alpha, mut beta] = hosts.both_up();
+    let watch = Watch::new(&hosts);
+    watch.hears_its_peer();
+    // To alpha, the instance b is somewhere else.
+    let text = fs::read_to_string(&file).unwrap();
+    let moved = hosts.machines[0].path("moved.toml").to_str().unwrap().to_owned();
+    fs::write(&moved, text.replace("host = \"beta\"", "host = \"gamma\"")).unwrap();
+    let applied = hosts.machines[0].srd(&["card", "apply", &moved]);
+    assert!(applied.status.success(), "{applied:#?}");
+    let socket = within(&hosts.instance("b"), || UdpSocket::bind("10.0.1.11:5000").unwrap());
+    socket.send_to(MARK, "10.0.1.10:5000").unwrap();
+    let drops = || hosts.machines[0].json(&["card", "status"]).to_string();
+    wait_until("a packet that is not believed", || drops().contains("NotItsHost"));
+    watch.listener.set_read_timeout(Some(SILENCE)).unwrap();
+    assert!(watch.listener.recv(&mut [0; 100]).is_err());
+    assert_eq!(beta.end(Signal::TERM), 0);
+}
+
+/// Hosts that trust their network do without keys.
+#[test]
+fn hosts_that_trust_the_network_need_no_keys_and_say_so() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let hosts = Hosts::new("kp", 1500);
+    let file = cloud(&hosts, "two.toml", "");
+    hosts.configure(&file, "");
+    for end in [0, 1] {
+        hosts.edit(end, |text| {
+            let lines = text.lines().map(|line| match line {
+                line if line.starts_with("private_key_file") => "protection = \"plain\"",
+                line if line.starts_with("public_key") => "",
+                line => line,
+            });
+            lines.collect::<Vec<_>>().join("\n")
+        });
+    }
+    let checked = hosts.machines[0].srd(&["card", "up", "-c", &hosts.config(0), "--check"]);
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success() && said.contains("neither encrypted nor"), "{checked:#?}");
+    let _cards = hosts.both_up();
+    Watch::new(&hosts).hears_its_peer();
+}
+
+/// Packets between addresses of IPv6, and after a take-over, too.
+#[test]
+fn packets_cross_a_network_of_ipv6_and_go_on_by_the_next_process() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let hosts = Hosts::between("k6", 1500, ["fd00::1", "fd00::2"], 64);
+    let file = cloud(&hosts, "two.toml", "");
+    hosts.configure(&file, "");
+    let [mut alpha, _beta] = hosts.both_up();
+    let watch = Watch::new(&hosts);
+    watch.hears_its_peer();
+    let mut next = hosts.take_over(0, &mut alpha);
+    watch.hears_its_peer();
+    assert_eq!(next.end(Signal::TERM), 0);
+}

@@ -1,0 +1,153 @@
+//! Two machines of one cloud: a wire between them, and a card in each, which knows the other's key.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use serde_json::Value;
+
+use super::machine::{Machine, PATIENCE, Running, SRD, connect, listen, wait_until};
+use super::pair::must;
+
+/// The names of the hosts in the cloud's file.
+pub(crate) const NAMES: [&str; 2] = ["alpha", "beta"];
+/// The first UDP port of the cards.
+pub(crate) const PORT: u16 = 7535;
+
+/// Two machines with a wire between them, and what their cards are told.
+pub(crate) struct Hosts {
+    pub(crate) machines: [Machine; 2],
+    /// Their addresses, as an endpoint has them.
+    pub(crate) addresses: [String; 2],
+}
+
+impl Hosts {
+    /// Two machines at one wire of IPv4 that passes packets of so many bytes.
+    pub(crate) fn new(tag: &str, mtu: u16) -> Self {
+        Self::between(tag, mtu, ["198.18.0.1", "198.18.0.2"], 24)
+    }
+
+    /// Two machines with addresses of this network.
+    pub(crate) fn between(tag: &str, mtu: u16, addresses: [&str; 2], bits: u8) -> Self {
+        let machines = ["a", "b"].map(|end| Machine::new(&format!("{tag}{end}")));
+        let [a, b] = machines.each_ref().map(|machine| machine.namespace.as_str());
+        must(&format!(
+            "link add v0 netns {a} mtu {mtu} type veth peer name v0 netns {b} mtu {mtu}"
+        ));
+        for (machine, address) in [a, b].into_iter().zip(addresses) {
+            let nodad = if address.contains(':') { " nodad" } else { "" };
+            must(&format!("-n {machine} addr add {address}/{bits} dev v0{nodad}"));
+            must(&format!("-n {machine} link set v0 up"));
+        }
+        let bracketed = |address: &str| match address.contains(':') {
+            true => format!("[{address}]"),
+            false => address.to_owned(),
+        };
+        Self { machines, addresses: addresses.map(bracketed) }
+    }
+
+    /// Writes keys, and a `card.toml` for each machine: its cloud is in this file. `lines` stand
+    /// before the tables.
+    pub(crate) fn configure(&self, cloud: &str, lines: &str) {
+        let public = self.machines.each_ref().map(key);
+        for end in [0, 1] {
+            let other = 1 - end;
+            let text = format!(
+                "vpc = \"{cloud}\"\nhost = \"{}\"\n{lines}\n[transport]\nlisten = \"{}:{PORT}\"\n\
+                 private_key_file = \"key\"\n[[peer]]\nname = \"{}\"\nendpoint = \"{}:{PORT}\"\n\
+                 public_key = \"{}\"\n",
+                NAMES[end], self.addresses[end], NAMES[other], self.addresses[other], public[other],
+            );
+            fs::write(self.config(end), text).unwrap();
+        }
+    }
+
+    /// The file of a machine's card.
+    pub(crate) fn config(&self, end: usize) -> String {
+        self.machines[end].path("card.toml").to_str().unwrap().to_owned()
+    }
+
+    /// Changes the file of a machine's card.
+    pub(crate) fn edit(&self, end: usize, change: impl Fn(String) -> String) {
+        let text = fs::read_to_string(self.config(end)).unwrap();
+        fs::write(self.config(end), change(text)).unwrap();
+    }
+
+    /// Starts the card of a machine.
+    pub(crate) fn up(&self, end: usize) -> Running {
+        self.machines[end].up(&["-c", &self.config(end)])
+    }
+
+    /// Starts both cards, and waits until each has a session with the other.
+    pub(crate) fn both_up(&self) -> [Running; 2] {
+        let cards = [self.up(0), self.up(1)];
+        for end in [0, 1] {
+            self.wait_for_session(end);
+        }
+        cards
+    }
+
+    /// Another process goes on with the card of a machine.
+    pub(crate) fn take_over(&self, end: usize, card: &mut Running) -> Running {
+        self.machines[end].take_over(card, &["-c", &self.config(end)])
+    }
+
+    /// How a card sees the other one.
+    pub(crate) fn other(&self, end: usize) -> Value {
+        self.machines[end].json(&["card", "status"])["hosts"][0].clone()
+    }
+
+    /// Waits until a card has a session with the other one.
+    pub(crate) fn wait_for_session(&self, end: usize) {
+        wait_until("a session", || self.other(end)["up"] == true);
+    }
+
+    /// The namespace of an instance; all have the prefix of the first machine.
+    pub(crate) fn instance(&self, name: &str) -> String {
+        self.machines[0].instance(name)
+    }
+
+    /// A counter of an instance on a host.
+    pub(crate) fn counter(&self, end: usize, instance: &str, name: &str) -> u64 {
+        let whole = format!("{}{instance}", self.machines[0].prefix);
+        self.machines[end].json(&["card", "stats", &whole])[name].as_u64().unwrap()
+    }
+
+    /// Both cards take a file of the cloud.
+    pub(crate) fn apply(&self, file: &str) {
+        for machine in &self.machines {
+            let applied = machine.srd(&["card", "apply", file]);
+            assert!(applied.status.success(), "{applied:#?}");
+        }
+    }
+}
+
+/// A megabyte of a pattern from one instance to another arrives byte for byte.
+pub(crate) fn carries_a_megabyte(from: &str, to: &str, address: [u8; 4]) {
+    let listener = listen(to, 5000);
+    let mut client = connect(from, address, 5000).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let sent: Vec<u8> =
+        (0..1_000_000_u32).map(|n| n.to_le_bytes()[0] ^ n.to_le_bytes()[1]).collect();
+    let copy = sent.clone();
+    let writer = thread::spawn(move || client.write_all(&copy));
+    let mut received = Vec::new();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.read_to_end(&mut received).unwrap();
+    writer.join().unwrap().unwrap();
+    assert!(received == sent, "{} bytes of {}", received.len(), sent.len());
+}
+
+/// Makes a machine's key. Returns its public one.
+fn key(machine: &Machine) -> String {
+    let private = Command::new(SRD).arg("genkey").output().unwrap().stdout;
+    let mut options = fs::OpenOptions::new();
+    let path = machine.path("key");
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path).unwrap();
+    file.write_all(&private).unwrap();
+    let mut command = Command::new(SRD);
+    command.arg("pubkey").stdin(fs::File::open(path).unwrap()).stderr(Stdio::inherit());
+    String::from_utf8(command.output().unwrap().stdout).unwrap().trim().to_owned()
+}

@@ -1,0 +1,96 @@
+//! A TCP connection between two instances that is always in use: whether it lives, and how long it
+//! has been silent.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::machine::{PATIENCE, connect, listen, wait_until};
+
+/// Bytes of one write, and the time between two: so that the machine has time for others.
+const WRITE_BYTES: usize = 16 << 10;
+const EVERY: Duration = Duration::from_millis(1);
+
+#[derive(Default)]
+struct Shared {
+    is_over: AtomicBool,
+    received: AtomicU64,
+    longest_ns: AtomicU64,
+}
+
+/// A transfer that goes on until it is ended.
+pub(crate) struct Transfer {
+    shared: Arc<Shared>,
+    sender: JoinHandle<u64>,
+    receiver: JoinHandle<u64>,
+}
+
+/// The byte at a place: no part of the stream repeats soon.
+fn byte(at: u64) -> u8 {
+    (at % 251).to_le_bytes()[0] ^ (at >> 16).to_le_bytes()[0]
+}
+
+impl Transfer {
+    /// Begins one between two namespaces.
+    pub(crate) fn begin(from: &str, to: &str, address: [u8; 4], port: u16) -> Self {
+        let listener = listen(to, port);
+        let mut client = connect(from, address, port).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.set_write_timeout(Some(PATIENCE)).unwrap();
+        let shared = Arc::new(Shared::default());
+        let of_sender = Arc::clone(&shared);
+        let sender = thread::spawn(move || {
+            let mut sent = 0;
+            while !of_sender.is_over.load(Ordering::Relaxed) {
+                let chunk: Vec<u8> = (sent..).map(byte).take(WRITE_BYTES).collect();
+                client.write_all(&chunk).expect("the connection has ended at its sender");
+                sent += WRITE_BYTES as u64;
+                thread::sleep(EVERY);
+            }
+            sent
+        });
+        let of_receiver = Arc::clone(&shared);
+        let receiver = thread::spawn(move || {
+            let Shared { received, longest_ns, .. } = &*of_receiver;
+            let (mut at, mut buffer, mut last) = (0, vec![0; WRITE_BYTES], Instant::now());
+            loop {
+                let read = server.read(&mut buffer);
+                let read = read.expect("the connection has ended at its receiver");
+                if read == 0 {
+                    return at;
+                }
+                let is_right = buffer[..read].iter().zip(at..).all(|(got, at)| *got == byte(at));
+                assert!(is_right, "a byte is wrong between {at} and {}", at + read as u64);
+                at += read as u64;
+                received.store(at, Ordering::Relaxed);
+                let silent = u64::try_from(last.elapsed().as_nanos()).unwrap();
+                longest_ns.fetch_max(silent, Ordering::Relaxed);
+                last = Instant::now();
+            }
+        });
+        Self { shared, sender, receiver }
+    }
+
+    /// Waits until so many bytes more have come. Returns the longest time without any since this
+    /// was last called.
+    pub(crate) fn go_on(&self, bytes: u64) -> Duration {
+        let before = self.shared.received.load(Ordering::Relaxed);
+        wait_until("bytes of the transfer", || {
+            let has_ended = self.sender.is_finished() || self.receiver.is_finished();
+            assert!(!has_ended, "the connection has ended");
+            self.shared.received.load(Ordering::Relaxed) >= before + bytes
+        });
+        Duration::from_nanos(self.shared.longest_ns.swap(0, Ordering::Relaxed))
+    }
+
+    /// Ends it. Returns how many bytes came: as many as were sent.
+    pub(crate) fn end(self) -> u64 {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        let (sent, received) = (self.sender.join().unwrap(), self.receiver.join().unwrap());
+        assert_eq!(sent, received, "bytes that were sent, and that came");
+        received
+    }
+}

@@ -1,0 +1,141 @@
+//! ENA Express: which packets between two interfaces may ride SRD.
+//!
+//! Source: Amazon EC2 User Guide, *Improve network performance between EC2 instances with ENA
+//! Express*. Zones make no difference: both ends are in one Region, as all of a cloud is.
+
+use core::fmt;
+use core::net::IpAddr;
+
+use crate::id::EniId;
+use crate::judge::{Judgement, Verdict};
+use crate::object::{Eni, ExpressSpec, World};
+use crate::packet::{Inner, Packet};
+
+/// Why packets between two interfaces do not ride SRD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Plainly {
+    /// The interface that sends has ENA Express off.
+    Sender,
+    /// The interface that receives has ENA Express off.
+    Receiver,
+    /// The interface that sends has it off for UDP.
+    SenderUdp,
+    /// The interface that receives has it off for UDP.
+    ReceiverUdp,
+    /// They are neither TCP nor UDP.
+    Protocol,
+    /// An interface that is neither their source nor their destination forwards them.
+    Middlebox,
+    /// A gateway carries them.
+    Gateway,
+    /// Both interfaces are on one host: there is no network between them.
+    OneHost,
+}
+
+impl fmt::Display for Plainly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sender => "the interface that sends has no `express`",
+            Self::Receiver => "the interface that receives has no `express`",
+            Self::SenderUdp => "the interface that sends has no `express_udp`",
+            Self::ReceiverUdp => "the interface that receives has no `express_udp`",
+            Self::Protocol => "neither TCP nor UDP",
+            Self::Middlebox => "a middlebox forwards the packets",
+            Self::Gateway => "a gateway carries the packets",
+            Self::OneHost => "both interfaces are on one host",
+        })
+    }
+}
+
+/// Whether packets with this content, from one interface to another, may ride SRD.
+///
+/// # Errors
+/// Why they may not.
+pub fn between(from: ExpressSpec, to: ExpressSpec, inner: &Inner) -> Result<(), Plainly> {
+    match inner {
+        Inner::Tcp(..) | Inner::Udp(..) if !from.enabled => Err(Plainly::Sender),
+        Inner::Tcp(..) | Inner::Udp(..) if !to.enabled => Err(Plainly::Receiver),
+        Inner::Udp(..) if !from.udp => Err(Plainly::SenderUdp),
+        Inner::Udp(..) if !to.udp => Err(Plainly::ReceiverUdp),
+        Inner::Tcp(..) | Inner::Udp(..) => Ok(()),
+        Inner::Icmp(..) | Inner::Other(_) => Err(Plainly::Protocol),
+    }
+}
+
+/// Whether a packet that an interface sends, and that was judged so, rides SRD; none if it reaches
+/// no interface and leaves by no gateway.
+pub fn of_judged(
+    world: &World,
+    from: EniId,
+    packet: &Packet,
+    judgement: &Judgement,
+) -> Option<Result<(), Plainly>> {
+    let to = match judgement.verdict {
+        Verdict::Delivered(to) => to,
+        Verdict::Left(_) => return Some(Err(Plainly::Gateway)),
+        Verdict::Served(_) | Verdict::Dropped(_) => return None,
+    };
+    if judgement.packet != *packet {
+        return Some(Err(Plainly::Gateway));
+    }
+    let (from, to) = (world.enis.get(&from)?, world.enis.get(&to)?);
+    if !has(from, packet.source) || !has(to, packet.destination) {
+        return Some(Err(Plainly::Middlebox));
+    }
+    let (own, other) = (from.attachment.as_ref()?, to.attachment.as_ref()?);
+    let host = |id| world.instances.get(&id).and_then(|instance| instance.host.as_deref());
+    if host(own.instance) == host(other.instance) {
+        return Some(Err(Plainly::OneHost));
+    }
+    Some(between(own.express, other.express, &packet.inner))
+}
+
+/// Whether an address is an interface's own.
+fn has(eni: &Eni, address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            eni.ipv4.contains(&address) || eni.ipv4_prefixes.iter().any(|of| of.contains(&address))
+        }
+        IpAddr::V6(address) => {
+            eni.ipv6.contains(&address) || eni.ipv6_prefixes.iter().any(|of| of.contains(&address))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFF: ExpressSpec = ExpressSpec { enabled: false, udp: false };
+    const TCP: ExpressSpec = ExpressSpec { enabled: true, udp: false };
+    const BOTH: ExpressSpec = ExpressSpec { enabled: true, udp: true };
+    /// A UDP setting that is remembered while ENA Express is off.
+    const REMEMBERED: ExpressSpec = ExpressSpec { enabled: false, udp: true };
+
+    #[test]
+    fn both_ends_have_to_have_it_and_udp_separately() {
+        use Plainly::*;
+        let (tcp, udp) = (Inner::Tcp(1, 2), Inner::Udp(1, 2));
+        let all = [
+            (BOTH, BOTH, Ok(()), Ok(())),
+            (TCP, TCP, Ok(()), Err(SenderUdp)),
+            (TCP, BOTH, Ok(()), Err(SenderUdp)),
+            (BOTH, TCP, Ok(()), Err(ReceiverUdp)),
+            (OFF, BOTH, Err(Sender), Err(Sender)),
+            (BOTH, OFF, Err(Receiver), Err(Receiver)),
+            (REMEMBERED, BOTH, Err(Sender), Err(Sender)),
+            (BOTH, REMEMBERED, Err(Receiver), Err(Receiver)),
+        ];
+        for (from, to, of_tcp, of_udp) in all {
+            assert_eq!(between(from, to, &tcp), of_tcp, "{from:?} {to:?}");
+            assert_eq!(between(from, to, &udp), of_udp, "{from:?} {to:?}");
+        }
+    }
+
+    #[test]
+    fn other_protocols_never_ride() {
+        for inner in [Inner::Icmp(8, 0), Inner::Icmp(128, 0), Inner::Other(47)] {
+            assert_eq!(between(BOTH, BOTH, &inner), Err(Plainly::Protocol));
+        }
+    }
+}
