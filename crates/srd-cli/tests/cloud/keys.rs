@@ -225,7 +225,7 @@ fn a_host_is_believed_about_its_own_instances_only() {
     let socket = within(&hosts.instance("b"), || UdpSocket::bind("10.0.1.11:5000").unwrap());
     socket.send_to(MARK, "10.0.1.10:5000").unwrap();
     let drops = || hosts.machines[0].json(&["card", "status"]).to_string();
-    wait_until("a packet that is not believed", || drops().contains("NotItsHost"));
+    wait_until("a packet that is not believed", || drops().contains("not its host"));
     watch.listener.set_read_timeout(Some(SILENCE)).unwrap();
     assert!(watch.listener.recv(&mut [0; 100]).is_err());
     assert_eq!(beta.end(Signal::TERM), 0);
