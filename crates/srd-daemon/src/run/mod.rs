@@ -169,7 +169,8 @@ fn start_workers(
         orders.push(control_ends.orders.clone());
         let publisher = Publisher::new(page, endpoint.now());
         let card = setup::card_config(config, mtu)?;
-        let worker = Worker::new(number, endpoint, queue, card, worker_ends, publisher);
+        let mut worker = Worker::new(number, endpoint, queue, card, worker_ends, publisher);
+        worker.set_poll(config.interface.poll);
         crew.start(worker, control_ends, waker.clone())?;
     }
     Ok((crew, Arc::new(Pages::new(about, totals, orders))))

@@ -73,6 +73,7 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     options.paths = core.paths;
     options.receive_buffer_bytes = RECEIVE_BUFFER_BYTES;
     options.dscp = interface.dscp;
+    // A worker that spins looks at its interface, too, and asks its sockets without waiting.
     options.poll = PollMode::Block;
     options.mark = Some(routing::spec(interface).mark);
     let options = XdpOptions::new(options);
