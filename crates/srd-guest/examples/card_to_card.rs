@@ -1,7 +1,7 @@
 //! Packets from one card to another: two processes, each with the service that `srd card up` runs
 //! and a core of its own, in two network namespaces that a veth pair joins. Their guests are in
 //! memory: one sends UDP packets as fast as its card takes them, the other counts and checks them.
-//! All between is what `srd card up` does with `busy_poll` and a `[transport]`.
+//! All between is what `srd card up` does with `poll = "spin"` and a `[transport]`.
 //!
 //! ```sh
 //! card_to_card [FLOWS [SECONDS [BYTES [PACKETS_PER_SECOND]]]] [split]
@@ -270,7 +270,7 @@ fn card(host: &str, directory: &Path, wanted: Wanted) -> Result<()> {
         vhost_user: BTreeMap::from([(name.to_owned(), guest)]),
         vhost_user_client: BTreeSet::new(),
         end_programs: false,
-        busy_poll: true,
+        poll: srd_net::PollMode::Spin,
         metrics: None,
     })?;
     let templates: Vec<_> = (0..wanted.flows).map(|flow| template(flow, wanted.bytes)).collect();

@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 use srd_config::{ConfigError, Source};
+use srd_net::PollMode;
 use toml::Spanned;
 
 use self::transport::{PeerTable, TransportTable};
@@ -43,7 +44,8 @@ struct Document {
     credits: Maybe<u32>,
     internet: bool,
     internet_private: Maybe<bool>,
-    busy_poll: bool,
+    poll: Maybe<String>,
+    busy_poll: Maybe<toml::Value>,
     end_programs: bool,
     socket: Maybe<String>,
     transport: Option<TransportTable>,
@@ -140,7 +142,7 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
             .keys()
             .map(|name| name.get_ref().clone())
             .collect(),
-        busy_poll: document.busy_poll,
+        poll: poll(&source, &document)?,
         metrics: document.metrics.as_ref().map(|of| metrics(&source, of)).transpose()?,
         end_programs: document.end_programs,
     })
@@ -185,6 +187,20 @@ pub fn scale(text: &str) -> Result<u32, String> {
 fn read_scale(source: &Source<'_>, text: &Spanned<String>) -> Result<u32, ConfigError> {
     let what = || format!("`{}` is no scale", text.get_ref());
     scale(text.get_ref()).map_err(|remedy| source.error(Some(text.span()), what(), remedy))
+}
+
+fn poll(source: &Source<'_>, document: &Document) -> Result<PollMode, ConfigError> {
+    if let Some(old) = &document.busy_poll {
+        let what = "`busy_poll` has become a word of `poll`";
+        let remedy = "write poll = \"spin\" for true, and nothing for false";
+        return Err(source.error(Some(old.span()), what, remedy));
+    }
+    let Some(text) = &document.poll else { return Ok(PollMode::Block) };
+    text.get_ref().parse().map_err(|_| {
+        let what = format!("`poll` cannot be `{}`", text.get_ref());
+        let remedy = "write \"block\", \"adaptive\" or \"spin\"";
+        source.error(Some(text.span()), what, remedy)
+    })
 }
 
 fn credits(source: &Source<'_>, seconds: &Spanned<u32>) -> Result<u32, ConfigError> {
@@ -241,7 +257,7 @@ pub(crate) fn other_settings(runs: &Options, new: &Options) -> Vec<&'static str>
         ("credits", runs.credits_s == new.credits_s),
         ("internet", runs.internet == new.internet),
         ("internet_private", runs.internet_private == new.internet_private),
-        ("busy_poll", runs.busy_poll == new.busy_poll),
+        ("poll", runs.poll == new.poll),
         ("socket", runs.socket == new.socket),
         ("transport and peer", runs.transport == new.transport),
         ("metrics", runs.metrics == new.metrics),
@@ -275,7 +291,7 @@ mod tests {
             credits = 600
             internet = true
             internet_private = true
-            busy_poll = true
+            poll = "spin"
             end_programs = true
             socket = "/run/other.sock"
             [transport]
@@ -301,7 +317,7 @@ mod tests {
         assert_eq!((options.scale, options.credits_s), (100, 600));
         assert_eq!(options.socket, Path::new("/run/other.sock"));
         assert!(options.internet && options.internet_private);
-        assert!(options.busy_poll && options.end_programs);
+        assert!(options.poll == PollMode::Spin && options.end_programs);
         let transport = options.transport.clone().unwrap();
         assert_eq!(transport.protection, Protection::Plain);
         assert_eq!((transport.paths, transport.dscp), (8, 46));
@@ -322,7 +338,7 @@ mod tests {
             "credits",
             "internet",
             "internet_private",
-            "busy_poll",
+            "poll",
             "socket",
             "transport and peer",
             "metrics",
@@ -341,6 +357,8 @@ mod tests {
         for (text, line, said) in [
             ("hosts = 1", 1, "unknown field `hosts`"),
             ("\nhost = \"\"", 2, "a host without a name"),
+            ("\nbusy_poll = true", 2, "remedy: write poll = \"spin\" for true"),
+            ("poll = \"often\"", 1, "remedy: write \"block\", \"adaptive\" or \"spin\""),
             ("scale = \"1/0\"", 1, "remedy: write 1/N with N from 1 to 1000000"),
             ("\ninternet_private = true", 2, "remedy: add internet = true"),
             ("\n\ncredits = 4000", 3, "remedy: write 1 to 3600"),

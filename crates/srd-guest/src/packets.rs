@@ -9,7 +9,7 @@ use srd_card::packet::Packet;
 use srd_card::tenants::Turn;
 use srd_card::vpc::nat::Back;
 use srd_card::vpc::{Around, Card, Envelope, PortId};
-use srd_net::clock;
+use srd_net::{PollMode, clock};
 use srd_proto::time::Instant;
 use srd_vpc::id::NatGatewayId;
 use srd_vpc::judge::Exit;
@@ -77,7 +77,7 @@ impl Service {
         self.card.set_late(self.late.look(now));
         for port in 0..self.sockets.len() {
             if let Some(device) = self.devices.get_mut(&self.sockets[port]) {
-                device.wake(!self.options.busy_poll);
+                device.wake(self.options.poll != PollMode::Spin);
             }
         }
         self.turns.look(&self.sockets);
@@ -92,6 +92,9 @@ impl Service {
                 self.read_guest(began, &turn)
             };
             let ended = clock::now();
+            if frames > 0 {
+                self.moved_at = ended;
+            }
             self.turns.end(turn, frames, is_dry, ended.since(began));
             self.gateways.flush_if_due(began, ended);
             began = ended;

@@ -126,6 +126,7 @@ impl Service {
             metrics,
             is_handed_over: false,
             expire_at: now,
+            moved_at: now,
             began: now,
             undo,
         };
@@ -212,7 +213,9 @@ impl Service {
         }
         self.turns.rest();
         self.late.rest();
-        if self.options.busy_poll {
+        if self.options.poll.spins(clock::now().since(self.moved_at)) {
+            // A program that the packets are for may wait for this processor.
+            std::thread::yield_now();
             return Ok(());
         }
         // Each device is asked: one that has frames already must not keep the others from kicks.

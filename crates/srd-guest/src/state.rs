@@ -11,6 +11,7 @@ use anyhow::Result;
 use srd_card::device::steering::Steering;
 use srd_card::profile::Profile;
 use srd_card::vpc::{Card, PortId};
+use srd_net::PollMode;
 use srd_proto::time::Instant;
 use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
 use srd_vpc::object::World;
@@ -58,8 +59,8 @@ pub struct Options {
     pub vhost_user: BTreeMap<String, PathBuf>,
     /// Those of them whose front ends listen there, and the card connects.
     pub vhost_user_client: BTreeSet<String>,
-    /// Whether to look for packets without pause, and never to wait.
-    pub busy_poll: bool,
+    /// How to wait for packets.
+    pub poll: PollMode,
     /// Where figures are served over HTTP, if anywhere.
     pub metrics: Option<Metrics>,
     /// Whether programs that run in the namespace of an instance end with it. Else they keep it.
@@ -136,6 +137,8 @@ pub struct Service {
     /// Another process goes on with all that this one has.
     pub(crate) is_handed_over: bool,
     pub(crate) expire_at: Instant,
+    /// When a frame was last read.
+    pub(crate) moved_at: Instant,
     pub(crate) began: Instant,
     /// Dropped last.
     pub(crate) undo: Undo,

@@ -108,7 +108,7 @@ mod tests {
             socket: "unused".into(),
             vhost_user: BTreeMap::new(),
             vhost_user_client: BTreeSet::new(),
-            busy_poll: false,
+            poll: srd_net::PollMode::Block,
             end_programs: false,
             metrics: None,
         }

@@ -49,6 +49,45 @@ pub enum PollMode {
     Adaptive(Duration),
 }
 
+impl PollMode {
+    /// [`PollMode::Adaptive`] as settings have it: for longer than a round trip within a
+    /// rack takes through two overlays (docs/perf-notes.md, 2026-11-27).
+    pub const ADAPTIVE: Self = Self::Adaptive(Duration::from_micros(200));
+    /// The modes by the names that settings have for them, the default first.
+    pub const NAMED: [(Self, &str); 3] =
+        [(Self::Block, "block"), (Self::ADAPTIVE, "adaptive"), (Self::Spin, "spin")];
+
+    /// Whether a thread looks again at once that moved the last packet so long ago.
+    pub fn spins(self, idle: Duration) -> bool {
+        match self {
+            Self::Block => false,
+            Self::Spin => true,
+            Self::Adaptive(spin) => idle < spin,
+        }
+    }
+}
+
+/// A name that no mode has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownPollMode(String);
+
+impl std::fmt::Display for UnknownPollMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "poll = \"{}\": \"block\", \"adaptive\" and \"spin\" are known", self.0)
+    }
+}
+
+impl std::error::Error for UnknownPollMode {}
+
+impl std::str::FromStr for PollMode {
+    type Err = UnknownPollMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPollMode> {
+        let named = Self::NAMED.into_iter().find(|(_, name)| *name == text);
+        named.map(|(mode, _)| mode).ok_or_else(|| UnknownPollMode(text.to_owned()))
+    }
+}
+
 /// What a call to [`PacketIo::receive`] may wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wait {

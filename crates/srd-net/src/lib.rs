@@ -74,7 +74,9 @@ pub use datagrams::Datagrams;
 pub use endpoint::{Closed, ConnectError, Endpoint, FlushError, Peer, Received, SendError};
 pub use engine::{Application, Context};
 pub use events::{EndpointEvent, Report};
-pub use io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Undelivered, Wait};
+pub use io::{
+    IoStats, Notice, PacketIo, PollMode, Segments, Sent, Undelivered, UnknownPollMode, Wait,
+};
 pub use key_file::{KeyFileError, read_key_file, read_key_file_of};
 pub use link::{Link, LocalAddress, detect_link_rate, local_addresses};
 pub use local::LocalEndpoint;

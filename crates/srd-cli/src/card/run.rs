@@ -111,7 +111,7 @@ impl Own {
             socket: args.socket.socket.clone(),
             vhost_user: BTreeMap::new(),
             vhost_user_client: BTreeSet::new(),
-            busy_poll: false,
+            poll: srd_net::PollMode::Block,
             end_programs: false,
             metrics: None,
         };

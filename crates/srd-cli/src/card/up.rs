@@ -10,6 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_guest::config::{self, CREDITS_S_DEFAULT, HOST_DEFAULT, SocketTaken, scale};
 use srd_guest::{Ended, Metrics, Options, Reloader, Service};
+use srd_net::PollMode;
 
 use super::SocketArg;
 use crate::failure::usage;
@@ -25,7 +26,7 @@ const SETTINGS: [&str; 11] = [
     "internet_private",
     "vhost_user",
     "vhost_user_client",
-    "busy_poll",
+    "poll",
     "end_programs",
     "metrics",
 ];
@@ -98,9 +99,10 @@ pub(crate) struct UpArgs {
     /// other end is there again.
     #[arg(long = "vhost-user-client", value_name = "NAME=PATH", value_parser = place)]
     vhost_user_client: Vec<(String, PathBuf)>,
-    /// Look for packets without pause: less delay, and a processor that is always busy.
-    #[arg(long)]
-    busy_poll: bool,
+    /// How to wait for packets. block: asleep. spin: never; less delay, and a processor that is
+    /// always busy. adaptive: spins for 200 us after each packet, then sleeps.
+    #[arg(long, value_name = "MODE", default_value = "block")]
+    poll: PollMode,
     /// End programs that run in the namespace of an instance when it ends: by SIGTERM, and after
     /// five seconds by SIGKILL. Without it they keep the namespace, without an interface, and the
     /// next card goes on with it.
@@ -260,7 +262,7 @@ impl UpArgs {
                 .iter()
                 .map(|(name, _)| name.clone())
                 .collect(),
-            busy_poll: self.busy_poll,
+            poll: self.poll,
             end_programs: self.end_programs,
             metrics: self.metrics.map(|listen| Metrics {
                 listen,

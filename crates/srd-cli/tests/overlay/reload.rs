@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-use crate::support::pair::{Pair, must, ready};
+use std::time::Duration;
+
+use crate::support::pair::{Pair, Settings, must, ready};
 
 /// The public key of a private one that nobody holds.
 fn key() -> String {
@@ -152,4 +154,43 @@ fn regression_a_setting_of_one_peer_lasts_until_the_next_reload() {
     let report = pair.ask(0, &["reload"]).expect("a report");
     assert_eq!(report["changed"], serde_json::json!(["b"]));
     wait_for_off(&pair, false);
+}
+
+/// Processor time of a process's threads so far.
+fn processor_ns(process: u32) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let used = threads.map(|thread| {
+        let text = std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap();
+        text.split(' ').next().unwrap().parse::<u64>().unwrap()
+    });
+    used.sum()
+}
+
+#[test]
+fn a_daemon_spins_and_sleeps_again_as_a_reload_says() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("poll");
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+        pair.start(end);
+    }
+    pair.wait_for_express();
+    let process = pair.daemons[0].as_ref().unwrap().id();
+    let used = || {
+        let before = processor_ns(process);
+        std::thread::sleep(Duration::from_millis(500));
+        processor_ns(process) - before
+    };
+    let asleep = used();
+    for (mode, spins) in [("spin", true), ("adaptive", false), ("spin", true), ("block", false)] {
+        let interface = format!("poll = \"{mode}\"");
+        pair.configure(0, &Settings { interface: &interface, ..Settings::OVERLAY });
+        let report = pair.ask(0, &["reload"]).expect("a report");
+        assert_eq!(report["live"], serde_json::json!(["poll"]), "{report}");
+        // Other programs may keep it from the processor, or a question wake it.
+        pair.wait(mode, |_| (used() > 4 * asleep) == spins);
+    }
+    pair.transfer_by_srd("10.77.0.2");
 }

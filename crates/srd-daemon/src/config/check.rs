@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use srd_net::PollMode;
 use toml::Spanned;
 
 use super::address::{addresses, is_many, prefix, socket_address};
@@ -111,6 +112,7 @@ fn interface(
         paths: u16::try_from(paths).unwrap_or(u16::MAX),
         workers,
         io,
+        poll: choice(source, table.poll.as_ref(), "poll", &PollMode::NAMED)?,
         link_rate_bps,
         express: table.express.unwrap_or(true),
         express_udp: table.express_udp.unwrap_or(true),

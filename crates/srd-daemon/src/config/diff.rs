@@ -216,6 +216,7 @@ fn live_keys(old: &Interface, new: &Interface) -> Vec<&'static str> {
         ("udp_ordering", old.udp_ordering != new.udp_ordering),
         ("order_wait_ms", old.order_wait != new.order_wait),
         ("queue_delay_ms", old.queue_delay != new.queue_delay),
+        ("poll", old.poll != new.poll),
     ])
 }
 

@@ -40,6 +40,7 @@ pub(super) struct InterfaceTable {
     pub(super) paths: Maybe<i64>,
     pub(super) workers: Maybe<i64>,
     pub(super) io: Maybe<String>,
+    pub(super) poll: Maybe<String>,
     pub(super) link_rate: Maybe<String>,
     pub(super) express: Option<bool>,
     pub(super) express_udp: Option<bool>,

@@ -49,6 +49,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use srd_net::PollMode;
 use srd_net::xdp::IoChoice;
 
 use crate::hooks::{self, Hooks};
@@ -115,6 +116,8 @@ pub struct Interface {
     pub workers: u8,
     /// What moves packets.
     pub io: IoChoice,
+    /// How its threads wait for packets.
+    pub poll: PollMode,
     /// Speed of our own link in bits per second: absent, the kernel is asked; zero, unknown.
     pub link_rate_bps: Option<u64>,
     /// Whether packets ride SRD.

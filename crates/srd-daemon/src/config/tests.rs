@@ -491,3 +491,20 @@ fn af_xdp_needs_one_interface_and_one_worker() {
     let new = parse(&io("io = \"af_xdp\"\nworkers = 1", one)).unwrap();
     assert!(old.diff(&new).restart.contains(&"io"));
 }
+
+#[test]
+fn threads_wait_as_the_file_says_and_as_a_reload_says() {
+    let poll = |line: &str| parse(&with("paths = 32", &format!("paths = 32\n{line}")));
+    let modes = [("", PollMode::Block), ("poll = \"block\"", PollMode::Block)];
+    let others = [("adaptive", PollMode::ADAPTIVE), ("spin", PollMode::Spin)];
+    let others = others.map(|(name, mode)| (format!("poll = \"{name}\""), mode));
+    let others = others.iter().map(|(line, mode)| (line.as_str(), *mode));
+    for (line, mode) in modes.into_iter().chain(others) {
+        assert_eq!(poll(line).unwrap().interface.poll, mode, "{line}");
+    }
+    let text = with("paths = 32", "paths = 32\npoll = \"often\"");
+    refused(&text, &["`poll` cannot be `often`", "\"block\" or \"adaptive\" or \"spin\""]);
+    let difference = poll("").unwrap().diff(&poll("poll = \"spin\"").unwrap());
+    assert!(difference.restart.is_empty(), "{difference:?}");
+    assert!(difference.live.contains(&"poll"), "{difference:?}");
+}

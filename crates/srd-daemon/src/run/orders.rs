@@ -75,6 +75,7 @@ pub(crate) struct CardSettings {
     pub(crate) udp_bypass: bool,
     pub(crate) order_wait: srd_proto::Duration,
     pub(crate) queue_target: srd_proto::Duration,
+    pub(crate) poll: srd_net::PollMode,
 }
 
 /// One change. All that takes away stands before what adds, so that peers may exchange keys,

@@ -130,6 +130,7 @@ impl Service {
             metrics: None,
             is_handed_over: false,
             expire_at: now,
+            moved_at: now,
             began,
             undo: handed.undo.clone(),
             card,

@@ -269,7 +269,7 @@ fn the_first_matching_entry_of_a_list_decides() {
 #[test]
 fn an_interface_sends_from_its_own_addresses_only() {
     let mut world = talk();
-    let forged = tcp("10.0.2.20", "10.0.2.21", 443);
+    let forged = tcp("10.0.2.21", "10.0.2.20", 443);
     assert_eq!(verdict(&world, WEB, &forged), Verdict::Dropped(Reason::NotItsAddress));
     let outside = tcp("10.0.2.20", "198.51.100.7", 443);
     let outside = judge(&world, Origin::Internet, &outside).verdict;

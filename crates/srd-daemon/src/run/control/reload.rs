@@ -88,6 +88,7 @@ impl Control {
             udp_bypass: interface.udp_ordering == UdpOrdering::Bypass,
             order_wait: crate::run::duration(interface.order_wait),
             queue_target: crate::run::duration(interface.queue_delay),
+            poll: interface.poll,
         }
     }
 
@@ -183,6 +184,7 @@ impl Control {
         runs.udp_ordering = wanted.udp_ordering;
         runs.order_wait = wanted.order_wait;
         runs.queue_delay = wanted.queue_delay;
+        runs.poll = wanted.poll;
     }
 
     fn position(&self, settings: &PeerSettings) -> Option<usize> {

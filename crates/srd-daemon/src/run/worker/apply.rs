@@ -166,6 +166,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         }
         express.set_order(settings.udp_bypass, settings.order_wait);
         express.set_queue_target(settings.queue_target);
+        self.set_poll(settings.poll);
     }
 
     fn list_flows(&self, mut list: FlowList) {

@@ -1,4 +1,4 @@
-//! A worker: one thread that moves frames between one queue of the interface, the card and one
+//! A worker: one thread that moves frames between its part of the interface, the card and one
 //! shard of the transport, and does nothing else.
 //!
 //! ```text
@@ -31,7 +31,7 @@ use std::sync::mpsc::Receiver;
 use rustix::io::Errno;
 use srd_card::Express;
 use srd_card::packet::Packet;
-use srd_net::{LocalEndpoint, PacketIo, Tun};
+use srd_net::{LocalEndpoint, PacketIo, PollMode};
 use srd_proto::Instant;
 
 use self::apply::Pending;
@@ -46,7 +46,7 @@ use std::sync::Arc;
 /// Frames read between two looks at what has arrived.
 const FRAMES_PER_TURN_MAX: usize = 64;
 
-/// One queue of the guest's interface.
+/// A worker's part of the guest's interface.
 pub(crate) trait Port {
     /// The next frame that the guest sends; none: there is none now.
     ///
@@ -59,16 +59,6 @@ pub(crate) trait Port {
     /// # Errors
     /// The frame is refused.
     fn write(&mut self, frame: &[u8]) -> io::Result<()>;
-}
-
-impl Port for Tun {
-    fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
-        Self::read(self)
-    }
-
-    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
-        Self::write(self, frame)
-    }
 }
 
 /// What ends a worker before it is told to end.
@@ -96,6 +86,9 @@ pub(crate) struct Worker<I, P> {
     pending: Option<Pending>,
     publisher: Publisher,
     moderation: Moderation,
+    poll: PollMode,
+    /// When a packet was last read or received.
+    moved_at: Instant,
 }
 
 impl<I: PacketIo, P: Port> Worker<I, P> {
@@ -113,7 +106,22 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         let flags = Arc::clone(&ends.reports.flags);
         let card = Card::new(number, express, GuestPort::new(port), ends.reports);
         let moderation = Moderation::new(now);
-        Self { endpoint, card, orders: ends.orders, flags, pending: None, publisher, moderation }
+        Self {
+            endpoint,
+            card,
+            orders: ends.orders,
+            flags,
+            pending: None,
+            publisher,
+            moderation,
+            poll: PollMode::Block,
+            moved_at: now,
+        }
+    }
+
+    /// Waits for packets in this way from now on.
+    pub(crate) fn set_poll(&mut self, poll: PollMode) {
+        self.poll = poll;
     }
 
     /// Moves packets until it is told to stop, and says goodbye.
@@ -148,13 +156,20 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
             again |= self.card.express.pump(now, core) > 0;
         }
         again |= self.publish(now);
-        let until = if again { Instant::ZERO } else { self.due() };
-        if !again {
+        let spins = !again && self.poll.spins(now.since(self.moved_at));
+        let until = if again || spins { Instant::ZERO } else { self.due() };
+        if !again && !spins {
             self.publish_before_sleep();
             self.moderation.before_sleep(&self.endpoint);
         }
-        self.endpoint.receive(until, &mut self.card).map_err(Fatal::Receiving)?;
+        let received = self.endpoint.receive(until, &mut self.card).map_err(Fatal::Receiving)?;
         let now = self.endpoint.now();
+        if received > 0 {
+            self.moved_at = now;
+        } else if spins {
+            // A program that the packets are for may wait for this processor.
+            std::thread::yield_now();
+        }
         self.card.express.handle_timeout(now, &mut self.card.port);
         Ok(())
     }
@@ -172,6 +187,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
             let Some(frame) = self.card.port.read()? else { return Ok(false) };
             self.show_outgoing(now, &frame);
             self.publisher.moved();
+            self.moved_at = now;
             self.card.express.from_guest(now, frame, &mut self.card.port);
         }
         Ok(true)
