@@ -15,6 +15,7 @@ const PROGRESS: u64 = 100;
 struct Totals {
     packets: u64,
     delivered: u64,
+    by_srd: u64,
     again_after_restart: u64,
     liveness_us_max: u64,
     quiet_packets_max: u64,
@@ -25,6 +26,7 @@ impl Totals {
     fn add(&mut self, passed: &Passed) {
         self.packets += passed.packets;
         self.delivered += passed.delivered;
+        self.by_srd += passed.by_srd;
         self.again_after_restart += passed.again_after_restart;
         self.liveness_us_max = self.liveness_us_max.max(passed.liveness_us);
         self.quiet_packets_max = self.quiet_packets_max.max(passed.quiet_packets);
@@ -68,6 +70,7 @@ pub(crate) fn run(seeds: u64, from: u64, threads: usize, verbose: bool) -> Resul
         totals.delivered,
         totals.again_after_restart
     );
+    println!("{} frames of clouds came by SRD", totals.by_srd);
     println!("ends: {}", statuses(&totals.statuses));
     println!(
         "flows were done at most {} us after the faults; at most {} packets in 10 quiet ms",

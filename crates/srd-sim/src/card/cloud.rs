@@ -1,4 +1,4 @@
-//! Two instances of one subnet, each on a host of its own, as the text of a `vpc.toml`.
+//! Instances of one subnet, each on a host of its own, as the text of a `vpc.toml`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,11 +17,14 @@ use crate::node::HostId;
 /// The hosts have the addresses from this one on: EC2 keeps the first four of a subnet.
 pub(super) const FIRST: u32 = 10;
 
-/// What the two instances are, and what their group admits.
+/// What the instances are, and what their group admits: senders on the first hosts, and a receiver
+/// on the next one.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// Types of the sender and of the receiver.
+    /// Types of a sender and of the receiver.
     pub kinds: [&'static str; 2],
+    /// How many instances send.
+    pub senders: u32,
     /// Whether they are in one cluster placement group.
     pub clustered: bool,
     /// Whether their interfaces have ENA Express.
@@ -39,6 +42,7 @@ impl Pair {
     pub const fn of(kind: &'static str) -> Self {
         Self {
             kinds: [kind, kind],
+            senders: 1,
             clustered: true,
             express: false,
             ingress: r#""all from 0.0.0.0/0""#,
@@ -56,7 +60,8 @@ impl Pair {
              [placement.near]\nstrategy = \"cluster\"\n\
              [group.main]\ningress = [{ingress}]\negress = [{egress}]\n"
         );
-        for (host, kind) in (0_u32..).zip(self.kinds) {
+        let kinds = (0..self.senders).map(|_| self.kinds[0]).chain([self.kinds[1]]);
+        for (host, kind) in (0_u32..).zip(kinds) {
             let address = crate::nic::inner_address(HostId(host + FIRST));
             text += &format!(
                 "[instance.i{host}]\ntype = \"{kind}\"\nhost = \"{}\"\n{placement}\
@@ -78,6 +83,7 @@ pub(super) fn name_of(host: HostId) -> Arc<str> {
 #[derive(Clone, Debug)]
 pub struct Cloud {
     world: World,
+    senders: u32,
     profiles: [Profile; 2],
 }
 
@@ -97,12 +103,13 @@ impl Cloud {
             })
         };
         let [sender, receiver] = pair.kinds;
-        Ok(Self { world, profiles: [profile(sender)?, profile(receiver)?] })
+        let profiles = [profile(sender)?, profile(receiver)?];
+        Ok(Self { world, senders: pair.senders, profiles })
     }
 
     /// The profile of a host's instance.
     pub fn profile(&self, host: HostId) -> &Profile {
-        &self.profiles[host.index()]
+        &self.profiles[usize::from(host.0 >= self.senders)]
     }
 
     /// What the rules say at a host.

@@ -1,36 +1,32 @@
-//! The host: guest, card and wire, and when each of them has its turn.
+//! The host: guest, card, stage and endpoint, and when each of them has its turn.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use srd_card::limits::Allowances;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::vpc::{Around, Card, Drops, Envelope, PortCounts, PortId, Way};
-use srd_card::{Direction, TRAILER_BYTES, Trailer};
+use srd_card::{Counters, Direction};
 use srd_proto::Instant;
-use srd_proto::transmit::Ecn;
 use srd_vpc::compile::Rules;
 use srd_vpc::judge::Service;
 
+use super::carrier::{Arrival, Carrier, CarrierConfig};
 use super::cloud::{Cloud, FIRST, name_of};
 use super::datagrams::{self, Datagrams, Source};
+use super::joins::Joins;
 use crate::express::bursts::{Bursts, segments_max};
 use crate::express::frame::{self, HEADER_BYTES};
+use crate::nic::Totals;
 use crate::node::{
-    Body, Delivered, FlowId, FlowSpec, HostId, Node, Outcomes, PROTOCOL_TCP, PROTOCOL_UDP, Packet,
+    Body, Delivered, FlowId, FlowSpec, HostId, Node, Outcomes, PROTOCOL_TCP, Packet,
 };
 use crate::tcp::{TcpConfig, TcpNode, TcpStats};
 
-/// What a packet has on the wire beside itself: Ethernet with preamble and gap 38, IPv4 20, UDP 8,
-/// the trailer.
-#[allow(clippy::cast_possible_truncation)] // the trailer has 20
-pub const OUTER_BYTES: u32 = 38 + 20 + 8 + TRAILER_BYTES as u32;
-/// Packets of the world are smaller.
-const WIRE_BYTES_MAX: u32 = 65_535;
-/// Frames that wait for the link; those beyond it are dropped and counted. The limits of an
-/// instance are slower than the link, so that few ever wait.
-pub const WIRE_FRAMES_MAX: usize = 4096;
+/// Bytes of a packet on the wire below UDP payload: Ethernet with preamble and gap 38, IPv4 20, UDP
+/// 8.
+pub const OUTER_BYTES: u16 = 38 + 20 + 8;
+/// Packets that leave between two looks at what the guest has sent.
+const TURN_PACKETS: u32 = 16;
 /// Steps of expiry at each turn of the clock.
 const EXPIRE_WORK: u32 = 16;
 
@@ -43,24 +39,19 @@ pub struct CardNodeConfig {
     pub tcp: TcpConfig,
     /// By flow: what is sent as datagrams instead of a TCP stream.
     pub datagrams: Arc<Vec<Option<Datagrams>>>,
+    /// The endpoint's configuration. Its packets hold those of the guests that go plainly.
+    pub endpoint: srd_proto::Config,
+    /// The peers of each host.
+    pub peers: Arc<Vec<Vec<HostId>>>,
     /// Seed of the world.
     pub seed: u64,
-}
-
-/// A frame that waits for the link.
-#[derive(Debug)]
-struct OnWire {
-    trailer: Trailer,
-    frame: Vec<u8>,
 }
 
 /// What a host counted beside its card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Frames dropped because [`WIRE_FRAMES_MAX`] waited for the link.
-    pub wire_full: u64,
-    /// Arrived packets that were no envelope with a frame.
-    pub malformed: u64,
+    /// Arrived packets that were none of the transport's.
+    pub foreign: u64,
     /// Frames that the card handed to the guest and the guest could not read.
     pub unread: u64,
     /// Datagrams that the guest sent.
@@ -72,28 +63,50 @@ pub struct Counts {
 /// The node.
 pub struct CardNode {
     host: HostId,
-    /// The name of the other host.
-    peer: Arc<str>,
     config: CardNodeConfig,
     card: Card,
     port: PortId,
     guest: TcpNode,
     bursts: Bursts,
+    joins: Joins,
     sources: Vec<Source>,
-    wire: VecDeque<OnWire>,
+    carrier: Carrier,
     // What the guest sends or gets, while it is in between.
     slot: Packet,
+    turn_left: u32,
     counts: Counts,
 }
 
 /// What is around the card.
 struct Near<'a> {
     guest: &'a mut TcpNode,
-    wire: &'a mut VecDeque<OnWire>,
+    joins: &'a mut Joins,
+    carrier: &'a mut Carrier,
     slot: &'a mut Packet,
     counts: &'a mut Counts,
     now: Instant,
     out: &'a mut Outcomes,
+}
+
+impl Near<'_> {
+    /// Hands the guest the segments that are ready.
+    fn hand_over(&mut self) {
+        let host = |inner: HostId| HostId(inner.0.wrapping_sub(FIRST));
+        while let Some(framed) = self.joins.next() {
+            *self.slot = Packet {
+                src: host(framed.src),
+                dst: host(framed.dst),
+                wire_bytes: framed.segment.payload_bytes + HEADER_BYTES,
+                src_port: framed.ports.0,
+                dst_port: framed.ports.1,
+                protocol: PROTOCOL_TCP,
+                ecn: framed.ecn,
+                body: Body::Tcp(framed.segment),
+                ..Packet::empty()
+            };
+            self.guest.on_packet(self.now, self.slot, self.out);
+        }
+    }
 }
 
 impl Around for Near<'_> {
@@ -116,27 +129,12 @@ impl Around for Near<'_> {
                 return;
             }
         };
-        let host = |inner: HostId| HostId(inner.0.wrapping_sub(FIRST));
-        *self.slot = Packet {
-            src: host(framed.src),
-            dst: host(framed.dst),
-            wire_bytes: framed.segment.payload_bytes + HEADER_BYTES,
-            src_port: framed.ports.0,
-            dst_port: framed.ports.1,
-            protocol: PROTOCOL_TCP,
-            ecn: framed.ecn,
-            body: Body::Tcp(framed.segment),
-            ..Packet::empty()
-        };
-        self.guest.on_packet(self.now, self.slot, self.out);
+        self.joins.push(self.now, framed);
+        self.hand_over();
     }
 
     fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
-        if self.wire.len() >= WIRE_FRAMES_MAX {
-            self.counts.wire_full += 1;
-            return;
-        }
-        self.wire.push_back(OnWire { trailer: way.envelope.trailer(), frame });
+        self.carrier.send(self.now, &way, frame);
     }
 
     fn to_service(&mut self, _port: PortId, _service: Service, _frame: Vec<u8>) {
@@ -145,35 +143,58 @@ impl Around for Near<'_> {
 }
 
 impl CardNode {
-    /// The node of a host of the pair.
+    /// The node of a host.
     ///
     /// # Panics
-    /// If the TCP configuration makes no sense.
+    /// If a configuration makes no sense.
     pub fn new(host: HostId, mut config: CardNodeConfig) -> Self {
         let (card, port) = config.cloud.card(host, crate::hash::mix(config.seed));
         config.tcp.header_bytes = HEADER_BYTES;
         config.tcp.frame_bytes = 0;
         let mss_bytes = config.tcp.mss_bytes();
-        let segments = super_packet_segments(mss_bytes);
-        config.tcp.burst_segments_max = segments;
-        Self {
+        config.tcp.burst_segments_max = segments_max(mss_bytes);
+        let peers = config.peers.get(host.index()).into_iter().flatten();
+        let carrier = CarrierConfig {
+            endpoint: config.endpoint.clone(),
+            seed: config.seed,
+            peers: peers.map(|peer| (*peer, name_of(*peer))).collect(),
+        };
+        let mut node = Self {
             host,
-            peer: name_of(HostId(1 - host.0)),
             guest: TcpNode::new(host, config.tcp),
-            bursts: Bursts::new(mss_bytes).with_segments_max(segments),
+            bursts: Bursts::new(mss_bytes),
+            joins: Joins::new(mss_bytes),
             card,
             port,
             sources: Vec::new(),
-            wire: VecDeque::new(),
+            carrier: Carrier::new(host, carrier, Instant::ZERO),
             slot: Packet::empty(),
+            turn_left: 0,
             counts: Counts::default(),
             config,
-        }
+        };
+        node.card.set_host_bytes_max(node.carrier.bytes_max());
+        node
     }
 
     /// What the host counted.
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// What the stage counted.
+    pub fn stage(&self) -> Counters {
+        self.carrier.counters()
+    }
+
+    /// Frames that were no envelope, or for no host.
+    pub fn malformed(&self) -> u64 {
+        self.carrier.malformed()
+    }
+
+    /// What the endpoint counted.
+    pub fn totals(&self) -> Totals {
+        self.carrier.totals()
     }
 
     /// What the guest's TCP counted.
@@ -216,10 +237,28 @@ impl CardNode {
         self.card.set_rules(rules);
     }
 
+    /// The card, and what is around it.
+    fn near<'a>(&'a mut self, now: Instant, out: &'a mut Outcomes) -> (&'a mut Card, Near<'a>) {
+        let Self { card, guest, joins, carrier, slot, counts, .. } = self;
+        (card, Near { guest, joins, carrier, slot, counts, now, out })
+    }
+
     fn offer(&mut self, now: Instant, frame: Vec<u8>, out: &mut Outcomes) {
-        let Self { card, port, guest, wire, slot, counts, .. } = self;
-        let near = &mut Near { guest, wire, slot, counts, now, out };
-        card.from_guest(now, *port, frame, near);
+        let port = self.port;
+        let (card, mut near) = self.near(now, out);
+        card.from_guest(now, port, frame, &mut near);
+    }
+
+    /// Hands the card what has arrived.
+    fn take_arrivals(&mut self, now: Instant, out: &mut Outcomes) {
+        for arrival in self.carrier.take_arrivals() {
+            let Arrival { from, envelope, packets, by_srd, frame } = arrival;
+            let (card, mut near) = self.near(now, out);
+            card.from_host(now, &from, envelope, frame, &mut near);
+            if let (true, Envelope::Between { to, .. }) = (by_srd, envelope) {
+                card.count_express_received(to, packets);
+            }
+        }
     }
 
     /// Takes what the guest's TCP has to send.
@@ -250,58 +289,13 @@ impl CardNode {
         self.sources.retain(|source| source.done().is_none());
     }
 
-    fn fill(&self, slot: &mut Packet, next: OnWire) {
-        let ends = [self.host, HostId(1 - self.host.0)];
-        let bytes = wire_bytes(&next.frame).min(WIRE_BYTES_MAX);
-        enclose(slot, ends, next.trailer, next.frame, bytes);
+    /// Takes what the guest has sent, and hands over what the transport should have. Returns
+    /// whether that was anything.
+    fn turn(&mut self, now: Instant, out: &mut Outcomes) -> bool {
+        self.turn_left = TURN_PACKETS;
+        self.take_segments(now, out);
+        self.carrier.pump(now)
     }
-}
-
-/// Makes a packet between cards of a frame and its trailer, with so many bytes on the wire.
-pub(crate) fn enclose(
-    slot: &mut Packet,
-    [from, to]: [HostId; 2],
-    trailer: Trailer,
-    frame: Vec<u8>,
-    wire_bytes: u32,
-) {
-    slot.src = from;
-    slot.dst = to;
-    slot.src_port = crate::nic::PORT_BASE;
-    slot.dst_port = crate::nic::PORT_BASE;
-    slot.protocol = PROTOCOL_UDP;
-    slot.wire_bytes = wire_bytes;
-    slot.ecn = Ecn::NotEct;
-    slot.control = false;
-    slot.trimmed = false;
-    slot.corrupted = false;
-    slot.set_srd(&trailer.0, Bytes::from(frame));
-}
-
-/// The envelope and the frame of an arrived packet.
-pub(crate) fn opened(packet: &mut Packet) -> Option<(Envelope, Vec<u8>)> {
-    let Body::Srd(body) = &mut packet.body else { return None };
-    let frame = Vec::from(std::mem::take(&mut body.payload));
-    let trailer = Trailer(*body.head().first_chunk::<TRAILER_BYTES>()?);
-    let envelope = Envelope::of(trailer).ok()?;
-    (frame.len() > OFFLOAD_BYTES).then_some((envelope, frame))
-}
-
-/// Segments of a super-packet: no more than a frame holds, and than a packet of the world has bytes
-/// for.
-fn super_packet_segments(mss_bytes: u32) -> u32 {
-    let of_wire = WIRE_BYTES_MAX / (mss_bytes + HEADER_BYTES + OUTER_BYTES);
-    segments_max(mss_bytes).min(of_wire).max(1)
-}
-
-/// Bytes on the wire of all packets that a frame stands for.
-fn wire_bytes(frame: &[u8]) -> u32 {
-    let word = |at: usize| u32::from(u16::from_le_bytes([frame[at], frame[at + 1]]));
-    let bytes = u32::try_from(frame.len() - OFFLOAD_BYTES).unwrap_or(u32::MAX);
-    let (headers, step) = (word(2), word(4));
-    let packets =
-        if frame[1] == 0 || step == 0 { 1 } else { bytes.saturating_sub(headers).div_ceil(step) };
-    bytes + (packets - 1) * headers + packets * OUTER_BYTES
 }
 
 impl Node for CardNode {
@@ -313,47 +307,62 @@ impl Node for CardNode {
             }
             None => self.guest.start_flow(now, flow, out),
         }
+        self.turn_left = 0;
     }
 
     fn on_packet(&mut self, now: Instant, packet: &mut Packet, out: &mut Outcomes) {
-        let Some((envelope, frame)) = opened(packet) else {
-            self.counts.malformed += 1;
-            return;
-        };
-        let Self { card, peer, guest, wire, slot, counts, .. } = self;
-        let near = &mut Near { guest, wire, slot, counts, now, out };
-        card.from_host(now, peer, envelope, frame, near);
+        if !self.carrier.on_packet(now, packet) {
+            self.counts.foreign += 1;
+        }
+        self.take_arrivals(now, out);
     }
 
     fn on_timer(&mut self, now: Instant, out: &mut Outcomes) {
+        self.joins.on_timer(now);
+        self.near(now, out).1.hand_over();
         self.guest.on_timer(now, out);
         self.take_datagrams(now, out);
-        let Self { card, guest, wire, slot, counts, .. } = self;
-        card.poll(now, &mut Near { guest, wire, slot, counts, now, out });
+        let (card, mut near) = self.near(now, out);
+        card.poll(now, &mut near);
         card.expire(now, EXPIRE_WORK);
+        self.carrier.on_timer(now);
+        self.take_arrivals(now, out);
+        self.turn_left = 0;
     }
 
     fn next_timer(&self) -> Option<Instant> {
         let sources = self.sources.iter().filter_map(Source::next).min();
-        let of_all = [self.guest.next_timer(), self.card.poll_timeout(), sources];
-        of_all.into_iter().flatten().min()
+        let of_guest = [self.guest.next_timer(), self.joins.due(), sources];
+        let of_host = [self.card.poll_timeout(), self.carrier.next_timer()];
+        of_guest.into_iter().chain(of_host).flatten().min()
     }
 
     fn poll_packet(&mut self, now: Instant, slot: &mut Packet, out: &mut Outcomes) -> bool {
-        if self.wire.is_empty() {
-            self.take_segments(now, out);
+        let mut has_more = true;
+        if self.turn_left == 0 {
+            has_more = self.turn(now, out);
         }
-        let Some(next) = self.wire.pop_front() else { return false };
-        self.fill(slot, next);
-        true
+        loop {
+            if self.carrier.poll(now, slot) {
+                self.turn_left = self.turn_left.saturating_sub(1);
+                return true;
+            }
+            if !has_more {
+                return false;
+            }
+            has_more = self.turn(now, out);
+        }
     }
 
     fn restart(&mut self, now: Instant, out: &mut Outcomes) {
         self.guest.restart(now, out);
         self.bursts.flush();
-        self.wire.clear();
+        self.joins = Joins::new(self.config.tcp.mss_bytes());
         self.sources.clear();
+        self.carrier.restart(now);
         (self.card, self.port) = self.config.cloud.card(self.host, self.config.seed);
+        self.card.set_host_bytes_max(self.carrier.bytes_max());
+        self.turn_left = 0;
     }
 }
 

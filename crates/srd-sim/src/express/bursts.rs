@@ -21,19 +21,12 @@ pub(crate) fn segments_max(mss_bytes: u32) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Bursts {
     mss_bytes: u32,
-    payload_bytes_max: u32,
     open: Option<Framed>,
 }
 
 impl Bursts {
     pub(crate) fn new(mss_bytes: u32) -> Self {
-        Self { mss_bytes, payload_bytes_max: PAYLOAD_BYTES_MAX, open: None }
-    }
-
-    /// With no more segments in a super-packet than these.
-    pub(crate) fn with_segments_max(mut self, segments: u32) -> Self {
-        self.payload_bytes_max = PAYLOAD_BYTES_MAX.min(segments * self.mss_bytes);
-        self
+        Self { mss_bytes, open: None }
     }
 
     /// Takes a packet of the guest. Returns the frame that it does not belong to, if one was open.
@@ -47,10 +40,8 @@ impl Bursts {
             segment,
         };
         if let Some(open) = &mut self.open
-            && open.continues_with(&next, self.mss_bytes, self.payload_bytes_max)
+            && open.join(&next, self.mss_bytes)
         {
-            open.segment.payload_bytes += segment.payload_bytes;
-            open.segment.flags |= segment.flags;
             return None;
         }
         let done = self.flush();
@@ -65,9 +56,19 @@ impl Bursts {
 }
 
 impl Framed {
+    /// Takes a segment that may join this one. False: it may not.
+    pub(crate) fn join(&mut self, next: &Self, mss_bytes: u32) -> bool {
+        let joins = self.continues_with(next, mss_bytes);
+        if joins {
+            self.segment.payload_bytes += next.segment.payload_bytes;
+            self.segment.flags |= next.segment.flags;
+        }
+        joins
+    }
+
     /// Whether a segment may join this one: whole packets of one stream without a gap, with one
     /// set of flags but for what only the first or the last packet carries.
-    fn continues_with(&self, next: &Self, mss_bytes: u32, payload_bytes_max: u32) -> bool {
+    fn continues_with(&self, next: &Self, mss_bytes: u32) -> bool {
         let (a, b) = (&self.segment, &next.segment);
         let bytes = a.payload_bytes + b.payload_bytes;
         a.payload_bytes > 0
@@ -80,6 +81,6 @@ impl Framed {
             && a.payload_bytes.is_multiple_of(mss_bytes)
             && a.flags & FLAG_PSH == 0
             && a.flags & !FLAG_CWR == b.flags & !FLAG_PSH
-            && bytes <= payload_bytes_max
+            && bytes <= PAYLOAD_BYTES_MAX
     }
 }

@@ -28,7 +28,7 @@ const STEP_PS: u64 = 1_000 * US;
 const PATIENCE_PS: u64 = 5_000_000 * US;
 
 /// Limits that a card or layer can work with, and one key for all.
-fn endpoint(plan: &Plan) -> Config {
+pub(super) fn endpoint(plan: &Plan) -> Config {
     let mut config = plan.config.clone();
     if matches!(config.protection, Protection::Static(_)) {
         config.protection = Protection::JobKey([9; 32]);

@@ -11,6 +11,8 @@ pub struct Passed {
     pub packets: u64,
     /// Datagrams that were delivered.
     pub delivered: u64,
+    /// Frames of clouds that came from other hosts by SRD.
+    pub by_srd: u64,
     /// Datagrams by status number.
     pub statuses: BTreeMap<u8, u64>,
     /// Datagrams that two runs of a receiver got, as plain ones may that were sent without contact.

@@ -87,6 +87,7 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
         again_after_restart: ledger.again_after_restart,
         liveness_us,
         quiet_packets,
+        ..Passed::default()
     })
 }
 

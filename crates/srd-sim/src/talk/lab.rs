@@ -1,15 +1,18 @@
-//! The world of an experiment: a pair of instances, what one sends to the other, and what arrives
-//! over time.
+//! The world of an experiment: instances, what they send to one of them, and what arrives over time.
 
 use std::sync::Arc;
 
+use srd_proto::{Config, Duration};
+
+use crate::card::node::OUTER_BYTES;
 use crate::card::{CardNode, CardNodeConfig, Cloud, Datagrams, Pair};
 use crate::express::frame::HEADER_BYTES;
 use crate::node::{ENDLESS, HostId};
 use crate::tcp::TcpConfig;
+use crate::topology::Topology;
 use crate::topology::dumbbell::DumbbellSpec;
-use crate::workload::{FlowPlan, Workload};
-use crate::world::{PortRules, QueueSize, US, World, WorldConfig};
+use crate::workload::{FlowPlan, Workload, peers};
+use crate::world::{ACK_BYTES, PortRules, QueueSize, US, World, WorldConfig};
 
 /// The sender and the receiver.
 pub(super) const SENDER: u32 = 0;
@@ -24,18 +27,22 @@ pub(super) const MTU_EXPRESS: u32 = 8900;
 /// TCP's timestamps, which are part of a segment's bytes in Linux.
 pub(super) const TIMESTAMP_BYTES: u32 = 12;
 
-/// The network between the two hosts: as fast as the card of Nitro v4 and v5, so that limits bind
-/// and not links, with a round trip of about 20 us.
+/// The network between two hosts: links of 100 Gb/s, four paths of 25 Gb/s, so that a path is more
+/// than any flow may have but for a flow of ENA Express, and a round trip of about 20 us.
 const NETWORK: DumbbellSpec = DumbbellSpec {
     side_hosts: 1,
-    host_bps: 200_000_000_000,
-    middle_bps: 200_000_000_000,
-    middle_links: 1,
+    host_bps: 100_000_000_000,
+    middle_bps: 25_000_000_000,
+    middle_links: 4,
     latency_ps: 3 * US,
     switch_latency_ps: US / 2,
 };
-/// No port overflows: what is lost, limits have dropped.
-const QUEUE_BYTES: u64 = 64 << 20;
+/// Of each port: 0.64 ms of a path.
+const QUEUE_BYTES: u64 = 2_000_000;
+/// Bytes of the largest packet of the network: one of an interface's fits, whatever is around it.
+const PACKET_BYTES: u16 = 9216;
+/// Datagrams to one peer that may wait: a few of each of a hundred flows.
+const SEND_QUEUE: u32 = 8192;
 /// Between the beginnings of two flows.
 const APART: u64 = 37 * US;
 
@@ -59,6 +66,19 @@ pub(super) fn mtu_of_segments(segment_bytes: u32) -> u32 {
     segment_bytes - TIMESTAMP_BYTES + HEADER_BYTES
 }
 
+/// The endpoint of each host: its packets are the network's, and its link and round trip known.
+fn endpoint(network: &Topology) -> Config {
+    let rtt_ps = network.diameter_rtt_ps(PACKET_BYTES.into(), ACK_BYTES.into());
+    Config {
+        wire_overhead_bytes: OUTER_BYTES,
+        packet_bytes_max: PACKET_BYTES - OUTER_BYTES,
+        link_rate_bps: network.host_rate_bps(0),
+        rtt_initial: Duration::from_nanos(rtt_ps / 1000),
+        send_queue_datagrams_max: SEND_QUEUE,
+        ..Config::default()
+    }
+}
+
 /// The world of a pair.
 ///
 /// # Errors
@@ -69,7 +89,20 @@ pub(super) fn world(
     traffic: &[Traffic],
     seed: u64,
 ) -> Result<World<CardNode>, String> {
-    let cloud = Arc::new(Cloud::new(pair)?);
+    world_over(pair, NETWORK.middle_bps, mtu_bytes, traffic, seed)
+}
+
+/// The world of a pair, with paths of another speed.
+///
+/// # Errors
+/// What is wrong with the pair, in words.
+pub(super) fn world_over(
+    pair: &Pair,
+    path_bps: u64,
+    mtu_bytes: u32,
+    traffic: &[Traffic],
+    seed: u64,
+) -> Result<World<CardNode>, String> {
     let flow = |traffic: &Traffic| match *traffic {
         Traffic::Stream { from_ps } => FlowPlan::at(from_ps, SENDER, RECEIVER, ENDLESS),
         Traffic::Datagrams { from_ps, bytes, .. } => FlowPlan::at(from_ps, SENDER, RECEIVER, bytes),
@@ -78,13 +111,51 @@ pub(super) fn world(
         Traffic::Stream { .. } => None,
         Traffic::Datagrams { plan, .. } => Some(plan),
     };
-    let datagrams = Arc::new(traffic.iter().map(plan).collect());
-    let workload = Workload { flows: traffic.iter().map(flow).collect(), ..Workload::default() };
+    let sent = Sent {
+        flows: traffic.iter().map(flow).collect(),
+        datagrams: traffic.iter().map(plan).collect(),
+        mtu_bytes,
+        window_initial_bytes: 0,
+    };
+    let network = DumbbellSpec { middle_bps: path_bps, ..NETWORK };
+    let network = network.build().map_err(|error| error.0)?;
+    world_of(pair, network, sent, seed)
+}
+
+/// What guests send.
+pub(super) struct Sent {
+    pub(super) flows: Vec<FlowPlan>,
+    /// By flow: what is sent as datagrams.
+    pub(super) datagrams: Vec<Option<Datagrams>>,
+    /// Of their interfaces.
+    pub(super) mtu_bytes: u32,
+    /// The first window of the hosts' endpoints; zero: as they have it.
+    pub(super) window_initial_bytes: u64,
+}
+
+/// The world of instances on the first hosts of a network.
+///
+/// # Errors
+/// What is wrong with the instances, in words.
+pub(super) fn world_of(
+    pair: &Pair,
+    mut network: Topology,
+    sent: Sent,
+    seed: u64,
+) -> Result<World<CardNode>, String> {
+    let Sent { flows, datagrams, mtu_bytes, window_initial_bytes } = sent;
+    network.salt(seed);
+    let workload = Workload { flows, ..Workload::default() };
     let rules = PortRules { queue: QueueSize::Bytes(QUEUE_BYTES), ..PortRules::default() };
     let config = WorldConfig { rules, seed, ..WorldConfig::default() };
-    let tcp = TcpConfig { mtu_bytes, seed, ..TcpConfig::default() };
-    let node = CardNodeConfig { cloud, tcp, datagrams, seed };
-    let network = NETWORK.build().map_err(|error| error.0)?;
+    let node = CardNodeConfig {
+        cloud: Arc::new(Cloud::new(pair)?),
+        tcp: TcpConfig { mtu_bytes, seed, ..TcpConfig::default() },
+        datagrams: Arc::new(datagrams),
+        endpoint: Config { window_initial_bytes, ..endpoint(&network) },
+        peers: Arc::new(peers(&workload, network.hosts)),
+        seed,
+    };
     World::new(network, workload, config, |host| CardNode::new(HostId(host), node.clone()))
         .map_err(|error| error.0)
 }
@@ -122,8 +193,14 @@ pub(super) fn check(world: &World<CardNode>) -> Result<(), String> {
     }
     for node in world.nodes() {
         let counts = node.counts();
-        if counts.wire_full + counts.malformed + counts.unread > 0 {
+        if counts.foreign + counts.unread + node.malformed() > 0 {
             return Err(format!("a host lost frames: {counts:?}"));
+        }
+        // The law of the stage's queue drops what waited too long: guests slow down by it.
+        let stage = node.stage();
+        let mut drops = stage.drops().filter(|(name, _)| *name != "queue_dropped_late");
+        if let Some((why, frames)) = drops.find(|(_, frames)| *frames > 0) {
+            return Err(format!("the stage lost {frames} frames: {why}"));
         }
     }
     Ok(())

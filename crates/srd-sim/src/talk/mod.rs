@@ -1,8 +1,8 @@
 //! Experiments of the talk NET402 (AWS re:Invent 2024, "EC2 Nitro networking under the hood"), at
 //! the full rates of the instance types.
 //!
-//! Two simulated instances, each behind the production card of its host ([`crate::card`]), repeat
-//! what the talk runs with iperf3; each figure stands beside the slide's. `srd card lab` runs the
+//! Simulated instances, each behind the production card and transport of its host ([`crate::card`]),
+//! repeat what the talk runs with iperf3; each figure stands beside the slide's. `srd card lab` runs the
 //! same with real programs at a hundredth of the rates.
 //!
 //! | module | what |
@@ -15,6 +15,7 @@ mod bursts;
 mod ceilings;
 mod credits;
 pub mod figure;
+mod incast;
 mod lab;
 mod nconnect;
 mod packets;
@@ -49,11 +50,12 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 7] = [
+pub const ALL: [&Experiment; 8] = [
     &ceilings::EXPERIMENT,
     &packets::EXPERIMENT,
     &credits::EXPERIMENT,
     &nconnect::EXPERIMENT,
+    &incast::EXPERIMENT,
     &tracking::FULL,
     &bursts::EXPERIMENT,
     &tracking::UNTRACKED,

@@ -1,72 +1,91 @@
 //! The host alone: its bounds, and packets that are none.
 
+use srd_proto::time::Duration;
+
 use super::*;
 use crate::card::{Pair, Ports};
 use crate::tcp::TcpSegment;
 
-fn config(tcp: TcpConfig) -> CardNodeConfig {
-    let cloud = Arc::new(Cloud::new(&Pair::of("c7i.large")).unwrap());
-    CardNodeConfig { cloud, tcp, datagrams: Arc::default(), seed: 1 }
-}
-
-fn node() -> CardNode {
-    CardNode::new(HostId(0), config(TcpConfig::default()))
-}
-
-#[test]
-fn frames_beyond_the_wires_queue_are_counted() {
-    let mut node = node();
-    let out = &mut Outcomes::default();
-    let CardNode { guest, wire, slot, counts, .. } = &mut node;
-    let mut near = Near { guest, wire, slot, counts, now: Instant::ZERO, out };
-    for _ in 0..=WIRE_FRAMES_MAX {
-        let frame = vec![0; OFFLOAD_BYTES + 20];
-        let (host, envelope) = (&"host1".into(), Envelope::Arriving);
-        near.to_host(Way { host, instance: 0, envelope, express: false }, frame);
+fn config() -> CardNodeConfig {
+    CardNodeConfig {
+        cloud: Arc::new(Cloud::new(&Pair::of("c7i.large")).unwrap()),
+        tcp: TcpConfig::default(),
+        datagrams: Arc::default(),
+        endpoint: srd_proto::Config::default(),
+        peers: Arc::new(vec![vec![HostId(1)], vec![HostId(0)]]),
+        seed: 1,
     }
-    assert_eq!((node.wire.len(), node.counts.wire_full), (WIRE_FRAMES_MAX, 1));
 }
 
 #[test]
-fn what_is_no_envelope_with_a_frame_is_counted() {
-    let mut node = node();
+fn what_is_none_of_the_transports_packets_is_counted() {
+    let mut node = CardNode::new(HostId(0), config());
     let out = &mut Outcomes::default();
-    let with = |head: &[u8], payload: &[u8]| {
-        let mut packet = Packet::empty();
-        packet.set_srd(head, Bytes::copy_from_slice(payload));
-        packet
-    };
-    let good = Envelope::Arriving.trailer().0;
-    let packets = [
-        Packet { body: Body::Tcp(TcpSegment::default()), ..Packet::empty() },
-        with(&good[..10], &[0; 40]),
-        with(&[99; TRAILER_BYTES], &[0; 40]),
-        with(&good, &[0; OFFLOAD_BYTES]),
-        with(&good, &[]),
-    ];
-    for (n, mut packet) in (1..).zip(packets) {
+    let trimmed = Packet { trimmed: true, ..Packet::empty() };
+    let tcp = Packet { body: Body::Tcp(TcpSegment::default()), ..Packet::empty() };
+    for (n, mut packet) in (1..).zip([trimmed, tcp]) {
         node.on_packet(Instant::ZERO, &mut packet, out);
-        assert_eq!(node.counts.malformed, n);
+        assert_eq!(node.counts.foreign, n);
     }
     assert!(out.is_empty());
 }
 
 #[test]
-fn a_super_packet_has_the_wire_bytes_of_all_its_packets() {
-    for mss_bytes in [116, 1436, 8937] {
-        let segments = super_packet_segments(mss_bytes);
-        let segment = TcpSegment { payload_bytes: segments * mss_bytes, ..TcpSegment::default() };
-        let framed = frame::Framed {
-            src: HostId(FIRST),
-            dst: HostId(FIRST + 1),
-            ports: (1, 2),
-            ecn: Ecn::NotEct,
-            segment,
-        };
-        let bytes = wire_bytes(&frame::write(&framed, mss_bytes));
-        assert_eq!(bytes, segments * (mss_bytes + HEADER_BYTES + OUTER_BYTES));
-        assert!(bytes <= WIRE_BYTES_MAX && segments > 1, "{mss_bytes}: {segments} {bytes}");
+fn a_frame_for_a_host_that_is_no_peer_is_counted() {
+    let mut node = CardNode::new(HostId(0), config());
+    let out = &mut Outcomes::default();
+    let (_, mut near) = node.near(Instant::ZERO, out);
+    for (host, malformed) in [("host1", 0), ("host2", 1)] {
+        let way =
+            Way { host: &host.into(), instance: 0, envelope: Envelope::Arriving, express: false };
+        near.to_host(way, vec![0; OFFLOAD_BYTES + 20]);
+        assert_eq!(near.carrier.malformed(), malformed);
     }
+}
+
+/// Two hosts whose packets reach each other at once.
+struct Two {
+    hosts: [CardNode; 2],
+    now: Instant,
+}
+
+impl Two {
+    fn run_ms(&mut self, ms: u64) {
+        let mut slot = Packet::empty();
+        let out = &mut Outcomes::default();
+        let until = self.now + Duration::from_millis(ms);
+        while self.now < until {
+            for host in 0..2 {
+                let [one, other] = &mut self.hosts;
+                let (from, to) = if host == 0 { (one, other) } else { (other, one) };
+                from.on_timer(self.now, out);
+                while from.poll_packet(self.now, &mut slot, out) {
+                    to.on_packet(self.now, &mut slot, out);
+                }
+            }
+            self.now += Duration::from_micros(5);
+        }
+    }
+}
+
+#[test]
+fn a_host_that_begins_anew_is_met_again() {
+    let out = &mut Outcomes::default();
+    let hosts = [0, 1].map(|host| CardNode::new(HostId(host), config()));
+    let mut two = Two { hosts, now: Instant::ZERO };
+    let mut flows =
+        (0..).map(|n| FlowSpec { id: FlowId(n), src: HostId(0), dst: HostId(1), bytes: 1_000_000 });
+    two.hosts[0].start_flow(two.now, &flows.next().unwrap(), out);
+    two.run_ms(5);
+    let received = |two: &Two| two.hosts[1].port_counts().rx_bytes;
+    assert!(received(&two) >= 1_000_000, "{}", received(&two));
+    assert!(two.hosts[0].totals().data > 0, "the offers, at least");
+    two.hosts[1].restart(two.now, out);
+    assert_eq!(received(&two), 0);
+    two.hosts[0].start_flow(two.now, &flows.next().unwrap(), out);
+    two.run_ms(20);
+    assert!(received(&two) >= 1_000_000, "{}", received(&two));
+    assert_eq!(two.hosts[1].counts().foreign, 0);
 }
 
 #[test]

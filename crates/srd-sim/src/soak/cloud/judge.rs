@@ -49,6 +49,9 @@ pub(super) struct Ends {
     pub(super) refused: u64,
     /// Since the connection was remembered.
     pub(super) remembered: u64,
+    /// Between hosts by SRD, and plainly.
+    pub(super) by_srd: u64,
+    pub(super) plainly: u64,
 }
 
 pub(super) struct Judge {
@@ -79,6 +82,12 @@ fn tracked_in(judgement: &Judgement, wanted: Direction) -> bool {
         matches!(step, Step::Groups { direction, tracking: Some(tracking), .. }
             if *direction == wanted && tracking.is_tracked())
     })
+}
+
+/// Whether groups were asked in a direction.
+fn judges(judgement: &Judgement, wanted: Direction) -> bool {
+    let step = |step: &Step| matches!(step, Step::Groups { direction, .. } if *direction == wanted);
+    judgement.steps.iter().any(step)
 }
 
 /// Whether a packet passes a NAT gateway on its way to an interface, or may do so as an answer: its
@@ -239,7 +248,9 @@ impl Judge {
             return self.is_wrong(number, &what);
         }
         self.ends.remembered += u64::from(self.tracked.contains(&ingress));
-        if tracked_in(&judgement, Direction::Ingress) {
+        // It may have waited for its host for so long that its sender may not send it any more: the
+        // walk ends there, and whether the groups of its receiver track it is not known.
+        if tracked_in(&judgement, Direction::Ingress) || !judges(&judgement, Direction::Ingress) {
             self.tracked.insert(ingress);
         }
         let changes = by_nat(&judgement);
@@ -249,6 +260,30 @@ impl Judge {
         {
             self.is_wrong(number, "arrived changed");
         }
+    }
+
+    /// A packet has come to a host, from an interface of another one: by SRD, if both interfaces have
+    /// ENA Express for its protocol, and only then. No rule changes that.
+    pub(super) fn came(
+        &mut self,
+        number: u32,
+        (from, to): (EniId, EniId),
+        packet: &Packet,
+        by_srd: bool,
+    ) {
+        let of = |eni: EniId| {
+            self.world().enis[&eni].attachment.as_ref().map(|at| at.express).unwrap_or_default()
+        };
+        let wanted = [of(from), of(to)].iter().all(|express| match packet.inner {
+            Inner::Tcp(..) => express.enabled,
+            Inner::Udp(..) => express.enabled && express.udp,
+            _ => false,
+        });
+        if by_srd != wanted {
+            let how = if by_srd { "by SRD" } else { "plainly" };
+            self.is_wrong(number, &format!("came {how} from {from} to {to}"));
+        }
+        *(if by_srd { &mut self.ends.by_srd } else { &mut self.ends.plainly }) += 1;
     }
 
     /// A packet has come to the edge.

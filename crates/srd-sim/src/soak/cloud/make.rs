@@ -32,6 +32,8 @@ pub(super) struct Knobs {
 pub(super) struct Places {
     /// The host of each interface.
     pub(super) hosts: Vec<u32>,
+    /// Whether each has ENA Express, and for UDP, too.
+    pub(super) express: Vec<[bool; 2]>,
 }
 
 fn rules(dice: &mut Dice, cloud: &str, way: &str) -> Vec<String> {
@@ -174,11 +176,17 @@ impl Knobs {
             let at = n * INTERFACES as usize + k;
             let groups: Vec<String> =
                 self.members[at].iter().map(|group| format!("\"{cloud}-g{group}\"")).collect();
+            let express = match places.express[at] {
+                [false, _] => "",
+                [true, false] => "express = true\n",
+                [true, true] => "express = true\nexpress_udp = true\n",
+            };
             write!(
                 text,
                 "[instance.{cloud}-{k}]\ntype = \"c7i.48xlarge\"\nhost = \"host{}\"\n\
                  [interface.{cloud}-{k}]\nsubnet = \"{cloud}-s{}\"\n\
-                 address = [\"10.{second}.{}.{}\"]\ngroups = [{}]\ninstance = \"{cloud}-{k}\"\n",
+                 address = [\"10.{second}.{}.{}\"]\ngroups = [{}]\ninstance = \"{cloud}-{k}\"\n\
+                 {express}",
                 places.hosts[at],
                 k % 2,
                 k % 2,

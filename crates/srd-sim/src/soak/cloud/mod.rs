@@ -4,7 +4,9 @@
 //! The network and its faults are those of the seed's plan; the clouds, what guests send, and what
 //! changes are drawn from a seed of their own. The oracle is [`judge`]: no packet may arrive that
 //! the walk over all objects forbids, at the receiver under the rules of that moment; after the
-//! faults each packet of new connections, and each answer, must end as the walk says. Each card
+//! faults each packet of new connections, and each answer, must end as the walk says. Between hosts
+//! frames are packets of the transport, and each must come by SRD if its interfaces have ENA Express
+//! for it, and plainly if not. Each card
 //! must account for all packets that it was given. In half of the worlds tables ask where they have
 //! to, and follow deltas; in the others they are compiled whole.
 //!
@@ -26,7 +28,7 @@ use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use srd_card::profile::{InstanceType, Profile};
-use srd_proto::{Duration, Instant};
+use srd_proto::{Config, Duration, Instant};
 use srd_vpc::compile::Directory;
 use srd_vpc::id::EniId;
 use srd_vpc::object::World as Cloud;
@@ -36,6 +38,7 @@ use self::judge::{From, Judge};
 use self::make::{CLOUDS, INTERFACES, Knobs, Places};
 use self::node::{CloudNode, Common, Send, Shared};
 use super::dice::Dice;
+use super::layers;
 use super::passed::Passed;
 use super::plan::Plan;
 use crate::fault::Fault;
@@ -47,8 +50,11 @@ use crate::world::{PortRules, QueueSize, US, World, WorldConfig};
 const SENDS: [u32; 2] = [150, 60];
 /// Connections that the first of these belong to.
 const CONNECTIONS: u32 = 40;
-/// From the faults' end to the packets that must end as they should.
-const CALM: Duration = Duration::from_millis(2);
+/// From the faults' end to the packets that must end as they should: hosts that lost each other ask
+/// again every second.
+const CALM: Duration = Duration::from_millis(1500);
+/// Hosts that are asked more often whether they are there would be, for all of that time.
+const KEEPALIVE_MIN: Duration = Duration::from_millis(50);
 /// Looks at the books in each of the two phases.
 const STEPS: u64 = 15;
 /// What ports hold: all that guests ever send.
@@ -67,8 +73,8 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
         seed: plan.seed,
         rules: rules(plan),
         faults: plan.faults.clone(),
-        // Nothing protects an envelope but the checksum of its datagram.
-        corruption_undetected: false,
+        // What is not sealed has nothing to protect it but the checksum of its datagram.
+        corruption_undetected: plan.corruption_undetected,
         sampling: None,
         capture: None,
     };
@@ -86,7 +92,10 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
     }
     world.nodes().iter().try_for_each(CloudNode::check)?;
     let mut shared = common.shared.borrow_mut();
-    shared.judge.check_last()?;
+    shared.judge.check_last().map_err(|wrong| {
+        let drops: Vec<_> = world.nodes().iter().map(CloudNode::drops).collect();
+        format!("{wrong}; {}", drops.join("; "))
+    })?;
     let ends = shared.judge.ends;
     let counters = world.counters();
     let sums = [
@@ -98,11 +107,14 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
         ends.through,
         ends.refused,
         ends.remembered,
+        ends.by_srd,
+        ends.plainly,
     ];
     Ok(Passed {
         digest: sums.iter().fold(plan.seed, |digest, n| mix(digest ^ n)),
         packets: counters.injected,
         delivered: ends.arrived + ends.left,
+        by_srd: ends.by_srd,
         ..Passed::default()
     })
 }
@@ -130,12 +142,22 @@ fn rules(plan: &Plan) -> PortRules {
     PortRules { queue: QueueSize::Bytes(QUEUE_BYTES), trim: false, ..plan.rules }
 }
 
+/// The plan's endpoint, that asks idle hosts less often.
+fn endpoint(plan: &Plan) -> Config {
+    let config = layers::endpoint(plan);
+    Config { keepalive: config.keepalive.max(KEEPALIVE_MIN), ..config }
+}
+
 fn common(plan: &Plan) -> Common {
     let dice = &mut Dice::new(mix(plan.seed ^ 0xc10d_0000));
     let hosts = plan.topology.hosts;
     let edge = hosts - 1;
     let interfaces = u32::try_from(CLOUDS.len()).expect("three") * INTERFACES;
-    let places = Places { hosts: (0..interfaces).map(|_| dice.between(0, edge - 1)).collect() };
+    let others = &mut Dice::new(mix(plan.seed ^ 0xe59_0000));
+    let places = Places {
+        hosts: (0..interfaces).map(|_| dice.between(0, edge - 1)).collect(),
+        express: (0..interfaces).map(|_| [others.percent(60), others.percent(60)]).collect(),
+    };
     let mut knobs = Knobs::new(dice);
     let first = knobs.world(&places);
     let heal = Duration::from_nanos(plan.heal_ps() / 1000);
@@ -166,6 +188,7 @@ fn common(plan: &Plan) -> Common {
     Common {
         seed: plan.seed,
         profile: Profile::of(kind),
+        endpoint: endpoint(plan),
         edge,
         changes,
         sends,

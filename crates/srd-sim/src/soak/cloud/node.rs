@@ -1,17 +1,17 @@
-//! A host of the cloud: a card, its guests, and, on one host, the edge of all gateways.
+//! A host of the cloud: a card, its guests, stage and endpoint to the other hosts, and, on one host,
+//! the edge of all gateways.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use srd_card::Trailer;
 use srd_card::limits::Allowances;
 use srd_card::profile::Profile;
 use srd_card::track::Timeouts;
 use srd_card::vpc::nat::{Back, Nat};
 use srd_card::vpc::{Around, Card, Envelope, Guest, PortId, Way};
-use srd_proto::{Duration, Instant, Secret};
+use srd_proto::{Config, Duration, Instant, Secret};
 use srd_vpc::compile::{Delta, Directory, Edit, Question, Rules};
 use srd_vpc::id::EniId;
 use srd_vpc::judge::{Exit, Service};
@@ -21,7 +21,7 @@ use srd_vpc::packet::Packet as Inner;
 use super::frames;
 use super::judge::{From, Judge};
 use super::make::EDGE;
-use crate::card::node::{OUTER_BYTES, enclose, opened};
+use crate::card::carrier::{Arrival, Carrier, CarrierConfig};
 use crate::node::{FlowSpec, HostId, Node, Outcomes, Packet};
 
 /// What a guest, or the internet, sends.
@@ -38,6 +38,8 @@ pub(super) struct Send {
 pub(super) struct Common {
     pub(super) seed: u64,
     pub(super) profile: Profile,
+    /// The configuration of every endpoint.
+    pub(super) endpoint: Config,
     /// The host of the edge: the last one.
     pub(super) edge: u32,
     /// Rules that come into force, in the order of their times.
@@ -62,10 +64,12 @@ pub(super) struct Shared {
     pub(super) replies: BTreeSet<u32>,
 }
 
-/// A frame that waits for the link.
-struct OnWire {
-    to: u32,
-    trailer: Trailer,
+/// A frame of the card for another host.
+struct Leaving {
+    host: Arc<str>,
+    instance: u32,
+    envelope: Envelope,
+    express: bool,
     frame: Vec<u8>,
 }
 
@@ -73,7 +77,7 @@ struct OnWire {
 #[derive(Default)]
 struct Out {
     guests: Vec<(PortId, Vec<u8>)>,
-    hosts: Vec<(Arc<str>, Envelope, Vec<u8>)>,
+    hosts: Vec<Leaving>,
     services: u64,
 }
 
@@ -82,7 +86,8 @@ impl Around for Out {
         self.guests.push((port, frame));
     }
     fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
-        self.hosts.push((Arc::clone(way.host), way.envelope, frame));
+        let Way { host, instance, envelope, express } = way;
+        self.hosts.push(Leaving { host: Arc::clone(host), instance, envelope, express, frame });
     }
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {
         self.services += 1;
@@ -96,7 +101,7 @@ pub(super) struct CloudNode {
     card: Card,
     enis: Vec<EniId>,
     nat: Nat,
-    wire: VecDeque<OnWire>,
+    carrier: Carrier,
     /// Changes that the card has followed, packets that were sent, cards that have handed over.
     changed: usize,
     sent: usize,
@@ -130,6 +135,13 @@ impl CloudNode {
             world.enis.keys().copied().filter(own).collect()
         };
         let card = card(&common, &name, &enis, Instant::ZERO);
+        let others = (0..=common.edge).filter(|other| *other != host.0);
+        let carrier = CarrierConfig {
+            endpoint: common.endpoint.clone(),
+            seed: common.seed,
+            peers: others.map(|other| (HostId(other), name_of(other, common.edge))).collect(),
+        };
+        let carrier = Carrier::new(host, carrier, Instant::ZERO);
         Self {
             host: host.0,
             name,
@@ -137,7 +149,7 @@ impl CloudNode {
             card,
             enis,
             nat: Nat::default(),
-            wire: VecDeque::new(),
+            carrier,
             changed: 0,
             sent: 0,
             handed: 0,
@@ -169,7 +181,8 @@ impl CloudNode {
         }
     }
 
-    /// Another card takes the place of this one, with what it knows.
+    /// Another program takes the place of this one, with what its card knows. Frames on their way to
+    /// other hosts, and from them, are lost, and hosts meet anew.
     fn hand_over(&mut self, now: Instant) {
         let bytes = self.card.export();
         self.lost += self.card.unanswered() as u64;
@@ -178,6 +191,7 @@ impl CloudNode {
             self.wrong.get_or_insert(format!("a card does not go on: {error:?}"));
         }
         self.card = next;
+        self.carrier.restart(now);
         self.questions.clear();
     }
 
@@ -220,18 +234,17 @@ impl CloudNode {
         };
         let Some(to) = host_of(world, eni) else { return };
         drop(shared);
-        self.wire.push_back(OnWire { to, trailer: envelope.trailer(), frame });
+        let host = &name_of(to, self.common.edge);
+        let way = Way { host, instance: 0, envelope, express: false };
+        self.carrier.send(now, &way, frame);
     }
 
     /// What a card gave goes on.
     fn end(&mut self, now: Instant, out: Out) {
         self.ended += (out.guests.len() + out.hosts.len()) as u64 + out.services;
-        for (host, envelope, frame) in out.hosts {
-            let to = match &*host {
-                EDGE => self.common.edge,
-                name => name.trim_start_matches("host").parse().unwrap_or(self.common.edge),
-            };
-            self.wire.push_back(OnWire { to, trailer: envelope.trailer(), frame });
+        for Leaving { host, instance, envelope, express, frame } in out.hosts {
+            let way = Way { host: &host, instance, envelope, express };
+            self.carrier.send(now, &way, frame);
         }
         for (port, frame) in out.guests {
             self.arrived(now, port, &frame);
@@ -320,12 +333,41 @@ impl CloudNode {
         self.card.poll(now, &mut out);
         self.card.expire(now, 64);
         self.end(now, out);
+        self.carrier.on_timer(now);
+        self.take_arrivals(now);
+    }
+
+    /// Frames of other hosts have come.
+    fn take_arrivals(&mut self, now: Instant) {
+        for Arrival { from, envelope, by_srd, frame, .. } in self.carrier.take_arrivals() {
+            if self.host == self.common.edge {
+                self.leaves(now, envelope, frame);
+                continue;
+            }
+            if let (Envelope::Between { from, to }, Some((number, packet))) =
+                (envelope, frames::read(&frame))
+            {
+                self.common.shared.borrow_mut().judge.came(number, (from, to), &packet, by_srd);
+            }
+            self.given += 1;
+            let mut out = Out::default();
+            self.card.from_host(now, &from, envelope, frame, &mut out);
+            self.end(now, out);
+        }
+    }
+
+    /// What was dropped on the way to other hosts and from them, by cause.
+    pub(super) fn drops(&self) -> String {
+        format!("{}: {}", self.name, self.carrier.drops())
     }
 
     /// Nothing is on its way: what the card was given, it gave, dropped and counted, or lost.
     pub(super) fn check(&self) -> Result<(), String> {
         if let Some(wrong) = &self.wrong {
             return Err(format!("{}: {wrong}", self.name));
+        }
+        if self.carrier.malformed() > 0 {
+            return Err(format!("{}: {} malformed frames", self.name, self.carrier.malformed()));
         }
         let ports = self.enis.iter().filter_map(|eni| self.card.port_of(*eni));
         let mut drops = self.card.drops_of_none().total();
@@ -377,21 +419,10 @@ impl Node for CloudNode {
 
     fn on_packet(&mut self, now: Instant, packet: &mut Packet, _: &mut Outcomes) {
         self.catch_up(now);
-        if packet.trimmed || packet.corrupted {
-            return;
+        if !self.carrier.on_packet(now, packet) {
+            self.wrong.get_or_insert("what arrived is none of the transport's packets".to_owned());
         }
-        let from = name_of(packet.src.0, self.common.edge);
-        let Some((envelope, frame)) = opened(packet) else {
-            self.wrong.get_or_insert("what arrived is no envelope".to_owned());
-            return;
-        };
-        if self.host == self.common.edge {
-            return self.leaves(now, envelope, frame);
-        }
-        self.given += 1;
-        let mut out = Out::default();
-        self.card.from_host(now, &from, envelope, frame, &mut out);
-        self.end(now, out);
+        self.take_arrivals(now);
     }
 
     fn on_timer(&mut self, now: Instant, _: &mut Outcomes) {
@@ -403,6 +434,7 @@ impl Node for CloudNode {
         let host = self.host as usize;
         [
             self.card.poll_timeout(),
+            self.carrier.next_timer(),
             common.changes.get(self.changed).map(|(at, _)| *at),
             common.handovers[host].get(self.handed).copied(),
             common.sends[host].get(self.sent).map(|send| send.at),
@@ -415,9 +447,11 @@ impl Node for CloudNode {
 
     fn poll_packet(&mut self, now: Instant, slot: &mut Packet, _: &mut Outcomes) -> bool {
         self.catch_up(now);
-        let Some(OnWire { to, trailer, frame }) = self.wire.pop_front() else { return false };
-        let bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX) + OUTER_BYTES;
-        enclose(slot, [HostId(self.host), HostId(to)], trailer, frame, bytes);
+        while !self.carrier.poll(now, slot) {
+            if !self.carrier.pump(now) {
+                return self.carrier.poll(now, slot);
+            }
+        }
         true
     }
 
@@ -428,7 +462,7 @@ impl Node for CloudNode {
         drop(shared);
         self.card = card(&self.common, &self.name, &self.enis, now);
         self.nat = Nat::default();
-        self.wire.clear();
+        self.carrier.restart(now);
         self.questions.clear();
         (self.given, self.ended, self.lost) = (0, 0, 0);
     }
