@@ -1,4 +1,5 @@
-//! The way between hosts of clouds: the stage and the endpoint of a host, as `srd card up` has them.
+//! The way between hosts of clouds: the stage and the endpoint of a host, as `srd card up` has
+//! them.
 //!
 //! ```text
 //!  Card --to_host--> stage: queues, tenants in turns --> endpoint --packets--> link of the world

@@ -9,8 +9,8 @@ use crate::world::World;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "flow-limits",
     about: "c7i.large, `iperf3 -l 9000` for a second: one flow outside of a placement group, one \
-            and two inside; c7i.24xlarge the same, and with ENA Express, whose packets ride SRD over \
-            four paths.",
+            and two inside; c7i.24xlarge the same, and with ENA Express, whose packets ride SRD \
+            over four paths.",
     run,
 };
 

@@ -12,8 +12,8 @@ use crate::world::{ACK_BYTES, Ended, US, World};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "incast",
-    about: "48 instances of c6in.16xlarge send 512 KiB each to another one at the same moment, each \
-            by a connection of its own, with ENA Express and plainly: when the last one is \
+    about: "48 instances of c6in.16xlarge send 512 KiB each to another one at the same moment, \
+            each by a connection of its own, with ENA Express and plainly: when the last one is \
             complete, as a multiple of what the receiver's link needs for the bytes.",
     run,
 };
@@ -43,8 +43,8 @@ const MOST: f64 = 1.05;
 const SOURCE: &str = "SRD paper, figure of the incast";
 
 /// Why it takes longer than it should.
-const BURST: &str = "the first ten segments of 48 connections at once overflow the receiver's port: \
-    until what was lost is sent again hardly a frame is whole, and TCP sends nothing more";
+const BURST: &str = "the first ten segments of 48 connections at once overflow the receiver's \
+    port: until what was lost is sent again hardly a frame is whole, and TCP sends nothing more";
 
 fn run(options: &Options) -> Result<Found, String> {
     let plain = Pair { senders: SENDERS, ..Pair::of("c6in.16xlarge") };

@@ -1,4 +1,5 @@
-//! The world of an experiment: instances, what they send to one of them, and what arrives over time.
+//! The world of an experiment: instances, what they send to one of them, and what arrives over
+//! time.
 
 use std::sync::Arc;
 

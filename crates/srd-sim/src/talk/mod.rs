@@ -1,9 +1,9 @@
 //! Experiments of the talk NET402 (AWS re:Invent 2024, "EC2 Nitro networking under the hood"), at
 //! the full rates of the instance types.
 //!
-//! Simulated instances, each behind the production card and transport of its host ([`crate::card`]),
-//! repeat what the talk runs with iperf3; each figure stands beside the slide's. `srd card lab` runs the
-//! same with real programs at a hundredth of the rates.
+//! Simulated instances, each behind the production card and transport of its host
+//! ([`crate::card`]), repeat what the talk runs with iperf3; each figure stands beside the slide's.
+//! `srd card lab` runs the same with real programs at a hundredth of the rates.
 //!
 //! | module | what |
 //! |---|---|

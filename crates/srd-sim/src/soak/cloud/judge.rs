@@ -262,8 +262,8 @@ impl Judge {
         }
     }
 
-    /// A packet has come to a host, from an interface of another one: by SRD, if both interfaces have
-    /// ENA Express for its protocol, and only then. No rule changes that.
+    /// A packet has come to a host, from an interface of another one: by SRD, if both interfaces
+    /// have ENA Express for its protocol, and only then. No rule changes that.
     pub(super) fn came(
         &mut self,
         number: u32,

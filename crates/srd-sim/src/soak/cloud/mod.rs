@@ -5,10 +5,10 @@
 //! changes are drawn from a seed of their own. The oracle is [`judge`]: no packet may arrive that
 //! the walk over all objects forbids, at the receiver under the rules of that moment; after the
 //! faults each packet of new connections, and each answer, must end as the walk says. Between hosts
-//! frames are packets of the transport, and each must come by SRD if its interfaces have ENA Express
-//! for it, and plainly if not. Each card
-//! must account for all packets that it was given. In half of the worlds tables ask where they have
-//! to, and follow deltas; in the others they are compiled whole.
+//! frames are packets of the transport, and each must come by SRD if its interfaces have ENA
+//! Express for it, and plainly if not. Each card must account for all packets that it was given. In
+//! half of the worlds tables ask where they have to, and follow deltas; in the others they are
+//! compiled whole.
 //!
 //! | file | what |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! A host of the cloud: a card, its guests, stage and endpoint to the other hosts, and, on one host,
-//! the edge of all gateways.
+//! A host of the cloud: a card, its guests, stage and endpoint to the other hosts, and, on one
+//! host, the edge of all gateways.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -181,8 +181,8 @@ impl CloudNode {
         }
     }
 
-    /// Another program takes the place of this one, with what its card knows. Frames on their way to
-    /// other hosts, and from them, are lost, and hosts meet anew.
+    /// Another program takes the place of this one, with what its card knows. Frames on their way
+    /// to other hosts, and from them, are lost, and hosts meet anew.
     fn hand_over(&mut self, now: Instant) {
         let bytes = self.card.export();
         self.lost += self.card.unanswered() as u64;
