@@ -20,7 +20,7 @@ use std::time::Instant as WallInstant;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::{Around, Card, Guest, PortId, Way};
+use srd_card::vpc::{self, Around, Card, Guest, PortId};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
@@ -60,7 +60,7 @@ impl Around for Sink {
         self.passed += 1;
         self.frames.push(frame);
     }
-    fn to_host(&mut self, _: Way<'_>, frame: Vec<u8>) {
+    fn to_host(&mut self, _: vpc::Way<'_>, frame: Vec<u8>) {
         self.passed += 1;
         self.frames.push(frame);
     }

@@ -265,7 +265,7 @@ impl Express {
             return None;
         }
         // Packets of one path leave in their order.
-        let full = at.map(|at| core::mem::replace(&mut peer.open[at].1, Vec::new()));
+        let full = at.map(|at| core::mem::take(&mut peer.open[at].1));
         let rest = match (is_small, at) {
             (true, Some(at)) => {
                 peer.open[at].1 = frame;

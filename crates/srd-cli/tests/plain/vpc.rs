@@ -70,7 +70,7 @@ fn explain_says_whether_a_connection_rides_srd_and_if_not_why() {
     let directory = tempfile::tempdir().unwrap();
     let (on, udp) = ("express = true", "express = true\nexpress_udp = true");
     let tcp = ["--protocol", "tcp"];
-    let cases: [(&str, [&str; 2], &str, [&str; 2], &str); 7] = [
+    let cases = [
         ("c7i.24xlarge", [on, on], "b", tcp, "rides SRD\n"),
         ("c7i.24xlarge", [on, on], "c", tcp, "not ride SRD: both interfaces are on one host"),
         ("c7i.24xlarge", [on, on], "b", ["--protocol", "icmp"], "not ride SRD: neither TCP"),
