@@ -1,7 +1,7 @@
 //! The comparison as a page: the answer in a sentence, the figures as charts, and then how they
 //! came about.
 //!
-//! Bound: [`RUNS_MAX`] runs are listed.
+//! Bound: `RUNS_MAX` runs are listed.
 
 use super::verdict::{self, Beside, TIME, is_count_of_failures};
 use super::{ABOUT, SUMMARY};

@@ -11,7 +11,7 @@ use crate::meta::layout::Layout;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
 use crate::meta::{FRAME_BYTES_MAX, Meta};
-use crate::queue::scheduler::{Aqm, Kind, Lane, QueueCounts, Waiting};
+use crate::queue::scheduler::{Kind, Lane, QueueCounts, Waiting};
 use crate::rewrite::segment::{self, Segments, fitted};
 use crate::rewrite::{checksum, fragment, mss, too_big};
 
@@ -107,9 +107,7 @@ impl Express {
         };
         let mut counts = QueueCounts::default();
         let (queues, flow) = (&mut self.table.queues, (line.tenant, line.slot));
-        let bundle_bytes_max = self.plain_bytes_max.saturating_sub(peer.bytes_lost);
-        let aqm = Aqm { bundle_bytes_max, ..self.aqm };
-        peer.scheduler.push(queues, flow, waiting, &aqm, &mut counts);
+        peer.scheduler.push(queues, flow, waiting, &self.aqm, &mut counts);
         if !peer.queued {
             peer.queued = true;
             self.ready.push_back(line.peer);

@@ -71,7 +71,7 @@ impl Express {
             target: config.queue_target,
             interval: config.queue_interval,
             bytes_max: config.queue_bytes_max,
-            bundle_bytes_max: 0,
+            bundle_bytes_max: endpoint.unreliable_bytes_max(),
         };
         let limits = Limits {
             wait: config.order_wait,

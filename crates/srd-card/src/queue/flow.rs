@@ -144,12 +144,12 @@ impl FlowQueue {
         self.list == List::None
     }
 
-    /// Adds a frame of a cloud to the last one that waits, if both are small. Returns the bytes by
-    /// which that has grown.
+    /// Adds a frame of a cloud to the last one that waits, if both ride SRD and are small. Returns
+    /// the bytes by which that has grown. Those that go plainly are bundled when they leave.
     pub(super) fn bundle(&mut self, waiting: &Waiting, bytes_max: usize) -> Option<usize> {
         let last = self.frames.back_mut()?;
         let before = last.frame.len();
-        let alike = last.kind == waiting.kind && waiting.kind.is_of_cloud();
+        let alike = last.kind == Kind::Cloud && waiting.kind == Kind::Cloud;
         let whole = |of: &Waiting| of.layout.offload.gso.is_none();
         let may = alike && whole(last) && whole(waiting);
         let added = may && cloud::bundle(&mut last.frame, &waiting.frame, bytes_max);
