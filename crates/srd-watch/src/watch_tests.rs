@@ -106,8 +106,13 @@ proptest! {
             let begin = offset + n * 500 * MS;
             prop_assert!(burst.start_ns + MS >= begin && burst.start_ns <= begin + MS, "{}", n);
             let off = burst.length_ns.abs_diff(10 * MS);
-            // Bins of two or three packets are below the threshold and above it in turns.
-            let ragged = if settings.bin_ns < 4 * gap { 7 } else { 3 };
+            // Bins of two or three packets are below the threshold and above it in turns, and those
+            // of a few more at the edges.
+            let ragged = match settings.bin_ns / gap {
+                0..4 => 7,
+                4..8 => 4,
+                _ => 3,
+            };
             prop_assert!(off <= ragged * settings.bin_ns + 2 * gap, "{} {}", n, burst.length_ns);
             prop_assert_eq!(burst.flows[0].flow, flow(1));
             prop_assert!(burst.mean_bps > limit / 5 * 4);
