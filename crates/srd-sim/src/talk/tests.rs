@@ -96,7 +96,7 @@ fn an_incast_through_express_takes_little_more_than_its_bytes() {
     met(&incast, &[&small, "share of packets that came by SRD"]);
     // A miss with a cause: the first burst.
     assert!(here(&incast, &express) < 1.08 && incast.is_explained(), "{incast:?}");
-    assert!(here(&incast, &plain) > 10.0, "a guest waited for its timer");
+    assert!(here(&incast, &plain) > 2.0 * here(&incast, &express), "{incast:?}");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn untracked_flows_take_no_entry_and_end_with_their_rule() {
 #[test]
 fn a_seed_gives_the_same_figures_again() {
     let json = |outcome: &Outcome| serde_json::to_string(outcome).unwrap();
-    assert_eq!(json(&outcome("nconnect")), json(&outcome("nconnect")));
-    let other = find("nconnect").unwrap().run(&Options { seed: 2, ..QUICK }).unwrap();
-    assert_ne!(json(&outcome("nconnect")), json(&other));
+    assert_eq!(json(&outcome("incast")), json(&outcome("incast")));
+    let other = find("incast").unwrap().run(&Options { seed: 2, ..QUICK }).unwrap();
+    assert_ne!(json(&outcome("incast")), json(&other));
 }
