@@ -137,7 +137,8 @@ impl Carrier {
 
     fn add_peers(&mut self, now: Instant) {
         let Self { config, endpoint, express, slots, names, .. } = self;
-        (slots.clear(), names.clear());
+        slots.clear();
+        names.clear();
         for (host, name) in &config.peers {
             let at = PeerConfig::at(address(*host, config.endpoint.local_port));
             let id = endpoint.add_peer(now, at).expect("fewer hosts than peers_max");
