@@ -6,7 +6,6 @@ mod compare;
 mod eligibility;
 mod families;
 mod goodbye;
-mod isolation;
 mod operate;
 mod paths;
 mod privileges;
