@@ -51,7 +51,7 @@ pub enum PollMode {
 
 impl PollMode {
     /// [`PollMode::Adaptive`] as settings have it: for longer than a round trip within a
-    /// rack takes through two overlays (docs/perf-notes.md, 2026-11-27).
+    /// rack takes through two overlays. Not tuned.
     pub const ADAPTIVE: Self = Self::Adaptive(Duration::from_micros(200));
     /// The modes by the names that settings have for them, the default first.
     pub const NAMED: [(Self, &str); 3] =
