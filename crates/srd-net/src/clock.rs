@@ -102,7 +102,7 @@ const EPOCH_FILE_BYTES_MAX: u64 = 64;
 /// clock was set back meanwhile: the file keeps the last one. A file that holds no number, or one
 /// that no clock can have shown, counts as absent. A process that may write to the directory can
 /// choose the number and nothing more: links are not followed when the file is replaced. Other
-/// daemons with the same directory are waited for, [`LOCK_WAIT_MAX`] at most.
+/// daemons with the same directory are waited for, ten seconds at most.
 ///
 /// # Errors
 /// The system's, when the file cannot be written, or the directory is locked for longer.
