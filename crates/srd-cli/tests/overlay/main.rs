@@ -6,6 +6,7 @@ mod compare;
 mod eligibility;
 mod families;
 mod goodbye;
+mod isolation;
 mod operate;
 mod paths;
 mod privileges;

@@ -14,6 +14,7 @@
 //! | `orders` | what the two say to each other |
 //! | `crew` | all workers, started, commanded and ended together |
 //! | `setup` | sockets, interface, privileges |
+//! | `queues` | a worker's part of the interface |
 
 pub(crate) mod control;
 pub(crate) mod crew;
@@ -23,6 +24,7 @@ pub(crate) mod orders;
 mod peer_log;
 mod preflight;
 pub(crate) mod problems;
+mod queues;
 pub(crate) mod resolve;
 mod setup;
 mod signals;
@@ -47,6 +49,7 @@ use crate::routing;
 use crate::{control as control_socket, hooks, metrics};
 use control::{Control, Parts};
 use crew::Crew;
+use queues::Queues;
 use resolve::Resolver;
 use waker::Waker;
 use worker::Worker;
@@ -148,11 +151,11 @@ impl Daemon {
     }
 }
 
-/// Starts a worker for each endpoint and queue of the interface.
+/// Starts a worker for each endpoint and its part of the interface.
 fn start_workers(
     config: &Config,
     endpoints: Vec<setup::Endpoint>,
-    queues: Vec<srd_net::Tun>,
+    queues: Vec<Queues>,
     (mtu, waker): (u16, &Waker),
 ) -> Result<(Crew, Arc<Pages>)> {
     let about = setup::about(config, &endpoints, mtu);

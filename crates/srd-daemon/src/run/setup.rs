@@ -9,6 +9,7 @@ use srd_net::xdp::{AnyIo, XdpOptions};
 use srd_net::{Link, LocalEndpoint, PollMode, Tun, UdpOptions};
 use srd_proto::{Config as CoreConfig, Duration, Epoch, Protection as CoreProtection};
 
+use super::queues::{self, Queues};
 use super::tapped::Tapped;
 use super::{duration, preflight};
 use crate::config::{Config, Mode, Protection, TRY_INTERFACE, UdpOrdering, in_words};
@@ -180,21 +181,27 @@ pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> 
     }
 }
 
-/// Makes the interface, with a queue for each worker. One that is there already is somebody
+/// Makes the interface, with queues for each worker. One that is there already is somebody
 /// else's, with addresses and routes
 /// that we could not give back.
-pub(super) fn open_tun(config: &Config) -> Result<Vec<Tun>> {
+pub(super) fn open_tun(config: &Config) -> Result<Vec<Queues>> {
     let name = &config.interface.name;
     let was_there = preflight::has_interface(name);
-    let queues = Tun::open_queues(name, config.interface.workers);
-    let queues = queues.map_err(|e| tun_error(config, &e))?;
+    let count = config.interface.workers * queues::QUEUES;
+    let mut all = Tun::open_queues(name, count).map_err(|e| tun_error(config, &e))?;
     if was_there {
         bail!(
             "an interface {name} is there already, kept by another program: remove it with \
              `ip link delete {name}`, or choose another `name` in [interface]"
         );
     }
-    Ok(queues)
+    let mut workers = Vec::new();
+    while !all.is_empty() {
+        let rest = all.split_off(all.len().min(usize::from(queues::QUEUES)));
+        let queues = Queues::new(std::mem::replace(&mut all, rest));
+        workers.push(queues.context("cannot make a descriptor to wait on the interface with")?);
+    }
+    Ok(workers)
 }
 
 /// Leaves the user root where a reload works without it, and gives up every capability.

@@ -1,4 +1,4 @@
-//! A worker: one thread that moves frames between one queue of the interface, the card and one
+//! A worker: one thread that moves frames between its part of the interface, the card and one
 //! shard of the transport, and does nothing else.
 //!
 //! ```text
@@ -31,7 +31,7 @@ use std::sync::mpsc::Receiver;
 use rustix::io::Errno;
 use srd_card::Express;
 use srd_card::packet::Packet;
-use srd_net::{LocalEndpoint, PacketIo, PollMode, Tun};
+use srd_net::{LocalEndpoint, PacketIo, PollMode};
 use srd_proto::Instant;
 
 use self::apply::Pending;
@@ -46,7 +46,7 @@ use std::sync::Arc;
 /// Frames read between two looks at what has arrived.
 const FRAMES_PER_TURN_MAX: usize = 64;
 
-/// One queue of the guest's interface.
+/// A worker's part of the guest's interface.
 pub(crate) trait Port {
     /// The next frame that the guest sends; none: there is none now.
     ///
@@ -59,16 +59,6 @@ pub(crate) trait Port {
     /// # Errors
     /// The frame is refused.
     fn write(&mut self, frame: &[u8]) -> io::Result<()>;
-}
-
-impl Port for Tun {
-    fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
-        Self::read(self)
-    }
-
-    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
-        Self::write(self, frame)
-    }
 }
 
 /// What ends a worker before it is told to end.
