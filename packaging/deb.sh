@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# Makes Debian packages: srd_<version>_<arch>.deb of the program, the C library, the libfabric
-# provider and the plugin of NCCL, and libsrd-dev_<version>_<arch>.deb of what C programs are compiled with. Prints their names.
+# Builds Debian packages: srd_<version>_<arch>.deb with the program, the C library, the libfabric
+# provider and the plugin of NCCL, and libsrd-dev_<version>_<arch>.deb with the files that C programs
+# need to compile. Prints their names.
 #
 #   packaging/deb.sh [--binary FILE] [--libraries DIR] [--out DIR] [--fast]
 #
-# --binary  a program that is there already; otherwise cargo builds one for release
+# --binary  an existing program; otherwise cargo builds one for release
 # --libraries
-#           where libsrd.so, libsrd.a, libsrd_fi.so and libnccl_net_srd.so are; otherwise cargo builds them, too,
-#           unless there is a program already: then the package has none
-# --out     where the package goes [default: the target directory]
+#           the directory of libsrd.so, libsrd.a, libsrd_fi.so and libnccl_net_srd.so; otherwise cargo
+#           builds them as well, unless --binary is given: then the package has no libraries
+# --out     the directory for the packages [default: the target directory]
 # --fast    without compression, for tests
 #
-# The maintainer is DEBFULLNAME and DEBEMAIL, where they are set, else the committer of the commit;
+# The maintainer is DEBFULLNAME and DEBEMAIL, if they are set, else the committer of the commit;
 # DEBHOMEPAGE is the field Homepage.
 #
-# Needs dpkg-deb, gzip and binutils, which come with every compiler on Debian. Man pages and
-# completions are what the program says about itself: a command that is added is packaged by
-# itself. The same program and the same commit make the same package.
+# Needs dpkg-deb, gzip and binutils, which every compiler on Debian requires. The program generates man
+# pages and completions, so a new command is packaged without a change here. The same program and the
+# same commit give the same package.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
@@ -48,7 +49,7 @@ name=${DEBFULLNAME:-$(committer %cn)} email=${DEBEMAIL:-$(committer %ce)}
 maintainer="${name:-OpenSRD maintainers} <${email:-root@$(hostname -f 2>/dev/null || hostname)}>"
 homepage=${DEBHOMEPAGE:+Homepage: $DEBHOMEPAGE
 }
-# The time of the commit, so that a package can be made again; outside of a clone, now.
+# The time of the commit, so that a package is reproducible; outside of a clone, the present time.
 epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH=$epoch
 version=$("$binary" --version | cut -d' ' -f2)
@@ -87,9 +88,10 @@ if [ -n "$libraries" ]; then
     ln -s "libsrd.so.$version" "$package/usr/lib/$triplet/libsrd.so.0"
     ln -s libsrd.so.0 "$development/usr/lib/$triplet/libsrd.so"
     objects+=("$package/usr/lib/$triplet/libsrd.so.$version")
-    # Under the name that libfabric looks for. Not where it looks by itself: a machine's other
-    # programs go on as before, and users of MPI name the directory in FI_PROVIDER_PATH.
-    # NCCL's plugin, which NCCL looks for in LD_LIBRARY_PATH, likewise.
+    # The provider has the name that libfabric looks for, but is not in a directory that libfabric
+    # searches by default: other programs of a machine are not affected, and users of MPI name the
+    # directory in FI_PROVIDER_PATH. The same applies to NCCL's plugin, which NCCL finds in
+    # LD_LIBRARY_PATH.
     for plugin in libsrd_fi.so:libsrd-fi.so libnccl_net_srd.so:libnccl-net-srd.so; do
         to=usr/lib/srd/${plugin#*:}
         put 644 "$libraries/${plugin%%:*}" "$to"
@@ -107,7 +109,7 @@ if [ -n "$libraries" ]; then
     echo "activate-noawait ldconfig" >"$control/triggers"
     # Programs in other packages that are linked with it depend on this package.
     echo "libsrd 0 srd (>= $version)" >"$control/shlibs"
-    # The library has no package of its own: whatever uses it uses the program as well.
+    # The library has no separate package: programs that use it also use the program.
     install -d "$package/usr/share/lintian/overrides"
     echo "srd: package-name-doesnt-match-sonames libsrd0" >"$package/usr/share/lintian/overrides/srd"
 fi
@@ -135,7 +137,7 @@ doc=usr/share/doc/srd
 put 644 "$here/copyright" $doc/copyright
 for file in README.md ARCHITECTURE.md STYLE.md; do put 644 "$root/$file" "$doc/$file"; done
 ln -s /usr/share/common-licenses/Apache-2.0 "$package/$doc/LICENSE"
-# All of it: documents, the figures in them, and the examples that they name.
+# All documents, the figures in them, and the examples that they name.
 (cd "$root" && find docs -type f) | while read -r file; do
     put 644 "$root/$file" "$doc/$file"
 done
@@ -145,7 +147,7 @@ done
 for file in grafana/srd.json prometheus/srd.rules.yml card.toml.example srd0.toml.example; do
     put 644 "$here/$file" "$doc/examples/$file"
 done
-# Documents name them by their place in the sources.
+# Documents name these files by their path in the sources.
 ln -s examples/scenarios "$package/$doc/scenarios"
 ln -s examples "$package/$doc/packaging"
 when=$(LC_ALL=C date -uR -d "@$epoch")
@@ -157,7 +159,7 @@ srd ($version) unstable; urgency=medium
  -- $maintainer  $when
 TEXT
 
-# What the program is linked with, and since when the C library has what it calls.
+# Prints the libraries that an object is linked with, and the C library version that its calls need.
 depends() {
     local needed glibc
     needed=$(objdump -p "$1" | awk '$1 == "NEEDED" { print $2 }')
@@ -189,14 +191,14 @@ Suggests: nftables
 Section: net
 Priority: optional
 ${homepage}Description: reliable datagrams over every path of a network
- A TCP connection takes one path of a datacenter network. This package has ENA
- Express in software: an interface whose packets travel over many paths at
- once, are sent again when they get lost, and leave in order, for programs that
- need not know.
+ A TCP connection uses one path of a datacenter network. This package contains
+ ENA Express in software: an interface whose packets use many paths at once, are
+ retransmitted when they get lost, and are delivered in order, for unchanged
+ programs.
  .
- Besides, the command srd measures the transport between machines, builds a
- small datacenter out of network namespaces, simulates large ones, and checks
- the settings of a system that matter for ENA Express.
+ In addition, the command srd measures the transport between machines, builds a
+ small datacenter of network namespaces, simulates large ones, and checks the
+ settings of a system that matter for ENA Express.
 TEXT
 
 build() {
@@ -224,6 +226,6 @@ Section: libdevel
 Priority: optional
 ${homepage}Description: reliable datagrams over every path of a network, for programs in C
  The header, the static library, the manual and an example of libsrd: messages of
- any length and remote memory over many paths at once, for programs of one's own.
+ any length and remote memory over many paths at once, for your own programs.
 TEXT
 build "$development" libsrd-dev
