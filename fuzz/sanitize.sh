@@ -5,7 +5,9 @@
 #   sanitize.sh address [SECONDS]   a peer that lies over loopback, under AddressSanitizer
 #   sanitize.sh thread              hosts and the provider's objects, under ThreadSanitizer
 #   sanitize.sh undefined           what is pure enough, under Miri
-#   sanitize.sh fuzz [SECONDS]      the fuzz targets of messaging layer and card, under AddressSanitizer
+#   sanitize.sh fuzz [SECONDS [TARGET...]]
+#                                   fuzz targets, each for so long, under AddressSanitizer: those given,
+#                                   else those of the messaging layer and the card; `all` is every one
 #
 # `short` and `address` also run with the stable toolchain, which comes with the sanitizer. The others
 # need a nightly toolchain: `rustup toolchain install nightly`, and of its components `rust-src`
@@ -73,7 +75,10 @@ undefined)
     ;;
 fuzz)
     unset CARGO_TARGET_DIR
-    for name in rdm hostile card; do
+    names=("${@:3}")
+    [ ${#names[@]} -gt 0 ] || names=(rdm hostile card)
+    [ "${names[*]}" != all ] || mapfile -t names < <(basename -s .rs fuzz/targets/*.rs)
+    for name in "${names[@]}"; do
         cargo +nightly fuzz run "$name" -- -max_total_time="$seconds" -max_len=4096
     done
     ;;

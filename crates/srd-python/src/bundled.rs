@@ -16,6 +16,7 @@ const SCENARIOS: &[Bundled] = scenarios![
     "all-reduce",
     "all-to-all",
     "collective-spine-death",
+    "convergence",
     "degraded-1024",
     "degraded-128",
     "paper-a-1000-to-1",

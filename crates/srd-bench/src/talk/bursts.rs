@@ -92,7 +92,7 @@ fn packets(context: &Context<'_>) -> Result<Found> {
         let cloud = Cloud::of(context, &KIND)?;
         let report = iperf::run(&cloud, &["-M", "128", "-P", &flows.to_string()], seconds)?;
         let (name, gbps) = if flows == 1 { ("one flow", 0.928) } else { ("two flows", 0.929) };
-        found.figures.push(Figure::new(name, "Mb/s", report.mbps).talk(context.mbps(gbps)));
+        found.figures.push(Figure::new(name, "Mb/s", report.mbps).talk(context.mbps(gbps)).given());
         if flows == 2 {
             shares(context, &mut found, &report.flows_mbps, [0.471, 0.477]);
         }
@@ -109,9 +109,9 @@ fn microburst(context: &Context<'_>) -> Result<Found> {
     let least = report.seconds_mbps.iter().copied().fold(f64::MAX, f64::min);
     found.figures.push(Figure::new("least of six seconds", "Mb/s", least).talk(context.mbps(9.52)));
     let minute = report.bytes * 8.0 / 60.0 / 1e6;
-    found
-        .figures
-        .push(Figure::new("the minute's average", "Mb/s", minute).talk(context.mbps(0.953)));
+    found.figures.push(
+        Figure::new("the minute's average", "Mb/s", minute).talk(context.mbps(0.953)).given(),
+    );
     found.notes.push("the talk's metric printed 899 Mb/s, its own seconds make 953".into());
     let seconds = (0..60_u32).map(|second| {
         let rate = report.seconds_mbps.get(second as usize).copied().unwrap_or(0.0);

@@ -57,7 +57,7 @@ fn run(context: &Context<'_>) -> Result<Found> {
     Ok(Found {
         figures: vec![
             Figure::new("with credits", "Mb/s", spent.with_mbps).talk(context.mbps(12.5)),
-            lasted.wanted(f64::from(credits_s), Near::Percent(5.0), "the profile"),
+            lasted.wanted(f64::from(credits_s), Near::Percent(5.0), "the profile").given(),
             Figure::new("without credits", "Mb/s", spent.without_mbps).talk(context.mbps(0.772)),
         ],
         curves: vec![Curve {

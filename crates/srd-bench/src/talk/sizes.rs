@@ -72,7 +72,9 @@ fn run(context: &Context<'_>) -> Result<Found> {
         let at =
             |size: f64| points.iter().find(|(s, _)| (s - size).abs() < 0.5).map_or(0.0, |p| p.1);
         let small = Figure::new(format!("{}, 128 bytes", row.name), "Mb/s", at(128.0));
-        found.figures.push(small.talk(context.mbps(PACKETS_PER_SECOND * 128.0 * 8.0 / 1e9)));
+        found
+            .figures
+            .push(small.talk(context.mbps(PACKETS_PER_SECOND * 128.0 * 8.0 / 1e9)).given());
         let large =
             Figure::new(format!("{}, {LARGE} bytes", row.name), "Mb/s", at(f64::from(LARGE)));
         let documented = context.mbps(row.ceiling_gbps);

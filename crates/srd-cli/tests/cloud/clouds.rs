@@ -70,7 +70,7 @@ fn regression_a_host_that_does_not_answer_shows_as_silent_on_the_other() {
     let said = |words: &str, times: usize| {
         wait_until(words, || {
             let text = fs::read_to_string(hosts.machines[0].path("up.log")).unwrap();
-            text.matches(words).count() == times
+            text.matches(words).count() >= times
         });
     };
     let silent = |times: usize| {

@@ -153,9 +153,10 @@ fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
             let figure = |name: &str| value(&case["runs"][0], name);
             assert!(figure("lost by the spines") > 0.0, "{case}");
             // IP, UDP, header, fields, offload header, IP, UDP, payload, tag: A's packets and no
-            // other, each a single one.
+            // other. Where the sender waited for a processor, two of them may share a datagram.
             let length = f64::from(20 + 8 + 12 + 24 + 10 + 20 + 8 + 4000 + 16);
-            assert!((figure("mean length of these") - length).abs() < 1e-9, "{case}");
+            let mean = figure("mean length of these");
+            assert!((length..1.1 * length).contains(&mean), "{case}");
             figure("A lost") + figure("B lost") == 0.0
         })
     });

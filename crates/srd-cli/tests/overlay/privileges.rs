@@ -217,7 +217,7 @@ fn regression_a_start_that_fails_half_way_leaves_nothing() {
     fails("is there already", &net.network());
     must(&format!("-n {} link delete srd0", net.a));
     must(&format!("-n {} link add srd0 type veth peer name w1", net.a));
-    fails("another kind exists", &net.network());
+    fails("is there already", &net.network());
     must(&format!("-n {} link delete srd0", net.a));
     // An overlay over one of the machine's own networks.
     net.configure(0, "address = [\"192.0.2.99/16\"]\ntable = 7000", None);

@@ -77,7 +77,11 @@ impl Routed {
     pub(crate) fn wait_until_up(&mut self, link: &str) {
         self.wait(&format!("{link} is up"), |net| {
             let text = must(&format!("-n {} -br addr show dev {link}", net.a));
-            text.split_whitespace().nth(1) == Some("UP") && text.contains(" fe80::")
+            let addresses = text.split_whitespace().filter(|word| word.contains("::")).count();
+            let local = format!("-n {} -6 route show table local type local dev {link}", net.a);
+            let is_up = text.split_whitespace().nth(1) == Some("UP") && text.contains(" fe80::");
+            // The kernel adds the route to each address of IPv6 later than the address.
+            is_up && must(&local).lines().count() == addresses
         });
     }
 

@@ -207,6 +207,17 @@ impl Kernel {
         self.netlink.change(Message::SetLink(link), 0)
     }
 
+    /// Deletes our interface, if it is still there.
+    pub(super) fn delete_link(&mut self) -> io::Result<()> {
+        let Some(index) = self.index else { return Ok(()) };
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        match self.netlink.change(Message::DelLink(link), 0) {
+            Err(e) if e.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(()),
+            done => done,
+        }
+    }
+
     fn add_address(&mut self, index: u32, address: IpNet) -> io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.family = family(address.addr().is_ipv6());

@@ -24,8 +24,6 @@ use crate::privileges;
 
 /// How often routes and rules are compared with what they shall be, without a reason.
 const VERIFY_EVERY: Duration = Duration::from_secs(5);
-/// How long the interface may outlive the daemon that made it. Closing it takes milliseconds.
-const INTERFACE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long another process may still be giving back what it made with the same table.
 const TABLE_WAIT_MAX: Duration = Duration::from_secs(8);
 
@@ -338,20 +336,16 @@ impl Keeper {
         }
     }
 
-    /// The daemon is gone: its interface goes with it, and then routes and rules do. In this
-    /// order nothing of the overlay leaves by another route while its addresses are still there.
-    /// (With IPv4 nothing can be sent from an address that is gone; with IPv6 a socket that has
-    /// it can, so that for these what refuses their packets stays.)
+    /// Deletes the daemon's interface, and then routes and rules. In this order nothing of the
+    /// overlay leaves by another route while its addresses are still there. (With IPv4 nothing can
+    /// be sent from an address that is gone; with IPv6 a socket that has it can. For these the rules
+    /// that refuse their packets stay.)
+    ///
+    /// The daemon may have ended already, and the kernel be closing its interface. The interface is
+    /// deleted all the same: the kernel waits for a grace period for each queue that it closes, and
+    /// for one if it deletes them together.
     fn give_back(&mut self) -> io::Result<()> {
-        let deadline = Instant::now() + INTERFACE_WAIT_MAX;
-        while self.kernel.is_up()?.is_some() {
-            if Instant::now() >= deadline {
-                // Another process holds it. Without it being up no address of it is used.
-                self.kernel.set_link(Vec::new(), Some(false))?;
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        self.kernel.delete_link()?;
         if !self.kernel.spec().kill_switch {
             let addresses = &self.kernel.spec().addresses;
             let held = sockets::held(addresses.iter().map(IpNet::addr));

@@ -186,15 +186,15 @@ pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> 
 /// that we could not give back.
 pub(super) fn open_tun(config: &Config) -> Result<Vec<Queues>> {
     let name = &config.interface.name;
-    let was_there = preflight::has_interface(name);
-    let count = config.interface.workers * queues::QUEUES;
-    let mut all = Tun::open_queues(name, count).map_err(|e| tun_error(config, &e))?;
-    if was_there {
+    // Not by opening it: a queue that joins another program's interface takes packets from it.
+    if preflight::has_interface(name) {
         bail!(
             "an interface {name} is there already, kept by another program: remove it with \
              `ip link delete {name}`, or choose another `name` in [interface]"
         );
     }
+    let count = config.interface.workers * queues::QUEUES;
+    let mut all = Tun::open_queues(name, count).map_err(|e| tun_error(config, &e))?;
     let mut workers = Vec::new();
     while !all.is_empty() {
         let rest = all.split_off(all.len().min(usize::from(queues::QUEUES)));

@@ -124,6 +124,7 @@ impl Scenario {
             seed,
             rules: self.queue.rules(self.packet_bytes, transport)?,
             faults,
+            convergence_us: self.convergence()?,
             corruption_undetected: self.corruption_undetected,
             sampling: self.measure.sampling(ideals.longest().1)?,
             capture: self.measure.captures()?,
@@ -133,6 +134,16 @@ impl Scenario {
         let world = World::new(topology, workload, config, |host| recipe.node(host))
             .map_err(|e| ScenarioError(e.0))?;
         Ok(Built { world, ideals, schedule_least_ps, horizon_ps })
+    }
+
+    /// The time that routing takes to notice a change of a link.
+    fn convergence(&self) -> Result<Option<f64>, ScenarioError> {
+        match self.convergence_us {
+            Some(us) if !(0.0..=1e12).contains(&us) => {
+                Err(ScenarioError(format!("`convergence_us` must be between 0 and 1e12, not {us}")))
+            }
+            given => Ok(given),
+        }
     }
 
     fn recipe(

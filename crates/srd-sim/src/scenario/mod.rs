@@ -120,6 +120,10 @@ pub struct Scenario {
     /// What breaks when.
     #[serde(default)]
     pub fault: Vec<Fault>,
+    /// Time until switches stop choosing ways over a dead link, and choose a repaired one again,
+    /// in microseconds; without it they never notice. Routing protocols take 10 ms to some seconds.
+    #[serde(default)]
+    pub convergence_us: Option<f64>,
     /// Whether corrupted packets reach the nodes, as if checksums missed them.
     #[serde(default)]
     pub corruption_undetected: bool,
@@ -366,6 +370,7 @@ impl Scenario {
             packet_bytes: defaults::packet_bytes(),
             workload: vec![WorkloadSpec::Matrix { path: matrix.to_owned(), time_unit: unit }],
             fault: Vec::new(),
+            convergence_us: None,
             corruption_undetected: false,
             measure: Measure::default(),
             transports: defaults::transports(),

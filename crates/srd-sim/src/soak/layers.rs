@@ -56,6 +56,7 @@ fn world(plan: &Plan) -> Result<World<AnyNode>, String> {
         seed,
         rules: plan.rules,
         faults: plan.faults.clone(),
+        convergence_us: None,
         corruption_undetected: plan.corruption_undetected,
         sampling: None,
         capture: None,

@@ -25,6 +25,7 @@ fn world(plan: &Plan, common: &Rc<Common>) -> Result<World<SoakNode>, String> {
         seed: plan.seed,
         rules: plan.rules,
         faults: plan.faults.clone(),
+        convergence_us: None,
         corruption_undetected: plan.corruption_undetected,
         sampling: None,
         capture: None,

@@ -1,6 +1,6 @@
 //! Bursts that a minute's average hides: `microburst`.
 
-use super::ceilings::{HEADERS, moved};
+use super::ceilings::{HEADERS, HEADERS_PERCENT, moved};
 use super::figure::{DERIVED, DOCUMENTED, Figure, Near};
 use super::lab::{self, MS, MTU, RECEIVER, SECOND, SENDER, Traffic};
 use super::{Experiment, Found, Line, Options};
@@ -40,14 +40,18 @@ fn six_seconds(options: &Options, found: &mut Found) -> Result<(), String> {
     let each: Vec<f64> =
         bytes.chunks(1000).map(|second| lab::gbps(second.iter().sum(), SECOND)).collect();
     let least = each.iter().copied().fold(f64::MAX, f64::min);
-    found
-        .figures
-        .push(Figure::new("least of the seconds", "Gb/s", least).slide(9.52).because(HEADERS));
+    found.figures.push(
+        Figure::new("least of the seconds", "Gb/s", least)
+            .slide(9.52)
+            .because(HEADERS, HEADERS_PERCENT),
+    );
     let all: u64 = bytes.iter().sum();
     // A short run stands for six seconds.
     let minute = lab::gbps(all, 60 * SECOND) * 6.0 / f64::from(seconds);
     let figure = Figure::new("the minute's average", "Gb/s", minute);
-    found.figures.push(figure.wanted(0.953, Near::SIMULATED, DERIVED).because(HEADERS));
+    found.figures.push(
+        figure.wanted(0.953, Near::SIMULATED, DERIVED).given().because(HEADERS, HEADERS_PERCENT),
+    );
     let most = bytes.iter().map(|bytes| lab::gbps(*bytes, MS)).fold(0.0, f64::max);
     found.figures.push(Figure::new("most of a millisecond", "Gb/s", most));
     let again = world.nodes()[SENDER as usize].tcp().segments_resent as f64;
@@ -76,7 +80,7 @@ fn eight_flows(options: &Options, found: &mut Found) -> Result<(), String> {
     let [sent, arrived] = [SENDER, RECEIVER].map(|host| world.nodes()[host as usize].counts());
     let datagrams = sent.datagrams_sent as f64;
     let figure = Figure::new("eight UDP flows: datagrams sent in a second", "", datagrams);
-    found.figures.push(figure.slide(DATAGRAMS));
+    found.figures.push(figure.slide(DATAGRAMS).given());
     let figure = Figure::new("  what arrives", "Gb/s", gbps);
     found.figures.push(figure.wanted(PEAK_BPS as f64 / 1e9, Near::SIMULATED, DOCUMENTED));
     let lost = 1.0 - arrived.datagrams_received as f64 / sent.datagrams_sent as f64;

@@ -52,14 +52,12 @@ fn run(options: &Options) -> Result<Found, String> {
         figures: vec![
             Figure::new("credits at launch", "Gb", full as f64 / 1e9),
             with.slide(12.5),
-            Figure::new("credits last", "s", last_s).slide(talk_s),
+            Figure::new("credits last", "s", last_s).slide(talk_s).given(),
             Figure::new("credits at the end", "Gb", left as f64 / 1e9),
             without.slide(TALK_BASELINE_GBPS),
-            Figure::new("earned in 10 idle seconds", "Gb", earned).wanted(
-                7.81,
-                Near::SIMULATED,
-                TALK,
-            ),
+            Figure::new("earned in 10 idle seconds", "Gb", earned)
+                .wanted(7.81, Near::SIMULATED, TALK)
+                .given(),
         ],
         lines: vec![Line { name, x: "time, s", y: "Gb/s", points }],
         notes: vec![format!(

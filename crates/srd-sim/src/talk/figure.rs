@@ -32,6 +32,19 @@ pub struct Wanted {
     pub near: Near,
     /// Where the value is from.
     pub source: &'static str,
+    /// Whether the experiment sets this value as one of its own inputs, so that the figure shows that
+    /// the input is obeyed and nothing else.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_given: bool,
+}
+
+/// Why a figure is not as near as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cause {
+    /// The cause, for a person.
+    pub text: &'static str,
+    /// How far off the cause explains, in percent of the wanted value.
+    pub within_percent: f64,
 }
 
 /// A figure.
@@ -48,7 +61,7 @@ pub struct Figure {
     pub wanted: Option<Wanted>,
     /// Why it is not as near as it should be, where the cause is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cause: Option<&'static str>,
+    pub cause: Option<Cause>,
 }
 
 /// The talk's own figure.
@@ -70,7 +83,16 @@ impl Figure {
     /// With what it should be.
     #[must_use]
     pub fn wanted(mut self, value: f64, near: Near, source: &'static str) -> Self {
-        self.wanted = Some(Wanted { value, near, source });
+        self.wanted = Some(Wanted { value, near, source, is_given: false });
+        self
+    }
+
+    /// Marks the wanted value as an input of the experiment.
+    #[must_use]
+    pub fn given(mut self) -> Self {
+        if let Some(wanted) = &mut self.wanted {
+            wanted.is_given = true;
+        }
         self
     }
 
@@ -86,10 +108,10 @@ impl Figure {
         self.wanted(value, Near::MEASURED, TALK)
     }
 
-    /// With the cause of a miss.
+    /// With the cause of a miss of at most so many percent. A larger miss has no known cause.
     #[must_use]
-    pub fn because(mut self, cause: &'static str) -> Self {
-        self.cause = Some(cause);
+    pub fn because(mut self, text: &'static str, within_percent: f64) -> Self {
+        self.cause = Some(Cause { text, within_percent });
         self
     }
 
@@ -120,6 +142,7 @@ impl Figure {
         match self.is_met() {
             None => "",
             Some(_) if !is_judged => NOT_JUDGED,
+            Some(true) if self.wanted.as_ref().is_some_and(|wanted| wanted.is_given) => "given",
             Some(true) => "met",
             Some(false) => "MISSED",
         }
@@ -147,9 +170,15 @@ impl Figure {
         format!("{} {}", srd_chart::figure(value), self.unit).trim_end().to_owned()
     }
 
-    /// Whether it is missed, and no cause is known.
+    /// Why it is missed, where the cause explains a miss as large as this one.
+    pub fn explanation(&self) -> Option<&'static str> {
+        let (cause, off) = (self.cause?, self.off_percent()?);
+        (self.is_met() == Some(false) && off.abs() <= cause.within_percent).then_some(cause.text)
+    }
+
+    /// Whether it is missed, and no known cause explains that.
     pub fn is_unexplained(&self) -> bool {
-        self.is_met() == Some(false) && self.cause.is_none()
+        self.is_met() == Some(false) && self.explanation().is_none()
     }
 }
 
@@ -184,9 +213,19 @@ mod tests {
             assert_eq!(of(here).is_met(), Some(met), "{here}");
         }
         assert!(of(9.0).is_unexplained());
-        assert!(!of(9.0).because("a cause").is_unexplained());
+        assert!(!of(9.0).because("a cause", 11.0).is_unexplained());
+        assert_eq!(of(9.0).because("a cause", 11.0).explanation(), Some("a cause"));
+        assert!(of(8.8).because("a cause", 11.0).is_unexplained(), "the cause is too small for it");
+        assert_eq!(of(10.0).because("a cause", 11.0).explanation(), None);
         assert!(!Figure::new("rate", "Gb/s", 1.0).is_unexplained());
         let none = |here| Figure::new("entries", "", here).wanted(0.0, Near::Exactly, TALK);
         assert_eq!((none(0.0).is_met(), none(1.0).is_met()), (Some(true), Some(false)));
+    }
+
+    #[test]
+    fn a_value_that_was_put_in_is_given_and_not_met() {
+        let of = |here| Figure::new("entries", "", here).wanted(5.0, Near::Exactly, TALK);
+        assert_eq!((of(5.0).verdict(true), of(5.0).given().verdict(true)), ("met", "given"));
+        assert_eq!(of(4.0).given().verdict(true), "MISSED");
     }
 }

@@ -82,7 +82,7 @@ fn full(options: &Options) -> Result<Found, String> {
     };
     Ok(Found {
         figures: vec![
-            exact("available at first", at_first, ALLOWANCE, TALK),
+            exact("available at first", at_first, ALLOWANCE, TALK).given(),
             exact("with one connection", with_connection, ALLOWANCE - 1, TALK),
             exact("it only falls", counted.into(), 1, TALK),
             exact("available after so many flows", left.into(), 0, TALK),

@@ -57,15 +57,31 @@ impl Switch {
     /// The port through which this switch sends a packet.
     #[inline]
     pub fn route(&self, dst: u32, hash: u32) -> u32 {
+        let (first, ways) = self.ways_to(dst);
+        if ways == 1 {
+            return first;
+        }
+        first + hash::choose(hash, self.salt, ways)
+    }
+
+    /// The equal ports of this switch that lead towards a host: the first number and the count.
+    #[inline]
+    pub const fn ways_to(&self, dst: u32) -> (u32, u32) {
         let offset = dst.wrapping_sub(self.low);
         if offset >= self.span {
-            return self.port_up + hash::choose(hash, self.salt, self.ways_up);
+            return (self.port_up, self.ways_up);
         }
-        let port = self.port_down + offset / self.child_hosts * self.ways_down;
-        if self.ways_down == 1 {
-            return port;
-        }
-        port + hash::choose(hash, self.salt, self.ways_down)
+        (self.port_down + offset / self.child_hosts * self.ways_down, self.ways_down)
+    }
+
+    /// The largest number of equal ports towards any host.
+    pub(crate) const fn ways_max(&self) -> u32 {
+        if self.ways_up > self.ways_down { self.ways_up } else { self.ways_down }
+    }
+
+    /// What makes its choices differ from those of other switches.
+    pub(crate) const fn salt(&self) -> u32 {
+        self.salt
     }
 
     /// The hosts below it: the first and how many.

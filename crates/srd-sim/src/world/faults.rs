@@ -5,7 +5,7 @@ use srd_proto::rng::Rng;
 
 use super::account::DropCause;
 use super::hop::unit;
-use super::{US, World, WorldConfig, WorldError, agenda};
+use super::{US, World, WorldConfig, WorldError, agenda, converge};
 use crate::egress::rule;
 use crate::event::{Event, FLAG_CORRUPT, Kind};
 use crate::fault::Fault;
@@ -22,12 +22,13 @@ pub(super) struct Faults {
     sides: Vec<bool>,
     any_down: bool,
     corruption_undetected: bool,
+    converges_after_ps: Option<u64>,
     rng: Rng,
 }
 
 /// One thing that begins or ends.
 #[derive(Clone)]
-enum Change {
+pub(super) enum Change {
     Down(Vec<u32>),
     Up(Vec<u32>),
     Rate(Vec<u32>, f64),
@@ -37,6 +38,8 @@ enum Change {
     Restart(u32),
     Part(Vec<u32>),
     Join,
+    /// Routing has noticed that these links died, or that they were repaired.
+    Converge(Vec<u32>),
 }
 
 #[derive(Clone, Default)]
@@ -59,6 +62,7 @@ impl Faults {
             sides: Vec::new(),
             any_down: false,
             corruption_undetected: config.corruption_undetected,
+            converges_after_ps: config.convergence_us.map(to_ps),
             rng,
         }
     }
@@ -67,6 +71,19 @@ impl Faults {
     #[inline]
     pub(super) fn any_down(&self) -> bool {
         self.any_down
+    }
+
+    /// The time that routing takes to notice a change of a link; none if it never does.
+    pub(super) fn converges_after_ps(&self) -> Option<u64> {
+        self.converges_after_ps
+    }
+
+    /// Whether a link has been down since `settled` at the latest, or up; none if it changed later.
+    pub(super) fn settled_state(&self, port: u32, settled: u64) -> Option<bool> {
+        let link = &self.links[port as usize];
+        let &(from, until) = link.outages.last()?;
+        let (is_down, since) = if link.down > 0 { (true, from) } else { (false, until) };
+        (since <= settled).then_some(is_down)
     }
 
     /// Flips a bit of a packet. Returns false if the host's checksum catches it.
@@ -104,12 +121,21 @@ impl<N: Node> World<N> {
             fault.check().map_err(context)?;
             let (begin, end) = self.changes_of(fault).map_err(context)?;
             let (at_us, until_us) = fault.span_us();
-            self.schedule_change(to_ps(at_us), begin);
+            self.schedule_fault(to_ps(at_us), begin);
             if let (Some(until_us), Some(end)) = (until_us, end) {
-                self.schedule_change(to_ps(until_us), end);
+                self.schedule_fault(to_ps(until_us), end);
             }
         }
         Ok(())
+    }
+
+    /// Schedules a change, and what routing makes of it.
+    fn schedule_fault(&mut self, at_ps: u64, change: Change) {
+        let later = self.faults.converges_after_ps.zip(converge::follow(&change));
+        self.schedule_change(at_ps, change);
+        if let Some((after_ps, change)) = later {
+            self.schedule_change(at_ps.saturating_add(after_ps), change);
+        }
     }
 
     fn schedule_change(&mut self, at_ps: u64, change: Change) {
@@ -209,6 +235,7 @@ impl<N: Node> World<N> {
                 hosts.iter().for_each(|&h| self.faults.sides[h as usize] = true);
             }
             Change::Join => self.faults.sides.clear(),
+            Change::Converge(ports) => self.converge(ports),
         }
         self.flag_faulty_ports();
     }

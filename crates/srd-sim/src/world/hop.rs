@@ -51,10 +51,14 @@ pub(super) fn unit(rng: &mut Rng) -> f64 {
 impl<N: Node> World<N> {
     #[inline]
     pub(super) fn arrive_at_switch(&mut self, switch: u32, event: Event) {
-        if self.faults.any_down() && self.lost_on_dead_link(&event) {
-            return;
-        }
-        let port = self.switches[switch as usize].route(event.dst, event.hash);
+        let port = if self.faults.any_down() {
+            if self.lost_on_dead_link(&event) {
+                return;
+            }
+            self.route_around(switch, event.dst, event.hash)
+        } else {
+            self.switches[switch as usize].route(event.dst, event.hash)
+        };
         self.forward(port, event);
     }
 

@@ -2,7 +2,8 @@
 //!
 //! One loop takes the next event and acts on it. `hop` moves packets through switches, `host`
 //! gives them to nodes and takes them from nodes, `flows` starts and ends flows, `schedule` begins
-//! and ends operations of ranks, `faults` breaks and mends, `sample` records over time, `capture`
+//! and ends operations of ranks, `faults` breaks and mends, `converge` routes
+//! around what is broken, `sample` records over time, `capture`
 //! shows packets to Wireshark, `account` adds up. Everything that is random comes from the seed,
 //! through streams of its own per purpose, so that the same seed gives the same run whatever the
 //! machine.
@@ -12,6 +13,7 @@
 
 mod account;
 mod capture;
+mod converge;
 mod faults;
 mod flows;
 mod hop;
@@ -91,6 +93,9 @@ pub struct WorldConfig {
     pub rules: PortRules,
     /// What breaks when.
     pub faults: Vec<Fault>,
+    /// Microseconds until switches stop choosing ways over a link that has died, and until they
+    /// choose a repaired one again. None: they never notice.
+    pub convergence_us: Option<f64>,
     /// Whether corrupted packets reach the nodes; else the hosts' checksums catch them.
     pub corruption_undetected: bool,
     /// What to record over time.
@@ -167,6 +172,7 @@ pub struct World<N> {
     background: host::Background,
     special: hop::Special,
     faults: faults::Faults,
+    withdrawn: Option<converge::Withdrawn>,
     sampler: Option<sample::Sampler>,
     observer: Option<Box<dyn Observer>>,
     capture: Option<capture::Capture>,
@@ -203,6 +209,7 @@ impl<N: Node> World<N> {
             flows: flows::Flows::new(workload),
             special: hop::Special::new(&config.rules, &topology, stream(config.seed, 1)),
             faults: faults::Faults::new(&config, queues, stream(config.seed, 2)),
+            withdrawn: None,
             sampler: None,
             observer: None,
             capture: None,

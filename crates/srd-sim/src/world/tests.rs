@@ -167,6 +167,94 @@ fn dead_link_swallows_exactly_what_leaves_while_it_is_down() {
     world.check_conservation().unwrap();
 }
 
+/// Packets lost on a dead link between these times, in a network where every host sends to another
+/// half of it all the time.
+fn lost_in_each_window(tree: Topology, link: &str, convergence_us: Option<f64>) -> Vec<u64> {
+    let hosts = tree.hosts;
+    let fault = Fault::LinkDown { links: link.to_owned(), at_us: 50.0, until_us: Some(300.0) };
+    let config = WorldConfig { faults: vec![fault], convergence_us, ..WorldConfig::default() };
+    let far = (0..hosts).map(|host| (host, (host + hosts / 2) % hosts));
+    let mut world = world(tree, pairs(far, 4, 8 << 20).unwrap(), config);
+    let mut before = 0;
+    let windows = [60, 80, 100, 450].map(|until| {
+        world.run_until(until * US);
+        let lost = world.counters().dropped[DropCause::LinkDown as usize];
+        std::mem::replace(&mut before, lost).abs_diff(lost)
+    });
+    world.check_conservation().unwrap();
+    windows.to_vec()
+}
+
+/// Both directions of the link are withdrawn everywhere: the leaf below it goes up another way, and
+/// leaves far off do not come down by its spine. Packets that were on their way are still lost.
+#[test]
+fn switches_stop_choosing_a_dead_link_after_the_time_of_convergence() {
+    let two_tiers = || leaf_spine(4, 4, 4);
+    let three_tiers = || ClosSpec::fat_tree(4, [1, 1], &links()).build().unwrap();
+    let cases: [(Topology, &str); 4] = [
+        (two_tiers(), "leaf0-spine2"),
+        (three_tiers(), "tor0-agg1"),
+        (three_tiers(), "agg1-core3"),
+        (ClosSpec::fat_tree(8, [1, 1], &links()).build().unwrap(), "agg0-core0"),
+    ];
+    for (tree, link) in cases {
+        let never = lost_in_each_window(tree.clone(), link, None);
+        assert!(never[..3].iter().all(|lost| *lost > 10), "{link}: {never:?}");
+        let after = lost_in_each_window(tree, link, Some(10.0));
+        assert!(after[0] > 10, "{link}: {after:?}");
+        assert_eq!(after[2..], [0, 0], "{link}: {after:?}");
+    }
+}
+
+/// A host with a dead link, and a leaf with all of its links dead, have no other way.
+#[test]
+fn packets_without_any_way_are_lost_where_they_were_before() {
+    for link in ["leaf0->host0", "leaf0-spine"] {
+        let fault = Fault::LinkDown { links: link.to_owned(), at_us: 0.0, until_us: None };
+        let config = WorldConfig {
+            faults: vec![fault],
+            convergence_us: Some(1.0),
+            ..WorldConfig::default()
+        };
+        let mut world = world(leaf_spine(2, 2, 2), one_flow(3, 0, 4 << 20), config);
+        world.run_until(200 * US);
+        assert_eq!(world.flows()[0].finished_ps, None, "{link}");
+        assert!(world.counters().dropped[DropCause::LinkDown as usize] > 0, "{link}");
+        world.check_conservation().unwrap();
+    }
+}
+
+/// A link that is down for less time than routing takes is never withdrawn.
+#[test]
+fn a_link_is_chosen_again_after_its_repair() {
+    let tree = leaf_spine(2, 2, 4);
+    let load = |until_us: f64| {
+        let fault = Fault::LinkDown {
+            links: "leaf0-spine1".to_owned(),
+            at_us: 50.0,
+            until_us: Some(until_us),
+        };
+        let config = WorldConfig {
+            faults: vec![fault],
+            convergence_us: Some(40.0),
+            ..WorldConfig::default()
+        };
+        let far = (0..8).map(|host| (host, (host + 4) % 8));
+        let mut world = world(tree.clone(), pairs(far, 1, 8 << 20).unwrap(), config);
+        let port = world.topology.select("leaf0->spine1").unwrap()[0] as usize;
+        let times = [95, 140, 200, 300];
+        times.map(|until| {
+            world.run_until(until * US);
+            world.port_reports()[port].packets
+        })
+    };
+    let [begun, withdrawn, _, back] = load(150.0);
+    assert_eq!(begun, withdrawn, "nothing is sent to a link that is withdrawn");
+    assert!(back > withdrawn, "it is used again: {back}");
+    let [begun, later, ..] = load(60.0);
+    assert!(later > begun, "a short outage withdraws nothing");
+}
+
 #[test]
 fn slow_link_halves_a_flow() {
     let fault = Fault::LinkSlow {
@@ -342,6 +430,7 @@ proptest! {
                     control_first,
                     packet_bytes: 4150,
                 },
+                convergence_us: None,
                 faults: faults.clone(),
                 corruption_undetected: undetected,
                 sampling: None,

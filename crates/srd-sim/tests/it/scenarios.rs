@@ -169,6 +169,29 @@ fn a_dead_uplink_fails_nothing_and_is_used_again() {
     assert!(recovery.used_again_us.is_some(), "{recovery:?}");
 }
 
+/// Routing takes 10 ms to a second to notice a dead link, and TCP waits for it and for its own
+/// timer. SRD is back within one interval of the record, two to four orders of magnitude sooner.
+#[test]
+fn srd_is_back_long_before_routing_has_converged() {
+    const INTERVAL_US: f64 = 50.0;
+    let back_us = |transport, sets: &[&str]| {
+        let result = result("convergence", sets, transport);
+        let [recovery] = &result.recoveries[..] else { panic!("one fault") };
+        recovery.back_us.unwrap_or_else(|| panic!("{sets:?}: {recovery:?}"))
+    };
+    let interval = format!("measure.interval_us={INTERVAL_US}");
+    // An interval without a dip says that it was shorter.
+    let srd = back_us(Transport::Srd, &["horizon_us=40000.0", &interval]).max(INTERVAL_US);
+    for (converged_us, ratio) in [(10_000.0, 100.0), (100_000.0, 500.0), (1_000_000.0, 5_000.0)] {
+        let after = format!("convergence_us={converged_us}");
+        let horizon = format!("horizon_us={}", 3.0 * converged_us + 500_000.0);
+        let tcp = back_us(Transport::Tcp, &[&after, &horizon, "measure.interval_us=1000.0"]);
+        println!("converged after {converged_us} us: TCP {tcp:.0} us, SRD {srd:.0} us");
+        assert!(tcp >= converged_us, "{tcp} us: TCP has no other way");
+        assert!(tcp / srd > ratio, "{converged_us}: TCP {tcp} us, SRD {srd} us");
+    }
+}
+
 #[test]
 fn a_collective_waits_for_few_timers_when_a_spine_dies() {
     let scenario = open("collective-spine-death", &[]);

@@ -55,9 +55,10 @@ pub(crate) struct Control {
     config: Config,
     peers: Vec<Peer>,
     next_number: u32,
-    /// Ended before the routes below: the interface goes with it.
-    crew: Crew,
+    /// Ended before the workers' queues below: the network process deletes the interface with all
+    /// of its queues at once, which the kernel otherwise closes one by one.
     routing: Option<Routing>,
+    crew: Crew,
     pages: Arc<Pages>,
     waker: Waker,
     resolver: Resolver,

@@ -222,6 +222,10 @@ impl Peer {
             states.push(all.state());
         }
         self.state = all.state();
+        if !states.is_empty() {
+            // Also where it is up for less time than passes between two ticks.
+            self.log_move(&all);
+        }
         (states, is_stirred)
     }
 }

@@ -73,6 +73,7 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
         seed: plan.seed,
         rules: rules(plan),
         faults: plan.faults.clone(),
+        convergence_us: None,
         // What is not sealed has nothing to protect it but the checksum of its datagram.
         corruption_undetected: plan.corruption_undetected,
         sampling: None,
