@@ -32,8 +32,8 @@ pub struct Wanted {
     pub near: Near,
     /// Where the value is from.
     pub source: &'static str,
-    /// Whether the experiment sets this value as one of its own inputs, so that the figure shows that
-    /// the input is obeyed and nothing else.
+    /// Whether the experiment sets this value as one of its own inputs, so that the figure shows
+    /// that the input is obeyed and nothing else.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_given: bool,
 }

@@ -2,12 +2,11 @@
 //! end at it; some time after its repair, they choose them again.
 //!
 //! A switch keeps its choice among equal links for each packet whose way still leads to the
-//! destination, and hashes only the others over what is left (resilient hashing, RFC 2992 section 3
-//! calls the opposite "disruption"). A packet without any way left takes its former one, and is lost
-//! where that ends.
+//! destination, and hashes only the others over the links that are left (resilient hashing; RFC 2992,
+//! section 3, calls the opposite "disruption"). A packet without any way left takes its former one,
+//! and is lost where that one ends.
 
 use super::World;
-use super::faults::Change;
 use crate::hash;
 use crate::node::Node;
 use crate::topology::{End, Topology};
@@ -147,13 +146,5 @@ impl<N: Node> World<N> {
         let port = self.switches[switch as usize].route(dst, hash);
         let detour = |of: &Withdrawn| of.detour(&self.topology, switch, port, dst, hash);
         self.withdrawn.as_ref().map_or(port, detour)
-    }
-}
-
-/// What routing does some time after a change of links, if it does anything.
-pub(super) fn follow(change: &Change) -> Option<Change> {
-    match change {
-        Change::Down(ports) | Change::Up(ports) => Some(Change::Converge(ports.clone())),
-        _ => None,
     }
 }

@@ -5,7 +5,7 @@ use srd_proto::rng::Rng;
 
 use super::account::DropCause;
 use super::hop::unit;
-use super::{US, World, WorldConfig, WorldError, agenda, converge};
+use super::{US, World, WorldConfig, WorldError, agenda};
 use crate::egress::rule;
 use crate::event::{Event, FLAG_CORRUPT, Kind};
 use crate::fault::Fault;
@@ -28,7 +28,7 @@ pub(super) struct Faults {
 
 /// One thing that begins or ends.
 #[derive(Clone)]
-pub(super) enum Change {
+enum Change {
     Down(Vec<u32>),
     Up(Vec<u32>),
     Rate(Vec<u32>, f64),
@@ -40,6 +40,16 @@ pub(super) enum Change {
     Join,
     /// Routing has noticed that these links died, or that they were repaired.
     Converge(Vec<u32>),
+}
+
+impl Change {
+    /// The change that routing makes some time after this one, if it makes any.
+    fn followed_by(&self) -> Option<Self> {
+        match self {
+            Self::Down(ports) | Self::Up(ports) => Some(Self::Converge(ports.clone())),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -131,7 +141,7 @@ impl<N: Node> World<N> {
 
     /// Schedules a change, and what routing makes of it.
     fn schedule_fault(&mut self, at_ps: u64, change: Change) {
-        let later = self.faults.converges_after_ps.zip(converge::follow(&change));
+        let later = self.faults.converges_after_ps.zip(change.followed_by());
         self.schedule_change(at_ps, change);
         if let Some((after_ps, change)) = later {
             self.schedule_change(at_ps.saturating_add(after_ps), change);
