@@ -338,8 +338,8 @@ impl Keeper {
 
     /// Deletes the daemon's interface, and then routes and rules. In this order nothing of the
     /// overlay leaves by another route while its addresses are still there. (With IPv4 nothing can
-    /// be sent from an address that is gone; with IPv6 a socket that has it can. For these the rules
-    /// that refuse their packets stay.)
+    /// be sent from an address that is gone; with IPv6 a socket that has it can. For these the
+    /// rules that refuse their packets stay.)
     ///
     /// The daemon may have ended already, and the kernel be closing its interface. The interface is
     /// deleted all the same: the kernel waits for a grace period for each queue that it closes, and

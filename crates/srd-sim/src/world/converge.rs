@@ -2,9 +2,9 @@
 //! end at it; some time after its repair, they choose them again.
 //!
 //! A switch keeps its choice among equal links for each packet whose way still leads to the
-//! destination, and hashes only the others over the links that are left (resilient hashing; RFC 2992,
-//! section 3, calls the opposite "disruption"). A packet without any way left takes its former one,
-//! and is lost where that one ends.
+//! destination, and hashes only the others over the links that are left (resilient hashing; RFC
+//! 2992, section 3, calls the opposite "disruption"). A packet without any way left takes its
+//! former one, and is lost where that one ends.
 
 use super::World;
 use crate::hash;
