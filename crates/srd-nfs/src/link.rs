@@ -235,3 +235,30 @@ fn seal(tls: &mut Connection, sealed: &mut Vec<u8>) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test may fail loudly
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// The kernel has the options that every socket of the proxy is made with: `prepare` is the one
+    /// place where they are set.
+    #[test]
+    fn a_sockets_options_are_those_that_the_kernel_says_it_has() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        for nodelay in [true, false] {
+            prepare(&socket, Pacing { nodelay, ..Pacing::default() }).unwrap();
+            assert_eq!(sockopt::tcp_nodelay(&socket).unwrap(), nodelay);
+        }
+        prepare(&socket, Pacing::default()).unwrap();
+        assert!(sockopt::tcp_nodelay(&socket).unwrap(), "the default sends small segments at once");
+        assert!(sockopt::socket_keepalive(&socket).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), UNACKNOWLEDGED_MAX);
+        assert_eq!(
+            sockopt::tcp_user_timeout(&socket).unwrap(),
+            1000 * u32::try_from(UNACKNOWLEDGED_MAX.as_secs()).unwrap()
+        );
+    }
+}

@@ -12,11 +12,9 @@ use rustix::process::Signal;
 
 /// A program that sleeps in a namespace, with its number.
 fn sleeper(namespace: &str) -> (Running, String) {
-    let mut command = Command::new("ip");
-    let sleeper = command.args(["netns", "exec", namespace, "sleep", LONG_S]).spawn().unwrap();
-    let pid = sleeper.id().to_string();
-    let sleeper = Running(sleeper);
-    wait_until("a program in the namespace", || pids(namespace).contains(&pid));
+    let sleeper = crate::support::machine::sleeper(namespace);
+    let pid = sleeper.0.id().to_string();
+    assert!(pids(namespace).contains(&pid));
     (sleeper, pid)
 }
 

@@ -274,8 +274,11 @@ pub(crate) fn sleeper(namespace: &str) -> Running {
     let mut command = Command::new("ip");
     let sleeper = command.args(["netns", "exec", namespace, "sleep", LONG_S]).spawn().unwrap();
     let sleeper = Running(sleeper);
-    let pids = || must(&format!("netns pids {namespace}"));
-    wait_until("a program in the namespace", || !pids().trim().is_empty());
+    let name = format!("/proc/{}/comm", sleeper.0.id());
+    // `ip` enters the namespace first, and becomes the other program then.
+    wait_until("a program in the namespace", || {
+        std::fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")
+    });
     sleeper
 }
 
