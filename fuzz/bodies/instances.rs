@@ -240,8 +240,9 @@ impl Lane {
         let Self { card, ports, nat, .. } = self;
         let mut facts = format!("{:?} {:?}", card.drops_of_none(), nat.len());
         for port in ports {
-            let mut flows: Vec<String> =
-                card.flows_of(*port, 100).iter().map(|flow| format!("{flow:?}")).collect();
+            let mut flows = Vec::new();
+            card.list_flows(*port, 0, u32::MAX, &mut flows);
+            let mut flows: Vec<String> = flows.iter().map(|flow| format!("{flow:?}")).collect();
             flows.sort();
             let credits = [Direction::Egress, Direction::Ingress]
                 .map(|direction| card.credits_bits(now, *port, direction));

@@ -130,7 +130,7 @@ impl Counters {
     }
 
     /// Those of them that count packets which were lost here.
-    pub fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         self.named().into_iter().filter(|(name, _)| DROPS.contains(name))
     }
 }

@@ -147,22 +147,25 @@ macro_rules! stored_counters {
 /// The values of an enum, each of which has to be named: the place in the list is its number.
 macro_rules! stored_values {
     ($name:ident: $([$($value:tt)+]),* $(,)?) => {
+        impl $name {
+            /// Each value at the place that is its number.
+            pub(crate) const ALL: &'static [Self] = &[$($($value)+),*];
+        }
+
         impl $crate::store::Stored for $name {
             fn write(&self, out: &mut alloc::vec::Vec<u8>) {
-                const ALL: &[$name] = &[$($($value)+),*];
                 match self {
                     $($($value)+)|* => {}
                 }
-                let number = ALL.iter().position(|value| value == self).unwrap_or(usize::MAX);
-                out.push(u8::try_from(number).unwrap_or(u8::MAX));
+                let number = Self::ALL.iter().position(|value| value == self);
+                out.push(u8::try_from(number.unwrap_or(usize::MAX)).unwrap_or(u8::MAX));
             }
             fn read(
                 from: &mut $crate::store::Reader<'_>,
             ) -> Result<Self, $crate::store::StoredError> {
-                const ALL: &[$name] = &[$($($value)+),*];
                 let number = usize::from(u8::read(from)?);
                 let wrong = $crate::store::StoredError::Wrong(stringify!($name));
-                ALL.get(number).copied().ok_or(wrong)
+                Self::ALL.get(number).copied().ok_or(wrong)
             }
         }
     };

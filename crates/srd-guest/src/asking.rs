@@ -7,8 +7,7 @@ use srd_net::clock;
 use srd_proto::time::Instant;
 use srd_vpc::object::World;
 
-use crate::plane::{Counts, ENDED, Said};
-use crate::protocol::Tables;
+use crate::plane::{ENDED, Said};
 use crate::state::Service;
 
 /// So long a card that hands over waits for answers.
@@ -72,24 +71,6 @@ impl Service {
             }
             let Ok(said) = self.plane.next_within(left) else { return };
             self.learn(clock::now(), said);
-        }
-    }
-
-    /// What the card's tables hold, and what has become of questions.
-    pub(crate) fn tables(&self) -> Tables {
-        let rules = self.card.rules();
-        let [interfaces, mapped, members] = rules.sizes().map(|n| n as u64);
-        let Counts { asked, answered, refused, not_asked } = self.plane.counts;
-        Tables {
-            interfaces,
-            mapped,
-            members,
-            answers: rules.answers() as u64,
-            bytes: rules.bytes() as u64,
-            asked,
-            answered,
-            refused,
-            not_asked,
         }
     }
 }

@@ -9,9 +9,9 @@
 //! fails while they are made has changed nothing. An instance whose type or addresses are others is
 //! removed and made again within the change itself.
 
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{SendError, Sender};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use srd_net::clock;
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
@@ -26,9 +26,9 @@ use crate::state::Service;
 use crate::world::Vpc;
 
 impl Service {
-    /// The next command that may be obeyed now.
+    /// The next command that may be obeyed in this turn.
     pub(crate) fn next_command(&mut self) -> Option<Command> {
-        self.changes.next(&self.commands)
+        self.changes.next_of_turn(&self.commands)
     }
 
     pub(crate) fn replace_file(
@@ -42,7 +42,12 @@ impl Service {
         self.change(now, vpc, Then::Applied(began, back));
     }
 
-    pub(crate) fn attach(&mut self, now: Instant, attach: &Attach, back: Sender<Answer>) {
+    pub(crate) fn attach(
+        &mut self,
+        now: Instant,
+        attach: &Attach,
+        back: Sender<Result<String, String>>,
+    ) {
         let mut vpc = self.vpc.clone();
         // Programs of one that has ended may still have its namespace.
         let is_taken = |name: &str| {
@@ -101,22 +106,17 @@ impl Service {
     }
 
     fn say(&mut self, now: Instant, then: Then, done: Result<()>) {
-        let failed = |error| Answer::Failed { what: format!("{error:#}") };
         match then {
             Then::Applied(began, back) => {
                 let microseconds = clock::now().since(began).as_nanos() / 1000;
                 let answer = done.map(|()| Answer::Applied { microseconds });
+                let failed = |error| Answer::Failed { what: format!("{error:#}") };
                 let _ = back.send(answer.unwrap_or_else(failed));
             }
             Then::Attached(name, back) => {
-                let answer = done.and_then(|()| {
-                    let mut all = self.status(now).instances.into_iter();
-                    let made = all.find(|instance| instance.name == name);
-                    Ok(Answer::Attached(made.context("the instance is not here")?))
-                });
-                let has_begun = answer.is_ok();
+                let answer = done.map(|()| name).map_err(|error| format!("{error:#}"));
                 // A connection that does not wait any more has ended, and its instance with it.
-                if back.send(answer.unwrap_or_else(failed)).is_err() && has_begun {
+                if let Err(SendError(Ok(name))) = back.send(answer) {
                     self.detach(now, &name);
                 }
             }

@@ -12,14 +12,16 @@ use srd_trust::text::clean_json;
 use crate::earlier;
 use crate::failure::Missing;
 use crate::handover::asker;
+use crate::pages::WRITTEN_WITHIN;
 use crate::protocol::{
     Answer, Attach, Instance, LINE_BYTES_MAX, Request, Status, TraceFilter, TraceRecord,
 };
 
 /// The longest time that an answer takes which makes or changes something.
 const CHANGE_WAIT_MAX: Duration = Duration::from_secs(30);
-/// The same of any other.
+/// The same of any other. The card has said by then that its figures are old.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
+const _: () = assert!(WRITTEN_WITHIN.as_secs() < ANSWER_WAIT_MAX.as_secs());
 
 /// Whether a socket is the one of a machine's only card.
 pub(crate) fn is_default(socket: &Path) -> bool {

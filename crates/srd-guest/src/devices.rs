@@ -39,19 +39,9 @@ impl Service {
         device: Option<&str>,
         change: &DeviceChange,
     ) -> Result<DeviceReport> {
-        let Some(running) = self.guests.by_name.get_mut(instance) else {
-            let all: Vec<&str> = self.guests.by_name.keys().map(String::as_str).collect();
-            let is_device = |of: &Running| of.interfaces.iter().any(|(.., d)| d.name == instance);
-            if self.guests.by_name.values().any(is_device) {
-                bail!(
-                    "`{instance}` is a device: name its instance first, as in `{} {instance}`; \
-                     there are {}",
-                    all[0],
-                    all.join(", ")
-                );
-            }
-            bail!("there is no instance `{instance}` on this host: there are {}", all.join(", "));
-        };
+        let running = self.guests.by_name.get_mut(instance);
+        let running =
+            running.with_context(|| format!("there is no instance `{instance}` on this host"))?;
         let (eni, port, device) = place_of(running, instance, device)?;
         let others = running.interfaces.iter().map(|(other, ..)| *other).filter(|o| *o != port);
         let others = others.filter_map(|other| self.devices.get(&other)?.kernel());

@@ -1,12 +1,14 @@
 //! Traces: begun, asked and ended by the loop.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use srd_card::vpc::trace::{Filter, TRACES_MAX, TraceId};
 use srd_proto::time::Instant;
 
 use crate::protocol::TraceFilter;
 use crate::state::Service;
-use crate::trace::{Noted, Place};
+use crate::trace::Noted;
 
 /// Records of one answer, and bytes of packets: it fits into a line.
 const RECORDS_MAX: usize = 500;
@@ -49,14 +51,9 @@ impl Service {
     /// What a trace has noted since it was last asked; none if there is no such trace.
     pub(crate) fn take_trace(&mut self, now: Instant, id: u64) -> Option<Noted> {
         let taken = self.card.take_trace(TraceId(id), RECORDS_MAX, BYTES_MAX)?;
-        let running = self.guests.by_name.iter();
-        let places = running.flat_map(|(instance, running)| {
-            running.interfaces.iter().map(move |(port, eni, device)| {
-                let (instance, device) = (instance.clone(), device.name.clone());
-                (*port, Place { instance, device, eni: *eni })
-            })
-        });
-        Some(Noted { taken, vpc: self.vpc.clone(), places: places.collect(), now })
+        // The thread of the connection finds names there.
+        self.list();
+        Some(Noted { taken, directory: Arc::clone(self.publisher.directory()), now })
     }
 
     pub(crate) fn end_trace(&mut self, id: u64) {

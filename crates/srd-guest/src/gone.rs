@@ -8,6 +8,7 @@
 //! Bound: one loss for each device; [`DEVICES_AT_ONCE`] are made again at the same time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use srd_card::vpc::PortId;
 use srd_proto::time::{Duration, Instant};
@@ -45,7 +46,7 @@ struct Loss {
     stage: Stage,
     pause: Duration,
     /// Why it could not be made again, as the log has it.
-    failed: Option<String>,
+    failed: Option<Arc<str>>,
     /// The device as it was, without its queues.
     port: Option<Port>,
 }
@@ -89,8 +90,8 @@ impl Gone {
         let loss = self.losses.get_mut(&which)?;
         loss.pause = loss.pause.times(2).min(PAUSE_MAX);
         loss.stage = Stage::Waits(now + loss.pause);
-        let is_new = loss.failed.as_ref() != Some(&why);
-        loss.failed = Some(why.clone());
+        let is_new = loss.failed.as_deref() != Some(&*why);
+        loss.failed = Some(why.as_str().into());
         is_new.then_some(why)
     }
 
@@ -117,15 +118,18 @@ impl Gone {
         self.losses.remove(&Which::Of(port));
     }
 
-    /// Why a device is not there, for people; none if it is.
-    pub(crate) fn why(&self, which: Which) -> Option<String> {
-        let loss = self.losses.get(&which)?;
-        if matches!(loss.stage, Stage::Back(_)) {
-            return None;
-        }
-        let failed = loss.failed.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-        Some(format!("deleted, and being made again{failed}"))
+    /// The loss of a device that is not there, with the reason why it could not be made again, if
+    /// that was tried; none if it is there.
+    pub(crate) fn loss(&self, which: Which) -> Option<Option<&Arc<str>>> {
+        let loss = self.losses.get(&which).filter(|loss| !matches!(loss.stage, Stage::Back(_)))?;
+        Some(loss.failed.as_ref())
     }
+}
+
+/// Why a device is not there, for people.
+pub(crate) fn in_words(failed: Option<&str>) -> String {
+    let failed = failed.map_or_else(String::new, |why| format!(": {why}"));
+    format!("deleted, and being made again{failed}")
 }
 
 #[cfg(test)]
@@ -144,14 +148,14 @@ mod tests {
         for _ in 0..9 {
             let pause = gone.lose(now, Which::Edge, None);
             pauses.push(pause.as_nanos() / 1_000_000_000);
-            assert!(gone.due(now).is_empty() && gone.why(Which::Edge).is_some());
+            assert!(gone.due(now).is_empty() && gone.loss(Which::Edge) == Some(None));
             now += pause;
             let due = gone.due(now);
             assert_eq!(due.len(), 1);
             assert!(gone.due(now).is_empty(), "it is being made");
             assert_eq!(gone.which(due[0].1), Some(Which::Edge));
             gone.found(now, Which::Edge);
-            assert_eq!(gone.why(Which::Edge), None);
+            assert_eq!(gone.loss(Which::Edge), None);
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
         // One that has stood for a while is made at once.
@@ -168,7 +172,8 @@ mod tests {
         for _ in 0..8 {
             assert_eq!(gone.due(now).len(), 1);
             said += usize::from(gone.fail(now, Which::Edge, String::from("in use")).is_some());
-            assert!(gone.why(Which::Edge).unwrap().contains("in use"));
+            let failed = gone.loss(Which::Edge).unwrap().map(AsRef::as_ref);
+            assert_eq!(in_words(failed), "deleted, and being made again: in use");
             assert!(gone.due(now).is_empty());
             now += PAUSE_MAX;
         }
@@ -191,6 +196,6 @@ mod tests {
         assert_eq!(gone.which(number), None);
         let Which::Of(port) = which else { panic!() };
         gone.forget(port);
-        assert_eq!(gone.why(which), None);
+        assert_eq!(gone.loss(which), None);
     }
 }

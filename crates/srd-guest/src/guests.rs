@@ -32,6 +32,7 @@ impl Service {
     /// Makes all instances of this host that do not run yet, in these places, as far as they were
     /// made before.
     pub(crate) fn make_guests(&mut self, now: Instant, mut places: Places) -> Result<()> {
+        self.publisher.names_have_changed();
         let missing = missing(&self.world, &self.options.host, &self.guests.by_name);
         self.guests.left_out.retain(|left| missing.iter().any(|(_, name)| name == left));
         for (id, name) in missing {
@@ -184,6 +185,7 @@ impl Service {
     /// Takes another VPC: rules first, so that none of the old ones judges another packet.
     pub(crate) fn apply(&mut self, now: Instant, vpc: Vpc, places: Places) -> Result<()> {
         let world = vpc.world();
+        self.publisher.names_have_changed();
         self.follow(now, &world)?;
         // What waits for an interrupt was judged before: it comes before the acknowledgement.
         for device in self.devices.values_mut() {

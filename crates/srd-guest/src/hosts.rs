@@ -8,8 +8,10 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use srd_net::page::{Reader, Writer};
 use srd_proto::time::{Duration, Instant};
 
+use crate::pages::figures::Figures;
 use crate::protocol::PeerHost;
 
 /// A host that does not answer for so long is silent: longer than its card needs to start again.
@@ -32,6 +34,39 @@ pub(crate) struct Contact {
     is_up: bool,
     /// Whether the log says that it is silent.
     is_told: bool,
+}
+
+/// What a [`PeerHost`] says. What the log says is the packet thread's.
+impl Figures for Contact {
+    const WORDS: usize = 9;
+
+    fn put(&self, to: &mut Writer<'_>) {
+        let Self { sent_frames, sent_bytes, sent_by_srd_frames, .. } = *self;
+        let Self { received_frames, received_bytes, received_by_srd_frames, .. } = *self;
+        [sent_frames, sent_bytes, sent_by_srd_frames].put(to);
+        [received_frames, received_bytes, received_by_srd_frames].put(to);
+        [self.heard_ns, self.down_ns].put(to);
+        self.is_up.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Self {
+        let [sent_frames, sent_bytes, sent_by_srd_frames] = Figures::take(from);
+        let [received_frames, received_bytes, received_by_srd_frames] = Figures::take(from);
+        let [heard_ns, down_ns] = Figures::take(from);
+        let (is_up, is_told) = (bool::take(from), false);
+        Self {
+            sent_frames,
+            sent_bytes,
+            sent_by_srd_frames,
+            received_frames,
+            received_bytes,
+            received_by_srd_frames,
+            heard_ns,
+            down_ns,
+            is_up,
+            is_told,
+        }
+    }
 }
 
 impl Contact {
@@ -114,6 +149,7 @@ impl Contact {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use srd_net::page::Page;
 
     fn at(seconds: u64) -> Instant {
         Instant::ZERO + Duration::from_secs(seconds)
@@ -143,6 +179,10 @@ mod tests {
         contact.sent(100, true);
         contact.sent(50, false);
         contact.received(at(3), 70, true);
+        // As a reader of its page sees it.
+        let page = Page::new(Contact::WORDS);
+        page.write(|to| contact.put(to));
+        let contact = page.read(Contact::take);
         let report = contact.report(at(5), "beta", ([192, 0, 2, 2], 7535).into());
         let sent = (report.sent_frames, report.sent_bytes, report.sent_by_srd_frames);
         let received =

@@ -29,11 +29,13 @@
 //! | `plane`, `asking` | the whole VPC on a thread of its own, and what the card asks of it |
 //! | `undo`, `locks` | what is done at the end, however it comes; and what keeps cards apart |
 //! | `earlier` | cards of earlier versions |
-//! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
+//! | `guests`, `status`, `kernel_counts` | instances, made and removed, and what the kernel counts of them |
 //! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
 //! | `memory` | a program of this process in the place of a device |
 //! | `gone`, `remake` | devices that were deleted; how they are made again |
 //! | `adapter`, `devices` | queues, steering and interrupts of a device, and changes of them |
+//! | `pages`, `publishing` | figures as numbers that any thread reads, and when they are written |
+//! | `views`, `flows` | what readers ask, put into words on their own threads |
 //! | `turns`, `outside` | whose packets are read next |
 //! | `late` | packets that waited for the loop |
 //! | `packets`, `gateways` | where packets go |
@@ -54,6 +56,7 @@ mod devices;
 mod earlier;
 mod edge;
 mod failure;
+mod flows;
 mod following;
 mod gateways;
 mod gone;
@@ -74,12 +77,14 @@ mod namespace;
 mod orders;
 mod outside;
 mod packets;
+mod pages;
 mod pending;
 mod place;
 mod plane;
 mod port;
 mod programs;
 pub mod protocol;
+mod publishing;
 mod reload;
 mod remake;
 mod resolv_conf;
@@ -91,6 +96,7 @@ mod trace;
 mod transport;
 mod turns;
 mod undo;
+mod views;
 mod warnings;
 mod world;
 

@@ -19,6 +19,7 @@ impl Service {
         self.card.set_flow_logs(now, &plan.lengths());
         // What was counted before belongs to the plan before.
         self.write_logs();
+        self.publisher.names_have_changed();
         if let Err(error) = self.logs.set_plan(plan) {
             tracing::warn!("a flow log is not written: {error:#}");
         }

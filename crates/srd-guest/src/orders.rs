@@ -13,11 +13,14 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant as WallInstant};
 
+use anyhow::Result;
 use rustix::event::{EventfdFlags, eventfd};
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
-use crate::protocol::{Answer, Request};
+use crate::flows::Wanted;
+use crate::pages::{Pages, Stale};
+use crate::protocol::{Answer, Attach, Request};
 use crate::trace::Noted;
 
 /// Commands that wait for the loop.
@@ -27,9 +30,14 @@ const GIVE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// From one try to the next.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A request with the way back for its answer, or the end of what a connection has begun.
+/// A request with the way back for its answer, or the end of what a connection has begun. What
+/// only asks for figures is none: [`crate::pages`].
 pub(crate) enum Command {
     Ask(Request, Sender<Answer>),
+    /// Add an instance. The answer is its name, or why there is none.
+    Attach(Attach, Sender<Result<String, String>>),
+    /// Some flows of an interface.
+    Flows(Wanted),
     /// Take the rules of a file that was read since this time.
     Apply(Box<VpcFile>, Instant, Sender<Answer>),
     Detach(String),
@@ -40,11 +48,12 @@ pub(crate) enum Command {
     HandOver(UnixStream, Sender<Result<(), String>>),
 }
 
-/// Hands commands to the service, and wakes it.
+/// Hands commands to the service, and wakes it; and the figures that it writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     queue: SyncSender<Command>,
     wake: Arc<OwnedFd>,
+    pub(crate) pages: Arc<Pages>,
 }
 
 impl Orders {
@@ -52,7 +61,16 @@ impl Orders {
     pub(crate) fn new() -> io::Result<(Self, Receiver<Command>, Arc<OwnedFd>)> {
         let (queue, commands) = sync_channel(COMMANDS_MAX);
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok((Self { queue, wake: Arc::clone(&wake) }, commands, wake))
+        let pages = Arc::new(Pages::new());
+        Ok((Self { queue, wake: Arc::clone(&wake), pages }, commands, wake))
+    }
+
+    /// Waits for figures from after this call: [`Pages::refresh`].
+    pub(crate) fn refresh(&self, within: Duration) -> Result<Stale> {
+        let wake = || {
+            self.wake();
+        };
+        self.pages.refresh(wake, within)
     }
 
     /// Whether the loop will see it.

@@ -6,12 +6,14 @@ use std::sync::mpsc::{Receiver, Sender};
 use srd_proto::time::Instant;
 
 use crate::orders::Command;
-use crate::protocol::{Answer, Request};
+use crate::protocol::Answer;
 use crate::world::Vpc;
 
 /// Changes that wait for the one that is under way. While so many do, no other command is taken
 /// either: they wait in the queue of the loop, and their threads for a place there.
 const WAITING_MAX: usize = 256;
+/// Commands that are obeyed in one turn: packets wait no longer however many readers ask.
+const COMMANDS_PER_TURN_MAX: u32 = 4;
 
 /// Changes, one of which at most has its namespaces made.
 #[derive(Default)]
@@ -19,6 +21,8 @@ pub(crate) struct Changes {
     /// The one that has its namespaces made.
     pub(crate) under_way: Option<Change>,
     waiting: VecDeque<Command>,
+    /// Commands that may be obeyed in this turn.
+    left: u32,
 }
 
 /// A change, and what is said at its end.
@@ -32,14 +36,32 @@ pub(crate) enum Then {
     /// The time since this.
     Applied(Instant, Sender<Answer>),
     /// The instance of this name.
-    Attached(String, Sender<Answer>),
+    Attached(String, Sender<Result<String, String>>),
     /// Nobody asks.
     Detached(String),
 }
 
 impl Changes {
+    /// A turn begins.
+    pub(crate) fn begin_turn(&mut self) {
+        self.left = COMMANDS_PER_TURN_MAX;
+    }
+
+    /// Whether there may be commands that wait for the next turn.
+    pub(crate) fn are_left(&self) -> bool {
+        self.left == 0
+    }
+
+    /// The next command that may be obeyed in this turn.
+    pub(crate) fn next_of_turn(&mut self, commands: &Receiver<Command>) -> Option<Command> {
+        let left = self.left.checked_sub(1)?;
+        let next = self.next(commands)?;
+        self.left = left;
+        Some(next)
+    }
+
     /// The next command that may be obeyed now.
-    pub(crate) fn next(&mut self, commands: &Receiver<Command>) -> Option<Command> {
+    fn next(&mut self, commands: &Receiver<Command>) -> Option<Command> {
         if self.under_way.is_none()
             && let Some(command) = self.waiting.pop_front()
         {
@@ -52,7 +74,7 @@ impl Changes {
                 Command::Detach(_)
                     | Command::Apply(..)
                     | Command::HandOver(..)
-                    | Command::Ask(Request::Attach(_), _)
+                    | Command::Attach(..)
             );
             if self.under_way.is_none() || !is_change {
                 return Some(command);
@@ -89,6 +111,30 @@ mod tests {
             assert_eq!(name, number.to_string());
         }
         assert!(matches!(changes.next(&commands), Some(Command::EndTrace(1))));
+    }
+
+    #[test]
+    fn a_turn_has_so_many_commands_and_the_next_one_goes_on() {
+        let (orders, commands, _wake) = Orders::new().unwrap();
+        let mut changes = Changes::default();
+        (0..10).for_each(|number| assert!(orders.give(Command::EndTrace(number))));
+        let mut turns = Vec::new();
+        let mut numbers = Vec::new();
+        loop {
+            changes.begin_turn();
+            let all = std::iter::from_fn(|| changes.next_of_turn(&commands));
+            let all = all.map(|command| match command {
+                Command::EndTrace(number) => number,
+                _ => panic!("another command"),
+            });
+            let before = numbers.len();
+            numbers.extend(all);
+            turns.push(numbers.len() - before);
+            if !changes.are_left() {
+                break;
+            }
+        }
+        assert_eq!((turns, numbers), (vec![4, 4, 2], (0..10).collect()));
     }
 
     /// A command that changes nothing does not wait for a change.

@@ -24,13 +24,38 @@ use srd_vhost::{Device, Frame};
 use crate::adapter::Adapter;
 use crate::kernel::Kernel;
 use crate::memory::MemoryGuest;
-use crate::protocol::VhostUser;
 
 /// Frames that are no packets for the card, in one call of [`Port::read`].
 const NO_PACKETS_MAX: usize = 64;
 
 /// Turns of a card that never waits, in which a front end is not asked.
 const TURNS_MAX: u32 = 64;
+
+/// Why a device drops frames, and what its front end does wrong.
+pub(crate) const DEVICE_DROPS: [&str; 13] = [
+    "device: not taken",
+    "frame: wrong source",
+    "frame: wrong destination",
+    "frame: wrong type",
+    "frame: malformed",
+    "device: malformed",
+    "device: no buffer",
+    "device: too long",
+    "device: no driver",
+    "device: not framed",
+    "device: rings stopped",
+    "device: front ends given up",
+    "device: requests refused",
+];
+
+/// A socket and its front end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketState {
+    pub(crate) is_connected: bool,
+    pub(crate) is_running: bool,
+    /// Pairs of rings that the driver uses.
+    pub(crate) pairs: usize,
+}
 
 /// A device.
 pub(crate) enum Port {
@@ -187,41 +212,47 @@ impl Port {
     }
 
     /// The state of a device that is a socket.
-    pub(crate) fn vhost_user(&self) -> Option<VhostUser> {
+    pub(crate) fn vhost_user(&self) -> Option<SocketState> {
         let Self::Vhost(vhost) = self else { return None };
-        let path = vhost.device.path().display().to_string();
-        let (connected, running) = (vhost.device.is_connected(), vhost.device.is_running());
-        Some(VhostUser { path, connected, running, pairs: vhost.device.pairs() })
+        let device = &vhost.device;
+        Some(SocketState {
+            is_connected: device.is_connected(),
+            is_running: device.is_running(),
+            pairs: device.pairs(),
+        })
     }
 
-    /// What the device itself has dropped, by cause, and what its front end did wrong.
-    pub(crate) fn drops(&self) -> Vec<(String, u64)> {
-        let vhost = match self {
-            Self::Vhost(vhost) => vhost,
-            Self::Memory(_) => return Vec::new(),
-            Self::Tun(kernel) => {
-                let not_taken = Some(kernel.not_taken()).filter(|packets| *packets > 0);
-                return not_taken
-                    .map(|n| (String::from("device: not taken"), n))
-                    .into_iter()
-                    .collect();
-            }
+    /// Where the socket is, if it is one.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        let Self::Vhost(vhost) = self else { return None };
+        Some(vhost.device.path())
+    }
+
+    /// What the device itself has dropped, and what its front end did wrong, in the order of
+    /// [`DEVICE_DROPS`].
+    pub(crate) fn drops(&self) -> [u64; DEVICE_DROPS.len()] {
+        let (not_taken, vhost) = match self {
+            Self::Vhost(vhost) => (0, Some(vhost)),
+            Self::Tun(kernel) => (kernel.not_taken(), None),
+            Self::Memory(_) => (0, None),
         };
-        let counts = vhost.device.counts();
-        let link = vhost.drops.iter();
-        let link = link.map(|(cause, frames)| (format!("frame: {}", cause.name()), *frames));
-        let device = [
-            ("device: malformed", counts.malformed),
-            ("device: no buffer", counts.no_buffer),
-            ("device: too long", counts.too_long),
-            ("device: no driver", counts.no_driver),
-            ("device: not framed", vhost.not_framed),
-            ("device: rings stopped", counts.broken_rings),
-            ("device: front ends given up", counts.violations),
-            ("device: requests refused", counts.refused),
-        ];
-        let device = device.map(|(name, count)| (String::from(name), count)).into_iter();
-        link.chain(device).filter(|(_, count)| *count > 0).collect()
+        let counts = vhost.map(|vhost| vhost.device.counts()).unwrap_or_default();
+        let link = |cause: Cause| vhost.and_then(|of| of.drops.get(&cause)).map_or(0, |n| *n);
+        [
+            not_taken,
+            link(Cause::Source),
+            link(Cause::Destination),
+            link(Cause::Type),
+            link(Cause::Malformed),
+            counts.malformed,
+            counts.no_buffer,
+            counts.too_long,
+            counts.no_driver,
+            vhost.map_or(0, |vhost| vhost.not_framed),
+            counts.broken_rings,
+            counts.violations,
+            counts.refused,
+        ]
     }
 }
 

@@ -18,15 +18,16 @@ use srd_trust::{peer, place};
 
 use crate::failure::WrongSettings;
 use crate::handover::asker;
-use crate::kernel_counts;
 use crate::locks::DIRECTORY_MODE;
 use crate::orders::{Command, Orders};
 use crate::place::set_tx_ring;
 use srd_card::device::ring::{RingSize, Side};
 use srd_net::clock;
 
-use crate::protocol::{Answer, DeviceChange, LINE_BYTES_MAX, Request};
+use crate::pages::WRITTEN_WITHIN;
+use crate::protocol::{Answer, Attach, DeviceChange, LINE_BYTES_MAX, Request};
 use crate::trace::Words;
+use crate::views;
 
 /// Connections at once: each instance that `srd run` adds has one.
 const CONNECTIONS_MAX: usize = 256;
@@ -228,15 +229,12 @@ fn serve(mut stream: UnixStream, orders: &Orders) -> Result<()> {
                 Ok(()) => return Ok(()),
                 Err(error) => Answer::Failed { what: format!("{error:#}") },
             },
+            Ok(Request::Attach(attach)) => begun.attached(attach)?,
             Ok(request) => ask(orders, request)?,
             Err(error) => Answer::Failed { what: format!("this is no request: {error}") },
         };
-        match &answer {
-            Answer::Attached(instance) => begun.instances.push(instance.name.clone()),
-            Answer::Tracing { id } => {
-                begun.traces.insert(*id, Words::default());
-            }
-            _ => {}
+        if let Answer::Tracing { id } = &answer {
+            begun.traces.insert(*id, Words::default());
         }
         say(stream.get_mut(), &answer)?;
     }
@@ -249,6 +247,21 @@ fn say(stream: &mut UnixStream, answer: &Answer) -> Result<()> {
 }
 
 impl Begun<'_> {
+    /// Adds an instance.
+    fn attached(&mut self, attach: Attach) -> Result<Answer> {
+        let (back, made) = channel();
+        let name = match hand(self.orders, Command::Attach(attach, back), &made)? {
+            Ok(name) => name,
+            Err(what) => return Ok(Answer::Failed { what }),
+        };
+        self.instances.push(name.clone());
+        // If it cannot be shown, it ends with the connection as any other.
+        Ok(match views::made(self.orders, &name) {
+            Ok(instance) => Answer::Attached(instance),
+            Err(error) => Answer::Failed { what: format!("{error:#}") },
+        })
+    }
+
     /// What a trace has noted, in words.
     fn traced(&mut self, id: u64) -> Result<Answer> {
         let Some(words) = self.traces.get_mut(&id) else {
@@ -262,9 +275,26 @@ impl Begun<'_> {
     }
 }
 
-pub(crate) fn ask(orders: &Orders, request: Request) -> Result<Answer> {
+fn ask(orders: &Orders, request: Request) -> Result<Answer> {
+    let failed = |what: String| Ok(Answer::Failed { what });
+    if let Request::Device { instance, .. } = &request
+        && let Some(what) = views::why_unknown(orders, instance)?
+    {
+        return failed(what);
+    }
     let (back, answer) = channel();
     let command = match request {
+        Request::Status => return views::status(orders).map(Answer::Status),
+        Request::Logs => {
+            orders.refresh(WRITTEN_WITHIN)?;
+            return Ok(Answer::Logs { logs: views::logs(orders) });
+        }
+        Request::Flows { instance, most } => {
+            return match views::flows(orders, &instance, most.into()) {
+                Ok(flows) => Ok(Answer::Flows { flows }),
+                Err(error) => failed(format!("{error:#}")),
+            };
+        }
         Request::Device { instance, device, change } if change.tx_ring.is_some() => {
             return set_rings(orders, (&instance, device.as_deref()), change);
         }
@@ -273,16 +303,12 @@ pub(crate) fn ask(orders: &Orders, request: Request) -> Result<Answer> {
             let began = clock::now();
             match srd_vpc_file::read(&file) {
                 Ok(file) => Command::Apply(Box::new(file), began, back),
-                Err(error) => return Ok(Answer::Failed { what: error.to_string() }),
+                Err(error) => return failed(error.to_string()),
             }
         }
         request => Command::Ask(request, back),
     };
-    let mut answer = hand(orders, command, &answer)?;
-    if let Answer::Status(status) = &mut answer {
-        kernel_counts::add(status);
-    }
-    Ok(answer)
+    hand(orders, command, &answer)
 }
 
 /// Changes a device with its rings from the instance, which are the kernel's: they are set first,

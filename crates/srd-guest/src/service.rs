@@ -21,6 +21,7 @@ use srd_proto::time::{Duration, Instant};
 use crate::client::is_default;
 use crate::earlier;
 use crate::edge::Edge;
+use crate::flows::Wanted;
 use crate::gateways::Gateways;
 use crate::gone::Gone;
 use crate::guests;
@@ -33,6 +34,7 @@ use crate::metrics;
 use crate::namespace;
 use crate::orders::{Command, Orders, Stopper};
 use crate::outside::Shares;
+use crate::pages::publisher::Publisher;
 use crate::pending::Changes;
 use crate::place::make_all;
 use crate::plane::Plane;
@@ -95,6 +97,7 @@ impl Service {
             card.set_host_bytes_max(transport.bytes_max());
         }
         let services = Services::new(options.internet)?;
+        let pages = Arc::clone(&orders.pages);
         let is_ending = Arc::new(AtomicBool::new(false));
         let stopper = Stopper { is_ending, orders: orders.clone() };
         let now = clock::now();
@@ -128,6 +131,7 @@ impl Service {
             expire_at: now,
             moved_at: now,
             began: now,
+            publisher: Publisher::new(pages),
             undo,
         };
         service.set_edges();
@@ -165,6 +169,7 @@ impl Service {
     /// Waiting fails.
     pub fn run(&mut self) -> Result<Ended> {
         let ended = self.turn();
+        self.publisher.end();
         if self.is_handed_over {
             self.let_go();
             return Ok(Ended::HandedOver);
@@ -192,6 +197,7 @@ impl Service {
             self.interrupt(now);
             self.devices.values_mut().for_each(Port::flush);
             self.write_logs();
+            self.publish(now);
             if self.expire_at <= now {
                 // The rest of it comes with the next round of turns.
                 if self.card.expire(now, EXPIRE_WORK) {
@@ -227,8 +233,10 @@ impl Service {
         let held = self.held.iter().filter_map(|port| self.devices.get(port)?.poll_timeout());
         let at = self.card.poll_timeout().into_iter().chain(self.services.poll_timeout());
         let hosts = self.gateways.transport.iter().map(Transport::due);
-        let at = at.chain(held).chain(hosts).chain([self.expire_at]).min();
+        let figures = self.publisher.due();
+        let at = at.chain(held).chain(hosts).chain(figures).chain([self.expire_at]).min();
         let next = at.map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
+        let ready = ready || self.changes.are_left();
         let next = if ready { Duration::ZERO } else { next };
         let nanoseconds = next.as_nanos();
         let pause = Timespec {
@@ -261,6 +269,7 @@ impl Service {
                 Made::Device(loss, made) => self.made_device(now, loss, made),
             }
         }
+        self.changes.begin_turn();
         while let Some(command) = self.next_command() {
             match command {
                 Command::Detach(name) => self.detach(now, &name),
@@ -276,7 +285,12 @@ impl Service {
                     }
                 }
                 Command::Apply(file, began, back) => self.replace_file(now, *file, began, back),
-                Command::Ask(Request::Attach(attach), back) => self.attach(now, &attach, back),
+                Command::Attach(attach, back) => self.attach(now, &attach, back),
+                Command::Flows(Wanted { mut part, back }) => {
+                    part.fill(&self.card);
+                    // Without a reader nothing is lost.
+                    let _ = back.try_send(part);
+                }
                 Command::Ask(request, back) => {
                     let answer = self.answer(now, request);
                     let answer =
@@ -292,22 +306,20 @@ impl Service {
 
     fn answer(&mut self, now: Instant, request: Request) -> Result<Answer> {
         match request {
-            Request::Status => Ok(Answer::Status(self.status(now))),
-            Request::Flows { instance, most } => {
-                Ok(Answer::Flows { flows: self.flows(&instance, most)? })
-            }
             Request::Device { instance, device, change } => {
                 let report = self.set_device(now, &instance, device.as_deref(), &change)?;
                 Ok(Answer::Device(Box::new(report)))
             }
-            Request::Logs => Ok(Answer::Logs { logs: self.logs.report() }),
             Request::Trace { instance, filter, packets, head_bytes } => {
                 let id = self.begin_trace(instance.as_deref(), &filter, packets, head_bytes)?;
                 Ok(Answer::Tracing { id })
             }
-            // The connection's own thread reads the file, or finds the words; an instance is made
-            // on another one.
-            Request::Attach(_)
+            // The connection's own thread reads the file, the figures, or finds the words; an
+            // instance is made on another one.
+            Request::Status
+            | Request::Flows { .. }
+            | Request::Logs
+            | Request::Attach(_)
             | Request::Apply { .. }
             | Request::Traced { .. }
             | Request::TakeOver { .. } => {

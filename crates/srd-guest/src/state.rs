@@ -25,6 +25,7 @@ use crate::maker::Maker;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Command, Stopper};
 use crate::outside::Shares;
+use crate::pages::publisher::Publisher;
 use crate::pending::Changes;
 use crate::plane::Plane;
 use crate::port::{Meets, Port};
@@ -140,6 +141,8 @@ pub struct Service {
     /// When a frame was last read.
     pub(crate) moved_at: Instant,
     pub(crate) began: Instant,
+    /// Where figures are written.
+    pub(crate) publisher: Publisher,
     /// Dropped last.
     pub(crate) undo: Undo,
 }

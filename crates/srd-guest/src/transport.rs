@@ -36,7 +36,6 @@ use srd_proto::{
 use srd_vpc::id::EniId;
 
 use crate::hosts::Contact;
-use crate::protocol::PeerHost;
 
 /// The name of this machine's own edge, whose word of the internet's packets is believed: no host
 /// has it.
@@ -391,15 +390,19 @@ impl Transport {
         self.note(closed);
     }
 
-    /// The traffic of each host, for people.
-    pub(crate) fn report(&self, now: Instant) -> Vec<PeerHost> {
-        let hosts = self.stage.hosts.iter();
-        hosts.map(|of| of.contact.report(now, &of.name, of.at)).collect()
+    /// The other hosts, by name, and where they are.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = (&Arc<str>, SocketAddr)> {
+        self.stage.hosts.iter().map(|of| (&of.name, of.at))
     }
 
-    /// Frames that the stage lost, by cause.
-    pub(crate) fn lost(&self) -> Vec<(&'static str, u64)> {
-        self.stage.express.counters().drops().filter(|(_, frames)| *frames > 0).collect()
+    /// The traffic of a host, by its place among [`Transport::hosts`].
+    pub(crate) fn contact(&self, place: usize) -> Option<&Contact> {
+        self.stage.hosts.get(place).map(|of| &of.contact)
+    }
+
+    /// Frames that the stage lost, in the order of [`srd_card::Counters::drops`].
+    pub(crate) fn lost(&self) -> impl Iterator<Item = u64> {
+        self.stage.express.counters().drops().map(|(_, frames)| frames)
     }
 
     /// The fullest table or buffer of what rides SRD, in percent.

@@ -149,11 +149,6 @@ impl Vpc {
         VpcFile { world: self.world(), names }
     }
 
-    /// Whether it has the same objects: the same file, and the same instances that were added.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.file, &other.file) && self.added.keys().eq(other.added.keys())
-    }
-
     /// Finds an instance of this host.
     pub(crate) fn instance_here(&self, name: &str) -> Result<()> {
         let world = self.world();

@@ -48,6 +48,7 @@ mod local;
 mod memory;
 pub mod near;
 mod options;
+pub mod page;
 mod ports;
 pub mod raw;
 /// What the hand-written synchronisation stands on. Its tests put a scheduler in this place, which

@@ -415,6 +415,11 @@ impl<T> Table<T> {
         })
     }
 
+    /// How many places there are, some of which may be free.
+    pub fn places(&self) -> u32 {
+        self.entries.places
+    }
+
     /// Frees entries past their time, with at most `work` steps; `expired` gets each. Returns
     /// whether none is left (T6).
     pub fn expire(

@@ -29,7 +29,7 @@ use crate::observe::Aggregator;
 use crate::profile::Profile;
 use crate::rewrite::too_big;
 use crate::tenants::TenantId;
-use crate::track::{Key, Table, Timeouts};
+use crate::track::{Key, State, Table, Timeouts};
 
 #[derive(Debug)]
 pub(super) struct Port {
@@ -107,8 +107,6 @@ pub struct Card {
     pub(super) nat: Nat,
 }
 
-/// Places of an instance's table that a look at its flows goes through.
-const FLOW_PLACES_MAX: u32 = 1 << 16;
 /// Numbers of secrets that follow from the card's: those of instances are below.
 const OF_LOGS: u64 = 1 << 62;
 const OF_MIRRORS: u64 = 1 << 63;
@@ -410,6 +408,11 @@ impl Card {
         self.port(port).map(|port| port.drops.clone()).unwrap_or_default()
     }
 
+    /// The same in numbers, in the order of [`Cause::all`].
+    pub fn drop_counts(&self, port: PortId) -> [u64; Cause::COUNT] {
+        self.port(port).map_or([0; Cause::COUNT], |port| port.drops.counts())
+    }
+
     /// Why packets were dropped that belong to no interface.
     pub fn drops_of_none(&self) -> &Drops {
         &self.drops
@@ -435,32 +438,49 @@ impl Card {
         (flows.tracked(), flows.untracked())
     }
 
-    /// Flows of an interface, at most so many; its instance's places are looked at up to a bound.
-    pub fn flows_of(&self, id: PortId, most: usize) -> Vec<FlowState> {
-        let Some(port) = self.port(id) else { return Vec::new() };
+    /// Adds the flows of an interface that are at so many places of its instance's table from
+    /// `from` on. Returns the place to go on at; none if there are no more.
+    pub fn list_flows(
+        &self,
+        id: PortId,
+        from: u32,
+        places: u32,
+        flows: &mut Vec<FlowState>,
+    ) -> Option<u32> {
+        let port = self.port(id)?;
         let instance = &self.instances[port.instance as usize];
-        let all = instance.flows.flows(0, FLOW_PLACES_MAX);
+        let all = instance.flows.flows(from, places);
         let own = all.filter(|(key, ..)| key.eni() == port.index);
-        let states = own.map(|(key, state, flow, tracked, local_first)| {
-            let [local, remote] = key.ends();
-            let since = self.since(port, key);
-            let is_known = |side: &Side| since.holds(side.epoch, tracked);
-            let verdict = |side: &Side| match side.verdict {
-                _ if !is_known(side) => Direct::Pending,
-                Verdict::Refuse(reason) => Direct::Refused(reason),
-                Verdict::Go(_) | Verdict::Take => Direct::Complete,
-            };
-            let (sent, received) = (verdict(&flow.out), verdict(&flow.into));
-            let target = match flow.out.verdict {
-                Verdict::Go(slot) if is_known(&flow.out) => self.ends.targets.get(slot),
-                _ => None,
-            };
-            let ride = target.and_then(Target::ride);
-            let protocol = key.protocol();
-            let connection = tracked.then_some(state);
-            FlowState { local, remote, protocol, connection, local_first, sent, received, ride }
-        });
-        states.take(most).collect()
+        flows.extend(own.map(|(key, state, flow, tracked, local_first)| {
+            self.flow_state(port, key, (tracked.then_some(state), local_first), flow)
+        }));
+        let next = from.saturating_add(places);
+        Some(next).filter(|next| *next < instance.flows.places())
+    }
+
+    fn flow_state(
+        &self,
+        port: &Port,
+        key: &Key,
+        (connection, local_first): (Option<State>, bool),
+        flow: &Flow,
+    ) -> FlowState {
+        let [local, remote] = key.ends();
+        let since = self.since(port, key);
+        let is_known = |side: &Side| since.holds(side.epoch, connection.is_some());
+        let verdict = |side: &Side| match side.verdict {
+            _ if !is_known(side) => Direct::Pending,
+            Verdict::Refuse(reason) => Direct::Refused(reason),
+            Verdict::Go(_) | Verdict::Take => Direct::Complete,
+        };
+        let (sent, received) = (verdict(&flow.out), verdict(&flow.into));
+        let target = match flow.out.verdict {
+            Verdict::Go(slot) if is_known(&flow.out) => self.ends.targets.get(slot),
+            _ => None,
+        };
+        let ride = target.and_then(Target::ride);
+        let protocol = key.protocol();
+        FlowState { local, remote, protocol, connection, local_first, sent, received, ride }
     }
 
     pub(super) fn drop_of(&mut self, port: Option<PortId>, cause: Cause, packets: u64) {

@@ -44,6 +44,14 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// How many causes there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// All causes, in the order of [`Drops::counts`].
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied()
+    }
+
     /// The name under which such packets are counted, for people.
     pub const fn name(self) -> &'static str {
         match self {
@@ -83,6 +91,18 @@ impl Drops {
     /// All causes that occurred.
     pub fn all(&self) -> impl Iterator<Item = (Cause, u64)> + '_ {
         self.0.iter().map(|(cause, packets)| (*cause, *packets))
+    }
+
+    /// Packets dropped for each cause, also those that did not occur, in the order of
+    /// [`Cause::all`].
+    pub fn counts(&self) -> [u64; Cause::COUNT] {
+        let mut counts = [0; Cause::COUNT];
+        for (cause, packets) in self.all() {
+            if let Some(place) = Cause::ALL.iter().position(|of| *of == cause) {
+                counts[place] = packets;
+            }
+        }
+        counts
     }
 
     /// Packets dropped for any cause.
@@ -144,5 +164,22 @@ impl Stored for Drops {
         let count = from.count()?;
         let all = (0..count).map(|_| Ok((Cause::read(from)?, from.counter()?)));
         Ok(Self(all.collect::<Result<_, _>>()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_in_the_order_of_the_causes() {
+        let mut drops = Drops::default();
+        for (n, cause) in (1..).zip(Cause::all()) {
+            drops.count(cause, n);
+        }
+        let counts = drops.counts();
+        assert!((1..).zip(counts).all(|(n, count)| n == count), "{counts:?}");
+        assert!(Cause::all().zip(counts).all(|(cause, count)| drops.of(cause) == count));
+        assert_eq!(Drops::default().counts(), [0; Cause::COUNT]);
     }
 }

@@ -79,6 +79,12 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     }
     let internet = if status.internet { "with" } else { "without" };
     say(format!("host {}, rates 1/{}, {internet} internet", status.host, status.scale))?;
+    if let Some(stale_s) = status.stale_s {
+        say(format!(
+            "STALE: the card has written no figures for {stale_s:.1} s. It may wait for a program \
+             that makes or removes a device, or for a processor: look at its log"
+        ))?;
+    }
     if let Some(why) = &status.internet_gone {
         say(format!("the device of the internet's side: {why}"))?;
     }

@@ -39,6 +39,7 @@ use crate::metrics;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Orders, Stopper};
 use crate::outside::Shares;
+use crate::pages::publisher::Publisher;
 use crate::pending::Changes;
 use crate::place::make_all;
 use crate::plane::Plane;
@@ -126,6 +127,7 @@ impl Service {
             resolv_confs: ResolvConfs::default(),
             commands,
             wake,
+            publisher: Publisher::new(Arc::clone(&orders.pages)),
             stopper: Stopper { is_ending: Arc::new(AtomicBool::new(false)), orders },
             metrics: None,
             is_handed_over: false,

@@ -12,7 +12,6 @@ use srd_card::vpc::LoggedWindow;
 use srd_vpc::id::FlowLogId;
 
 use super::{Active, END_WAIT_MAX, Logs, Plan};
-use crate::protocol;
 
 /// Threads that write flow logs.
 pub(crate) const LINES_MAX: usize = 64;
@@ -21,7 +20,7 @@ pub(crate) const LINES_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct FlowLogs {
     /// All of them.
-    pub(crate) plan: Plan,
+    pub(crate) plan: Arc<Plan>,
     lines: Vec<Logs>,
     /// Which line writes a log.
     places: BTreeMap<FlowLogId, usize>,
@@ -31,7 +30,7 @@ pub(crate) struct FlowLogs {
 impl FlowLogs {
     /// Without logs. `unix_ns_at_zero`: as for [`Logs::start`].
     pub(crate) fn new(unix_ns_at_zero: fn() -> u64) -> Self {
-        Self { plan: Plan::default(), lines: Vec::new(), places: BTreeMap::new(), unix_ns_at_zero }
+        Self { plan: Arc::default(), lines: Vec::new(), places: BTreeMap::new(), unix_ns_at_zero }
     }
 
     /// Takes another plan: each line gets the part that is about its logs.
@@ -39,7 +38,7 @@ impl FlowLogs {
     /// # Errors
     /// No thread can be started; logs that have one get the plan.
     pub(crate) fn set_plan(&mut self, plan: Plan) -> Result<()> {
-        self.plan = plan;
+        self.plan = Arc::new(plan);
         self.places.retain(|id, _| self.plan.logs.contains_key(id));
         let new: Vec<FlowLogId> = self.plan.logs.keys().copied().collect();
         let mut started = Ok(());
@@ -74,7 +73,7 @@ impl FlowLogs {
 
     /// A log as another process had it, before the first plan.
     pub(crate) fn adopt(&mut self, id: FlowLogId, active: Active) {
-        self.plan.logs.insert(id, active);
+        Arc::make_mut(&mut self.plan).logs.insert(id, active);
     }
 
     /// Hands a window to all lines whose logs it is for.
@@ -110,11 +109,6 @@ impl FlowLogs {
     #[cfg(test)]
     pub(crate) fn threads(&self) -> usize {
         self.lines.len()
-    }
-
-    /// The logs, for people.
-    pub(crate) fn report(&self) -> Vec<protocol::FlowLog> {
-        super::report(&self.plan)
     }
 }
 

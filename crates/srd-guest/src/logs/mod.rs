@@ -229,7 +229,7 @@ impl Logs {
 }
 
 /// The logs of a plan, for people.
-fn report(plan: &Plan) -> Vec<protocol::FlowLog> {
+pub(crate) fn report(plan: &Plan) -> Vec<protocol::FlowLog> {
     let of = |id: &FlowLogId| {
         let windows = plan.windows.iter();
         windows.filter(|(_, logs)| logs.contains(id)).count()

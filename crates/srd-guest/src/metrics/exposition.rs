@@ -51,6 +51,12 @@ impl Collector for Figures {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         let host = [("host", status.host.as_str())];
         ConstGauge::new(status.uptime_s).encode(family.encode_family(&host)?)?;
+        let help = "Seconds since these figures were written, if the thread that moves packets \
+                    writes no newer ones; 0 while it does.";
+        let name = "srd_card_stale_seconds";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let stale_s = status.stale_s.unwrap_or(0.0);
+        ConstGauge::new(stale_s).encode(family.encode_family(&host)?)?;
         let help = "Version of the card, and by what its rates are divided.";
         let mut family = encoder.encode_descriptor("srd_card", help, None, MetricType::Gauge)?;
         let scale = status.scale.to_string();
@@ -235,8 +241,11 @@ fn hosts(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
             ConstCounter::new(value(of)).encode(family.encode_family(&labels)?)?;
         }
     }
-    let gauges: [(&str, &str, HostFigure); 3] = [
+    let gauges: [(&str, &str, HostFigure); 4] = [
         ("up", "1 if a session with another host is up.", |of| Some(f64::from(u8::from(of.up)))),
+        ("silent", "1 if another host has not answered for five seconds.", |of| {
+            Some(f64::from(u8::from(of.silent)))
+        }),
         ("heard_seconds", "Seconds since a frame came from another host.", |of| of.heard_s),
         ("down_seconds", "Seconds since the session with another host ended.", |of| of.down_s),
     ];
@@ -299,6 +308,7 @@ mod tests {
             instances: vec![instance],
             drops: [(String::from("not its host"), 8)].into(),
             internet_gone: None,
+            stale_s: Some(6.25),
         }
     }
 
@@ -336,10 +346,12 @@ mod tests {
             "srd_card_drops_total{guest=\"\",device=\"\",cause=\"not its host\"} 8".to_owned(),
             format!("srd_card_credits_bits{{{guest},type=\"c7i.large\",direction=\"out\"}} 11"),
             "srd_card_uptime_seconds{host=\"alpha\"} 1.5".to_owned(),
+            "srd_card_stale_seconds{host=\"alpha\"} 6.25".to_owned(),
             format!("srd_card_host_sent_frames_total{{{beta}}} 20"),
             format!("srd_card_host_received_bytes_total{{{beta}}} 23"),
             format!("srd_card_host_up{{{beta}}} 0.0"),
             format!("srd_card_host_heard_seconds{{{beta}}} 6.5"),
+            format!("srd_card_host_silent{{{beta}}} 1.0"),
         ];
         for line in lines {
             assert!(text.lines().any(|l| l == line), "`{line}` is not in\n{text}");

@@ -6,8 +6,9 @@
 //! | `/status.json` | [`Status`], and the flow logs; `?instance=NAME` adds flows of that instance |
 //! | `/metrics` | OpenMetrics text |
 //!
-//! Which readers get an answer is up to `srd_http`. However many there are, the loop that moves
-//! packets is asked at most once in [`PAUSE`].
+//! Which readers get an answer is up to `srd_http`. However many there are, figures are put
+//! together at most once in [`PAUSE`], on the reader's thread: they are no older than that, unless
+//! [`Status::stale_s`] says so.
 //!
 //! | module | what |
 //! |---|---|
@@ -20,20 +21,20 @@ mod exposition;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use srd_http::{Listener, Request, Response, Server};
 
 use crate::orders::Orders;
-use crate::protocol::{self, Answer, Flow, FlowLog, Status};
-use crate::server::ask;
+use crate::protocol::{Flow, FlowLog, Status};
 use crate::state::Metrics;
+use crate::views;
 
 /// The page; style and functions that all pages have are `srd_http`'s.
 const PAGE: &str = include_str!("page.html");
-/// The loop is asked at most once in this time; what is not older is given to another.
+/// Figures are put together at most once in this time; what is not older is given to another.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Flows of each interface in `/status.json`.
-const FLOWS_MAX: u16 = 50;
+const FLOWS_MAX: usize = 50;
 
 /// What there is.
 #[derive(Debug)]
@@ -42,10 +43,10 @@ struct Figures {
     logs: Vec<FlowLog>,
 }
 
-/// Asks the loop, seldom.
+/// Puts figures together, seldom.
 struct Asking {
     orders: Orders,
-    /// Held while the loop is asked: another reader waits meanwhile.
+    /// Held meanwhile: another reader waits.
     last: Mutex<Option<(Instant, Arc<Figures>)>>,
     /// The same for the flows of an instance.
     flows: Mutex<Option<FlowsOf>>,
@@ -105,15 +106,8 @@ impl Asking {
         if let Some((_, figures)) = last.as_ref().filter(|(at, _)| at.elapsed() <= PAUSE) {
             return Ok(Arc::clone(figures));
         }
-        let status = match ask(&self.orders, protocol::Request::Status)? {
-            Answer::Status(status) => status,
-            _ => bail!("the card answers something else"),
-        };
-        let logs = match ask(&self.orders, protocol::Request::Logs)? {
-            Answer::Logs { logs } => logs,
-            _ => bail!("the card answers something else"),
-        };
-        let figures = Arc::new(Figures { status, logs });
+        let status = views::status(&self.orders)?;
+        let figures = Arc::new(Figures { status, logs: views::logs(&self.orders) });
         *last = Some((Instant::now(), Arc::clone(&figures)));
         Ok(figures)
     }
@@ -127,12 +121,9 @@ impl Asking {
             // Another instance: not more often for that.
             std::thread::sleep((PAUSE / 10).saturating_sub(last.at.elapsed()));
         }
-        let request = protocol::Request::Flows { instance: instance.to_owned(), most: FLOWS_MAX };
-        let flows = match ask(&self.orders, request)? {
-            Answer::Flows { flows } => Arc::new(flows),
-            // It may be gone since.
-            _ => Arc::default(),
-        };
+        // It may be gone since.
+        let flows = views::flows(&self.orders, instance, FLOWS_MAX).unwrap_or_default();
+        let flows = Arc::new(flows);
         let (at, instance) = (Instant::now(), instance.to_owned());
         *last = Some(FlowsOf { at, instance, flows: Arc::clone(&flows) });
         Ok(flows)

@@ -217,6 +217,10 @@ pub struct Status {
     /// Why the device of the internet's side is not there; none if it is.
     #[serde(default)]
     pub internet_gone: Option<String>,
+    /// Seconds since these figures were written, if the thread that moves packets has not written
+    /// newer ones since it was asked for them; none if it has.
+    #[serde(default)]
+    pub stale_s: Option<f64>,
 }
 
 /// Another host: packets of instances that were sent to it and that came from it.

@@ -5,22 +5,20 @@
 
 mod words;
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use srd_card::vpc::PortId;
 use srd_card::vpc::trace::Taken;
 use srd_proto::time::Instant;
 use srd_vpc::id::EniId;
 
 pub(crate) use words::{Words, protocol_name};
 
-use crate::world::Vpc;
+use crate::pages::directory::Directory;
 
 /// What the card has noted, and what its words need.
 pub(crate) struct Noted {
     pub(crate) taken: Taken,
-    pub(crate) vpc: Vpc,
-    pub(crate) places: BTreeMap<PortId, Place>,
+    pub(crate) directory: Arc<Directory>,
     pub(crate) now: Instant,
 }
 

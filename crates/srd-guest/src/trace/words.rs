@@ -1,6 +1,8 @@
 //! What the card has noted of packets, in words.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
@@ -18,17 +20,17 @@ use srd_vpc_file::words::{self, Line};
 use srd_vpc_file::{Kind, VpcFile};
 
 use super::{Noted, Place};
+use crate::pages::directory::Directory;
 use crate::protocol::{
     Answer, TraceArrived, TraceEvent, TraceFlow, TraceHop, TraceJudged, TraceLimit, TraceRecord,
     TraceRefusal,
 };
-use crate::world::Vpc;
 
 /// The words of one trace.
 #[derive(Default)]
 pub(crate) struct Words {
-    /// All objects, and what they were made of.
-    known: Option<(Vpc, VpcFile)>,
+    /// The directory that was used last, and the interfaces in it.
+    known: Option<(Arc<Directory>, Places)>,
     /// The packet that has arrived last: what is said of it comes next.
     last: Option<(u32, Arrived)>,
 }
@@ -36,21 +38,24 @@ pub(crate) struct Words {
 impl Words {
     /// What was noted, for the side that asks.
     pub(crate) fn say(&mut self, noted: Noted) -> Answer {
-        let Noted { taken, vpc, places, now } = noted;
-        let known = self.known.take().filter(|(of, _)| of.is_same(&vpc));
-        let (vpc, file) = known.unwrap_or_else(|| {
-            let file = vpc.as_file();
-            (vpc, file)
+        let Noted { taken, directory, now } = noted;
+        let known = self.known.take().filter(|(of, _)| Arc::ptr_eq(of, &directory));
+        let (directory, places) = known.unwrap_or_else(|| {
+            let places = places_of(&directory);
+            (directory, places)
         });
+        let Some(file) = directory.file() else {
+            return Answer::Failed { what: String::from("the card has no cloud yet") };
+        };
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_ns = u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX);
         let all = taken.records.into_iter().map(|record| {
             let unix_ns = unix_ns.saturating_sub(now.since(record.at).as_nanos());
             let packet = record.packet;
-            TraceRecord { packet, unix_ns, event: self.event(&file, &places, record) }
+            TraceRecord { packet, unix_ns, event: self.event(file, &places, record) }
         });
         let records = all.collect();
-        self.known = Some((vpc, file));
+        self.known = Some((directory, places));
         Answer::Traced { records, lost: taken.lost, is_over: taken.is_over }
     }
 
@@ -83,7 +88,17 @@ impl Words {
     }
 }
 
-type Places = std::collections::BTreeMap<PortId, Place>;
+type Places = BTreeMap<PortId, Place>;
+
+fn places_of(directory: &Directory) -> Places {
+    let places = directory.instances.iter().flat_map(|of| {
+        of.interfaces.iter().map(|interface| {
+            let (instance, device) = (of.name.clone(), interface.device.name.clone());
+            (interface.port, Place { instance, device, eni: interface.eni })
+        })
+    });
+    places.collect()
+}
 
 fn arrived(places: &Places, arrived: &Arrived) -> TraceArrived {
     let Arrived { packet, is_fragment, bytes, packets, .. } = *arrived;

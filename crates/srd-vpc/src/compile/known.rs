@@ -49,6 +49,14 @@ impl Answer {
         }
     }
 
+    /// About how many bytes it has outside of the table.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Interface(_, Some(of)) => of.own.bytes(),
+            _ => 0,
+        }
+    }
+
     fn vpc(&self) -> Option<VpcId> {
         match self {
             Self::Address(vpc, ..) => Some(*vpc),
@@ -88,6 +96,8 @@ pub(super) struct Known {
     shares: BTreeMap<Asker, BTreeSet<Question>>,
     /// The number of sweeps.
     round: u32,
+    /// About how many bytes the answers themselves and the sets of `shares` take.
+    within_bytes: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,16 +138,11 @@ impl Known {
         self.answers.len()
     }
 
-    /// About how many bytes the answers take.
+    /// About how many bytes the answers take. It is kept, and not counted here.
     pub(super) fn bytes(&self) -> usize {
-        let own = self.answers.values().map(|held| match &held.answer {
-            Answer::Interface(_, Some(of)) => of.own.bytes(),
-            _ => 0,
-        });
         tree_bytes::<Question, Held>(self.answers.len())
             + tree_bytes::<Asker, BTreeSet<Question>>(self.shares.len())
-            + self.shares.values().map(|all| tree_bytes::<Question, ()>(all.len())).sum::<usize>()
-            + own.sum::<usize>()
+            + self.within_bytes
     }
 
     /// The answer to a question, which is in use now.
@@ -158,14 +163,19 @@ impl Known {
             return Err(NotLearned::ShareFull);
         }
         share.insert(question);
+        self.within_bytes += answer.bytes() + share_bytes(share.len());
+        self.within_bytes -= share_bytes(share.len() - 1);
         self.answers.insert(question, Held { answer, asker, used: Mark::at(self.round) });
         Ok(())
     }
 
     fn forget(&mut self, question: Question) {
         let Some(held) = self.answers.remove(&question) else { return };
+        self.within_bytes -= held.answer.bytes();
         if let Some(share) = self.shares.get_mut(&held.asker) {
+            self.within_bytes -= share_bytes(share.len());
             share.remove(&question);
+            self.within_bytes += share_bytes(share.len());
             if share.is_empty() {
                 self.shares.remove(&held.asker);
             }
@@ -243,7 +253,57 @@ impl Rules {
     }
 }
 
+/// About how many bytes the questions of one asker take.
+fn share_bytes(questions: usize) -> usize {
+    tree_bytes::<Question, ()>(questions)
+}
+
 fn of_addresses(addresses: impl IntoIterator<Item = IpAddr>) -> Concern {
     let addresses = addresses.into_iter().collect();
     Concern::These(Concerned { addresses, ..Concerned::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::ExpressSpec;
+    use proptest::prelude::*;
+
+    fn place(eni: u64) -> Place {
+        let (eni, subnet, express) = (EniId(eni), SubnetId(0), ExpressSpec::default());
+        Place { eni, subnet, host: None, express, zone: "a".into(), cluster: None }
+    }
+
+    /// The bytes that are kept, counted anew.
+    fn counted(known: &Known) -> usize {
+        let shares = known.shares.values().map(|share| share_bytes(share.len())).sum::<usize>();
+        shares + known.answers.values().map(|held| held.answer.bytes()).sum::<usize>()
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_of_answers_are_those_that_a_count_finds(
+            steps in prop::collection::vec((any::<bool>(), 0..20_u64, 0..3_u64, 0..4_u8), 0..200),
+        ) {
+            let mut known = Known::default();
+            for (is_learned, eni, asker, blocks) in steps {
+                let question = Question::Interface(EniId(eni));
+                if is_learned {
+                    let mut own = Blocks::default();
+                    for n in 0..blocks {
+                        own.entry(IpNet::from(IpAddr::from([10, 0, n, 1])));
+                    }
+                    let (vpc, source_dest_check, place) = (None, true, place(eni));
+                    let remote = Remote { vpc, source_dest_check, own, place };
+                    let answer = Answer::Interface(EniId(eni), Some(remote));
+                    prop_assert!(known.learn(Asker::Interface(EniId(asker)), answer).is_ok());
+                } else {
+                    known.forget(question);
+                }
+                prop_assert_eq!(known.within_bytes, counted(&known));
+            }
+            known.those(|_| true).into_iter().for_each(|question| known.forget(question));
+            prop_assert_eq!(known.bytes(), 0);
+        }
+    }
 }

@@ -19,6 +19,17 @@ fn sets_bytes<K>(map: &BTreeMap<K, Blocks<()>>) -> usize {
 impl Rules {
     /// About how many bytes the tables take.
     pub fn bytes(&self) -> usize {
+        self.lasting_bytes() + self.answers_bytes()
+    }
+
+    /// About how many bytes the answers about other interfaces take, at no cost.
+    pub fn answers_bytes(&self) -> usize {
+        self.known.bytes()
+    }
+
+    /// The bytes without those of answers: they change with the rules alone. This goes through all
+    /// tables.
+    pub fn lasting_bytes(&self) -> usize {
         let mut policies: Vec<&Arc<Policy>> =
             self.ports.values().map(|port| &port.policy).collect();
         policies.sort_by_key(|policy| Arc::as_ptr(policy));
@@ -39,7 +50,6 @@ impl Rules {
             + map_bytes(&self.mapping)
             + mapping
             + map_bytes(&self.unchecked)
-            + self.known.bytes()
             + tree_bytes::<(VpcId, VpcId), ()>(self.peered.len())
             + sets_bytes(&self.clouds)
             + self.gateways.bytes()

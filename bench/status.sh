@@ -1,0 +1,167 @@
+#!/usr/bin/env bash
+# What readers of `srd card` cost its packets: round trips of a quiet pair of instances beside many
+# others, in turns without a reader and with one that asks four times a second. Run as root on a
+# machine that is otherwise idle; on a busy one many short turns say more than few long ones.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+    cat <<'END'
+usage: bench/status.sh [options]
+  --instances N     (default: 200), each with two interfaces; the first two are the quiet pair
+  --kinds LIST      of json (`srd card status --json`), metrics (OpenMetrics over HTTP) and page
+                    (the page's status.json with flows) (default: json,metrics,page)
+  --per-second N    how often each reader asks (default: 4)
+  --pings N         round trips of each turn, 5 ms apart (default: 200)
+  --rounds N        turns of each sort (default: 20)
+  --realtime        the packet thread and ping have real-time priority: on a busy machine that leaves
+                    what the packet thread itself does for readers
+  --out DIRECTORY   keep the round trips there (default: thrown away)
+SRD names the program (default: target/release/srd).
+END
+}
+
+instances=200 kinds=json,metrics,page per_second=4 pings=200 rounds=20 realtime= out=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --help | -h) usage; exit 0 ;;
+        --realtime) realtime="chrt -f 20"; shift ;;
+        --instances | --kinds | --per-second | --pings | --rounds | --out)
+            [ $# -ge 2 ] || { echo "$1 wants a value" >&2; exit 2; }
+            name=${1#--}; declare "${name//-/_}=$2"; shift 2 ;;
+        *) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
+    esac
+done
+case ,$kinds, in *,json,* | *,metrics,* | *,page,*) ;; *) usage >&2; exit 2 ;; esac
+
+srd=${SRD:-target/release/srd}
+[ "$(id -u)" = 0 ] || { echo "network namespaces need root: sudo bench/status.sh" >&2; exit 1; }
+[ -x "$srd" ] || { echo "no $srd: cargo build --release -p srd-cli" >&2; exit 1; }
+PATH=$PATH:/usr/sbin:/sbin
+for program in ip nsenter ping curl chrt; do
+    command -v "$program" >/dev/null || { echo "no $program" >&2; exit 1; }
+done
+
+# Names that nobody else has, so that what is removed at the end is ours.
+machine=srd-status-$$ prefix=s$$x
+work=$(mktemp -d)
+[ -n "$out" ] || out=$work
+mkdir -p "$out"
+card= reader=
+
+clean_up() {
+    trap - EXIT INT TERM
+    [ -z "$reader" ] || kill "$reader" 2>/dev/null || true
+    if [ -n "$card" ]; then
+        kill "$card" 2>/dev/null || true
+        wait "$card" 2>/dev/null || true
+    fi
+    ip netns del "$machine" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap clean_up EXIT
+trap 'exit 1' INT TERM
+
+{
+    echo '[vpc.main]
+cidr = ["10.0.0.0/16"]
+[acl.open]
+ingress = ["100 allow all from 0.0.0.0/0"]
+egress = ["100 allow all to 0.0.0.0/0"]
+[subnet.s]
+cidr = "10.0.0.0/16"
+acl = "open"
+[group.g]
+ingress = ["all from 10.0.0.0/16"]
+egress = ["all to 10.0.0.0/16"]'
+    for n in $(seq "$instances"); do
+        printf '[instance.%s%s]\ntype = "c7i.large"\n' "$prefix" "$n"
+        for device in 0 1; do
+            at=$((n * 2 + device + 8))
+            printf '[interface.%s%s-%s]\nsubnet = "s"\naddress = ["10.0.%s.%s"]\n' \
+                "$prefix" "$n" "$device" $((at / 200)) $((at % 200 + 10))
+            printf 'groups = ["g"]\ninstance = "%s%s"\ndevice_index = %s\n' "$prefix" "$n" "$device"
+        done
+    done
+} >"$work/vpc.toml"
+
+ip netns add "$machine"
+ip -n "$machine" link set lo up
+inside() { nsenter --net=/run/netns/"$machine" "$@"; }
+address=127.0.0.1:9472
+# Not by a function: the process that is started has to be the card.
+nsenter --net=/run/netns/"$machine" "$srd" card up "$work/vpc.toml" --socket "$work/card.sock" \
+    --metrics $address >"$work/log" 2>&1 &
+card=$!
+status() { inside "$srd" card status --socket "$work/card.sock" "$@"; }
+until status >/dev/null 2>&1; do
+    kill -0 $card 2>/dev/null || { cat "$work/log" >&2; exit 1; }
+    sleep 0.5
+done
+
+# The main thread is the one that moves packets.
+[ -z "$realtime" ] || chrt -f -p 20 $card
+
+# Asks again and again, each time in the background: one that is late keeps no other waiting.
+read_again() {
+    local pause
+    pause=$(awk "BEGIN { print 1 / $per_second }")
+    while :; do
+        case $1 in
+            json) status --json - >/dev/null & ;;
+            metrics) inside curl -s -o /dev/null "http://$address/metrics" & ;;
+            page) inside curl -s -o /dev/null "http://$address/status.json?instance=${prefix}1" & ;;
+        esac
+        sleep "$pause"
+    done
+}
+
+# Time that the packet thread has had a processor, in microseconds.
+worked() { awk '{ print int($1 / 1000) }' /proc/$card/task/$card/schedstat; }
+
+at=$((2 * 2 + 8))
+to=10.0.$((at / 200)).$((at % 200 + 10))
+measure() {
+    local before after
+    before=$(worked)
+    $realtime ip netns exec "srd-i-${prefix}1" ping -n -i 0.005 -c "$pings" "$to" |
+        sed -n 's/.*time=\([0-9.]*\) ms/\1/p' | sort -n >"$out/$1-$2"
+    after=$(worked)
+    awk -v what="$1" -v round="$2" -v us=$((after - before)) -v sent="$pings" '{ all[NR] = $1 }
+        END {
+            if (NR < 1) { print "no ping came back"; exit 1 }
+            printf "%-8s %2d  p50 %7.3f ms  p99 %7.3f ms  most %7.3f ms  lost %d  packet thread %d us\n",
+                what, round, all[int((NR + 1) / 2)], all[int(NR * 0.99)], all[NR], sent - NR, us
+        }' "$out/$1-$2" | tee -a "$out/figures"
+}
+
+size=$(status --json - | wc -c)
+echo "$instances instances, $((instances * 2)) interfaces, a status of $size bytes"
+measure warm 0 >/dev/null
+for round in $(seq "$rounds"); do
+    for kind in none ${kinds//,/ }; do
+        if [ "$kind" != none ]; then
+            read_again "$kind" &
+            reader=$!
+        fi
+        measure "$kind" "$round"
+        if [ -n "$reader" ]; then
+            kill "$reader" 2>/dev/null || true
+            wait "$reader" 2>/dev/null || true
+            reader=
+        fi
+    done
+done
+echo "all rounds together, and p99 beside that without a reader:"
+quiet=
+for kind in none ${kinds//,/ }; do
+    sort -n "$out/$kind"-* >"$out/$kind"
+    [ -n "$quiet" ] || quiet=$(awk '{ all[NR] = $1 } END { print all[int(NR * 0.99)] }' "$out/$kind")
+    us=$(awk -v of="$kind" '$1 == of { sum += $(NF - 1) } END { print sum }' "$out/figures")
+    awk -v of="$kind" -v quiet="$quiet" -v us="$us" '{ all[NR] = $1 }
+        END {
+            p99 = all[int(NR * 0.99)]
+            printf "%-8s p50 %.3f ms  p99 %.3f ms (%+.1f %%)  p99.9 %.3f ms  most %.3f ms  packet thread %.3f s\n",
+                of, all[int((NR + 1) / 2)], p99, (p99 / quiet - 1) * 100, all[int(NR * 0.999)], all[NR], us / 1e6
+        }' "$out/$kind"
+done
