@@ -14,10 +14,12 @@ use crate::any_node::AnyNode;
 use crate::completion::Completion;
 use crate::ideal::Ideals;
 use crate::nic::Totals;
-use crate::node::ENDLESS;
+use crate::node::{ENDLESS, FlowId};
 use crate::process::{peak_rss_bytes, thread_cpu_ns};
 use crate::report::fairness::{self, Shares};
+use crate::report::pauses::Pauses;
 use crate::report::recovery::{self, Recovery};
+use crate::roce;
 use crate::scenario::{Scenario, ScenarioError, Transport};
 use crate::world::{ACK_BYTES, DropCause, Ended, Series, World};
 
@@ -126,6 +128,8 @@ pub struct RunResult {
     pub ideal_goodput_bps: f64,
     /// Packets that hosts sent, of any kind.
     pub packets: u64,
+    /// Bytes that hosts sent, headers and acknowledgements included.
+    pub wire_bytes: u64,
     /// Packets over links.
     pub packet_hops: u64,
     /// What the transport sent.
@@ -158,6 +162,9 @@ pub struct RunResult {
     /// and nothing broke.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<Shares>,
+    /// What pauses did, if the switches were lossless.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pauses: Option<Pauses>,
     /// What became of the schedule of operations, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Completion>,
@@ -207,6 +214,7 @@ impl RunResult {
             let end_us = self.sim_end_us;
             complaints.push(format!("{undone} of {all} operations undone at {end_us:.1} us"));
         }
+        complaints.extend(self.pauses.as_ref().and_then(Pauses::deadlock));
         for (count, what) in [
             (self.failed, "datagrams failed"),
             (self.damaged, "datagrams arrived changed"),
@@ -302,6 +310,11 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
     let delivered: u64 = records.iter().map(|f| f.delivered_bytes).sum();
     let (ideal_ps, ideal_wire_ps) = ideals.longest();
     let packet_bytes = u32::from(job.scenario.packet_bytes);
+    let hash = |id: FlowId| {
+        let plan = &world.flows()[id.index()].plan;
+        roce::flow_hash(plan.src, plan.dst, id)
+    };
+    let pauses = world.pauses(hash).map(|pauses| Pauses::new(pauses, &records, end_us));
     let rtt_us = world.topology().diameter_rtt_ps(packet_bytes, ACK_BYTES.into()) as f64 / US;
     RunResult {
         scenario: job.scenario.name.clone(),
@@ -322,6 +335,7 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
         goodput_bps: ratio(delivered as f64 * 8.0, end_us / 1e6),
         ideal_goodput_bps: ideals.goodput_bps(),
         packets: counters.injected,
+        wire_bytes: world.host_bytes(),
         packet_hops: world.packet_hops(),
         sent,
         retransmitted_share: ratio(sent.retransmitted_packets as f64, sent.data_packets as f64),
@@ -339,6 +353,7 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
         cost: Cost::default(),
         flow_records: records,
         shares: world.series().filter(|_| steady).and_then(fairness::shares),
+        pauses,
         schedule: None,
         recoveries: world
             .series()

@@ -57,8 +57,7 @@ fn world(plan: &Plan) -> Result<World<AnyNode>, String> {
         rules: plan.rules,
         faults: plan.faults.clone(),
         corruption_undetected: plan.corruption_undetected,
-        sampling: None,
-        capture: None,
+        ..WorldConfig::default()
     };
     let hosts = plan.topology.hosts;
     let topology = plan.topology.clone();

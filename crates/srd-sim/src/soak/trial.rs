@@ -26,8 +26,7 @@ fn world(plan: &Plan, common: &Rc<Common>) -> Result<World<SoakNode>, String> {
         rules: plan.rules,
         faults: plan.faults.clone(),
         corruption_undetected: plan.corruption_undetected,
-        sampling: None,
-        capture: None,
+        ..WorldConfig::default()
     };
     let node = |host| SoakNode::new(host, Rc::clone(common));
     World::new(plan.topology.clone(), plan.workload(), config, node)

@@ -75,8 +75,7 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
         faults: plan.faults.clone(),
         // What is not sealed has nothing to protect it but the checksum of its datagram.
         corruption_undetected: plan.corruption_undetected,
-        sampling: None,
-        capture: None,
+        ..WorldConfig::default()
     };
     let node = |host| CloudNode::new(HostId(host), Rc::clone(&common));
     let made = World::new(plan.topology.clone(), plan.workload(), config, node);
