@@ -18,6 +18,7 @@ const SCENARIOS: &[Bundled] = scenarios![
     "collective-spine-death",
     "degraded-1024",
     "degraded-128",
+    "one-byte-writes",
     "paper-a-1000-to-1",
     "paper-a-48-servers",
     "paper-a-express",
@@ -37,6 +38,10 @@ const SCENARIOS: &[Bundled] = scenarios![
     "random-loss-1-percent",
     "ranks-all-reduce",
     "ranks-all-to-all",
+    "roce-deadlock",
+    "roce-incast",
+    "roce-slow-receiver",
+    "second-write",
     "short-queues",
     "uplink-death",
 ];

@@ -65,7 +65,8 @@ impl Pauses {
         };
         let mut victims: Vec<Victim> = held.iter().filter(|h| h.is_victim).map(victim).collect();
         victims.sort_by(|a, b| b.held_share.total_cmp(&a.held_share));
-        let paused_us = links.iter().map(|link| link.paused_us).sum();
+        // A sum of nothing would be a negative zero.
+        let paused_us = links.iter().fold(0.0, |sum, link| sum + link.paused_us);
         Self { frames, paused_us, links, congested, held_flows: held.len(), victims, deadlock }
     }
 

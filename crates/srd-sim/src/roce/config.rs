@@ -109,7 +109,9 @@ impl RoceConfig {
             return Err("the timers and the byte counter of DCQCN must be above zero".to_owned());
         }
         if dcqcn.rate_min_bps == 0 || dcqcn.rate_min_bps > self.line_bps {
-            return Err("`rate_min_mbps` must be above zero and at most the link's speed".to_owned());
+            return Err(
+                "`rate_min_mbps` must be above zero and at most the link's speed".to_owned()
+            );
         }
         Ok(())
     }

@@ -42,13 +42,7 @@ pub(super) struct Outgoing {
 }
 
 impl Sender {
-    pub(super) fn new(
-        config: &RoceConfig,
-        flow: u32,
-        peer: HostId,
-        port: u16,
-        bytes: u64,
-    ) -> Self {
+    pub(super) fn new(config: &RoceConfig, flow: u32, peer: HostId, port: u16, bytes: u64) -> Self {
         let packets = match bytes {
             ENDLESS => u64::MAX,
             _ => bytes.div_ceil(config.payload_bytes().into()),

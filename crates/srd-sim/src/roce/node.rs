@@ -166,8 +166,7 @@ impl RoceNode {
 
     fn on_data(&mut self, now: Instant, packet: &Packet, data: &RocePacket, out: &mut Outcomes) {
         let receiver = self.receivers.entry(data.flow).or_default();
-        let is_notified =
-            packet.ecn == Ecn::Ce && receiver.on_mark(self.config.cnp_gap, now);
+        let is_notified = packet.ecn == Ecn::Ce && receiver.on_mark(self.config.cnp_gap, now);
         let received = receiver.on_data(&self.config, data);
         let psn = receiver.expected;
         let reply = |kind| Reply {

@@ -85,8 +85,12 @@ fn headroom_is_two_flights_three_packets_and_the_pause() {
 #[test]
 fn pauses_keep_an_incast_from_losing_anything_and_headroom_is_what_it_takes() {
     for side_hosts in [2, 6] {
-        let mut world =
-            world(dumbbell(side_hosts), incast(side_hosts, 2_000_000), LosslessRules::default(), |_| {});
+        let mut world = world(
+            dumbbell(side_hosts),
+            incast(side_hosts, 2_000_000),
+            LosslessRules::default(),
+            |_| {},
+        );
         finish(&mut world);
         assert_eq!(world.counters().dropped_total(), 0);
         let report = report(&world);
@@ -107,7 +111,11 @@ fn pauses_keep_an_incast_from_losing_anything_and_headroom_is_what_it_takes() {
 /// The most that an ingress ever holds: XOFF, and what still came.
 #[test]
 fn an_ingress_needs_nearly_all_of_its_headroom() {
-    let mut world = world(dumbbell(2), incast(2, 2_000_000), LosslessRules::default(), |_| {});
+    let flows = vec![FlowPlan::at(0, 0, 2, 2_000_000)];
+    let mut world = world(dumbbell(2), flows, LosslessRules::default(), |_| {});
+    // Nothing drains.
+    let out = port(&world, "side0->side1");
+    world.on_pause(out, true);
     let mut most = 0;
     while world.now_ps() < 300 * US {
         world.run_until(world.now_ps() + 50_000);
@@ -198,8 +206,7 @@ fn congestion_that_spreads_holds_flows_that_go_elsewhere() {
         latency_ps: US,
         switch_latency_ps: 0,
     };
-    let mut world =
-        world(spec.build().unwrap(), flows, LosslessRules::default(), |_| {});
+    let mut world = world(spec.build().unwrap(), flows, LosslessRules::default(), |_| {});
     finish(&mut world);
     let report = report(&world);
     assert_eq!(report.congested, ["side1->host6"]);

@@ -2,7 +2,8 @@
 //!
 //! **Held.** A flow is held while a packet of it waits at a paused port, or its host is paused.
 //! **Congested.** When a switch stops a sender, the egress port that holds most of what came from there
-//! is to blame. If that port may send, it is congested; if it is paused itself, congestion has spread.
+//! is to blame. It is congested if its first packet waited for the link alone; if a pause held that
+//! packet, congestion has spread.
 //! **Victims** are flows that were held though no congested port is on their path.
 //! **Deadlock.** Some paused ports wait for each other in a circle, as [`World::stuck`] says.
 
@@ -126,9 +127,14 @@ impl<N: Node> World<N> {
             let source = queues[port as usize].sources.iter().find(|(via, _)| *via == far);
             source.map_or(0, |(_, bytes)| *bytes)
         };
-        let fullest = self.egress_ports(far).max_by_key(share);
+        let is_held = |port: u32| {
+            let queue = &queues[port as usize];
+            let first = queue.waiting.front();
+            first.is_some_and(|first| queue.paused_ps(self.now_ps) > first.paused_ps)
+        };
+        let fullest = self.egress_ports(far).max_by_key(share).filter(|&port| !is_held(port));
         self.lossless.pauses.frames += 1;
-        if let Some(port) = fullest.filter(|&port| !self.lossless.is_paused(port)) {
+        if let Some(port) = fullest {
             self.lossless.pauses.congested[port as usize] = true;
         }
         self.schedule_check();
