@@ -8,9 +8,9 @@
 //! hosts behind one trait, [`node::Node`]: [`srd_node`] hosts the production endpoint, [`tcp`]
 //! is the model that it is compared with, [`roce`] another one, for lossless networks,
 //! [`express`] puts a guest with that TCP behind the production card, and [`rank`] hosts the
-//! Messaging Layer. [`card`] hosts the cards of instances, with which [`talk`] repeats the experiments of a talk. [`workload`] makes the flows,
-//! [`ideal`] and [`completion`] say what they could reach at best, [`figures`] draws those of the
-//! SRD paper.
+//! Messaging Layer. [`card`] hosts the cards of instances, with which [`talk`] repeats the
+//! experiments of a talk. [`workload`] makes the flows, [`ideal`] and [`completion`] say what they
+//! could reach at best, [`figures`] draws those of the SRD paper.
 //!
 //! One seed determines a run to the last byte. One event per packet and hop, no allocation
 //! per packet, no table that grows with switches times hosts: a hop costs the engine 60 to

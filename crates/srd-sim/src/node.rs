@@ -10,7 +10,7 @@ use bytes::Bytes;
 use srd_proto::time::Instant;
 use srd_proto::transmit::Ecn;
 
-use crate::roce::RocePacket;
+use crate::roce::packet::RocePacket;
 use crate::tcp::TcpSegment;
 
 /// A host, numbered from zero as in the connection-matrix files.

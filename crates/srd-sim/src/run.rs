@@ -17,11 +17,11 @@ use crate::nic::Totals;
 use crate::node::{ENDLESS, FlowId};
 use crate::process::{peak_rss_bytes, thread_cpu_ns};
 use crate::report::fairness::{self, Shares};
-use crate::report::pauses::Pauses;
+use crate::report::pauses::{Pauses, Victim};
 use crate::report::recovery::{self, Recovery};
 use crate::roce;
 use crate::scenario::{Scenario, ScenarioError, Transport};
-use crate::world::{ACK_BYTES, DropCause, Ended, Series, World};
+use crate::world::{ACK_BYTES, DropCause, Ended, HeldFlow, Series, World};
 
 /// One run to do.
 #[derive(Clone, PartialEq, Debug)]
@@ -314,7 +314,8 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
         let plan = &world.flows()[id.index()].plan;
         roce::flow_hash(plan.src, plan.dst, id)
     };
-    let pauses = world.pauses(hash).map(|pauses| Pauses::new(pauses, &records, end_us));
+    let victim = |held: &HeldFlow| victim(held, &records[held.flow.index()], end_us);
+    let pauses = world.pauses(hash).map(|report| Pauses::new(report, victim));
     let rtt_us = world.topology().diameter_rtt_ps(packet_bytes, ACK_BYTES.into()) as f64 / US;
     RunResult {
         scenario: job.scenario.name.clone(),
@@ -362,6 +363,14 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
         series: world.series().cloned(),
         capture: None,
     }
+}
+
+/// A flow that was held, in a run that ended then.
+fn victim(held: &HeldFlow, flow: &FlowRecord, end_us: f64) -> Victim {
+    let lasted_us = flow.fct_us.unwrap_or(end_us - flow.start_us.unwrap_or(0.0));
+    let &HeldFlow { held_us, .. } = held;
+    let &FlowRecord { id, src, dst, .. } = flow;
+    Victim { flow: id, src, dst, held_us, held_share: ratio(held_us, lasted_us) }
 }
 
 fn ratio(a: f64, b: f64) -> f64 {

@@ -42,8 +42,8 @@ fn percentile(times: &[f64], share: usize) -> f64 {
     times[(times.len() * share).div_ceil(100).max(1) - 1]
 }
 
-/// The paper's figure 3: 48 flows of 2 MB, TCP's least timeout 50 ms. The whole distribution is written
-/// down in docs/perf-notes.md.
+/// The paper's figure 3: 48 flows of 2 MB, TCP's least timeout 50 ms. The whole distribution is
+/// written down in docs/perf-notes.md.
 #[test]
 fn figure_3_has_the_distribution_of_the_paper() {
     let figure = figures(false).unwrap().into_iter().find(|figure| figure.number == 3).unwrap();

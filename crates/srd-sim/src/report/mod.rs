@@ -48,9 +48,8 @@ pub fn throughput_svg(result: &RunResult) -> Option<String> {
 
 /// Writes everything about some runs into a directory, which is made if it does not exist:
 /// the flows of each run as CSV; completion times of all transports beside the ideal; and, of
-/// runs that recorded them, throughput, queues and path shares over time, paused links, and captured
-/// packets.
-/// Returns the files.
+/// runs that recorded them, throughput, queues and path shares over time, paused links, and
+/// captured packets. Returns the files.
 ///
 /// # Errors
 /// A file that cannot be written.

@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::columns::{align, row};
-use crate::run::FlowRecord;
-use crate::world::{Deadlock, PauseReport, PausedLink};
+use crate::world::{Deadlock, HeldFlow, PauseReport, PausedLink};
 
 /// Links that are told of each; of more, only the longest paused.
 const LINKS_MAX: usize = 8;
@@ -48,21 +47,9 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Those of a run that ended then.
-    pub(crate) fn new(report: PauseReport, flows: &[FlowRecord], end_us: f64) -> Self {
+    /// Those of a run. `victim` tells what became of a flow that was held.
+    pub(crate) fn new(report: PauseReport, victim: impl Fn(&HeldFlow) -> Victim) -> Self {
         let PauseReport { frames, links, congested, held, deadlock } = report;
-        let victim = |held: &crate::world::HeldFlow| {
-            let flow = &flows[held.flow.index()];
-            let lasted_us = flow.fct_us.unwrap_or(end_us - flow.start_us.unwrap_or(0.0));
-            let held_share = if lasted_us > 0.0 { held.held_us / lasted_us } else { 0.0 };
-            Victim {
-                flow: flow.id,
-                src: flow.src,
-                dst: flow.dst,
-                held_us: held.held_us,
-                held_share,
-            }
-        };
         let mut victims: Vec<Victim> = held.iter().filter(|h| h.is_victim).map(victim).collect();
         victims.sort_by(|a, b| b.held_share.total_cmp(&a.held_share));
         // A sum of nothing would be a negative zero.

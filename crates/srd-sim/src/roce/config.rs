@@ -5,6 +5,9 @@ use srd_proto::time::Duration;
 /// The link speed for which the DCQCN paper gives its values.
 pub const PAPER_BPS: u64 = 40_000_000_000;
 
+/// Bytes of an acknowledgement or a notification on the wire: the shortest Ethernet frame.
+pub const REPLY_BYTES: u32 = 64;
+
 /// DCQCN's parameters: those of the paper's testbed, where speeds and bytes of queues grow with the
 /// link's speed (Zhu et al., SIGCOMM 2015).
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -55,12 +58,13 @@ pub struct RoceConfig {
     pub line_bps: u64,
     /// Rate control; without it only pauses slow a sender.
     pub dcqcn: Option<DcqcnConfig>,
-    /// A receiver answers marks of a connection with one notification in so long: 50 us in the paper.
+    /// A receiver answers marks of a connection with one notification in so long: 50 us in the
+    /// paper.
     pub cnp_gap: Duration,
     /// Packets that one acknowledgement covers at most.
     pub ack_packets: u32,
-    /// A sender goes back when nothing was acknowledged for so long. Verbs programs commonly ask for
-    /// 14, which is 4.096 us times 2^14.
+    /// A sender goes back when nothing was acknowledged for so long. Verbs programs commonly ask
+    /// for 14, which is 4.096 us times 2^14.
     pub timeout: Duration,
     /// Timeouts in a row after which a connection fails: 7.
     pub retries_max: u32,

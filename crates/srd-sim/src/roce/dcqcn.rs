@@ -9,8 +9,9 @@
 //!        one of them beyond F:   target += additive, then the same             additive increase
 //!        both beyond F:          target += hyper * steps beyond F, the same    hyper increase
 //! ```
-//! A connection without a limit sends at the speed of its link, as at its start; the first CNP sets a
-//! limit, and it is lifted when the rate is back there. Alpha is brought up to date when it is needed.
+//! A connection without a limit sends at the speed of its link, as at its start; the first CNP sets
+//! a limit, and it is lifted when the rate is back there. Alpha is brought up to date when it is
+//! needed.
 
 use srd_proto::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! A host that speaks RoCE: its connections, and the order in which they send.
 //!
-//! Notifications go first, then acknowledgements, then the connections that may send take turns, a packet
-//! each. A pause of the link stops all but notifications, which have a class of their own.
+//! Notifications go first, then acknowledgements, then the connections that may send take turns, a
+//! packet each. A pause of the link stops all but notifications, which have a class of their own.
 //!
 //! Bound: [`REPLIES_MAX`] acknowledgements and as many notifications wait; beyond it the oldest go.
 
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use srd_proto::time::Instant;
 use srd_proto::transmit::Ecn;
 
-use super::config::RoceConfig;
+use super::config::{REPLY_BYTES, RoceConfig};
 use super::connection::{Receiver, Sender};
 use super::packet::{RoceKind, RocePacket};
 use crate::hash;
@@ -19,7 +19,6 @@ use crate::node::{
     Body, Delivered, Failed, FlowId, FlowSpec, HostId, Node, Outcomes, PROTOCOL_UDP, Packet,
 };
 use crate::tcp::timers::Timers;
-use crate::world::ACK_BYTES;
 
 /// The UDP port of RoCEv2.
 pub const PORT: u16 = 4791;
@@ -212,7 +211,7 @@ impl RoceNode {
         slot.dst = peer;
         slot.wire_bytes = match packet.kind {
             RoceKind::Data => packet.payload_bytes + self.config.header_bytes,
-            _ => ACK_BYTES.into(),
+            _ => REPLY_BYTES,
         };
         (slot.src_port, slot.dst_port) = (port, PORT);
         slot.protocol = PROTOCOL_UDP;

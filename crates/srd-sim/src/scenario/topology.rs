@@ -76,8 +76,8 @@ pub enum TopologySpec {
         #[serde(default)]
         switch_latency_ns: u64,
     },
-    /// Switches in a ring, each with hosts. All packets go the same way round, so that their buffers
-    /// depend on each other in a circle.
+    /// Switches in a ring, each with hosts. All packets go the same way round, so that their
+    /// buffers depend on each other in a circle.
     Ring {
         /// Switches.
         switches: u32,

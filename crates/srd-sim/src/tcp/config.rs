@@ -82,9 +82,9 @@ pub struct TcpConfig {
     pub ack_delay: Duration,
     /// Acknowledgements sent without delay at the start and after disorder. Linux 16.
     pub ack_quick: u32,
-    /// Whether connections are interactive (Linux's pingpong mode, in which a receiver answers what it
-    /// reads): no acknowledgement is quick, nor does one follow at once what an application wrote.
-    /// Acknowledgements wait for a second full segment, or for `ack_delay`.
+    /// Whether connections are interactive (Linux's pingpong mode, in which a receiver answers what
+    /// it reads): no acknowledgement is quick, nor does one follow at once what an application
+    /// wrote. Acknowledgements wait for a second full segment, or for `ack_delay`.
     pub interactive: bool,
     /// When a segment that is not full waits.
     pub nagle: Nagle,

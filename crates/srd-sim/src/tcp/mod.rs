@@ -4,8 +4,8 @@
 //! unless [`TcpConfig::handshake`] says otherwise. Data flows one way. The sender has a SACK
 //! scoreboard, RACK and tail probes (RFC 8985), proportional rate reduction (RFC 6937), F-RTO
 //! (RFC 5682), undo by D-SACK and timestamps, and CUBIC with HyStart, DCTCP or NewReno; the
-//! receiver delays acknowledgements and reports SACK blocks and duplicates. An application may write a
-//! flow in pieces; Nagle's rule then decides what leaves.
+//! receiver delays acknowledgements and reports SACK blocks and duplicates. An application may
+//! write a flow in pieces; Nagle's rule then decides what leaves.
 //!
 //! | file | what |
 //! |---|---|

@@ -148,7 +148,8 @@ impl Receiver {
             }
         }
         at_once |= gaps || !self.ranges.is_empty();
-        // Linux answers when the application has read all of a pushed segment: the last one of a write.
+        // Linux answers when the application has read all of a pushed segment: the last one of a
+        // write.
         let is_small = u64::from(segment.payload_bytes) < self.config.mss_bytes;
         let is_pushed = segment.has(FLAG_PSH) || self.config.has_writes && is_small;
         at_once |= is_pushed && self.next == range.end && !self.config.interactive;

@@ -67,8 +67,8 @@ fn one_byte_writes_are_packets_of_41_bytes_unless_nagles_rule_gathers_them() {
     }
 }
 
-/// Two small segments in flight would be probed for after 8 ms, one only after 200; so no probes here.
-/// The kernel took 42.8 to 43.2 ms for this (docs/perf-notes.md, "efs-proxy").
+/// Two small segments in flight would be probed for after 8 ms, one only after 200; so no probes
+/// here. The kernel took 42.8 to 43.2 ms for this (docs/perf-notes.md, "efs-proxy").
 #[test]
 fn the_second_small_write_waits_for_the_delayed_acknowledgement_of_the_first() {
     let two = |nagle, interactive| {

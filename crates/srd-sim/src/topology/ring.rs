@@ -1,5 +1,5 @@
-//! A ring of switches. Packets go one way round only, so that every link between two switches waits for
-//! the next: buffers depend on each other in a circle, which lossless networks must not have.
+//! A ring of switches. Packets go one way round only, so that every link between two switches waits
+//! for the next: buffers depend on each other in a circle, which lossless networks must not have.
 //!
 //! The links of the other direction carry pause frames, and no packets.
 

@@ -6,22 +6,23 @@
 //!         <--------- pause             |
 //!                    resume  <------ ingress bytes <= XON
 //! ```
-//! A switch counts, for each link into it, the bytes that it holds of what came over that link. Above
-//! XOFF it pauses the port at the far end, at XON it lets that port go on. What is on its way when the
-//! pause frame leaves needs room above XOFF, the headroom; beyond it packets are dropped. Pause frames
-//! take link time: they wait for the packet in transmission, and go before all others.
+//! A switch counts, for each link into it, the bytes that it holds of what came over that link.
+//! Above XOFF it pauses the port at the far end, at XON it lets that port go on. What is on its way
+//! when the pause frame leaves needs room above XOFF, the headroom; beyond it packets are dropped.
+//! Pause frames take link time: they wait for the packet in transmission, and go before all others.
 //!
-//! A paused port may stop at any moment, so when a packet leaves is not known when it is accepted: these
-//! ports hold their packets in queues, and an event ends each transmission ([`Kind::PortFree`]). Hosts
-//! hold no queue here either; a paused host is not asked for data until it may go on.
+//! A paused port may stop at any moment, so when a packet leaves is not known when it is accepted:
+//! these ports hold their packets in queues, and an event ends each transmission
+//! ([`Kind::PortFree`]). Hosts hold no queue here either; a paused host is not asked for data until
+//! it may go on.
 //!
-//! Invariants: the bytes of an ingress are those of its packets in the egress queues of its switch and
-//! in transmission there. Bounds: an ingress holds XOFF and the headroom; a control queue
+//! Invariants: the bytes of an ingress are those of its packets in the egress queues of its switch
+//! and in transmission there. Bounds: an ingress holds XOFF and the headroom; a control queue
 //! [`CONTROL_BYTES_MAX`].
 //!
-//! Approximations: one lossless priority; a pause lasts until it is taken back (the standard repeats it,
-//! which costs next to nothing); faults of links do not touch pause frames; a host never pauses its
-//! switch (slow its link instead).
+//! Approximations: one lossless priority; a pause lasts until it is taken back (the standard
+//! repeats it, which costs next to nothing); faults of links do not touch pause frames; a host
+//! never pauses its switch (slow its link instead).
 
 use std::collections::VecDeque;
 
@@ -166,7 +167,8 @@ impl Lossless {
 }
 
 /// The bytes that still come over a link after XOFF was crossed: those in flight, those that leave
-/// while the pause frame waits for a packet and crosses, and a packet that has just begun at either end.
+/// while the pause frame waits for a packet and crosses, and a packet that has just begun at either
+/// end.
 pub(super) fn headroom_bytes(rate_bps: u64, latency_ps: u64, packet_bytes: u16) -> u64 {
     let packet_ps = serialize_ps(rate_bps, 1_000_000) / 1_000_000;
     let in_flight = (2 * latency_ps).div_ceil(packet_ps.max(1));

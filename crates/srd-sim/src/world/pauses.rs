@@ -1,9 +1,9 @@
 //! What pauses did: to links, to flows, and whether some wait for each other for ever.
 //!
 //! **Held.** A flow is held while a packet of it waits at a paused port, or its host is paused.
-//! **Congested.** When a switch stops a sender, the egress port that holds most of what came from there
-//! is to blame. It is congested if its first packet waited for the link alone; if a pause held that
-//! packet, congestion has spread.
+//! **Congested.** When a switch stops a sender, the egress port that holds most of what came from
+//! there is to blame. It is congested if its first packet waited for the link alone; if a pause
+//! held that packet, congestion has spread.
 //! **Victims** are flows that were held though no congested port is on their path.
 //! **Deadlock.** Some paused ports wait for each other in a circle, as [`World::stuck`] says.
 
@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::lossless::Lossless;
 use super::{US, World, agenda};
 use crate::event::Kind;
 use crate::node::{Body, FlowId, Node};
@@ -209,7 +208,7 @@ impl<N: Node> World<N> {
     /// they sent in queues of ports that will never send again either. It is the largest such set,
     /// found by leaving out, until nothing changes, those that are let go on when all others drain.
     fn stuck(&self) -> BTreeSet<u32> {
-        let Lossless { queues, ingress, .. } = &self.lossless;
+        let (queues, ingress) = (&self.lossless.queues, &self.lossless.ingress);
         let is_stopped = |port: &u32| {
             ingress[*port as usize].is_stopped && queues[*port as usize].paused_at_ps.is_some()
         };
@@ -251,8 +250,8 @@ impl<N: Node> World<N> {
         way
     }
 
-    /// What pauses did, if the network is lossless. `hash` is that of a flow's packets, all of which
-    /// take one path.
+    /// What pauses did, if the network is lossless. `hash` is that of a flow's packets, all of
+    /// which take one path.
     pub fn pauses(&self, hash: impl Fn(FlowId) -> u32) -> Option<PauseReport> {
         if !self.lossless.is_on() {
             return None;
