@@ -38,6 +38,7 @@ fn is_small(topology: &TopologySpec) -> bool {
         TopologySpec::Dumbbell { side_hosts, middle_links, .. } => {
             u64::from(*side_hosts) + u64::from(*middle_links) <= HOSTS_MAX
         }
+        TopologySpec::Ring { switch_hosts, .. } => u64::from(*switch_hosts) <= HOSTS_MAX,
         TopologySpec::File { .. } => false,
     }
 }

@@ -19,6 +19,7 @@ const SCENARIOS: &[Bundled] = scenarios![
     "convergence",
     "degraded-1024",
     "degraded-128",
+    "one-byte-writes",
     "paper-a-1000-to-1",
     "paper-a-48-servers",
     "paper-a-express",
@@ -38,6 +39,10 @@ const SCENARIOS: &[Bundled] = scenarios![
     "random-loss-1-percent",
     "ranks-all-reduce",
     "ranks-all-to-all",
+    "roce-deadlock",
+    "roce-incast",
+    "roce-slow-receiver",
+    "second-write",
     "short-queues",
     "uplink-death",
 ];

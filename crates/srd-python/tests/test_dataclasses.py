@@ -8,7 +8,14 @@ import pytest
 from opensrd import faults, topology, workload
 from opensrd.simulate import resolve
 
-TABLES = {"queue": "Queue", "measure": "Measure", "srd": "Srd", "tcp": "Tcp", "card": "Card"}
+TABLES = {
+    "queue": "Queue",
+    "measure": "Measure",
+    "srd": "Srd",
+    "tcp": "Tcp",
+    "roce": "Roce",
+    "card": "Card",
+}
 NETWORK = {"kind": "dumbbell", "side_hosts": 2}
 
 

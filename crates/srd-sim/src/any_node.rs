@@ -7,6 +7,7 @@ use crate::express::ExpressNode;
 use crate::nic::Totals;
 use crate::node::{FlowSpec, Node, Outcomes, Packet};
 use crate::rank::RankNode;
+use crate::roce::RoceNode;
 use crate::srd_node::SrdNode;
 use crate::tcp::TcpNode;
 
@@ -17,6 +18,8 @@ pub enum AnyNode {
     Srd(SrdNode),
     /// The TCP model.
     Tcp(TcpNode),
+    /// RoCE, for lossless networks.
+    Roce(RoceNode),
     /// TCP through the production card.
     Express(Box<ExpressNode>),
     /// A rank over the production Messaging Layer.
@@ -32,6 +35,7 @@ impl AnyNode {
             Self::Srd(node) => node.totals(),
             Self::Express(node) => node.totals(),
             Self::Rank(node) => node.totals(),
+            Self::Roce(node) => node.totals(),
             Self::Tcp(node) => {
                 let stats = node.stats();
                 Totals {
@@ -51,6 +55,7 @@ macro_rules! each {
         match $self {
             AnyNode::Srd($node) => $call,
             AnyNode::Tcp($node) => $call,
+            AnyNode::Roce($node) => $call,
             AnyNode::Express($node) => $call,
             AnyNode::Rank($node) => $call,
             AnyNode::Blast($node) => $call,
@@ -80,6 +85,10 @@ impl Node for AnyNode {
     #[inline]
     fn poll_packet(&mut self, now: Instant, slot: &mut Packet, out: &mut Outcomes) -> bool {
         each!(self, node => node.poll_packet(now, slot, out))
+    }
+
+    fn poll_unpaused(&mut self, now: Instant, slot: &mut Packet) -> bool {
+        each!(self, node => node.poll_unpaused(now, slot))
     }
 
     #[inline]

@@ -25,8 +25,11 @@ pub mod rule {
     pub const DOWN: u32 = 16;
     /// Its packets are captured.
     pub const CAPTURE: u32 = 32;
+    /// Belongs to a lossless network: its packets wait in a queue of their own, and its peer may
+    /// pause it.
+    pub const LOSSLESS: u32 = 64;
     /// Those that concern a packet on its way in.
-    pub const ON_SEND: u32 = MARK | TRIM | CONTROL | FAULT | CAPTURE;
+    pub const ON_SEND: u32 = MARK | TRIM | CONTROL | FAULT | CAPTURE | LOSSLESS;
 }
 
 /// The state of a port.

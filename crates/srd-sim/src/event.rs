@@ -45,6 +45,8 @@ pub const FLAG_TRIMMED: u16 = 4;
 pub const FLAG_CORRUPT: u16 = 8;
 /// The packet belongs to the control class.
 pub const FLAG_CONTROL: u16 = 16;
+/// The pause frame stops its port; without it, it lets the port go on.
+pub const FLAG_XOFF: u16 = 32;
 
 /// The subject of an event, packed: three bits of kind, 29 bits of number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,6 +65,10 @@ pub enum Kind {
     Timer,
     /// An entry of the world's own agenda.
     Agenda,
+    /// A port of a lossless switch has sent a packet.
+    PortFree,
+    /// A pause frame arrives at the port that it stops, or lets go on.
+    Pause,
 }
 
 impl Target {
@@ -81,7 +87,9 @@ impl Target {
             1 => Kind::Host,
             2 => Kind::LinkFree,
             3 => Kind::Timer,
-            _ => Kind::Agenda,
+            4 => Kind::Agenda,
+            5 => Kind::PortFree,
+            _ => Kind::Pause,
         }
     }
 
@@ -414,7 +422,15 @@ mod tests {
 
     #[test]
     fn targets_unpack_to_what_was_packed() {
-        for kind in [Kind::Switch, Kind::Host, Kind::LinkFree, Kind::Timer, Kind::Agenda] {
+        for kind in [
+            Kind::Switch,
+            Kind::Host,
+            Kind::LinkFree,
+            Kind::Timer,
+            Kind::Agenda,
+            Kind::PortFree,
+            Kind::Pause,
+        ] {
             let target = Target::new(kind, 123_456);
             assert_eq!((target.kind(), target.number()), (kind, 123_456));
         }

@@ -6,11 +6,11 @@
 //! [`scenario`] says what to run, [`run`] runs it (many at once), [`world`] is the engine:
 //! [`topology`] with [`egress`] ports, the [`event`] list, [`fault`]s, and the machines on the
 //! hosts behind one trait, [`node::Node`]: [`srd_node`] hosts the production endpoint, [`tcp`]
-//! is the model that it is compared with, [`express`] puts a guest with that TCP behind the
-//! production card, and [`rank`] hosts the Messaging Layer. [`card`] hosts the cards of
-//! instances, with which [`talk`] repeats the experiments of a talk. [`workload`] makes the flows,
-//! [`ideal`] and [`completion`] say what they could reach at best, [`figures`] draws those of the
-//! SRD paper.
+//! is the model that it is compared with, [`roce`] another one, for lossless networks,
+//! [`express`] puts a guest with that TCP behind the production card, and [`rank`] hosts the
+//! Messaging Layer. [`card`] hosts the cards of instances, with which [`talk`] repeats the
+//! experiments of a talk. [`workload`] makes the flows, [`ideal`] and [`completion`] say what they
+//! could reach at best, [`figures`] draws those of the SRD paper.
 //!
 //! One seed determines a run to the last byte. One event per packet and hop, no allocation
 //! per packet, no table that grows with switches times hosts: a hop costs the engine 60 to
@@ -35,6 +35,7 @@ mod pattern;
 pub mod process;
 pub mod rank;
 pub mod report;
+pub mod roce;
 pub mod run;
 pub mod scenario;
 pub mod slab;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use srd_proto::time::Instant;
 use srd_proto::transmit::Ecn;
 
+use crate::roce::packet::RocePacket;
 use crate::tcp::TcpSegment;
 
 /// A host, numbered from zero as in the connection-matrix files.
@@ -97,6 +98,8 @@ pub enum Body {
     Srd(SrdBody),
     /// A segment of the TCP model.
     Tcp(TcpSegment),
+    /// A packet of RoCE.
+    Roce(RocePacket),
     /// Nothing but size: background load, and the engine's own test node.
     Background(FlowId),
 }
@@ -275,6 +278,12 @@ pub trait Node {
     /// The link is free: fills `slot` with the next packet, every field of it, and returns
     /// true, or returns false.
     fn poll_packet(&mut self, now: Instant, slot: &mut Packet, out: &mut Outcomes) -> bool;
+
+    /// The same while the host's link is paused (priority flow control): only packets of a class
+    /// that pauses do not stop.
+    fn poll_unpaused(&mut self, _now: Instant, _slot: &mut Packet) -> bool {
+        false
+    }
 
     /// Reads, and only reads, what `on_packet` will need for this packet, and returns any
     /// number made of it. Called for several nodes in a row before their packets are handed

@@ -14,12 +14,14 @@ use crate::any_node::AnyNode;
 use crate::completion::Completion;
 use crate::ideal::Ideals;
 use crate::nic::Totals;
-use crate::node::ENDLESS;
+use crate::node::{ENDLESS, FlowId};
 use crate::process::{peak_rss_bytes, thread_cpu_ns};
 use crate::report::fairness::{self, Shares};
+use crate::report::pauses::{Pauses, Victim};
 use crate::report::recovery::{self, Recovery};
+use crate::roce;
 use crate::scenario::{Scenario, ScenarioError, Transport};
-use crate::world::{ACK_BYTES, DropCause, Ended, Series, World};
+use crate::world::{ACK_BYTES, DropCause, Ended, HeldFlow, Series, World};
 
 /// One run to do.
 #[derive(Clone, PartialEq, Debug)]
@@ -126,6 +128,8 @@ pub struct RunResult {
     pub ideal_goodput_bps: f64,
     /// Packets that hosts sent, of any kind.
     pub packets: u64,
+    /// Bytes that hosts sent, headers and acknowledgements included.
+    pub wire_bytes: u64,
     /// Packets over links.
     pub packet_hops: u64,
     /// What the transport sent.
@@ -158,6 +162,9 @@ pub struct RunResult {
     /// and nothing broke.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<Shares>,
+    /// What pauses did, if the switches were lossless.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pauses: Option<Pauses>,
     /// What became of the schedule of operations, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Completion>,
@@ -207,6 +214,7 @@ impl RunResult {
             let end_us = self.sim_end_us;
             complaints.push(format!("{undone} of {all} operations undone at {end_us:.1} us"));
         }
+        complaints.extend(self.pauses.as_ref().and_then(Pauses::deadlock));
         for (count, what) in [
             (self.failed, "datagrams failed"),
             (self.damaged, "datagrams arrived changed"),
@@ -302,6 +310,12 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
     let delivered: u64 = records.iter().map(|f| f.delivered_bytes).sum();
     let (ideal_ps, ideal_wire_ps) = ideals.longest();
     let packet_bytes = u32::from(job.scenario.packet_bytes);
+    let hash = |id: FlowId| {
+        let plan = &world.flows()[id.index()].plan;
+        roce::flow_hash(plan.src, plan.dst, id)
+    };
+    let victim = |held: &HeldFlow| victim(held, &records[held.flow.index()], end_us);
+    let pauses = world.pauses(hash).map(|report| Pauses::new(report, victim));
     let rtt_us = world.topology().diameter_rtt_ps(packet_bytes, ACK_BYTES.into()) as f64 / US;
     RunResult {
         scenario: job.scenario.name.clone(),
@@ -322,6 +336,7 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
         goodput_bps: ratio(delivered as f64 * 8.0, end_us / 1e6),
         ideal_goodput_bps: ideals.goodput_bps(),
         packets: counters.injected,
+        wire_bytes: world.host_bytes(),
         packet_hops: world.packet_hops(),
         sent,
         retransmitted_share: ratio(sent.retransmitted_packets as f64, sent.data_packets as f64),
@@ -339,6 +354,7 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
         cost: Cost::default(),
         flow_records: records,
         shares: world.series().filter(|_| steady).and_then(fairness::shares),
+        pauses,
         schedule: None,
         recoveries: world
             .series()
@@ -347,6 +363,14 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
         series: world.series().cloned(),
         capture: None,
     }
+}
+
+/// A flow that was held, in a run that ended then.
+fn victim(held: &HeldFlow, flow: &FlowRecord, end_us: f64) -> Victim {
+    let lasted_us = flow.fct_us.unwrap_or(end_us - flow.start_us.unwrap_or(0.0));
+    let &HeldFlow { held_us, .. } = held;
+    let &FlowRecord { id, src, dst, .. } = flow;
+    Victim { flow: id, src, dst, held_us, held_share: ratio(held_us, lasted_us) }
 }
 
 fn ratio(a: f64, b: f64) -> f64 {

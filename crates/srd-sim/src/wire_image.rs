@@ -2,12 +2,14 @@
 //!
 //! SRD's bytes are what its endpoint sent. TCP's model has fields and no bytes: they are written
 //! as the header that Linux would send, with the low 32 bits of offsets, timestamps in
-//! microseconds, and zeros for payload. UDP checksums are zero, that is, not computed.
+//! microseconds, and zeros for payload. So are RoCE's, with a CRC of zero. UDP checksums are zero,
+//! that is, not computed.
 
 use srd_proto::transmit::Ecn;
 
 use crate::nic::inner_address;
 use crate::node::{Body, PROTOCOL_TCP, Packet};
+use crate::roce::packet::ICRC_BYTES;
 use crate::tcp::TcpSegment;
 use crate::tcp::segment::{FLAG_ACK, FLAG_CWR, FLAG_ECE, FLAG_PSH, FLAG_RST, FLAG_SYN};
 
@@ -44,6 +46,15 @@ pub(crate) fn write(
             let payload = segment.payload_bytes as usize;
             into.resize(into.len() + payload.min(most), 0);
             header + payload
+        }
+        Body::Roce(carried) => {
+            let headers = carried.headers();
+            let payload = carried.payload_bytes as usize;
+            let length = UDP_BYTES + headers.len() + payload + ICRC_BYTES;
+            udp(packet, length, into);
+            into.extend(headers);
+            into.resize(into.len() + (payload + ICRC_BYTES).min(most), 0);
+            length
         }
         Body::Background(_) | Body::Empty => {
             let length = (packet.wire_bytes as usize).saturating_sub(IP_BYTES).max(UDP_BYTES);
@@ -158,6 +169,7 @@ mod tests {
 
     use super::*;
     use crate::node::{HostId, PROTOCOL_UDP};
+    use crate::roce::{RoceKind, RocePacket};
     use crate::tcp::segment::ByteRange;
 
     fn packet(protocol: u8, body: Body) -> Packet {
@@ -212,6 +224,24 @@ mod tests {
         assert_eq!(bytes[32..34], [11 << 4, 0x18]);
         let pseudo = sum_of(&bytes[12..20]) + 6 + (length - 20);
         assert_eq!((pseudo + sum_of(&bytes[20..])) % 0xffff, 0, "the segment's checksum");
+    }
+
+    #[test]
+    fn roce_has_the_headers_that_wireshark_reads() {
+        let carried = RocePacket {
+            flow: 0x0102,
+            psn: 0x0304_0506,
+            payload_bytes: 100,
+            is_last: true,
+            ..RocePacket::default()
+        };
+        let (length, bytes) = image(&packet(PROTOCOL_UDP, Body::Roce(carried)), false, None, 4096);
+        assert_eq!((length, bytes.len()), (20 + 8 + 12 + 100 + 4, 144));
+        let bth = [0x02, 0, 0xff, 0xff, 0, 0, 1, 2, 0x80, 4, 5, 6];
+        assert_eq!(bytes[28..40], bth);
+        let nak = RocePacket { kind: RoceKind::Nak, payload_bytes: 0, ..carried };
+        let (length, bytes) = image(&packet(PROTOCOL_UDP, Body::Roce(nak)), false, None, 4096);
+        assert_eq!((length, bytes[28], bytes[40]), (20 + 8 + 12 + 4 + 4, 0x11, 0x60));
     }
 
     #[test]

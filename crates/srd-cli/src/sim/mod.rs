@@ -25,6 +25,8 @@ EXAMPLES
   srd sim run paper-a-incast --transport srd --transport tcp --seeds 10 --json result.json
   srd sim run paper-a-incast --set workload.0.bytes=64KiB --set srd.paths=16 --out flows
   srd sim run paper-a-express --transport express --transport tcp
+  srd sim run roce-slow-receiver --transport srd --transport roce
+  srd sim run one-byte-writes --set tcp.nagle=linux
   srd sim figures --out figures
   srd sim card flow-limits pps
   srd sim run --topo ft128.topo --tm perm128_2M.cm --transport srd
@@ -97,7 +99,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     json: JsonOutput,
     /// Write into this directory: every flow as CSV, and charts (SVG) of completion times, and of
-    /// throughput, queues and paths where the scenario records them.
+    /// throughput, queues and paths where the scenario records them; and, of lossless switches, the
+    /// links that were paused.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Capture the packets of a port for Wireshark, into --out, for example "host0->tor0"; may be

@@ -44,7 +44,7 @@ from .errors import (
     TooBig,
 )
 from .result import Result
-from .scenario import Card, Measure, Queue, Scenario, Srd, Tcp
+from .scenario import Card, Measure, Queue, Roce, Scenario, Srd, Tcp
 from .simulate import scenarios, simulate
 from .statistics import Event, PeerStatistics, Statistics
 from .sweep import Sweep, WorkerDied, sweep
@@ -68,6 +68,7 @@ __all__ = [
     "Queue",
     "Refused",
     "Result",
+    "Roce",
     "Scenario",
     "ScenarioError",
     "SimulatorError",

@@ -23,6 +23,8 @@ COLOURS = {
     "srd-single": "#009E73",
     "srd-blind": "#CC79A7",
     "express": "#E69F00",
+    "roce": "#F0E442",
+    "roce-pfc": "#882255",
     "tcp": "#D55E00",
     "dctcp": "#000000",
     "blast": "#999999",

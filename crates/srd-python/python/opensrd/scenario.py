@@ -74,7 +74,7 @@ class Srd:
 @dataclass
 class Tcp:
     """Knobs of TCP and DCTCP, of guests' TCP as well. `congestion` is "cubic" or "reno",
-    `rto_rule` is "linux" or "rfc6298"."""
+    `rto_rule` is "linux" or "rfc6298", `nagle` is "off", "linux" or "rfc896"."""
 
     congestion: Optional[str] = None
     header_bytes: Optional[int] = None
@@ -90,10 +90,39 @@ class Tcp:
     timer_tick_us: Optional[float] = None
     tail_probe: Optional[bool] = None
     ack_delay_us: Optional[float] = None
+    ack_quick: Optional[int] = None
+    interactive: Optional[bool] = None
+    nagle: Optional[str] = None
+    write_bytes: Optional[int] = None
+    write_gap_us: Optional[float] = None
     hystart: Optional[bool] = None
     ecn: Optional[bool] = None
     handshake: Optional[bool] = None
     reuse_connections: Optional[bool] = None
+
+
+@dataclass
+class Roce:
+    """Knobs of RoCE, of DCQCN, and of the lossless switches that both need."""
+
+    pfc: Optional[bool] = None
+    xoff_bytes: Optional[int] = None
+    xon_bytes: Optional[int] = None
+    headroom_bytes: Optional[int] = None
+    mark_bytes: Optional[tuple[int, int]] = None
+    mark_share: Optional[float] = None
+    cnp_gap_us: Optional[float] = None
+    gain: Optional[float] = None
+    alpha_timer_us: Optional[float] = None
+    rate_timer_us: Optional[float] = None
+    rate_bytes: Optional[int] = None
+    fast_steps: Optional[int] = None
+    additive_mbps: Optional[float] = None
+    hyper_mbps: Optional[float] = None
+    rate_min_mbps: Optional[float] = None
+    ack_packets: Optional[int] = None
+    timeout_us: Optional[float] = None
+    retries_max: Optional[int] = None
 
 
 @dataclass
@@ -123,6 +152,7 @@ class Scenario:
     transports: Optional[Sequence[str]] = None
     srd: Optional[Srd] = None
     tcp: Optional[Tcp] = None
+    roce: Optional[Roce] = None
     card: Optional[Card] = None
     horizon_us: Optional[float] = None
     seed: Optional[int] = None

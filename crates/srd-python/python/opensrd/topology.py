@@ -48,6 +48,19 @@ class Dumbbell:
 
 
 @dataclass
+class Ring:
+    """Switches in a ring, each with hosts. All packets go the same way round."""
+
+    kind: ClassVar[str] = "ring"
+    switches: int
+    switch_hosts: int
+    gbps: Optional[float] = None
+    core_gbps: Optional[float] = None
+    latency_ns: Optional[int] = None
+    switch_latency_ns: Optional[int] = None
+
+
+@dataclass
 class File:
     """A topology file in htsim's format."""
 
@@ -55,4 +68,4 @@ class File:
     path: str
 
 
-Topology = Union[FatTree, LeafSpine, Dumbbell, File]
+Topology = Union[FatTree, LeafSpine, Dumbbell, Ring, File]

@@ -1,6 +1,7 @@
-//! The figures in their quick form.
+//! The figures in their quick form, and figure 3 as the paper has it.
 
 use super::*;
+use crate::run::RunResult;
 
 #[test]
 fn every_figure_has_its_charts_numbers_and_sentences() {
@@ -23,5 +24,55 @@ fn every_figure_has_its_charts_numbers_and_sentences() {
     for (figure, one) in &drawn {
         assert!(one.charts.iter().all(|chart| page.contains(&chart.name)));
         assert!(page.contains(&one.table.name) && page.contains(figure.title));
+    }
+}
+
+/// Completion times in milliseconds of all flows of a transport, in order.
+fn times_ms(results: &[RunResult], transport: Transport) -> Vec<f64> {
+    let of = results.iter().filter(|result| result.transport == transport.name());
+    let flows = of.flat_map(|result| &result.flow_records);
+    let mut times: Vec<f64> =
+        flows.map(|flow| flow.fct_us.expect("every flow is done") / 1e3).collect();
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+/// The value below which a share of the flows is, in parts of a hundred.
+fn percentile(times: &[f64], share: usize) -> f64 {
+    times[(times.len() * share).div_ceil(100).max(1) - 1]
+}
+
+/// The paper's figure 3: 48 flows of 2 MB, TCP's least timeout 50 ms. The whole distribution is
+/// written down in docs/perf-notes.md.
+#[test]
+fn figure_3_has_the_distribution_of_the_paper() {
+    let figure = figures(false).unwrap().into_iter().find(|figure| figure.number == 3).unwrap();
+    assert!(figure.jobs.iter().all(|job| job.scenario.tcp.rto_min_us == Some(50_000.0)));
+    let results = run::run_all(figure.jobs(), 2, &|_, _| {});
+    let results: Vec<RunResult> = results.into_iter().map(Result::unwrap).collect();
+    let ideal_ms = results[0].ideal_us / 1e3;
+    for transport in ENDING {
+        let times = times_ms(&results, transport);
+        assert_eq!(times.len(), 5 * 48);
+        let shares = [1, 10, 25, 50, 75, 80, 90, 95, 99, 100];
+        let [first, .., median, _, _, ninety, ninety_five, ninety_nine, last] =
+            shares.map(|share| percentile(&times, share));
+        let told = shares.map(|share| format!("{:.2}", percentile(&times, share))).join(" ");
+        let late = times.iter().filter(|ms| **ms > 50.0).count();
+        println!("{}: {told} ms, {late} of 240 above 50 ms; ideal {ideal_ms:.2}", transport.name());
+        match transport {
+            // Some end a timeout of 50 ms later, the others before it, unequal to each other.
+            Transport::Tcp => {
+                assert!((5..=20).contains(&late), "{late}: {told}");
+                assert!(ninety_nine > 50.0 && ninety_five < 50.0 && last < 100.0, "{told}");
+                assert!(ninety > 1.3 * ideal_ms && median < 0.7 * ideal_ms, "{told}");
+            }
+            // All end together, as late as the link allows.
+            Transport::Srd | Transport::Express => {
+                assert!(first > ideal_ms && last < 1.03 * ideal_ms, "{told}");
+            }
+            // Messages of one sender follow each other.
+            _ => assert!(last < 1.03 * ideal_ms, "{told}"),
+        }
     }
 }

@@ -44,6 +44,8 @@ pub(super) fn style(transport: &str) -> (Colour, Dashes) {
         "srd-single" => (Colour::Pink, Dashes::Long),
         "srd-blind" => (Colour::Ochre, Dashes::Short),
         "express" => (Colour::Blue, Dashes::Long),
+        "roce" => (Colour::Green, Dashes::Long),
+        "roce-pfc" => (Colour::Green, Dashes::Short),
         "efa" => (Colour::Pink, Dashes::Short),
         _ => (Colour::Grey, Dashes::Solid),
     }

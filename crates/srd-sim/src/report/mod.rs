@@ -8,6 +8,7 @@ mod columns;
 mod csv;
 pub mod fairness;
 mod notes;
+pub mod pauses;
 pub mod recovery;
 mod sizes;
 mod table;
@@ -47,8 +48,8 @@ pub fn throughput_svg(result: &RunResult) -> Option<String> {
 
 /// Writes everything about some runs into a directory, which is made if it does not exist:
 /// the flows of each run as CSV; completion times of all transports beside the ideal; and, of
-/// runs that recorded them, throughput, queues and path shares over time, and captured packets.
-/// Returns the files.
+/// runs that recorded them, throughput, queues and path shares over time, paused links, and
+/// captured packets. Returns the files.
 ///
 /// # Errors
 /// A file that cannot be written.
@@ -78,6 +79,9 @@ pub fn write_all(directory: &Path, results: &[RunResult]) -> io::Result<Vec<Path
             file_name(&[&run, what].concat(), extension)
         };
         write(name(&[], "csv"), flows_csv(&result.flow_records).as_bytes())?;
+        if let Some(pauses) = &result.pauses {
+            write(name(&["pauses"], "csv"), pauses.csv().as_bytes())?;
+        }
         if let Some(capture) = &result.capture {
             write(name(&[], "pcapng"), capture)?;
         }

@@ -18,6 +18,7 @@ pub(super) fn notes(result: &RunResult) -> Vec<String> {
     if let Some(shares) = &result.shares {
         notes.push(fairness(&who, result, shares));
     }
+    notes.extend(result.pauses.as_ref().map(|pauses| pauses.told(&who)));
     notes.extend(result.schedule.as_ref().map(|schedule| completion(&who, schedule)));
     let told = |r: &Recovery| recovery(&who, result, r) + &timeline(r);
     notes.extend(result.recoveries.iter().map(told));

@@ -15,6 +15,7 @@ use crate::hash::mix;
 use crate::ideal::Ideals;
 use crate::node::HostId;
 use crate::rank::{RankNode, RankNodeConfig, incoming};
+use crate::roce::{RoceConfig, RoceNode};
 use crate::srd_node::{SrdNode, SrdNodeConfig};
 use crate::tcp::{TcpConfig, TcpNode};
 use crate::topology::Topology;
@@ -36,6 +37,7 @@ pub struct Built {
 enum Recipe {
     Srd(SrdNodeConfig),
     Tcp(TcpConfig),
+    Roce(RoceConfig),
     Express(ExpressNodeConfig),
     Rank(RankNodeConfig),
     Blast(BlastConfig),
@@ -46,6 +48,7 @@ impl Recipe {
         match self {
             Self::Srd(config) => AnyNode::Srd(SrdNode::new(host, config.clone())),
             Self::Tcp(config) => AnyNode::Tcp(TcpNode::new(HostId(host), *config)),
+            Self::Roce(config) => AnyNode::Roce(RoceNode::new(HostId(host), *config)),
             Self::Express(config) => {
                 AnyNode::Express(Box::new(ExpressNode::new(host, config.clone())))
             }
@@ -61,6 +64,7 @@ impl Recipe {
             | Self::Express(ExpressNodeConfig { endpoint, .. })
             | Self::Rank(RankNodeConfig { endpoint, .. }) => srd_header_bytes(endpoint),
             Self::Tcp(config) => config.header_bytes + config.frame_bytes,
+            Self::Roce(config) => config.header_bytes,
             Self::Blast(config) => u32::from(config.packet_bytes - config.payload_bytes),
         }
     }
@@ -120,9 +124,12 @@ impl Scenario {
             ACK_BYTES.into(),
             recipe.header_bytes(),
         );
+        let mut rules = self.queue.rules(self.packet_bytes, transport)?;
+        let lossless = self.roce.lossless(transport, &topology, &mut rules)?;
         let config = WorldConfig {
             seed,
-            rules: self.queue.rules(self.packet_bytes, transport)?,
+            rules,
+            lossless,
             faults,
             convergence_us: self.convergence()?,
             corruption_undetected: self.corruption_undetected,
@@ -159,6 +166,9 @@ impl Scenario {
             }
             Transport::Tcp | Transport::Dctcp => {
                 Recipe::Tcp(self.tcp.node(transport, topology, self.packet_bytes, seed)?)
+            }
+            Transport::Roce | Transport::RocePfc => {
+                Recipe::Roce(self.roce.node(transport, topology, self.packet_bytes)?)
             }
             Transport::Express => Recipe::Express(ExpressNodeConfig {
                 endpoint: self.srd.node(transport, topology, self.packet_bytes, seed)?.endpoint,

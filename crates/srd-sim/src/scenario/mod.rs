@@ -8,6 +8,7 @@
 mod build;
 mod card;
 mod overrides;
+mod roce;
 mod srd;
 mod tcp;
 mod topology;
@@ -22,6 +23,7 @@ use srd_proto::Duration;
 pub use build::Built;
 pub use card::CardKnobs;
 pub use overrides::Override;
+pub use roce::RoceKnobs;
 pub use srd::SrdKnobs;
 pub use tcp::TcpKnobs;
 pub use topology::TopologySpec;
@@ -57,6 +59,10 @@ pub enum Transport {
     Tcp,
     /// DCTCP; switches mark for it.
     Dctcp,
+    /// RoCE with DCQCN; switches pause their senders and mark for it.
+    Roce,
+    /// The same without DCQCN: only pauses slow a sender.
+    RocePfc,
     /// TCP with CUBIC, of guests whose cards carry it over SRD.
     Express,
     /// Ranks of a parallel program over EFA's Messaging Layer: a flow is a message.
@@ -67,12 +73,14 @@ pub enum Transport {
 
 impl Transport {
     /// Every transport, with its name.
-    pub const ALL: [(Self, &str); 8] = [
+    pub const ALL: [(Self, &str); 10] = [
         (Self::Srd, "srd"),
         (Self::SrdSingle, "srd-single"),
         (Self::SrdBlind, "srd-blind"),
         (Self::Tcp, "tcp"),
         (Self::Dctcp, "dctcp"),
+        (Self::Roce, "roce"),
+        (Self::RocePfc, "roce-pfc"),
         (Self::Express, "express"),
         (Self::Efa, "efa"),
         (Self::Blast, "blast"),
@@ -139,6 +147,9 @@ pub struct Scenario {
     /// Knobs of TCP and DCTCP, of guests' TCP as well.
     #[serde(default)]
     pub tcp: TcpKnobs,
+    /// Knobs of RoCE, of DCQCN, and of the lossless switches that both need.
+    #[serde(default)]
+    pub roce: RoceKnobs,
     /// Knobs of cards.
     #[serde(default)]
     pub card: CardKnobs,
@@ -228,7 +239,7 @@ impl QueueSpec {
             _ => return fail("marks need a lower and then a higher bound"),
         };
         let (trim, control_first) = (self.trim, self.control_first);
-        Ok(PortRules { queue, mark, trim, control_first, packet_bytes })
+        Ok(PortRules { queue, mark, trim, control_first, packet_bytes, ..PortRules::default() })
     }
 }
 
@@ -376,6 +387,7 @@ impl Scenario {
             transports: defaults::transports(),
             srd: SrdKnobs::default(),
             tcp: TcpKnobs::default(),
+            roce: RoceKnobs::default(),
             card: CardKnobs::default(),
             horizon_us: defaults::horizon_us(),
             seed: 1,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use srd_proto::Duration;
 
 use super::{ScenarioError, Transport, set, set_us};
-use crate::tcp::{Congestion, RtoRule, TcpConfig};
+use crate::tcp::{Congestion, Nagle, RtoRule, TcpConfig};
 use crate::topology::Topology;
 use crate::world::ACK_BYTES;
 
@@ -29,6 +29,12 @@ pub struct TcpKnobs {
     pub timer_tick_us: Option<f64>,
     pub tail_probe: Option<bool>,
     pub ack_delay_us: Option<f64>,
+    pub ack_quick: Option<u32>,
+    pub interactive: Option<bool>,
+    /// `off`, `linux` or `rfc896`.
+    pub nagle: Option<NagleSpec>,
+    pub write_bytes: Option<u64>,
+    pub write_gap_us: Option<f64>,
     pub hystart: Option<bool>,
     pub ecn: Option<bool>,
     pub handshake: Option<bool>,
@@ -53,6 +59,18 @@ pub enum RtoRuleSpec {
     Linux,
     /// As RFC 6298 says.
     Rfc6298,
+}
+
+/// When a segment that is not full waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NagleSpec {
+    /// Never.
+    Off,
+    /// While one that was not full is unacknowledged.
+    Linux,
+    /// While anything is unacknowledged.
+    Rfc896,
 }
 
 impl TcpKnobs {
@@ -106,6 +124,21 @@ impl TcpKnobs {
         set_us(&mut config.timer_tick, self.timer_tick_us);
         set(&mut config.tail_probe, self.tail_probe);
         set_us(&mut config.ack_delay, self.ack_delay_us);
+        set(&mut config.ack_quick, self.ack_quick);
+        set(&mut config.interactive, self.interactive);
+        match self.nagle {
+            Some(NagleSpec::Off) => config.nagle = Nagle::Off,
+            Some(NagleSpec::Linux) => config.nagle = Nagle::Linux,
+            Some(NagleSpec::Rfc896) => config.nagle = Nagle::Rfc896,
+            None => {}
+        }
+        set(&mut config.write_bytes, self.write_bytes);
+        set_us(&mut config.write_gap, self.write_gap_us);
+        if config.write_bytes > 0 && config.write_gap == Duration::ZERO {
+            return Err(ScenarioError(
+                "`tcp`: `write_bytes` needs a `write_gap_us` above zero".to_owned(),
+            ));
+        }
         set(&mut config.hystart, self.hystart);
         set(&mut config.ecn, self.ecn);
         set(&mut config.handshake, self.handshake);

@@ -127,12 +127,22 @@ fn errors_name_file_place_and_key() {
         let text = SMALL.replace(from, to);
         assert_ne!(text, SMALL, "`{from}` is in the text");
         let scenario = read(&text, &[]);
-        let error = scenario.and_then(|s| s.build(Transport::Srd, 1).map(|_| ())).unwrap_err();
+        let build = |s: Scenario| {
+            s.build(Transport::Srd, 1)?;
+            s.build(Transport::Tcp, 1)?;
+            s.build(Transport::Roce, 1).map(|_| ())
+        };
+        let error = scenario.and_then(build).unwrap_err();
         assert!(error.0.contains(word), "{error}");
     };
     refuse("packet_bytes = 4150", "packet_byte = 4150", "line 3");
     refuse("packet_bytes = 4150", "packet_bytes = 4", "at least 300");
-    refuse("kind = \"leaf-spine\"", "kind = \"ring\"", "unknown variant `ring`");
+    refuse("kind = \"leaf-spine\"", "kind = \"mesh\"", "unknown variant `mesh`");
+    refuse("[queue]", "[roce]\ngain = 2.0\n[queue]", "gain");
+    refuse("[queue]", "[roce]\nmark_bytes = [9, 8]\n[queue]", "marks need");
+    refuse("[queue]", "[roce]\nxoff_bytes = 5\n[queue]", "XOFF must hold");
+    refuse("bdp = 5.0", "bdp = 5.0\ntrim = true", "do not pause");
+    refuse("[queue]", "[tcp]\nwrite_bytes = 1\n[queue]", "write_gap_us");
     refuse("bytes = \"256KiB\"", "bytes = \"256 K\"", "no number of bytes");
     refuse("spines = 4", "spines = 0", "up radix");
     refuse("leaf0->spine2", "leaf0->spine9", "workload.1");

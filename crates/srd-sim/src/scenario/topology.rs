@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ScenarioError;
 use crate::topology::clos::{ClosSpec, Links};
 use crate::topology::dumbbell::DumbbellSpec;
+use crate::topology::ring::RingSpec;
 use crate::topology::{Topology, topo_file};
 
 /// A network.
@@ -67,6 +68,25 @@ pub enum TopologySpec {
         #[serde(default = "gbps")]
         gbps: f64,
         /// Speed of each link in the middle, if it differs.
+        core_gbps: Option<f64>,
+        /// Propagation delay of every link.
+        #[serde(default = "latency_ns")]
+        latency_ns: u64,
+        /// Delay of every switch.
+        #[serde(default)]
+        switch_latency_ns: u64,
+    },
+    /// Switches in a ring, each with hosts. All packets go the same way round, so that their
+    /// buffers depend on each other in a circle.
+    Ring {
+        /// Switches.
+        switches: u32,
+        /// Hosts of each.
+        switch_hosts: u32,
+        /// Speed of the hosts' links.
+        #[serde(default = "gbps")]
+        gbps: f64,
+        /// Speed of the links between switches, if it differs.
         core_gbps: Option<f64>,
         /// Propagation delay of every link.
         #[serde(default = "latency_ns")]
@@ -178,6 +198,25 @@ impl TopologySpec {
                     host_bps: links.host_bps,
                     middle_bps: links.up_bps,
                     middle_links: *middle_links,
+                    latency_ps: links.latency_ps,
+                    switch_latency_ps: links.switch_latency_ps,
+                };
+                spec.build().map_err(|e| fail(&e))
+            }
+            Self::Ring {
+                switches,
+                switch_hosts,
+                gbps,
+                core_gbps,
+                latency_ns,
+                switch_latency_ns,
+            } => {
+                let links = links(*gbps, *core_gbps, *latency_ns, *switch_latency_ns, 1)?;
+                let spec = RingSpec {
+                    switches: *switches,
+                    switch_hosts: *switch_hosts,
+                    host_bps: links.host_bps,
+                    ring_bps: links.up_bps,
                     latency_ps: links.latency_ps,
                     switch_latency_ps: links.switch_latency_ps,
                 };

@@ -26,7 +26,7 @@ pub(super) fn rules(dice: &mut Dice, packet_bytes: u16) -> PortRules {
     };
     let mark = dice.percent(25).then_some((QueueSize::Bdp(0.2), QueueSize::Bdp(0.8)));
     let (trim, control_first) = (dice.percent(10), dice.percent(10));
-    PortRules { queue, mark, trim, control_first, packet_bytes }
+    PortRules { queue, mark, trim, control_first, packet_bytes, ..PortRules::default() }
 }
 
 fn protection(dice: &mut Dice) -> Protection {

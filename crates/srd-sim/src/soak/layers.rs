@@ -58,8 +58,7 @@ fn world(plan: &Plan) -> Result<World<AnyNode>, String> {
         faults: plan.faults.clone(),
         convergence_us: None,
         corruption_undetected: plan.corruption_undetected,
-        sampling: None,
-        capture: None,
+        ..WorldConfig::default()
     };
     let hosts = plan.topology.hosts;
     let topology = plan.topology.clone();

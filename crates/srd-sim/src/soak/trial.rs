@@ -27,8 +27,7 @@ fn world(plan: &Plan, common: &Rc<Common>) -> Result<World<SoakNode>, String> {
         faults: plan.faults.clone(),
         convergence_us: None,
         corruption_undetected: plan.corruption_undetected,
-        sampling: None,
-        capture: None,
+        ..WorldConfig::default()
     };
     let node = |host| SoakNode::new(host, Rc::clone(common));
     World::new(plan.topology.clone(), plan.workload(), config, node)

@@ -25,6 +25,18 @@ pub enum RtoRule {
     Rfc6298,
 }
 
+/// When a segment that is not full waits for acknowledgements (Nagle's rule).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Nagle {
+    /// Never: the socket option TCP_NODELAY.
+    Off,
+    /// While one that was not full is unacknowledged: Minshall's form, which Linux has.
+    #[default]
+    Linux,
+    /// While anything is unacknowledged (RFC 896).
+    Rfc896,
+}
+
 /// Limits and constants of a TCP endpoint. The defaults are Linux's at HZ=250.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TcpConfig {
@@ -70,6 +82,16 @@ pub struct TcpConfig {
     pub ack_delay: Duration,
     /// Acknowledgements sent without delay at the start and after disorder. Linux 16.
     pub ack_quick: u32,
+    /// Whether connections are interactive (Linux's pingpong mode, in which a receiver answers what
+    /// it reads): no acknowledgement is quick, nor does one follow at once what an application
+    /// wrote. Acknowledgements wait for a second full segment, or for `ack_delay`.
+    pub interactive: bool,
+    /// When a segment that is not full waits.
+    pub nagle: Nagle,
+    /// The application writes so many bytes at a time; zero: the whole flow at once.
+    pub write_bytes: u64,
+    /// Time from one write to the next.
+    pub write_gap: Duration,
     /// Slow start's exit before loss (HyStart), for CUBIC.
     pub hystart: bool,
     /// Whether data is ECN-capable. DCTCP implies it.
@@ -110,6 +132,10 @@ impl Default for TcpConfig {
             tail_probe: true,
             ack_delay: Duration::from_millis(40),
             ack_quick: 16,
+            interactive: false,
+            nagle: Nagle::default(),
+            write_bytes: 0,
+            write_gap: Duration::ZERO,
             hystart: true,
             ecn: false,
             handshake: false,
@@ -155,6 +181,10 @@ impl TcpConfig {
             self.window_bytes_max >= u64::from(self.mss_bytes())
                 && self.window_bytes_max <= 1 << 30,
             "the window is between a segment and 1 GiB"
+        );
+        assert!(
+            self.write_bytes == 0 || self.write_gap > Duration::ZERO,
+            "writes are apart from each other"
         );
         assert!(self.rto_min > Duration::ZERO, "the retransmission timeout is not zero");
         assert!(self.rto_min <= self.rto_max && self.rto_initial <= self.rto_max);

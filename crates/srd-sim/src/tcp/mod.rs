@@ -4,7 +4,8 @@
 //! unless [`TcpConfig::handshake`] says otherwise. Data flows one way. The sender has a SACK
 //! scoreboard, RACK and tail probes (RFC 8985), proportional rate reduction (RFC 6937), F-RTO
 //! (RFC 5682), undo by D-SACK and timestamps, and CUBIC with HyStart, DCTCP or NewReno; the
-//! receiver delays acknowledgements and reports SACK blocks and duplicates.
+//! receiver delays acknowledgements and reports SACK blocks and duplicates. An application may
+//! write a flow in pieces; Nagle's rule then decides what leaves.
 //!
 //! | file | what |
 //! |---|---|
@@ -16,6 +17,7 @@
 //! | `congestion` `cubic` `hystart` `dctcp` | the algorithms that move it |
 //! | `sender` `ack` `sender::recovery` | what to send · what an acknowledgement does · phases, undo |
 //! | `receiver` | reassembly, acknowledgements |
+//! | `writes` | what an application has written by when |
 //! | `node` | the host |
 //!
 //! # Against the kernel
@@ -73,10 +75,13 @@ pub mod segment;
 pub mod sender;
 pub mod timers;
 pub mod window;
+mod writes;
 
-pub use config::{Congestion, RtoRule, TcpConfig};
+pub use config::{Congestion, Nagle, RtoRule, TcpConfig};
 pub use node::{TcpNode, TcpStats};
 pub use segment::TcpSegment;
 
 #[cfg(test)]
 mod network_tests;
+#[cfg(test)]
+mod writes_tests;

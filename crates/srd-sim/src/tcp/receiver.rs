@@ -29,6 +29,8 @@ pub struct ReceiverConfig {
     ack_quick: u32,
     quick_gap: Duration,
     exact_echo: bool,
+    interactive: bool,
+    has_writes: bool,
 }
 
 impl From<&TcpConfig> for ReceiverConfig {
@@ -37,9 +39,11 @@ impl From<&TcpConfig> for ReceiverConfig {
             mss_bytes: u64::from(config.mss_bytes()),
             ack_delay: config.ack_delay,
             timer_tick: config.timer_tick,
-            ack_quick: config.ack_quick,
+            ack_quick: if config.interactive { 0 } else { config.ack_quick },
             quick_gap: config.rto_min + config.rtt_assumed,
             exact_echo: config.congestion == Congestion::Dctcp,
+            interactive: config.interactive,
+            has_writes: config.write_bytes > 0,
         }
     }
 }
@@ -144,8 +148,11 @@ impl Receiver {
             }
         }
         at_once |= gaps || !self.ranges.is_empty();
-        // Linux answers when the application has read all of a pushed segment.
-        at_once |= segment.has(FLAG_PSH) && self.next == range.end;
+        // Linux answers when the application has read all of a pushed segment: the last one of a
+        // write.
+        let is_small = u64::from(segment.payload_bytes) < self.config.mss_bytes;
+        let is_pushed = segment.has(FLAG_PSH) || self.config.has_writes && is_small;
+        at_once |= is_pushed && self.next == range.end && !self.config.interactive;
         if at_once || self.quick > 0 || self.next - self.acked > self.config.mss_bytes {
             acks.push_back(self.acknowledge(now));
         } else if self.ack_at.is_none() {

@@ -8,13 +8,14 @@ pub mod recovery;
 
 use srd_proto::time::{Duration, Instant};
 
-use super::config::TcpConfig;
+use super::config::{Nagle, TcpConfig};
 use super::congestion::Controller;
 use super::rack::{Circumstances, Rack};
 use super::rto::{RttEstimator, deadline};
 use super::scoreboard::Scoreboard;
 use super::segment::{FLAG_ACK, FLAG_CWR, FLAG_PSH, FLAG_RESUMED, FLAG_SYN, TcpSegment};
 use super::window::Window;
+use super::writes::Writes;
 use recovery::{Phase, Reduction, Undo};
 
 /// What the timer is for.
@@ -82,6 +83,9 @@ pub struct Sender {
     pub(super) flow: u32,
     /// Length of the stream.
     total: u64,
+    writes: Writes,
+    /// The end of the last new segment that was not full.
+    small_end: u64,
     /// The first unacknowledged byte.
     pub(super) una: u64,
     /// The next byte to be sent for the first time.
@@ -126,6 +130,8 @@ impl Sender {
             config: *config,
             flow,
             total: bytes,
+            writes: Writes::new(config, bytes, now),
+            small_end: 0,
             una: 0,
             nxt: 0,
             board: Scoreboard::default(),
@@ -159,6 +165,8 @@ impl Sender {
         let idle = now.since(self.sent_at);
         self.flow = flow;
         self.total = bytes;
+        self.writes = Writes::new(&self.config, bytes, now);
+        self.small_end = 0;
         self.una = 0;
         self.nxt = 0;
         self.board.clear();
@@ -218,11 +226,13 @@ impl Sender {
 
     /// When [`Sender::on_timer`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        self.timer.map(|(_, at)| at)
+        let timer_at = self.timer.map(|(_, at)| at);
+        timer_at.into_iter().chain(self.writes.next_at()).min()
     }
 
     /// The next segment that the window allows.
     pub fn poll(&mut self, now: Instant) -> Option<Outgoing> {
+        self.writes.advance(now);
         if self.opening != Opening::Done {
             return self.poll_opening(now);
         }
@@ -233,13 +243,22 @@ impl Sender {
         if self.board.in_flight() >= self.window.segments {
             return None;
         }
-        if self.new_data_first {
-            return self.send_new(now);
-        }
-        match self.board.next_lost() {
+        match self.board.next_lost().filter(|_| !self.new_data_first) {
             Some(number) => Some(self.resend(number, now)),
+            None if self.is_held() => None,
             None => self.send_new(now),
         }
+    }
+
+    /// Whether Nagle's rule keeps the next new segment back.
+    fn is_held(&self) -> bool {
+        let is_small = self.next_bytes().is_some_and(|bytes| bytes < self.config.mss_bytes());
+        is_small
+            && match self.config.nagle {
+                Nagle::Off => false,
+                Nagle::Linux => self.small_end > self.una,
+                Nagle::Rfc896 => self.nxt > self.una,
+            }
     }
 
     fn poll_opening(&mut self, now: Instant) -> Option<Outgoing> {
@@ -293,7 +312,7 @@ impl Sender {
     // How long the next new segment is, if the stream and the peer's window have one.
     fn next_bytes(&self) -> Option<u32> {
         let mss = u64::from(self.config.mss_bytes());
-        let bytes = mss.min(self.total - self.nxt);
+        let bytes = mss.min(self.writes.written() - self.nxt);
         let fits = self.nxt - self.una + bytes <= self.config.window_bytes_max;
         (bytes > 0 && fits).then(|| u32::try_from(bytes).unwrap_or(u32::MAX))
     }
@@ -311,6 +330,9 @@ impl Sender {
         let first = self.board.outstanding() == 0;
         self.board.push(self.nxt, bytes, now);
         self.nxt += u64::from(bytes);
+        if bytes < self.config.mss_bytes() {
+            self.small_end = self.nxt;
+        }
         self.sent_at = now;
         self.reduction.on_sent();
         self.note_usage();
@@ -436,6 +458,7 @@ impl Sender {
 
     /// The deadline has come.
     pub fn on_timer(&mut self, now: Instant) -> Fired {
+        self.writes.advance(now);
         let Some((timer, at)) = self.timer else {
             return Fired::Alive;
         };

@@ -8,6 +8,7 @@
 pub mod clos;
 pub mod dumbbell;
 pub mod name;
+pub mod ring;
 pub mod topo_file;
 
 use crate::hash;

@@ -15,7 +15,7 @@ use std::ops::Range;
 use super::{End, Topology, TopologyError};
 
 /// Names that mean the same tier, by number from the hosts up.
-const ALIASES: [&[&str]; 3] = [&["leaf", "tor", "side"], &["spine", "agg"], &["core"]];
+const ALIASES: [&[&str]; 3] = [&["leaf", "tor", "side", "ring"], &["spine", "agg"], &["core"]];
 
 /// One end of a link as named: a host or switch, or a whole tier of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

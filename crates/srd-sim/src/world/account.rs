@@ -108,6 +108,11 @@ impl<N: Node> World<N> {
         self.ports.iter().map(crate::egress::Egress::packets).sum()
     }
 
+    /// Bytes that hosts sent over their links.
+    pub fn host_bytes(&self) -> u64 {
+        self.ports[..self.hosts.len()].iter().map(crate::egress::Egress::bytes).sum()
+    }
+
     /// Packets that exist now.
     pub fn packets_in_network(&self) -> u64 {
         self.packets.live() as u64
@@ -122,7 +127,8 @@ impl<N: Node> World<N> {
     /// The most bytes that ever waited at a port.
     fn queue_peak(&self, port: &crate::egress::Egress, number: u32) -> u64 {
         let sampled = self.sampler.as_ref().map_or(0, |sampler| sampler.queue_peak(number));
-        port.backlog_bytes_max().max(sampled)
+        let (_, waited) = self.lossless.waiting_bytes(number);
+        port.backlog_bytes_max().max(sampled).max(waited)
     }
 
     /// What every port did, in port order.

@@ -13,6 +13,7 @@ use crate::topology::Topology;
 pub(super) struct Special {
     // By port: the bounds of marking in bytes; empty if nothing marks.
     marks: Vec<(u64, u64)>,
+    mark_share: f64,
     packet_bytes: u16,
     // By port; empty unless some port has a class of its own.
     class_until_ps: Vec<u64>,
@@ -28,17 +29,18 @@ impl Special {
             let rates = topology.ports.iter().map(|p| p.rate_bps);
             rates.map(|rate| (low.bytes(rate, rtt_ps), high.bytes(rate, rtt_ps))).collect()
         });
-        Self { marks, packet_bytes: rules.packet_bytes, class_until_ps: vec![0; classes], rng }
+        let (mark_share, packet_bytes) = (rules.mark_share, rules.packet_bytes);
+        Self { marks, mark_share, packet_bytes, class_until_ps: vec![0; classes], rng }
     }
 
     /// Whether a packet that finds `backlog` bytes is marked: never below the lower bound,
-    /// always above the upper, in between with a probability that grows linearly.
-    fn marks(&mut self, port: u32, backlog_bytes: u64) -> bool {
+    /// always above the upper, in between with a probability that grows linearly, to `mark_share`.
+    pub(super) fn marks(&mut self, port: u32, backlog_bytes: u64) -> bool {
         let Some(&(low, high)) = self.marks.get(port as usize) else { return false };
         if backlog_bytes <= low {
             return false;
         }
-        let share = (backlog_bytes - low) as f64;
+        let share = (backlog_bytes - low) as f64 * self.mark_share;
         backlog_bytes >= high || unit(&mut self.rng) * ((high - low) as f64) < share
     }
 }
@@ -82,6 +84,9 @@ impl<N: Node> World<N> {
     #[inline(never)]
     fn forward_special(&mut self, port: u32, mut event: Event) {
         let rules = self.ports[port as usize].rules;
+        if rules & rule::LOSSLESS != 0 {
+            return self.forward_lossless(port, event);
+        }
         if rules & rule::FAULT != 0 && self.partitioned(port, &event) {
             return self.discard(port, event.packet, DropCause::Partition);
         }

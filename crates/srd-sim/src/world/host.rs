@@ -202,19 +202,23 @@ impl<N: Node> World<N> {
                 self.schedule(free_ps, Kind::LinkFree, host);
                 return false;
             }
+            let is_paused = self.lossless.is_paused(host);
             let slot = self.packets.take();
-            if !self.fill(host, slot) {
+            if !self.fill(host, slot, is_paused) {
                 self.packets.give(slot);
-                return true;
+                return !is_paused;
             }
             self.inject(host, slot);
         }
     }
 
     #[inline]
-    fn fill(&mut self, host: u32, slot: u32) -> bool {
+    fn fill(&mut self, host: u32, slot: u32, is_paused: bool) -> bool {
         let now = self.now();
         let packet = self.packets.packet(slot);
+        if is_paused {
+            return self.nodes[host as usize].poll_unpaused(now, packet);
+        }
         if !self.background.sources.is_empty() && self.background.fill(host, self.now_ps, packet) {
             return true;
         }

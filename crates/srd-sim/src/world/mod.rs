@@ -2,8 +2,8 @@
 //!
 //! One loop takes the next event and acts on it. `hop` moves packets through switches, `host`
 //! gives them to nodes and takes them from nodes, `flows` starts and ends flows, `schedule` begins
-//! and ends operations of ranks, `faults` breaks and mends, `converge` routes
-//! around what is broken, `sample` records over time, `capture`
+//! and ends operations of ranks, `lossless` pauses senders and `pauses` records that, `faults`
+//! breaks and mends, `converge` routes around dead links, `sample` records over time, `capture`
 //! shows packets to Wireshark, `account` adds up. Everything that is random comes from the seed,
 //! through streams of its own per purpose, so that the same seed gives the same run whatever the
 //! machine.
@@ -18,6 +18,8 @@ mod faults;
 mod flows;
 mod hop;
 mod host;
+mod lossless;
+mod pauses;
 mod sample;
 mod schedule;
 
@@ -27,11 +29,13 @@ use srd_proto::time::Instant;
 pub use account::{Counters, DropCause, PortReport};
 pub use capture::CaptureRules;
 pub use flows::FlowState;
+pub use lossless::{CONTROL_BYTES_MAX, LosslessRules, PAUSE_BYTES};
+pub use pauses::{DEADLOCK_CHECK_PS, Deadlock, HeldFlow, PauseReport, PausedLink};
 pub use sample::{Sampling, Series};
 pub use schedule::Progress;
 
 use crate::egress::{Egress, rule};
-use crate::event::{Event, Kind, Target, Wheel};
+use crate::event::{Event, FLAG_XOFF, Kind, Target, Wheel};
 use crate::fault::Fault;
 use crate::hash::mix;
 use crate::node::{Delivered, Failed, FlowId, Node, Outcomes};
@@ -60,6 +64,8 @@ pub struct PortRules {
     pub queue: QueueSize,
     /// Marks: none while less than the first waits, all while more than the second does.
     pub mark: Option<(QueueSize, QueueSize)>,
+    /// The share of packets that is marked just below the second; one, unless RED's says less.
+    pub mark_share: f64,
     /// Trims the payload off instead of dropping the packet.
     pub trim: bool,
     /// Sends control packets first.
@@ -73,6 +79,7 @@ impl Default for PortRules {
         Self {
             queue: QueueSize::Bdp(5.0),
             mark: None,
+            mark_share: 1.0,
             trim: false,
             control_first: false,
             packet_bytes: 4150,
@@ -91,6 +98,8 @@ pub struct WorldConfig {
     pub seed: u64,
     /// The rules of the ports.
     pub rules: PortRules,
+    /// Switches pause their senders instead of dropping.
+    pub lossless: Option<LosslessRules>,
     /// What breaks when.
     pub faults: Vec<Fault>,
     /// Microseconds until switches stop choosing ways over a link that has died, and until they
@@ -171,6 +180,7 @@ pub struct World<N> {
     flows: flows::Flows,
     background: host::Background,
     special: hop::Special,
+    lossless: lossless::Lossless,
     faults: faults::Faults,
     withdrawn: Option<converge::Withdrawn>,
     sampler: Option<sample::Sampler>,
@@ -193,8 +203,15 @@ impl<N: Node> World<N> {
     ) -> Result<Self, WorldError> {
         workload.check(topology.hosts)?;
         topology.salt(config.seed);
-        let queues = queue_bytes(&topology, &config.rules);
-        let ports = egress_ports(&topology, &queues, &config.rules);
+        let lossless = lossless::Lossless::new(config.lossless, &config.rules, &topology)?;
+        let queues = match config.lossless {
+            Some(_) => vec![None; topology.ports.len()],
+            None => queue_bytes(&topology, &config.rules),
+        };
+        let mut ports = egress_ports(&topology, &queues, &config.rules);
+        if lossless.is_on() {
+            ports.iter_mut().for_each(|port| port.rules |= rule::LOSSLESS);
+        }
         let host = Host { wake_ps: u64::MAX, displaced_ps: u64::MAX, link_pending: false };
         let hosts = topology.hosts;
         let mut world = Self {
@@ -208,6 +225,7 @@ impl<N: Node> World<N> {
             background: host::Background::new(&workload, hosts),
             flows: flows::Flows::new(workload),
             special: hop::Special::new(&config.rules, &topology, stream(config.seed, 1)),
+            lossless,
             faults: faults::Faults::new(&config, queues, stream(config.seed, 2)),
             withdrawn: None,
             sampler: None,
@@ -281,6 +299,8 @@ impl<N: Node> World<N> {
             }
             Kind::Timer => self.deadline(number),
             Kind::Agenda => self.agenda(number),
+            Kind::PortFree => self.port_free(number),
+            Kind::Pause => self.on_pause(number, event.flags & FLAG_XOFF != 0),
         }
         self.counters.events += 1;
     }
@@ -306,7 +326,7 @@ impl<N: Node> World<N> {
                         _ => node.warm_for_poll(),
                     };
                 }
-                Kind::Timer | Kind::Agenda => {}
+                Kind::Timer | Kind::Agenda | Kind::PortFree | Kind::Pause => {}
             }
         }
         std::hint::black_box(sum);
@@ -319,6 +339,7 @@ impl<N: Node> World<N> {
             agenda::STARTS => self.start_due_flows(),
             agenda::SAMPLE => self.sample(),
             agenda::OPERATIONS => self.act_on_operations(),
+            agenda::DEADLOCK => self.check_deadlock(),
             entry => self.apply_fault(entry - agenda::FAULTS),
         }
     }
@@ -380,7 +401,8 @@ mod agenda {
     pub(super) const STARTS: u32 = 0;
     pub(super) const SAMPLE: u32 = 1;
     pub(super) const OPERATIONS: u32 = 2;
-    pub(super) const FAULTS: u32 = 3;
+    pub(super) const DEADLOCK: u32 = 3;
+    pub(super) const FAULTS: u32 = 4;
 }
 
 /// An independent random stream of a seed.

@@ -161,6 +161,7 @@ impl<N: Node> World<N> {
         if !sampler.queue_ports.is_empty() {
             let depth = |(&port, peak): (&u32, &mut u64)| {
                 let most = self.ports[port as usize].take_backlog_bytes_max(self.now_ps);
+                let most = most.max(self.lossless.take_bytes_max(port));
                 *peak = (*peak).max(most);
                 most
             };

@@ -133,7 +133,7 @@ fn marking_trimming_and_classes_conserve_packets() {
             mark: Some((QueueSize::Bytes(6_000), QueueSize::Bytes(24_000))),
             trim,
             control_first,
-            packet_bytes: 4150,
+            ..PortRules::default()
         };
         let config = WorldConfig { rules, ..WorldConfig::default() };
         let mut world = world(leaf_spine(4, 2, 4), workload, config);
@@ -428,13 +428,12 @@ proptest! {
                     mark: marks.then_some((QueueSize::Bdp(0.1), QueueSize::Bdp(0.5))),
                     trim,
                     control_first,
-                    packet_bytes: 4150,
+                    ..PortRules::default()
                 },
                 convergence_us: None,
                 faults: faults.clone(),
                 corruption_undetected: undetected,
-                sampling: None,
-                capture: None,
+                ..WorldConfig::default()
             };
             let mut world = world(topology, workload, config);
             world.run_until(150 * US);

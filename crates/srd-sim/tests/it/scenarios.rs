@@ -53,7 +53,7 @@ fn every_scenario_is_understood() {
 }
 
 /// What makes an experiment small.
-const SMALL: [(&str, &[&str]); 18] = [
+const SMALL: [(&str, &[&str]); 20] = [
     ("paper-a-incast", &["workload.0.bytes=64KiB"]),
     ("paper-a-48-servers", &["workload.0.bytes=64KiB"]),
     ("paper-a-1000-to-1", &["workload.0.bytes=4KiB"]),
@@ -72,6 +72,8 @@ const SMALL: [(&str, &[&str]); 18] = [
     ("permutation-express", &["workload.0.bytes=128KiB"]),
     ("ranks-all-to-all", &["workload.0.hosts=12", "workload.0.at_once=4"]),
     ("ranks-all-reduce", &["workload.0.hosts=8", "workload.0.bytes=256KiB"]),
+    ("roce-incast", &["workload.0.bytes=256KiB", "workload.1.bytes=256KiB"]),
+    ("roce-slow-receiver", &["workload.0.bytes=256KiB", "fault=[]"]),
 ];
 
 fn assert_whole(name: &str, result: &RunResult) {
@@ -95,7 +97,7 @@ fn small_experiments_finish_and_deliver_every_byte_once() {
 
 #[test]
 fn every_transport_runs_the_experiments_that_name_it() {
-    for (name, sets) in [0, 3, 11, 13, 16, 17].map(|n| SMALL[n]) {
+    for (name, sets) in [0, 3, 11, 13, 16, 17, 18, 19].map(|n| SMALL[n]) {
         for transport in open(name, &[]).transports {
             let result = result(name, sets, transport);
             assert_whole(name, &result);
@@ -128,6 +130,110 @@ fn tcp_through_cards_keeps_to_the_ideal_of_an_incast_that_plain_tcp_misses_by_fa
     });
     assert!(through < 1.05, "{through}");
     assert!(plain > 5.0, "{plain}");
+}
+
+/// Completion times of the flows that do not end at host 0, in order.
+fn bystanders_us(result: &RunResult) -> Vec<f64> {
+    let others = result.flow_records.iter().filter(|flow| flow.dst != 0);
+    let mut times: Vec<f64> = others.map(|flow| flow.fct_us.unwrap()).collect();
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+/// What pauses take from flows whose path is free, and SRD does not.
+#[test]
+fn pauses_hold_flows_that_go_elsewhere_and_srd_has_none() {
+    let [srd, roce, pauses_alone] = [Transport::Srd, Transport::Roce, Transport::RocePfc]
+        .map(|transport| result("roce-incast", &[], transport));
+    assert_eq!((srd.pauses.as_ref(), roce.drops, pauses_alone.drops), (None, 0, 0));
+    let median = |result: &RunResult| bystanders_us(result)[4];
+    let (with, without) = (roce.pauses.as_ref().unwrap(), pauses_alone.pauses.as_ref().unwrap());
+    assert!(with.frames * 3 < without.frames, "{} {}", with.frames, without.frames);
+    assert!(with.paused_us * 5.0 < without.paused_us, "{} {}", with.paused_us, without.paused_us);
+    // Eight bystanders; the 48 flows cross the congested port of the receiver.
+    assert!(without.congested.contains(&"tor0->host0".to_owned()), "{:?}", without.congested);
+    let (held, most) = without.victim_shares().unwrap();
+    assert!(held > 0.3 && most < 1.0, "{held} {most}");
+    let (ours, theirs) = (median(&srd), median(&pauses_alone));
+    assert!(theirs > 3.0 * ours, "{ours} us, {theirs} us");
+}
+
+#[test]
+fn one_slow_receiver_spreads_over_a_lossless_network() {
+    // The average time of the other flows, over that without the slow receiver; the longest.
+    let cost = |transport| {
+        let slow = result("roce-slow-receiver", &[], transport);
+        let fast = result("roce-slow-receiver", &["fault=[]"], transport);
+        assert_eq!(slow.complaints(), [""; 0]);
+        let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
+        let (with, without) = (bystanders_us(&slow), bystanders_us(&fast));
+        (mean(&with) / mean(&without), with[with.len() - 1], slow)
+    };
+    let (ratio, longest, srd) = cost(Transport::Srd);
+    assert!(ratio < 1.05 && longest < 1_200.0, "{ratio} {longest}");
+    assert!(srd.pauses.is_none());
+    for transport in [Transport::Roce, Transport::RocePfc] {
+        let (ratio, longest, run) = cost(transport);
+        assert!(ratio > 1.4 && longest > 6_000.0, "{ratio} {longest}");
+        let pauses = run.pauses.unwrap();
+        assert_eq!((run.drops, &pauses.congested[..]), (0, &["leaf0->host0".to_owned()][..]));
+        assert!(pauses.victims.len() >= 5, "{pauses:?}");
+        let (median, most) = pauses.victim_shares().unwrap();
+        assert!(median > 0.5 && most < 1.0, "{median} {most}");
+        // From the receiver's switch over a spine and another leaf to hosts of that leaf.
+        let paused = |name: &str| pauses.links.iter().any(|link| link.link.ends_with(name));
+        assert!(paused("->leaf0") && paused("->spine1") && paused("->leaf2"), "{pauses:?}");
+    }
+}
+
+#[test]
+fn a_ring_deadlocks_with_pauses_and_finishes_with_srd() {
+    for transport in [Transport::Roce, Transport::RocePfc] {
+        let result = result("roce-deadlock", &[], transport);
+        assert_eq!(result.unfinished, 8);
+        let complaints = result.complaints();
+        let told = "ring0->ring1, ring1->ring2, ring2->ring3, ring3->ring0 wait for each other";
+        assert!(complaints.iter().any(|c| c.contains(told)), "{complaints:?}");
+        let table = report::table(std::slice::from_ref(&result));
+        assert!(table.contains("DEADLOCK at") && table.contains("paused us"), "{table}");
+        let json = serde_json::to_value(&result).unwrap();
+        assert_eq!(json["pauses"]["deadlock"]["circle"].as_array().unwrap().len(), 4);
+        assert!(json["pauses"]["links"][0]["paused_us"].as_f64().unwrap() > 40_000.0);
+        let directory = tempfile::tempdir().unwrap();
+        let name = format!("roce-deadlock-{}-1-pauses.csv", result.transport);
+        let files = report::write_all(directory.path(), &[result]).unwrap();
+        let csv = files.iter().find(|file| file.ends_with(&name)).unwrap();
+        assert!(std::fs::read_to_string(csv).unwrap().contains("ring0->ring1,1,"));
+    }
+    let result = result("roce-deadlock", &[], Transport::Srd);
+    assert_whole("roce-deadlock", &result);
+    assert!(result.max_over_ideal < 2.2, "{}", result.max_over_ideal);
+}
+
+#[test]
+fn one_byte_writes_cost_forty_times_their_bytes_unless_nagles_rule_gathers_them() {
+    let sent = |sets: &[&str]| {
+        let result = result("one-byte-writes", sets, Transport::Tcp);
+        assert_whole("one-byte-writes", &result);
+        let acks = result.sent.ack_packets * 40;
+        (result.sent.data_packets, result.wire_bytes - acks)
+    };
+    assert_eq!(sent(&[]), (1000, 41_000));
+    let (packets, bytes) = sent(&["tcp.nagle=linux"]);
+    assert!(packets < 175 && bytes == 1000 + 40 * packets, "{packets} {bytes}");
+}
+
+#[test]
+fn a_second_small_write_waits_for_the_delayed_acknowledgement() {
+    let times = [&[][..], &["tcp.nagle=off"], &["tcp.interactive=false"]].map(|sets| {
+        let result = result("second-write", sets, Transport::Tcp);
+        assert_whole("second-write", &result);
+        result.fct_us.max
+    });
+    // The acknowledgement of the second is delayed as well: the sender waits twice. Without the rule
+    // both leave at once, and a tail probe asks for their acknowledgement.
+    assert!((80_000.0..92_000.0).contains(&times[0]), "{times:?}");
+    assert!(times[1] < 10_000.0 && times[2] < 1_000.0, "{times:?}");
 }
 
 #[test]

@@ -76,8 +76,7 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
         convergence_us: None,
         // What is not sealed has nothing to protect it but the checksum of its datagram.
         corruption_undetected: plan.corruption_undetected,
-        sampling: None,
-        capture: None,
+        ..WorldConfig::default()
     };
     let node = |host| CloudNode::new(HostId(host), Rc::clone(&common));
     let made = World::new(plan.topology.clone(), plan.workload(), config, node);

@@ -1,0 +1,138 @@
+//! RoCE's knobs in a scenario, and those of the lossless switches beneath it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ScenarioError, Transport, set, set_us};
+use crate::roce::config::PAPER_BPS;
+use crate::roce::{DcqcnConfig, RoceConfig};
+use crate::topology::Topology;
+use crate::world::{LosslessRules, PortRules, QueueSize};
+
+/// Where marks begin and where they are certain, at 40 Gb/s (Zhu et al., SIGCOMM 2015).
+const MARK_BYTES: [u64; 2] = [5_000, 200_000];
+/// The share of packets that is marked just below the second.
+const MARK_SHARE: f64 = 0.01;
+
+/// Knobs of [`RoceConfig`], [`DcqcnConfig`] and [`LosslessRules`].
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoceKnobs {
+    /// Whether switches pause their senders (PFC); yes without it. If not, they drop.
+    pub pfc: Option<bool>,
+    /// Bytes of one link in a switch above which the far end is paused.
+    pub xoff_bytes: Option<u64>,
+    /// Bytes at which it may go on.
+    pub xon_bytes: Option<u64>,
+    /// Bytes above XOFF before packets are dropped.
+    pub headroom_bytes: Option<u64>,
+    /// Marks begin at the first (Kmin) and are certain at the second (Kmax).
+    pub mark_bytes: Option<[u64; 2]>,
+    /// The share of packets marked just below the second (Pmax).
+    pub mark_share: Option<f64>,
+    /// A receiver answers marks of a flow once in so long.
+    pub cnp_gap_us: Option<f64>,
+    /// The weight of a notification.
+    pub gain: Option<f64>,
+    /// The estimate of congestion decays after so long without a notification.
+    pub alpha_timer_us: Option<f64>,
+    /// Time between two increases.
+    pub rate_timer_us: Option<f64>,
+    /// Bytes between two increases.
+    pub rate_bytes: Option<u64>,
+    /// Steps of fast recovery.
+    pub fast_steps: Option<u32>,
+    /// Additive increase.
+    pub additive_mbps: Option<f64>,
+    /// Hyper increase.
+    pub hyper_mbps: Option<f64>,
+    /// The least rate.
+    pub rate_min_mbps: Option<f64>,
+    /// Packets that one acknowledgement covers at most.
+    pub ack_packets: Option<u32>,
+    /// Silence after which a sender goes back.
+    pub timeout_us: Option<f64>,
+    /// Timeouts in a row after which a connection fails.
+    pub retries_max: Option<u32>,
+}
+
+fn set_mbps(place: &mut u64, mbps: Option<f64>) {
+    if let Some(mbps) = mbps {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
+        let bps = (mbps * 1e6).round() as u64;
+        *place = bps;
+    }
+}
+
+/// Bytes that are given for 40 Gb/s, at another speed.
+fn scaled(bytes: u64, line_bps: u64) -> u64 {
+    let bytes = u128::from(bytes) * u128::from(line_bps) / u128::from(PAPER_BPS);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+impl RoceKnobs {
+    /// The rules of lossless switches, if the transport needs them. The marks of DCQCN go into
+    /// `rules`.
+    ///
+    /// # Errors
+    /// A knob that is out of range.
+    pub(super) fn lossless(
+        &self,
+        transport: Transport,
+        topology: &Topology,
+        rules: &mut PortRules,
+    ) -> Result<Option<LosslessRules>, ScenarioError> {
+        let fail = |what: &str| Err(ScenarioError(format!("`roce`: {what}")));
+        if !matches!(transport, Transport::Roce | Transport::RocePfc) {
+            return Ok(None);
+        }
+        rules.mark = None;
+        if transport == Transport::Roce {
+            let line_bps = topology.host_rate_bps(0);
+            let default = MARK_BYTES.map(|bytes| scaled(bytes, line_bps));
+            let [low, high] = self.mark_bytes.unwrap_or(default);
+            rules.mark_share = self.mark_share.unwrap_or(MARK_SHARE);
+            if low > high || !(0.0..=1.0).contains(&rules.mark_share) {
+                return fail("marks need a lower and then a higher bound, and a share of 0 to 1");
+            }
+            rules.mark = Some((QueueSize::Bytes(low), QueueSize::Bytes(high)));
+        }
+        if self.pfc == Some(false) {
+            return Ok(None);
+        }
+        if rules.trim {
+            return fail("switches that trim do not pause: set `roce.pfc = false` or no `trim`");
+        }
+        let Self { xoff_bytes, xon_bytes, headroom_bytes, .. } = *self;
+        Ok(Some(LosslessRules { xoff_bytes, xon_bytes, headroom_bytes }))
+    }
+
+    /// The node's configuration.
+    ///
+    /// # Errors
+    /// A knob that is out of range.
+    pub(super) fn node(
+        &self,
+        transport: Transport,
+        topology: &Topology,
+        packet_bytes: u16,
+    ) -> Result<RoceConfig, ScenarioError> {
+        let line_bps = topology.host_rate_bps(0);
+        let mut config = RoceConfig::of_link(line_bps, packet_bytes.into());
+        set_us(&mut config.cnp_gap, self.cnp_gap_us);
+        set(&mut config.ack_packets, self.ack_packets);
+        set_us(&mut config.timeout, self.timeout_us);
+        set(&mut config.retries_max, self.retries_max);
+        let mut dcqcn = DcqcnConfig::of_link(line_bps);
+        set(&mut dcqcn.gain, self.gain);
+        set_us(&mut dcqcn.alpha_timer, self.alpha_timer_us);
+        set_us(&mut dcqcn.rate_timer, self.rate_timer_us);
+        set(&mut dcqcn.rate_bytes, self.rate_bytes);
+        set(&mut dcqcn.fast_steps, self.fast_steps);
+        set_mbps(&mut dcqcn.additive_bps, self.additive_mbps);
+        set_mbps(&mut dcqcn.hyper_bps, self.hyper_mbps);
+        set_mbps(&mut dcqcn.rate_min_bps, self.rate_min_mbps);
+        config.dcqcn = (transport == Transport::Roce).then_some(dcqcn);
+        config.check().map_err(|e| ScenarioError(format!("`roce`: {e}")))?;
+        Ok(config)
+    }
+}
