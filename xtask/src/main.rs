@@ -33,6 +33,10 @@ enum Chore {
         /// Write what follows from other files: counts that have fallen, and the README's figure.
         #[arg(long)]
         write: bool,
+        /// Print the sentences of one count of language in one tree, as `people srd-efa`, and
+        /// check nothing.
+        #[arg(long, num_args = 2, value_names = ["KIND", "TREE"], conflicts_with = "write")]
+        list: Option<Vec<String>>,
     },
     /// Run random worlds with random faults. Prints the seed of any failure, which reproduces
     /// it exactly: `cargo xtask soak --from SEED --seeds 1 -v`.
@@ -86,7 +90,8 @@ enum Chore {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().chore {
-        Chore::Tidy { write } => tidy::run(write),
+        Chore::Tidy { list: Some(of), .. } => tidy::list(&of[0], &of[1]),
+        Chore::Tidy { write, list: None } => tidy::run(write),
         Chore::Soak { seeds, from, threads, verbose } => soak::run(seeds, from, threads, verbose),
         Chore::SoakExpress { hours, seed, verbose } => {
             express::run(express::Settings { seed, hours, hour_s: HOUR_S, verbose })
