@@ -14,7 +14,7 @@ use crate::offers::Offer;
 /// Addresses that no host has: the way there is the default route, if there is one.
 const ELSEWHERE: [&str; 2] = ["203.0.113.1:9", "[2001:db8::1]:9"];
 
-/// Whether a call says which interface it wants.
+/// Whether a call names an interface.
 #[must_use]
 pub fn is_named(hints: Option<&Hints>, places: &Places) -> bool {
     let hinted = |hints: &Hints| {
