@@ -1,4 +1,4 @@
-//! What belongs to one of NCCL's communicators: an endpoint on each interface that it uses.
+//! The context of one of NCCL's communicators: an endpoint on each interface that it uses.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
