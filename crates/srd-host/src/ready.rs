@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The descriptor. Its counter is 0 or 1, so that writing never fails for want of room.
+/// The descriptor. Its counter is 0 or 1, so that a write never fails because the counter is
+/// full.
 #[derive(Debug)]
 pub struct ReadyFd {
     descriptor: OwnedFd,
