@@ -54,7 +54,7 @@ pub mod request {
 pub struct Header {
     /// Its number.
     pub request: u32,
-    /// Whether the front end requests an answer to a request that normally has none.
+    /// Whether the front end requests an answer to a request that is not normally answered.
     pub wants_answer: bool,
     /// Bytes of the body.
     pub body_bytes: usize,
