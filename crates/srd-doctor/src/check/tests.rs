@@ -12,7 +12,7 @@ const RINGS: &str = "Ring parameters for eth0:\nPre-set maximums:\nRX:\t\t16384\
 const FEATURES: &str = "Features for eth0:\ntx-checksumming: on\n\ttx-checksum-ipv4: on\n\
                         generic-segmentation-offload: on\ngeneric-receive-offload: on\n";
 
-/// Programs that answer from a list and remember what was asked.
+/// Programs whose answers come from a list, and whose calls are recorded.
 #[derive(Clone, Default)]
 struct Answers {
     known: Rc<RefCell<BTreeMap<String, String>>>,
@@ -39,7 +39,7 @@ impl system::Programs for Answers {
     }
 }
 
-/// A system in which everything is as wanted.
+/// A system in which every value is as recommended.
 struct Tree {
     directory: TempDir,
     answers: Answers,
