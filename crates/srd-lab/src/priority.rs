@@ -172,7 +172,7 @@ pub struct CpuUse {
     /// Of these, in programs of a lower priority than usual (`nice`), which wait for all others.
     #[serde(default)]
     pub nice_s: f64,
-    /// CPU seconds the hypervisor gave to somebody else.
+    /// CPU seconds that the hypervisor gave to other machines.
     pub steal_s: f64,
     /// CPU seconds there were: wall time times cores.
     pub available_s: f64,
@@ -199,7 +199,7 @@ impl CpuMeter {
         Ok(CpuMeter { start: machine_ticks()? })
     }
 
-    /// What was used since.
+    /// CPU use since the start.
     pub fn stop(&self) -> Result<CpuUse> {
         Ok(cpu_use(self.start, machine_ticks()?, sys::clock_ticks_per_s()))
     }

@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 /// The port probes are sent to.
 const PROBE_PORT: u16 = 9;
-/// How long a port may take to become free.
+/// Time limit for a port to become free.
 const BIND_MAX: Duration = Duration::from_millis(500);
 
 /// Between which hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The host that asks.
+    /// The host that sends the probe.
     pub from: HostId,
     /// The host that answers.
     pub to: HostId,
