@@ -48,7 +48,7 @@ const KINDS: [Kind; 4] = [
     Kind { name: "AF_XDP, generic", choice: IoChoice::AfXdp, segmentation: true, generic: true },
 ];
 
-/// What one turn found.
+/// Measurements of one turn.
 #[derive(Clone, Copy, Default)]
 struct Turn {
     packets_per_s: f64,
