@@ -17,7 +17,7 @@ use crate::shares::Shares;
 use crate::sink::EventSink;
 use crate::{Error, Outcome, Status};
 
-/// For how long a call that waits polls before it sleeps.
+/// Time for which a waiting call polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
 
 /// An endpoint.

@@ -41,7 +41,7 @@ struct Slot {
 }
 
 impl Peers {
-    /// None yet. `endpoint` is the endpoint's name.
+    /// A table without peers. `endpoint` is the endpoint's name.
     #[must_use]
     pub fn new(endpoint: u32) -> Self {
         assert!(endpoint > 0 && endpoint < ENDPOINTS, "names of endpoints fit their bits");
