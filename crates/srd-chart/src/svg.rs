@@ -2,8 +2,8 @@
 
 use crate::style;
 
-/// For how wide a screen a chart is drawn. A page has both drawings, and shows the one that its
-/// reader's screen has room for: text is as large on a phone as on a desk.
+/// Width of the screen for which a chart is drawn. A page has both drawings, and shows the one
+/// that fits the reader's screen: text is as large on a phone as on a desk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Size {
     /// A window, and a file.
