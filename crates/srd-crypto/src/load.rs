@@ -30,7 +30,7 @@ pub enum Admission {
 /// Proof that accompanies a first message, checked before the message is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
-    /// Nothing.
+    /// The message carries no proof.
     None,
     /// A cookie that [`super::CookieJar::check`] accepts: its sender receives at its address.
     Cookie,
