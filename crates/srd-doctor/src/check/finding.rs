@@ -78,9 +78,9 @@ impl Subject {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Class {
-    /// Without it, it does not work, or works badly.
+    /// A failure means that the system does not work, or works badly.
     Required,
-    /// With it, it works better.
+    /// A failure means that the system could work better.
     Recommended,
 }
 

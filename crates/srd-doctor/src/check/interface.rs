@@ -15,7 +15,8 @@ const TX_RING: u64 = 1024;
 const RX_RING: u64 = 8192;
 const BQL_MODULE: &str = "sys/module/ena/parameters/enable_bql";
 const LLQ_MODULE: &str = "sys/module/ena/parameters/force_large_llq_header";
-/// Driver versions: the one that supports ENA Express at full bandwidth, and the one that counts
+/// Driver versions: the first that supports ENA Express at full bandwidth, and the first that
+/// counts it.
 /// it.
 const DRIVER_FULL: [u64; 3] = [2, 2, 9];
 const DRIVER_COUNTS: [u64; 3] = [2, 8, 0];

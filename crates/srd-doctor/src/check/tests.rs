@@ -180,8 +180,8 @@ fn a_good_host_passes_every_check_that_is_for_it() {
     assert_eq!(tree.run(false).0, 0);
 }
 
-/// One bad value in a good tree: this check alone fails, so badly, and only on its side of the
-/// bound.
+/// Puts one bad value into a good tree. This check alone must fail, with this status, and only on
+/// its side of the bound.
 #[track_caller]
 fn flips(tree: &Tree, number: u8, file: &str, bad: &str, status: Status) {
     let good = tree.text(file);

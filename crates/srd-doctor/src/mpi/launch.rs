@@ -58,7 +58,7 @@ pub struct Started {
 }
 
 impl Launch {
-    /// Words and variables that start `program` under an MPI.
+    /// Arguments and variables that start `program` under an MPI.
     #[must_use]
     pub fn started(&self, mpi: &Mpi, program: &[String]) -> Started {
         let mut started = match mpi.kind {
