@@ -68,7 +68,7 @@ pub struct Done {
     pub peer: Option<Peer>,
     /// Bytes received, or bytes of the request.
     pub length: u64,
-    /// Of a receive for many messages: offset of this message's bytes in its buffer.
+    /// Offset of this message's bytes in its buffer, for a receive for many messages.
     pub offset: u64,
     /// The message's tag, or zero.
     pub tag: u64,

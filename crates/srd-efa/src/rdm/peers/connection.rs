@@ -77,8 +77,8 @@ pub(crate) struct Connection {
     pub source: Option<u32>,
     pub session: Option<Session>,
     pub hello: Option<PendingHello>,
-    /// Operations to be sent: messages and atomic operations in their order (G1), reads and writes,
-    /// which have none (A1).
+    /// Operations to be sent: messages and atomic operations in their order (G1), reads and
+    /// writes in any order (A1).
     pub messages: VecDeque<Key>,
     pub rmas: VecDeque<Key>,
     /// Operations that must not overtake earlier ones (A6), and how many of each family are under

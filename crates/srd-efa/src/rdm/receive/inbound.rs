@@ -17,7 +17,7 @@ use crate::wr::Remote;
 /// Reason why a frame is refused (U2, U4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// No sender writes that.
+    /// The frame is one that no correct sender writes.
     Malformed,
     /// The frame is for another run of this endpoint, or its session is not open.
     Stale,
@@ -62,7 +62,7 @@ pub(crate) enum Body {
     Whole(Box<[u8]>),
     /// Some are here: in the partial message of this id.
     Parts(u32),
-    /// At the sender.
+    /// All bytes are at the sender.
     Long(Box<LongIn>),
     /// In the buffer of an operation of ours, whose peer is this endpoint.
     Loopback(Key),
@@ -152,7 +152,7 @@ impl Partial {
         Self { early: None, got: 0, length: 0, place }
     }
 
-    /// One of which nothing has come.
+    /// A partial message of which nothing has come.
     #[cfg(test)]
     pub(crate) fn nothing() -> Self {
         Self::new(Destination::Unknown(Vec::new()))

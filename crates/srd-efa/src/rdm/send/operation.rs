@@ -21,15 +21,15 @@ use crate::slots::Key;
 
 /// The upper byte of the numbers of operations' datagrams.
 const TAG: u8 = 0xed;
-/// Of control frames.
+/// Tag in the numbers of control frames.
 pub(crate) const TAG_CONTROL: u8 = 0xec;
-/// Of batches.
+/// Tag in the numbers of batches.
 pub(crate) const TAG_BATCH: u8 = 0xee;
 
-/// Of work requests that read long messages.
+/// Tag in the numbers of work requests that read long messages.
 pub(crate) const TAG_LONG: u8 = 1;
 
-/// Of work requests of reads and writes.
+/// Tag in the numbers of work requests of reads and writes.
 pub(crate) const TAG_RMA: u8 = 2;
 
 /// Number of retries of a message whose session the peer has lost (H4).

@@ -41,7 +41,7 @@ impl Rdm {
         self.requeue_refused(index);
     }
 
-    /// No datagram and no work request of an operation is under way: it ends, or goes on.
+    /// Ends or continues an operation of which no datagram and no work request is under way.
     pub(crate) fn on_idle(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let requests = if let Work::Rma(rma) = &op.work { rma.requests } else { 0 };
@@ -292,7 +292,7 @@ impl Op {
         }
     }
 
-    /// Nothing of it was delivered.
+    /// Starts an operation again of which nothing was delivered.
     fn restart(&mut self) {
         match &mut self.work {
             Work::Message(message) => {

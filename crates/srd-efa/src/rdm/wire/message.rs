@@ -30,7 +30,7 @@ pub(crate) struct MessageHeader {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MessageFrame<'a> {
     pub header: MessageHeader,
-    /// That of the whole message, if more of it comes.
+    /// Length of the whole message, if more of it comes.
     pub length: Option<u32>,
     pub bytes: &'a [u8],
 }
