@@ -26,8 +26,7 @@ const YIELD_SLICE: Duration = Duration::from_millis(1);
 /// ranks share a core, each yield does.
 const SHARED_FOR: Duration = Duration::from_millis(2);
 
-/// Of all hosts of this process: those for which nothing arrives must not take the core from one
-/// for which something does.
+/// State of all hosts of this process: an idle host must not take the core from an active one.
 pub(crate) static PROCESS: Backoff = Backoff::new();
 
 /// The last arrival, and the last yield that another thread took. Times are nanoseconds on the

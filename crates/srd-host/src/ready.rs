@@ -15,10 +15,7 @@ pub struct ReadyFd {
 }
 
 impl ReadyFd {
-    /// One that is not readable.
-    ///
-    /// # Errors
-    /// When the system gives no descriptor.
+    /// A descriptor that is not readable.
     pub fn new() -> io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { descriptor, readable: AtomicBool::new(false) })

@@ -63,7 +63,7 @@ pub(crate) struct Liar {
 }
 
 impl Liar {
-    /// One who will lie to the endpoint at an address, of that run.
+    /// A peer that will send false data to the endpoint at an address, of that run.
     pub(crate) fn new(options: &Options, (at, run): (SocketAddr, u64)) -> Self {
         let mut bind = BindOptions::at("127.0.0.1:0".parse().unwrap());
         bind.config.protection = Protection::JobKey(options.job_key.unwrap());
