@@ -91,7 +91,8 @@ impl Fabric {
     }
 }
 
-/// One datagram until the deadline; a deadline that has passed means what is there already.
+/// Receives one datagram until the deadline. After the deadline, only a datagram that is there
+/// already.
 fn receive(socket: &UdpSocket, buffer: &mut [u8], deadline: Instant) -> Result<Option<SocketAddr>> {
     let left = deadline.saturating_duration_since(Instant::now());
     socket.set_nonblocking(left.is_zero())?;

@@ -39,7 +39,7 @@ pub struct Carried {
     pub paths_used: u64,
     /// Mean time in microseconds by which packets left later than configured.
     pub late_us_mean: f64,
-    /// And at most.
+    /// Longest time in microseconds by which a packet left later than configured.
     pub late_us_max: f64,
 }
 
