@@ -46,7 +46,7 @@ const PROBE: u16 = u16::MAX - 1;
 const COPIED: u16 = u16::MAX - 2;
 
 impl Purpose {
-    /// As a context. Flows have numbers above zero.
+    /// The context of an operation. Flows have numbers above zero.
     #[must_use]
     pub fn context(self) -> u64 {
         let of = |flow: u32, slot: u16, part: u16| {

@@ -80,7 +80,7 @@ impl Settings {
     }
 }
 
-/// Of a number that was checked.
+/// Narrows a number that was checked.
 fn narrow(number: u32) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
 }
