@@ -299,7 +299,7 @@ fn drive<I: PacketIo>(mut engine: Engine<I>, mut ledger: Ledger) -> io::Result<(
     result
 }
 
-/// Nothing will be sent any more: what is dropped here ends every wait.
+/// Ends every wait: nothing will be sent any more.
 impl Drop for Ledger {
     fn drop(&mut self) {
         self.deferred.clear();

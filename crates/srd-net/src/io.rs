@@ -93,7 +93,7 @@ impl std::str::FromStr for PollMode {
 pub struct Wait {
     /// Until when. [`Instant::ZERO`]: not at all; [`Instant::FAR_FUTURE`]: for ever.
     pub until: Instant,
-    /// Also return when a send that found the socket full may succeed.
+    /// Whether to return also when a send that found the socket full may succeed.
     pub writable: bool,
 }
 

@@ -18,7 +18,7 @@ const PORT_ATTEMPTS_MAX: usize = 64;
 /// The sockets of one shard.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    /// One for each path, and behind them those that only receive.
+    /// Sockets, one for each path, and behind them those that only receive.
     pub(crate) sockets: Vec<Socket>,
     /// The socket that receives at each local address.
     pub(crate) receivers: Vec<usize>,

@@ -38,8 +38,8 @@ struct Waiters {
 struct Futures {
     wakers: BTreeMap<u64, Waker>,
     next: u64,
-    /// Of the last call of a poll function: it stays until it is woken, since no future is there
-    /// whose end would take it out.
+    /// Waker of the last call of a poll function. It stays until it is woken, since there is no
+    /// future that removes it when dropped.
     polled: Option<Waker>,
 }
 

@@ -59,7 +59,7 @@ const SLEEP_SHORT: Duration = Duration::from_micros(3);
 /// Kernel UDP sockets as a [`PacketIo`].
 #[derive(Debug)]
 pub struct UdpIo {
-    /// One for each path, and behind them those that only receive.
+    /// Sockets, one for each path, and behind them those that only receive.
     sockets: Vec<Socket>,
     path_count: usize,
     /// Source address of each socket.

@@ -56,7 +56,7 @@ pub(crate) const PACKET_BYTES_MAX: u16 = 8_972;
 #[derive(Debug)]
 pub struct NearIo {
     udp: UdpIo,
-    /// None if it is switched off, or this address cannot be found by its name.
+    /// Links; `None` if they are switched off, or this address cannot be found by its name.
     near: Option<Table>,
     udp_looked_at: Instant,
     stats: NearStats,

@@ -60,7 +60,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Of the ring at a place of a segment.
+    /// The writer of the ring at offset `base` of a segment.
     pub(super) fn new(segment: Segment, base: usize) -> Self {
         Self { segment, base, written: 0, read: 0 }
     }
@@ -133,7 +133,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Of the ring at a place of a segment.
+    /// The reader of the ring at offset `base` of a segment.
     pub(super) fn new(segment: Segment, base: usize) -> Self {
         Self { segment, base, read: 0, end: None }
     }

@@ -131,7 +131,7 @@ pub(crate) fn make_map(shape: Shape, purpose: Purpose) -> io::Result<OwnedFd> {
 pub(crate) struct SocketMap(OwnedFd);
 
 impl SocketMap {
-    /// One with room for queues below `queues`.
+    /// A map with room for queues below `queues`.
     pub(crate) fn new(queues: u32) -> io::Result<Self> {
         let kind = BPF_MAP_TYPE_XSKMAP;
         let shape = Shape { kind, key_bytes: 4, value_bytes: 4, entries: queues, flags: 0 };
@@ -221,7 +221,7 @@ impl Program {
             interface: u32,
             place: u32,
             flags: u32,
-            /// At tc: the program before which it is put; none is before all.
+            /// Program at tc before which this one is put; zero: before all.
             relative: u32,
             padding: u32,
             revision: u64,

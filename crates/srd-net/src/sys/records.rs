@@ -146,7 +146,7 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// One that is zero.
+    /// A counter that is zero.
     pub(crate) fn new() -> io::Result<Self> {
         let kind = BPF_MAP_TYPE_ARRAY;
         let shape = Shape { kind, key_bytes: 4, value_bytes: 8, entries: 1, flags: MAPPABLE };

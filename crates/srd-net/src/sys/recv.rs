@@ -111,8 +111,8 @@ impl Receiver {
         Ok(n)
     }
 
-    /// There was nothing. The next message comes alone if the last one did: then the kernel
-    /// need not look for a second before the first is processed.
+    /// Adapts to a call that returned nothing. The next message comes alone if the last one did:
+    /// then the kernel need not look for a second one before the first is processed.
     pub(crate) fn expect_few(&mut self) {
         self.full = false;
         self.offered = if self.came > 1 { SLOTS_MIN } else { 1 };

@@ -15,7 +15,7 @@ use super::{check, steer};
 pub(crate) struct Socket {
     fd: OwnedFd,
     ipv6: bool,
-    /// Of the IPv6 family, and carries IPv4 as well.
+    /// Whether the socket is of the IPv6 family, and carries IPv4 as well.
     both: bool,
     /// The DSCP of packets that are sent.
     dscp: u8,
@@ -59,7 +59,7 @@ impl Socket {
         Ok(Self { fd, ipv6: like.is_ipv6(), both: false, dscp: 0 })
     }
 
-    /// One that is open and bound.
+    /// A socket that is open and bound.
     pub(crate) fn from_fd(fd: OwnedFd, ipv6: bool) -> Self {
         Self { fd, ipv6, both: false, dscp: 0 }
     }

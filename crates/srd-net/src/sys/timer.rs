@@ -19,7 +19,7 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// One that is not set.
+    /// A timer that is not set.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
         // SAFETY: takes and returns integers; the descriptor returned is new and ours.

@@ -222,7 +222,7 @@ fn regression_what_arrived_in_a_stall_does_not_wait_for_a_timer() {
 
 /// Peers of the process that is stopped.
 const PEERS: usize = 300;
-/// For how long it is stopped: longer than any peer's time to answer.
+/// Time for which it is stopped: longer than any peer's time to answer.
 const STOPPED: Duration = Duration::from_secs(5);
 /// Most stops, until it has gone on at once.
 const STOPS_MAX: usize = 3;
