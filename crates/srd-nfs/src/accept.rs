@@ -26,7 +26,8 @@ use crate::stop::Stop;
 
 /// Pause after the system refused a connection because it lacked memory or file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// At most one line about connections that were refused, or could not be taken, in this time.
+/// Shortest time between two log lines about connections that were refused, or could not be
+/// accepted.
 const LINE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Function that serves a connection: its socket, and its slot.
@@ -35,13 +36,13 @@ pub type Serve = dyn Fn(TcpStream, &Place) + Send + Sync;
 /// The connections that are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admission {
-    /// At once, at most; one more is closed at once.
+    /// Most connections at once; a further one is closed at once.
     pub clients_max: usize,
-    /// Of one source address, at most.
+    /// Most connections of one source address.
     pub address_max: usize,
     /// Whether each connection is evictable until [`Place::keep`] is called.
     pub strangers: bool,
-    /// Also from ports that any user may have.
+    /// Whether connections from unprivileged ports are accepted, too.
     pub any_port: bool,
 }
 
