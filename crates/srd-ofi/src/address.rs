@@ -122,8 +122,8 @@ impl Address {
     }
 }
 
-/// As people read it: `fi_srd://10.0.0.1:4791/9f02...`, without the last part for whoever is
-/// there.
+/// Text form: `fi_srd://10.0.0.1:4791/9f02...`, without the last part if the address means any
+/// run.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "fi_srd://{}", self.place())?;

@@ -61,11 +61,11 @@ pub struct Failure {
 pub enum Format {
     /// The context.
     Context,
-    /// And flags and length.
+    /// Context, flags and length.
     Message,
-    /// And buffer and data.
+    /// Context, flags, length, buffer and data.
     Data,
-    /// And tag.
+    /// Context, flags, length, buffer, data and tag.
     Tagged,
 }
 

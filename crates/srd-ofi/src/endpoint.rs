@@ -47,7 +47,7 @@ pub struct Plan {
     pub source: Address,
     /// Flags of operations that name none, of the sending half.
     pub tx_flags: u64,
-    /// And of the receiving half.
+    /// Flags of operations of the receiving half that name none.
     pub rx_flags: u64,
     /// Operations that may be outstanding; zero for the provider's choice.
     pub operations: usize,
@@ -77,7 +77,7 @@ pub struct Active {
     pub host: HostHandle,
     /// Whether successes of its sending half are signaled only on demand.
     pub transmit_selective: bool,
-    /// And of its receiving half.
+    /// Whether successes of its receiving half are signaled only on demand.
     pub receive_selective: bool,
 }
 
@@ -264,7 +264,7 @@ impl Endpoint {
         self.tx_flags.load(Ordering::Relaxed)
     }
 
-    /// And of the receiving half.
+    /// Flags of operations of the receiving half that name none.
     #[must_use]
     pub fn rx_flags(&self) -> u64 {
         self.rx_flags.load(Ordering::Relaxed)
@@ -329,7 +329,7 @@ fn place<T>(to: &mut Option<Arc<T>>, what: &Arc<T>) -> Outcome {
     Ok(())
 }
 
-/// Nothing is driven any more that goes, and what is left of it is settled in bounded time.
+/// Removes the host from every object that drives it, and settles the rest in bounded time.
 impl Drop for Endpoint {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);

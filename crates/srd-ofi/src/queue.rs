@@ -18,7 +18,7 @@ use crate::{Errno, Outcome};
 /// Ways of waiting that a queue supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waiting {
-    /// Not at all.
+    /// No way of waiting.
     None,
     /// In calls of libfabric.
     Calls,
