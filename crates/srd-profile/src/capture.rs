@@ -43,7 +43,7 @@ pub struct Options {
 /// Result of reading a file.
 #[derive(Debug)]
 pub struct Outcome {
-    /// One for each interface that has packets, up to [`PROFILED_MAX`].
+    /// Profiles, one for each interface that has packets, up to [`PROFILED_MAX`].
     pub seen: Vec<Seen>,
     /// Packets of further interfaces, which are in no profile.
     pub left_out: u64,

@@ -66,7 +66,7 @@ pub struct Verdict {
     pub memory_mib: u64,
     /// Whether all limits have headroom.
     pub sufficient: bool,
-    /// For how long credits would last, in seconds, if the mean is above the baseline.
+    /// Time in seconds for which credits would last, if the mean is above the baseline.
     pub credits_s: Option<f64>,
     /// Each limit, the one that is used most first.
     pub uses: Vec<Use>,
@@ -85,7 +85,7 @@ impl Verdict {
         &self.uses[0]
     }
 
-    /// By how much the limit that lacks most is exceeded, headroom included.
+    /// Excess over the limit that lacks most, headroom included.
     fn missing(&self) -> f64 {
         self.lacks().map(Use::share).fold(0.0, f64::max)
     }

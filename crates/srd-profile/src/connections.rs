@@ -53,7 +53,7 @@ pub struct Entries {
     pub timeouts_s: (u32, u32, u32),
     /// The most at a time.
     pub peak: u64,
-    /// At the end.
+    /// Entries at the end.
     pub last: u64,
     /// Connections in the end, if they keep going silent without an end: `None` if idle times are
     /// shorter than the time that was seen, or too little was seen.

@@ -36,7 +36,7 @@ pub struct Options {
 /// Progress of profiling.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// For how long it looks.
+    /// Time since the start.
     pub elapsed: Duration,
     /// Packets of all interfaces.
     pub packets: u64,

@@ -24,7 +24,7 @@ pub struct Directed {
 pub struct FlowShare {
     /// The flow as the network sees it.
     pub flow: Flow,
-    /// Of all bytes of both directions.
+    /// Share of all bytes of both directions.
     pub share: f64,
     /// Bytes from the IP header on.
     pub bytes: u64,
@@ -67,7 +67,7 @@ pub struct Seen {
     /// The interface's own name, if it is known.
     #[serde(skip)]
     pub interface: Option<String>,
-    /// For how long.
+    /// Time that was seen, in nanoseconds.
     pub seen_ns: u64,
     /// Packets of both directions; a super-packet counts as those that it stands for.
     pub packets: u64,

@@ -9,9 +9,9 @@ use crate::needs::Seen;
 pub const WHALE_BPS: f64 = 2.5e9;
 /// Share of all bytes with which one flow is nearly all there is.
 pub const SINGLE_SHARE: f64 = 0.9;
-/// As many equal flows, or more, spread well over paths and queues.
+/// Number of equal flows from which they spread well over paths and queues.
 pub const MANY_FLOWS: f64 = 64.0;
-/// As few equal flows, or fewer, do not.
+/// Number of equal flows up to which they do not spread well.
 pub const FEW_FLOWS: f64 = 8.0;
 /// Inner flows that make a tunnel with one outer flow worth a word.
 pub const INNER_FLOWS: u64 = 2;
