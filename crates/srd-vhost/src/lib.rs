@@ -46,9 +46,9 @@
 //!
 //! # Why not the crates `vhost` and `virtio-queue`
 //! `vhost` refuses `SET_VRING_ENABLE` before `SET_FEATURES`, which is the order that QEMU has.
-//! `virtio-queue` publishes used buffers one by one, while those of one frame (`MRG_RXBUF`) have
-//! to appear at once; it does not distinguish a chain that is cut short from one that ends; and
-//! it does not read `VRING_AVAIL_F_NO_INTERRUPT`. All access to the memory is by `vm-memory`.
+//! `virtio-queue` publishes used buffers one by one, while the buffers of one frame (`MRG_RXBUF`)
+//! have to appear at once. It does not distinguish a truncated chain from a complete one, and
+//! does not read `VRING_AVAIL_F_NO_INTERRUPT`. All access to the memory is by `vm-memory`.
 
 pub mod device;
 pub mod frame;
