@@ -18,7 +18,7 @@ const ADDRESSES_MAX: usize = 1024;
 pub enum Concern {
     /// Everything that is kept.
     Everything,
-    /// These, and nothing else.
+    /// The listed verdicts, and nothing else.
     These(Concerned),
 }
 

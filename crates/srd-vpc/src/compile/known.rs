@@ -61,9 +61,9 @@ impl Answer {
 /// Sender of the packet that caused a query.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asker {
-    /// One that an interface of this host sends.
+    /// A packet that an interface of this host sends.
     Interface(EniId),
-    /// One that another host sends.
+    /// A packet that another host sends.
     Host(Arc<str>),
 }
 

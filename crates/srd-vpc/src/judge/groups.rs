@@ -1,8 +1,8 @@
 //! Security groups: what the interfaces of a group may receive and send.
 //!
 //! All groups of an interface are merged; rules only allow. A rule that names a group stands for
-//! the private addresses of that group's interfaces, in the same cloud or in one that is peered,
-//! one level deep. Source: *Security group rules* in Amazon's VPC guide.
+//! the private addresses of the group's interfaces, in its own cloud or in a peered one, one
+//! level deep. Source: *Security group rules* in Amazon's VPC guide.
 
 use super::traffic;
 use crate::id::{EniId, GroupId, GroupRuleId, NatGatewayId, VpcId};

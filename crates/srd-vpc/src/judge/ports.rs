@@ -24,7 +24,7 @@ pub const LINUX_PORTS: (u16, u16) = (32_768, 60_999);
 pub enum PortOf {
     /// The client's.
     Client,
-    /// That of a NAT gateway on the way.
+    /// The port of a NAT gateway on the way.
     Nat(NatGatewayId),
 }
 

@@ -126,11 +126,11 @@ impl core::fmt::Display for Translator {
 /// Verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// At an interface.
+    /// The packet arrives at an interface.
     Delivered(EniId),
     /// Outside of all clouds.
     Left(Exit),
-    /// At a service of the network's own.
+    /// The packet arrives at a service of the network's own.
     Served(Service),
     /// Nowhere.
     Dropped(Reason),

@@ -71,7 +71,7 @@ pub enum Logged {
     Vpc(VpcId),
     /// All of a subnet.
     Subnet(SubnetId),
-    /// One.
+    /// A single interface.
     Eni(EniId),
 }
 
