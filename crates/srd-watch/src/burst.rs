@@ -70,7 +70,7 @@ pub struct Whale {
 pub struct Increment {
     /// The counter's name.
     pub counter: String,
-    /// By how many.
+    /// Growth in packets.
     pub packets: u64,
 }
 
@@ -99,7 +99,7 @@ pub struct Burst {
     pub second_bps: u64,
     /// The mean rate over the minute that ends with it, or the time that was seen of that minute.
     pub minute_bps: u64,
-    /// That time, in nanoseconds.
+    /// Time of that minute that was seen, in nanoseconds.
     pub minute_seen_ns: u64,
     /// The limit of its direction when it began, in bits a second.
     pub limit_bps: u64,

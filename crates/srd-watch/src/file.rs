@@ -82,7 +82,7 @@ impl std::error::Error for FileError {}
 /// Result of reading a file.
 #[derive(Debug)]
 pub struct Outcome {
-    /// One for each interface that has packets.
+    /// Sessions, one for each interface that has packets.
     pub sessions: Vec<Session>,
     /// The end of the file.
     pub end: End,

@@ -36,7 +36,7 @@ pub enum Other {
     Interface,
     /// The packet has no time (a simple packet block of pcapng).
     Time,
-    /// Of a kind beyond [`KINDS_MAX`].
+    /// The packet is of a kind beyond [`KINDS_MAX`].
     Further,
 }
 

@@ -30,7 +30,7 @@ pub struct Steady {
 }
 
 impl Steady {
-    /// One that begins now.
+    /// A clock that begins now.
     pub fn new(now: Instant) -> Self {
         Self { last_ns: now.as_nanos().min(LAST_NS), shift_ns: 0, row: 0, set_back: 0 }
     }

@@ -34,8 +34,8 @@ pub(crate) fn innermost(packet: &Packet, bytes: &[u8]) -> Option<(Tunnel, Packet
     Some((outermost, inner, at))
 }
 
-/// One tunnel deeper; `begin` is where `bytes` begin, and what is returned where the inner packet
-/// does.
+/// Goes one tunnel deeper; `begin` is the offset of `bytes`, and the result contains the offset
+/// of the inner packet.
 fn step(packet: &Packet, bytes: &[u8], begin: usize) -> Option<(Tunnel, Packet, usize)> {
     if packet.fragment {
         return None;
