@@ -1,6 +1,6 @@
-//! What no compiler checks: which crate may know which, how long files and lines get, that
-//! every module says what it is, why each dependency is here, and that the documents speak of
-//! things that exist.
+//! Rules that no compiler checks: dependencies between crates, lengths of files and lines, a page
+//! for every module, a reason for each dependency, documents that refer to existing things, and
+//! plain language.
 //!
 //! | module | what |
 //! |---|---|
@@ -16,7 +16,7 @@
 //! | [`figure`] | the figure of the README, from the journal |
 //!
 //! Each check is a pure function from text to findings; this file reads the files. A finding
-//! says where, what, and what to do.
+//! contains the position, the fault, and the remedy.
 
 mod circles;
 mod citations;
@@ -108,7 +108,7 @@ fn check_figure(root: &Path, write: bool) -> Result<Option<String>> {
     }))
 }
 
-/// Counts that may only fall. Says how they stand, and names the circles of crates that got worse.
+/// Counts that may only fall. Prints their sums, and names the circles of crates that got worse.
 fn check_counts(
     root: &Path,
     sources: &[Text],
@@ -155,7 +155,8 @@ fn check_counts(
     Ok(findings)
 }
 
-/// How many programs cargo links for integration tests: files and directories below `tests/`.
+/// Number of programs that cargo links for integration tests: files and directories below
+/// `tests/`.
 fn test_programs(sources: &[Text]) -> usize {
     let is_program = |(name, _): &&Text| {
         let behind = name.split_once("/tests/").filter(|(crates, _)| !crates.contains("/src"));
@@ -327,7 +328,7 @@ fn check_commands(root: &Path, name: &str, text: &str) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-/// What a program says about a subcommand; empty if it knows none of that name.
+/// Help text of a program for a subcommand; empty if it has no such subcommand.
 fn help(root: &Path, package: &str, words: &[String]) -> Result<String> {
     let output = program(root, package)
         .args(documents::subcommands(words))

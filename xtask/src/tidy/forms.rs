@@ -10,8 +10,19 @@ pub(super) const DOCUMENT: &str = "docs/language.md";
 
 /// First words of a headless clause. "Whether" is none of them: it has a plain meaning.
 const HEADLESS: [&str; 13] = [
-    "What", "Whatever", "Who", "Whoever", "Whom", "Whose", "Which", "Where", "Wherever", "How",
-    "When", "Why", "That which",
+    "What",
+    "Whatever",
+    "Who",
+    "Whoever",
+    "Whom",
+    "Whose",
+    "Which",
+    "Where",
+    "Wherever",
+    "How",
+    "When",
+    "Why",
+    "That which",
 ];
 
 /// First words of a comment that its neighbour has to explain.

@@ -12,7 +12,7 @@ pub(crate) const FILE: &str = "xtask/ratchet.txt";
 /// Processor seconds of one run of all tests, which `cargo xtask test` measures.
 pub(crate) const TEST_SECONDS: (&str, &str) = ("processor-seconds", "tests");
 
-/// What is counted, and of what: `("circles", "srd-ofi")`.
+/// Kind and name of a count: `("circles", "srd-ofi")`.
 pub(crate) type Counts = BTreeMap<(String, String), usize>;
 
 const HEAD: &str = "\
@@ -52,7 +52,7 @@ pub(crate) fn write(counts: &Counts) -> String {
     text
 }
 
-/// What got worse.
+/// Counts that got worse.
 pub(super) fn worse(allowed: &Counts, now: &Counts) -> Vec<String> {
     let allowed = |key| allowed.get(key).copied().unwrap_or(0);
     let worse = now.iter().filter(|(key, count)| **count > allowed(*key));
