@@ -1,4 +1,4 @@
-//! How the plugin is linked.
+//! Link options of the plugin.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

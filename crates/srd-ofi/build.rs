@@ -1,4 +1,4 @@
-//! How the provider is linked.
+//! Link options of the provider.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,9 +1,9 @@
-//! Counts the heap: what each thread has allocated and not freed.
+//! Counts the heap: the bytes that each thread has allocated and not freed.
 //!
-//! A soak wants to know whether memory grows. The resident set is rounded by pages and by the
+//! A soak has to find out whether memory grows. The resident set is rounded by pages and by the
 //! allocator's habits; the sum of live allocations is exact. It is kept by thread, so that tests
-//! beside a soak do not disturb it: what one thread allocates and another frees counts wrongly,
-//! and a soak has one thread.
+//! beside a soak do not disturb it. An allocation that another thread frees counts wrongly, but a
+//! soak has one thread.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -28,7 +28,7 @@ fn add(bytes: usize) {
 }
 
 fn count(bytes: i64) {
-    // A thread that is ending has no counter any more, and nobody who reads it.
+    // A thread that is ending has no counter any more, and no reader of it.
     let _ = LIVE_BYTES.try_with(|live| live.set(live.get().wrapping_add(bytes)));
 }
 

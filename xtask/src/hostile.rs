@@ -1,12 +1,12 @@
-//! Packets by the million that nobody should have sent, at endpoints with every protection:
-//! changed, cut short, recorded and sent again from the same and from other addresses, and forged,
-//! by strangers and (in plain mode, where anybody can be taken for the peer) by the peer itself.
+//! Hostile packets by the million, at endpoints with every protection: changed, cut short,
+//! recorded and sent again from the same and from other addresses, and forged, by strangers and
+//! (in plain mode, where a stranger can be taken for the peer) by the peer itself.
 //!
-//! What must hold: every packet is accounted for, no address moves, what leaves for strangers stays
-//! within its allowance, memory stays within a bound, and with keys, that no forged datagram is
-//! delivered and the peer is served afterwards as before.
+//! What must hold: every packet is counted, no address moves, packets to strangers stay within
+//! their allowance, memory stays within a bound, and with keys, no forged datagram is delivered
+//! and the peer is served afterwards as before.
 
-// Sizes here are small, and random numbers are cut to what is wanted of them.
+// Sizes here are small, and random numbers are cut to the width that is needed.
 #![allow(clippy::cast_possible_truncation)]
 
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ const ANSWERS_PER_MS_MAX: u64 = 6 + 2 + 8 + 64;
 const PORT: u16 = 7471;
 const QPN: Qpn = Qpn(7);
 
-/// What a hostile packet is.
+/// Kind of a hostile packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Flipped,
@@ -66,7 +66,7 @@ pub(crate) fn run(packets: u64, seed: u64) -> Result<()> {
             let mut world = World::new(protection.clone(), seed);
             world.meet()?;
             let report = world.flood(kind, packets)?;
-            // In plain mode whoever knows a context may end it.
+            // In plain mode, any sender that has a context's number may end it.
             if protection.is_on() {
                 world.serve()?;
             }
@@ -92,13 +92,13 @@ fn address(n: u8) -> SocketAddr {
 struct World {
     victim: Endpoint,
     peer: Endpoint,
-    /// Each as the other knows it.
+    /// The peer at the victim, and the victim at the peer.
     peer_at_victim: PeerId,
     victim_at_peer: PeerId,
     now: Instant,
     rng: Rng,
     protection: Protection,
-    /// What the peer has sent to the victim.
+    /// Packets that the peer has sent to the victim.
     recorded: Vec<Vec<u8>>,
     handed: u64,
     delivered: u64,

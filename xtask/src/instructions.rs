@@ -1,9 +1,9 @@
-//! `cargo xtask instructions`: how many instructions the hot paths take for a packet, beside what
-//! they took when [`BASELINE`] was written. A count says nothing about caches and waiting, but it
-//! is the same on a busy machine, so it can stand in the way of a change.
+//! `cargo xtask instructions`: instructions of the hot paths for a packet, beside their number
+//! when [`BASELINE`] was written. A count does not include caches and waiting, but it is the same
+//! on a busy machine, so it can be a condition for a change.
 //!
 //! The program is the example `hotpath` of `srd-card`. Two runs of different length are compared,
-//! so that what happens once counts for nothing.
+//! so that the instructions of the start do not count.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,14 +16,14 @@ use anyhow::{Context, Result, bail, ensure};
 const BASELINE: &str = "bench/instructions.txt";
 /// Packets of the shorter and of the longer run.
 const PACKETS: [u64; 2] = [2_000, 6_000];
-/// How much more a path may take with the compiler that the baseline was taken with, and with
+/// Permitted increase of a path with the compiler that the baseline was taken with, and with
 /// another one, in thousandths.
 const MORE_PERMILLE: u64 = 30;
 const MORE_OTHER_COMPILER_PERMILLE: u64 = 150;
 /// Instructions that a short path may take more in any case.
 const MORE_ALWAYS: u64 = 8;
 
-/// What is measured: the program's arguments, and the functions in which instructions count.
+/// Measured cases: the program's arguments, and the functions in which instructions count.
 const CASES: [(&str, [&str; 3], &[&str]); 3] = [
     ("transport", ["transport", "plain", "1400"], &["send", "transmit", "receive", "ack"]),
     ("transport-small", ["transport", "plain", "64"], &["send", "transmit", "receive", "ack"]),

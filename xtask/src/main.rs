@@ -1,6 +1,6 @@
-//! Chores of the project: `cargo xtask tidy` checks what no compiler checks, `cargo xtask soak`
-//! runs random worlds, `cargo xtask soak-express` hours of the Express stage, `cargo xtask hostile`
-//! packets that nobody should have sent.
+//! Chores of the project: `cargo xtask tidy` checks rules that no compiler checks, `cargo xtask
+//! soak` runs random worlds, `cargo xtask soak-express` hours of the Express stage, `cargo xtask
+//! hostile` sends hostile packets.
 
 mod express;
 mod heap;
@@ -33,11 +33,15 @@ enum Chore {
         /// Write what follows from other files: counts that have fallen, and the README's figure.
         #[arg(long)]
         write: bool,
+        /// Print the sentences of one count of language in one tree, as `people srd-efa`, and
+        /// check nothing.
+        #[arg(long, num_args = 2, value_names = ["KIND", "TREE"], conflicts_with = "write")]
+        list: Option<Vec<String>>,
     },
     /// Run random worlds with random faults. Prints the seed of any failure, which reproduces
     /// it exactly: `cargo xtask soak --from SEED --seeds 1 -v`.
     Soak {
-        /// How many seeds.
+        /// Number of seeds.
         #[arg(long, default_value_t = 100)]
         seeds: u64,
         /// The first seed.
@@ -56,10 +60,10 @@ enum Chore {
         /// Hours of simulated time.
         #[arg(long, default_value_t = 8)]
         hours: u32,
-        /// What to run.
+        /// Seed of the run.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Say how each hour was.
+        /// Print the result of each hour.
         #[arg(short, long)]
         verbose: bool,
     },
@@ -75,10 +79,10 @@ enum Chore {
     /// Hand endpoints packets that are changed, cut short, recorded or forged, and check that only
     /// counters move. Takes some minutes with a million of each.
     Hostile {
-        /// How many of each kind, for each protection.
+        /// Number of packets of each kind, for each protection.
         #[arg(long, default_value_t = 1_000_000)]
         packets: u64,
-        /// What to run.
+        /// Seed of the run.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -86,7 +90,8 @@ enum Chore {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().chore {
-        Chore::Tidy { write } => tidy::run(write),
+        Chore::Tidy { list: Some(of), .. } => tidy::list(&of[0], &of[1]),
+        Chore::Tidy { write, list: None } => tidy::run(write),
         Chore::Soak { seeds, from, threads, verbose } => soak::run(seeds, from, threads, verbose),
         Chore::SoakExpress { hours, seed, verbose } => {
             express::run(express::Settings { seed, hours, hour_s: HOUR_S, verbose })

@@ -10,7 +10,7 @@ use srd_sim::soak::{self, Failure, Passed, Plan};
 /// Seeds between two lines of progress.
 const PROGRESS: u64 = 100;
 
-/// What all seeds did together.
+/// Sums over all seeds.
 #[derive(Default)]
 struct Totals {
     packets: u64,

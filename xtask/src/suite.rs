@@ -36,7 +36,7 @@ use crate::tidy::ratchet;
 /// Time between two looks at the processes that run.
 const LOOK_EVERY: Duration = Duration::from_millis(4);
 
-/// So many tests may fail in CI and pass when they are run once more.
+/// Most tests that may fail in CI and pass when they are run once more.
 const UNSTEADY_MAX: usize = 3;
 
 /// The slowest processor in use takes so many times the seconds of the one that wrote the bound.

@@ -1,6 +1,6 @@
-//! What no compiler checks: which crate may know which, how long files and lines get, that
-//! every module says what it is, why each dependency is here, and that the documents speak of
-//! things that exist.
+//! Rules that no compiler checks: dependencies between crates, lengths of files and lines, a page
+//! for every module, a reason for each dependency, documents that refer to existing things, and
+//! plain language.
 //!
 //! | module | what |
 //! |---|---|
@@ -9,19 +9,21 @@
 //! | [`documents`] | commands, links and numbered rules in Markdown |
 //! | [`circles`] | files of a crate that know each other |
 //! | [`sentences`] | sentences whose subject is a bare "who" |
+//! | [`forms`] | headless comments, words for people, riddles, everyday names of types |
 //! | [`citations`] | rules of the specifications that no source names |
 //! | [`messages`] | values in messages as programmers write them |
-//! | [`ratchet`] | counts of these three and of test programs, which may only fall |
+//! | [`ratchet`] | counts of these and of test programs, which may only fall |
 //! | [`figure`] | the figure of the README, from the journal |
 //!
 //! Each check is a pure function from text to findings; this file reads the files. A finding
-//! says where, what, and what to do.
+//! contains the position, the fault, and the remedy.
 
 mod circles;
 mod citations;
 mod crates;
 mod documents;
 mod figure;
+mod forms;
 mod messages;
 pub(crate) mod ratchet;
 mod sentences;
@@ -106,7 +108,7 @@ fn check_figure(root: &Path, write: bool) -> Result<Option<String>> {
     }))
 }
 
-/// Counts that may only fall. Says how they stand, and names the circles of crates that got worse.
+/// Counts that may only fall. Prints their sums, and names the circles of crates that got worse.
 fn check_counts(
     root: &Path,
     sources: &[Text],
@@ -115,7 +117,11 @@ fn check_counts(
 ) -> Result<Vec<String>> {
     let allowed = ratchet::read(&read(root, ratchet::FILE).unwrap_or_default());
     let circles = circles_by_crate(sources);
+    let lists = forms::Lists::read(&read(root, forms::DOCUMENT)?);
     let mut now = count_sentences(sources, documents);
+    for (tree, _, form) in forms_of(&lists, sources, documents) {
+        *now.entry((form.kind, tree)).or_default() += 1;
+    }
     for (name, found) in &circles {
         let files = found.iter().map(Vec::len).sum();
         now.insert(("circles".into(), name.clone()), found.len());
@@ -129,13 +135,18 @@ fn check_counts(
     // Measured elsewhere, so it stays.
     let seconds = (ratchet::TEST_SECONDS.0.to_owned(), ratchet::TEST_SECONDS.1.to_owned());
     now.extend(allowed.get(&seconds).map(|count| (seconds.clone(), *count)));
-    for kind in ["circles", "entangled", "subjects", "uncited", "programs"] {
-        println!("{kind}: {} ({} allowed)", ratchet::sum(&now, kind), ratchet::sum(&allowed, kind));
+    let kinds = ["circles", "entangled", "subjects", "uncited", "programs"].map(str::to_owned);
+    for kind in kinds.into_iter().chain(lists.kinds()) {
+        let (now, allowed) = (ratchet::sum(&now, &kind), ratchet::sum(&allowed, &kind));
+        println!("{kind}: {now} ({allowed} allowed)");
     }
     if write {
         fs::write(root.join(ratchet::FILE), ratchet::write(&ratchet::lowered(&allowed, &now)))?;
     }
     let mut findings = ratchet::worse(&allowed, &now);
+    if findings.iter().any(|finding| lists.kinds().iter().any(|kind| finding.starts_with(kind))) {
+        findings.push("cargo xtask tidy --list KIND TREE shows the sentences of a count".into());
+    }
     for (name, found) in &circles {
         if findings.iter().any(|finding| finding.contains(&format!(" {name}:"))) {
             findings.extend(found.iter().map(|circle| format!("{name}: {}", circle.join(", "))));
@@ -144,7 +155,8 @@ fn check_counts(
     Ok(findings)
 }
 
-/// How many programs cargo links for integration tests: files and directories below `tests/`.
+/// Number of programs that cargo links for integration tests: files and directories below
+/// `tests/`.
 fn test_programs(sources: &[Text]) -> usize {
     let is_program = |(name, _): &&Text| {
         let behind = name.split_once("/tests/").filter(|(crates, _)| !crates.contains("/src"));
@@ -173,13 +185,58 @@ fn count_sentences(sources: &[Text], documents: &[Text]) -> ratchet::Counts {
         *counts.entry(("subjects".to_owned(), name.to_owned())).or_default() += count;
     };
     for (path, text) in sources {
-        let owner = path.trim_start_matches("crates/").split('/').next().unwrap_or_default();
-        add(owner, sentences::in_rust(text));
+        add(tree(path), sentences::in_rust(text));
     }
     for (_, text) in documents {
         add("docs", sentences::in_markdown(text));
     }
     counts
+}
+
+/// The crate of a Rust file, or the top directory of another one.
+fn tree(path: &str) -> &str {
+    path.trim_start_matches("crates/").split('/').next().unwrap_or_default()
+}
+
+/// Every counted form of English: its tree, its file, and the form.
+fn forms_of(
+    lists: &forms::Lists,
+    sources: &[Text],
+    documents: &[Text],
+) -> Vec<(String, String, forms::Form)> {
+    let mut found = Vec::new();
+    let mut add = |tree: &str, path: &str, forms: Vec<forms::Form>| {
+        found.extend(forms.into_iter().map(|form| (tree.to_owned(), path.to_owned(), form)));
+    };
+    for (path, text) in sources {
+        add(tree(path), path, lists.in_rust(text));
+    }
+    for (path, text) in documents.iter().filter(|(path, _)| path != forms::DOCUMENT) {
+        add("docs", path, lists.in_markdown(text));
+    }
+    found
+}
+
+/// Prints the forms of one count: file, line, and sentence.
+///
+/// # Errors
+/// A file that cannot be read, or a count or tree that does not exist.
+pub(crate) fn list(kind: &str, of: &str) -> Result<()> {
+    let root = root();
+    let lists = forms::Lists::read(&read(&root, forms::DOCUMENT)?);
+    if !lists.kinds().iter().any(|known| known == kind) {
+        bail!("{kind:?} is no count of language: {}", lists.kinds().join(", "));
+    }
+    let (sources, documents) = (texts(&root, "rs")?, texts(&root, "md")?);
+    if of != "docs" && !sources.iter().any(|(path, _)| tree(path) == of) {
+        bail!("{of:?} is no tree: the name of a crate, xtask, fuzz or docs");
+    }
+    for (tree, path, form) in forms_of(&lists, &sources, &documents) {
+        if tree == of && form.kind == kind {
+            println!("{path}:{}: {}", form.line, form.text);
+        }
+    }
+    Ok(())
 }
 
 /// Every file with a suffix, and its text.
@@ -271,7 +328,7 @@ fn check_commands(root: &Path, name: &str, text: &str) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-/// What a program says about a subcommand; empty if it knows none of that name.
+/// Help text of a program for a subcommand; empty if it has no such subcommand.
 fn help(root: &Path, package: &str, words: &[String]) -> Result<String> {
     let output = program(root, package)
         .args(documents::subcommands(words))

@@ -14,9 +14,9 @@ pub const ADDRESS_BYTES: usize = 96;
 /// The address of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
-    /// Where it is.
+    /// Socket address of the endpoint.
     pub place: SocketAddr,
-    /// Which run; zero for any.
+    /// Run of the endpoint; zero for any.
     pub incarnation: u64,
 }
 

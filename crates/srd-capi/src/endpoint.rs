@@ -17,7 +17,7 @@ use crate::shares::Shares;
 use crate::sink::EventSink;
 use crate::{Error, Outcome, Status};
 
-/// For how long a call that waits polls before it sleeps.
+/// Time for which a waiting call polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
 
 /// An endpoint.
@@ -34,7 +34,7 @@ pub struct Endpoint {
     failed: AtomicBool,
 }
 
-/// What a call may use.
+/// Parts of the endpoint that a call may use.
 pub(crate) struct Submitter<'a> {
     pub(crate) rdm: &'a mut srd_efa::rdm::Rdm,
     pub(crate) world: World<'a>,
@@ -114,7 +114,7 @@ impl Endpoint {
         self.queue.watch()
     }
 
-    /// What it is called through.
+    /// Handle through which the host is called.
     pub(crate) fn handle(&self) -> &Handle<EventSink> {
         &self.handle
     }
@@ -208,7 +208,7 @@ impl Submitter<'_> {
         Ok(())
     }
 
-    /// Where a peer is, and its run as far as it is known.
+    /// Address of a peer, and its run; the run is zero if it is unknown.
     pub(crate) fn address_of(&self, handle: u64) -> Outcome<Address> {
         let peer = self.sink.peers.find(handle)?;
         let (place, incarnation) = self.rdm.address_of(peer).ok_or(Status::Handle)?;

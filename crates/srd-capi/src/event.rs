@@ -1,4 +1,4 @@
-//! What came to an end, as the program reads it: `srd_event`.
+//! Completions as the program reads them: `srd_event`.
 
 use srd_efa::layer::{Done, Kind, Outcome};
 
@@ -14,7 +14,7 @@ pub const SRD_READ: u32 = 3;
 pub const SRD_WRITTEN: u32 = 4;
 /// An atomic operation was carried out at a peer.
 pub const SRD_COMPUTED: u32 = 5;
-/// A peer wrote our memory, and says so.
+/// A peer wrote our memory, and requested a notification.
 pub const SRD_NOTIFIED: u32 = 6;
 
 /// `srd_event` as C lays it out.
@@ -34,7 +34,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// The event of an end; `None` if the program does not want to hear of it. `peer` is the
+    /// The event of a completion; `None` if the program did not request one. `peer` is the
     /// program's handle for the other end.
     #[must_use]
     pub fn of(done: &Done, peer: u64) -> Option<Self> {

@@ -1,4 +1,4 @@
-//! SRD for programs in C, without libfabric: what stands behind `include/srd.h`.
+//! SRD for programs in C, without libfabric: the implementation of `include/srd.h`.
 //!
 //! | module | what |
 //! |---|---|
@@ -11,14 +11,15 @@
 //!
 //! # Handles that can be checked
 //!
-//! A program holds an endpoint as a pointer that leads nowhere: it is looked up. So a handle for an
-//! endpoint that was closed, or never was one, is an error and not a crash; the same holds for
-//! peers and keys, which also name the endpoint that they belong to. What cannot be checked are
-//! buffers: `srd.h` says for each how long it belongs to the library.
+//! The pointer by which a program holds an endpoint is a handle, which is looked up in a table.
+//! So an invalid handle, or one of a closed endpoint, causes an error and not a crash. The same
+//! holds for peers and keys, which also name their endpoint. Buffers cannot be checked: `srd.h`
+//! states for each how long it belongs to the library.
 //!
 //! # What does not cross the border
 //!
-//! Panics: each function catches them, says `SRD_EINTERNAL`, and the endpoint is over.
+//! Panics: each function catches them and returns `SRD_EINTERNAL`; the endpoint cannot be used
+//! afterwards.
 
 pub mod address;
 pub mod endpoint;

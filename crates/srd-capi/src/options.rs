@@ -1,8 +1,8 @@
-//! What an endpoint is opened with: `srd_options`.
+//! Options with which an endpoint is opened: `srd_options`.
 //!
-//! The structure begins with its size, so that it can grow: a program that was compiled with an
-//! older header gets the defaults for what it does not know, and one that was compiled with a
-//! newer header is refused if it asks for what this library does not know.
+//! The structure begins with its size, so that it can grow. A program that was compiled with an
+//! older header gets the defaults for newer options. A program that was compiled with a newer
+//! header is refused if it sets an option that this library does not support.
 
 use std::ffi::c_char;
 use std::net::{IpAddr, SocketAddr};
@@ -63,7 +63,7 @@ impl Default for RawOptions {
     }
 }
 
-/// The same with its texts and its key, copied. Zero stands for the default.
+/// Options of a program, with copies of texts and key. Zero stands for the default.
 #[derive(Clone, Default)]
 #[allow(missing_docs)] // described in `srd.h`
 pub struct RequestedOptions {
@@ -81,7 +81,7 @@ pub struct RequestedOptions {
     pub events_max: u32,
 }
 
-/// What an endpoint is opened with, checked.
+/// Options with which an endpoint is opened, checked.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// For the host.

@@ -1,4 +1,4 @@
-//! The program's handles for peers: 64 bits that also say whose they are.
+//! The program's handles for peers: 64 bits that also contain the endpoint.
 //!
 //! ```text
 //!  63        44 43                 20 19                0
@@ -34,14 +34,14 @@ pub struct Peers {
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     generation: u32,
-    /// How often the program connected to it.
+    /// Number of times that the program connected to the peer.
     references: u32,
     /// Whether a handle for it was given out.
     known: bool,
 }
 
 impl Peers {
-    /// None yet. `endpoint` is the endpoint's name.
+    /// A table without peers. `endpoint` is the endpoint's name.
     #[must_use]
     pub fn new(endpoint: u32) -> Self {
         assert!(endpoint > 0 && endpoint < ENDPOINTS, "names of endpoints fit their bits");

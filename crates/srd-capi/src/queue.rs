@@ -1,9 +1,9 @@
 //! Events that wait to be polled, and a descriptor to wait for them.
 //!
-//! The descriptor is readable exactly as long as events wait, or the queue is over, from the moment
-//! when the program first asks for it. Until then it costs nothing: a program that polls without
-//! waiting makes no system call here. Bound: as many events as the queue was made for, which is
-//! asked for before one is pushed.
+//! From its first request by the program on, the descriptor is readable exactly as long as events
+//! wait, or the queue is over. Until then it costs nothing: a program that polls without waiting
+//! makes no system call here. Bound: the number of events that the queue was made for, which
+//! callers check before they push one.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,7 +28,7 @@ pub struct Queue {
 #[derive(Debug, Default)]
 struct State {
     events: VecDeque<Event>,
-    /// Why there will be no more.
+    /// Reason why there will be no more events.
     over: Option<Status>,
     /// Whether the program has the descriptor.
     watched: bool,
@@ -64,15 +64,15 @@ impl Queue {
         self.show(&state);
     }
 
-    /// Why there will be no more events.
+    /// Reason why there will be no more events.
     pub fn over(&self) -> Option<Status> {
         self.lock().over
     }
 
-    /// Hands the oldest events to `each`, `most` at most. Returns how many.
+    /// Passes the oldest events to `each`, `most` at most. Returns their number.
     ///
     /// # Errors
-    /// Why there will be none any more, when all are taken.
+    /// The reason why there will be no more events, when all are taken.
     pub fn take(&self, most: usize, mut each: impl FnMut(usize, Event)) -> Outcome<usize> {
         let mut state = self.lock();
         let count = most.min(state.events.len());

@@ -9,7 +9,7 @@ use crate::{Error, Outcome, Status};
 /// Pieces of memory that one endpoint shares.
 pub const SHARES_MAX: usize = 1 << 16;
 
-/// What an endpoint shares.
+/// Memory that an endpoint shares.
 #[derive(Debug, Default)]
 pub struct Shares {
     by_key: HashMap<u64, RegionNumber>,

@@ -1,4 +1,4 @@
-//! What an endpoint keeps under its host's lock, and where the ends of operations go.
+//! State of an endpoint under its host's lock, and the sink of its completions.
 
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ use crate::status::Status;
 pub struct EventSink {
     /// Its handles for peers.
     pub peers: Peers,
-    /// What it shares.
+    /// Memory that the endpoint shares.
     pub shares: Shares,
     /// Events for it.
     pub queue: Arc<Queue>,

@@ -1,4 +1,4 @@
-//! What can go wrong, as numbers and as text.
+//! Errors, as numbers and as text.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -66,7 +66,7 @@ impl Status {
         self as c_int
     }
 
-    /// What it means.
+    /// Meaning of the status.
     #[must_use]
     pub fn text(self) -> &'static CStr {
         match self {
@@ -101,13 +101,13 @@ impl Status {
         }
     }
 
-    /// The status of a number; `None` for a number that is none.
+    /// The status of a number; `None` for a number without a status.
     #[must_use]
     pub fn of(number: c_int) -> Option<Self> {
         Self::ALL.iter().map(|(status, _)| *status).find(|status| status.number() == number)
     }
 
-    /// How an operation ended.
+    /// The status of an operation's outcome.
     #[must_use]
     pub fn of_ending(ending: Ending) -> Self {
         match ending {
@@ -125,20 +125,20 @@ impl Status {
     }
 }
 
-/// Why a call failed.
+/// Reason why a call failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
-    /// What the call returns.
+    /// Return value of the call.
     pub status: Status,
-    /// What went wrong and what to do; the status's own text if there is nothing to add.
+    /// Cause and remedy; `None`: the text of the status.
     text: Option<String>,
 }
 
-/// What calls return.
+/// Result of a call.
 pub type Outcome<T = ()> = Result<T, Error>;
 
 impl Error {
-    /// An error that says more than its number.
+    /// An error with a text of its own.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         Self { status, text: Some(text.into()) }
     }
@@ -185,7 +185,7 @@ impl From<Gone> for Error {
     }
 }
 
-/// What the Messaging Layer refuses.
+/// Errors of the Messaging Layer.
 impl From<Refused> for Error {
     fn from(refused: Refused) -> Self {
         match refused {

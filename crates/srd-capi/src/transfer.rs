@@ -9,7 +9,7 @@ use crate::{Error, Outcome, Status};
 
 /// The buffer is free when the call returns; only failure is reported.
 pub const SRD_INJECT: u32 = 1;
-/// It ends when it stands in the peer's memory.
+/// The operation completes when its data is in the peer's memory.
 pub const SRD_DELIVERED: u32 = 2;
 /// Only failure is reported.
 pub const SRD_QUIET: u32 = 4;
@@ -38,7 +38,7 @@ pub struct Recv {
     pub tag: u64,
     /// Bits of the tag that do not matter.
     pub ignore: u64,
-    /// Where it goes.
+    /// Buffer for the message.
     pub piece: Iov,
     /// The program's context for it.
     pub context: usize,
@@ -47,7 +47,7 @@ pub struct Recv {
 /// A place in the memory that a peer shares.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Whose.
+    /// Handle of the peer.
     pub peer: u64,
     /// The key of what it shares.
     pub key: u64,
@@ -77,13 +77,13 @@ pub struct Copying {
 pub struct Compute {
     /// On what.
     pub place: Place,
-    /// What happens.
+    /// Operation on the element.
     pub op: AtomicOp,
-    /// Where the operand is, for the call.
+    /// Address of the operand, valid during the call.
     pub operand: usize,
-    /// Where the comparand is, for the call.
+    /// Address of the comparand, valid during the call.
     pub compare: Option<usize>,
-    /// Where the former value goes.
+    /// Address for the former value.
     pub result: Option<usize>,
     /// The program's context for it.
     pub context: usize,
@@ -265,7 +265,7 @@ impl Endpoint {
 }
 
 impl Submitter<'_> {
-    /// What is too long, is too long to be injected.
+    /// Adds a text to the refusal of a message that is too long to be injected.
     fn explain(&self, refused: srd_efa::layer::Refused) -> Error {
         if refused != srd_efa::layer::Refused::TooLong {
             return refused.into();

@@ -5,10 +5,10 @@ const LINEAR_SPAN_MAX: f64 = 20.0;
 /// Ticks of an axis, at most.
 const TICKS_MAX: u32 = 100;
 
-/// What an axis shows.
+/// One axis of a chart: label, range and scale.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What it is, with its unit.
+    /// Label, with the unit.
     pub label: String,
     /// The value at its beginning; above zero if it is logarithmic.
     pub min: f64,
@@ -43,7 +43,7 @@ impl Axis {
         Self::linear(label, (min - margin).max(0.0), max + margin)
     }
 
-    /// Where a value is, from 0 (the beginning) to 1 (the end).
+    /// Position of a value along the axis, from 0 (the beginning) to 1 (the end).
     #[must_use]
     pub fn place(&self, value: f64) -> f64 {
         let place = if self.log {

@@ -24,7 +24,7 @@ const GAP: f64 = 8.0;
 /// One bar.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// What it is.
+    /// Label of the bar.
     pub label: String,
     /// Its colour.
     pub colour: Colour,
@@ -39,17 +39,17 @@ pub struct Bar {
 /// Horizontal bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarChart {
-    /// What it shows.
+    /// Title of the chart.
     pub title: String,
     /// Unit of the figures. The chart picks the size of it that suits them.
     pub unit: String,
-    /// What could be reached at best, or limits what is shown.
+    /// Reference values, such as the best possible value or a limit.
     pub marks: Vec<Mark>,
     /// The bars, from the top.
     pub bars: Vec<Bar>,
 }
 
-/// Where things are in a drawing of one size.
+/// Layout of a drawing of one size.
 struct Place<'a> {
     size: Size,
     axis: Axis,

@@ -1,4 +1,4 @@
-//! What people look at: charts as SVG, the page that holds them, and plain tables.
+//! Output for people: charts as SVG, the page that holds them, and plain tables.
 //!
 //! Everything is text from data, without a file or a clock. A chart is part of a [`Page`]
 //! (`to_svg`, once for windows and once for phones), or a file of its own (`to_file`); either is
@@ -14,8 +14,8 @@
 //! | `number`, `unit` | how numbers are written, and in which unit |
 //! | `wellformed` | [`check_well_formed`], for tests |
 //!
-//! Bounds: a legend names 32 lines, an axis has 100 ticks. How many points a line has is for the
-//! caller to bound.
+//! Bounds: a legend names 32 lines, an axis has 100 ticks. The caller bounds the number of points
+//! of a line.
 
 mod axis;
 mod bars;

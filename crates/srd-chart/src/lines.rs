@@ -32,11 +32,11 @@ const LOW: f64 = 100.0;
 /// One line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// What it is, for the legend, which leaves out lines without a name.
+    /// Name of the line in the legend. The legend leaves out lines without a name.
     pub label: String,
     /// Its colour.
     pub colour: Colour,
-    /// What tells it apart from others of its colour.
+    /// Dash pattern, which distinguishes lines of one colour.
     pub dashes: Dashes,
     /// Whether it is drawn faintly, as one of a crowd.
     pub faint: bool,
@@ -47,16 +47,16 @@ pub struct Line {
 /// A line across at something that happened, or would at best.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Where.
+    /// Position on the x axis.
     pub at: f64,
-    /// What.
+    /// Label of the mark.
     pub label: String,
 }
 
 /// Lines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineChart {
-    /// What it shows.
+    /// Title of the chart.
     pub title: String,
     /// Height of the drawing, without axes and legend.
     pub height: f64,
@@ -205,8 +205,8 @@ impl Plot<'_> {
         axes + &text(f64::midpoint(left, right), bottom + 37.0, Anchor::Middle, "muted", &x.label)
     }
 
-    /// Where the label of each vertical mark begins, and in which row above the plot. Rows keep
-    /// labels apart.
+    /// Start of the label of each vertical mark, and its row above the plot. Labels that would
+    /// overlap are put into different rows.
     fn mark_labels(&self) -> Vec<(f64, usize)> {
         let mut ends: Vec<f64> = Vec::new();
         let place = |mark: &Mark| {

@@ -1,4 +1,4 @@
-//! How numbers are written.
+//! Text forms of numbers.
 
 /// A figure with as many digits as help: `0.987`, `9.87`, `98.7`, `987`. Nothing is `0`, whatever
 /// its sign.

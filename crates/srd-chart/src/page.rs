@@ -102,8 +102,8 @@ impl Page {
         self.body += "</details>\n";
     }
 
-    /// A table, which scrolls by itself where it is too wide. Rows of which `ours` is true stand
-    /// out; so do cells that say that a goal was met, or missed.
+    /// Adds a table, which scrolls alone if it is wider than the page. Rows of which `ours` is
+    /// true are highlighted; so are cells that state whether a goal was met or missed.
     pub fn table(&mut self, columns: &[&str], rows: &[(bool, Vec<String>)]) {
         self.body += "<div class=\"scroll\" tabindex=\"0\"><table>\n<tr>";
         for column in columns {

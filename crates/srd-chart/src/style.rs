@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-/// A colour, chosen after Okabe and Ito: hues that colour-blind people tell apart.
+/// A colour of the palette of Okabe and Ito, whose hues colour-blind people can distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "each says it all")]
 pub enum Colour {
@@ -62,7 +62,7 @@ impl Colour {
     }
 }
 
-/// What tells lines of one colour apart.
+/// Dash pattern of a line, which distinguishes lines of one colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Dashes {
     /// A line without gaps.

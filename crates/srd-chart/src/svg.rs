@@ -2,8 +2,8 @@
 
 use crate::style;
 
-/// For how wide a screen a chart is drawn. A page has both drawings, and shows the one that its
-/// reader's screen has room for: text is as large on a phone as on a desk.
+/// Width of the screen for which a chart is drawn. A page has both drawings, and shows the one
+/// that fits the reader's screen: text is as large on a phone as on a desk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Size {
     /// A window, and a file.
@@ -32,14 +32,14 @@ impl Size {
 
 /// Height of title and subtitle in a file.
 const HEAD: f64 = 46.0;
-/// Where title and subtitle begin.
+/// Left edge of title and subtitle.
 const HEAD_LEFT: f64 = 16.0;
-/// How wide a letter is, about.
+/// Approximate width of a letter.
 pub(crate) const LETTER: f64 = 6.7;
 
 /// A chart without its frame.
 pub(crate) struct Drawing {
-    /// The name that a screen reader says.
+    /// Accessible name, which a screen reader reads out.
     pub(crate) title: String,
     /// The figures in words, for the same reader.
     pub(crate) description: String,
@@ -59,7 +59,7 @@ impl Drawing {
         )
     }
 
-    /// What a screen reader says of it.
+    /// The `title` and `desc` elements, which a screen reader reads out.
     fn names(&self) -> String {
         let (title, description) = (escape(&self.title), escape(&self.description));
         format!("<title>{title}</title>\n<desc>{description}</desc>\n")
@@ -83,7 +83,7 @@ impl Drawing {
     }
 }
 
-/// Where a text begins.
+/// Horizontal alignment of a text relative to its position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Anchor {
     Start,

@@ -1,4 +1,4 @@
-//! What is wrong with a file that a person wrote, where, and what to do about it.
+//! Errors in a file that a person wrote: the fault, its position, and its remedy.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 /// Most characters of a line that are shown.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// Why a configuration was refused.
+/// Reason why a configuration was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
     /// The file.
     pub file: PathBuf,
-    /// Where in it, if one place is to blame.
+    /// Position in the file, if a single one is the cause.
     pub place: Option<Place>,
-    /// What is wrong.
+    /// Fault.
     pub what: String,
-    /// What to do about it.
+    /// Remedy.
     pub remedy: String,
 }
 
@@ -28,7 +28,7 @@ pub struct Place {
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// How many characters of that line are meant.
+    /// Number of characters of that line that are meant.
     pub width: usize,
     /// The line itself.
     pub text: String,

@@ -10,11 +10,11 @@
 //! +-------------------+---------------------------------------------+
 //! ```
 //!
-//! A key belongs to one direction of one generation of one session, and a (space, number) pair
-//! is sealed at most once in a session. A retransmission is a new packet with a new number:
-//! its header differs (time stamp, floor, flags), so the same nonce would be fatal. The two
-//! spaces let data and control packets count apart under one key.
-//! [`super::SessionKeys`] enforces the rule; the bare keys here trust their caller.
+//! A key belongs to one direction of one generation of one session, and a (space, number) pair is
+//! sealed at most once in a session. A retransmission is a new packet with a new number: its
+//! header differs (time stamp, floor, flags), so the same nonce would be fatal. The two spaces
+//! let data and control packets count apart under one key. [`super::SessionKeys`] enforces the
+//! rule; the bare keys here trust their caller.
 //!
 //! # What is authenticated
 //!
@@ -23,20 +23,20 @@
 //!
 //! # Bounds
 //!
-//! One key seals at most [`FloorLimits::BLOCKS_MAX`] blocks, whatever the configuration says.
+//! One key seals at most [`FloorLimits::BLOCKS_MAX`] blocks, whatever the configuration.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
-/// What sealing adds to a body.
+/// Bytes that sealing adds to a body.
 pub const TAG_BYTES: usize = 16;
 
 /// Packet numbers end here: the top bit of the nonce's counter is the space.
 pub const NUMBER_MAX: u64 = (1 << 63) - 1;
 
-/// Which sequence a packet number belongs to.
+/// Number space of a packet number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Space {
     /// Data packets, numbered by PSN.
@@ -45,7 +45,7 @@ pub enum Space {
     Control,
 }
 
-/// Why a packet did not open. The caller counts it and drops the packet.
+/// Reason why a packet did not open. The caller counts it and drops the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -57,7 +57,7 @@ pub enum OpenError {
     UnknownPhase,
     /// The tag does not match.
     Unauthentic,
-    /// So many forgeries met this key that it is no longer trusted.
+    /// The key has met [`FloorLimits::FORGERIES_MAX`] forgeries, and is no longer trusted.
     Exhausted,
 }
 
@@ -217,10 +217,10 @@ impl fmt::Debug for OpenKey {
 /// Counts what one key has done, against limits that no configuration can raise.
 ///
 /// The limits are those of RFC 9001, appendix B, for AES-GCM: 2^35 blocks sealed keep an
-/// attacker's advantage in telling ciphertext from noise below 2^-57, and 2^52 failed openings
-/// of packets of up to 2^16 bytes keep the chance of one forgery below 2^-57. At 100 Gb/s the
-/// first is reached after 44 s; the second never within a key's life, and is counted because
-/// counting costs nothing.
+/// attacker's advantage in distinguishing ciphertext from noise below 2^-57, and 2^52 failed
+/// openings of packets of up to 2^16 bytes keep the chance of one forgery below 2^-57. At 100
+/// Gb/s the first is reached after 44 s; the second never within a key's life, and is counted
+/// because counting costs nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FloorLimits {
     packets: u64,

@@ -24,7 +24,7 @@ use crate::time::{Duration, Instant};
 /// Bytes of a cookie.
 pub const COOKIE_BYTES: usize = 16;
 
-/// How long one key makes cookies.
+/// Time for which one key makes cookies.
 pub const PERIOD: Duration = Duration::from_secs(120);
 
 /// Makes and checks cookies.

@@ -1,10 +1,11 @@
-//! The first check of an opening: a short MAC that shows that its sender knows whom it calls.
+//! The first check of an opening: a short MAC, which shows that its sender holds the responder's
+//! public key or the job key.
 //!
-//! Static keys: the MAC's key follows from the responder's public key, which is told to those who
-//! are to call and to nobody else. Job key: it follows from the job key. So bytes from a sender
-//! that knows neither cost the responder one HMAC over some 150 bytes, before any curve
-//! arithmetic, and an opening that was made for another key is told apart from one that is forged
-//! with the right one. It proves no identity: whoever knows the public key can make it.
+//! Static keys: the MAC's key is derived from the responder's public key, which is given only to
+//! nodes that are to connect. Job key: it is derived from the job key. So a packet from a sender
+//! that holds neither costs the responder one HMAC over some 150 bytes, before any curve
+//! arithmetic. An opening that was made for another key is distinguished from a forged one for
+//! the right key. The MAC proves no identity: any holder of the public key can make it.
 
 use core::fmt;
 

@@ -1,8 +1,8 @@
 //! Session secrets from a key that every member of a job shares: no public keys, no
-//! multiplications, and no round trip before the first packet unless one is wanted.
+//! multiplications, and no round trip before the first packet unless one is required.
 //!
 //! Each side draws a 16-byte salt and has an epoch; both travel in the clear in its first
-//! packets, until the peer has shown that it knows them. Per direction:
+//! packets, until the peer has shown that it has received them. Per direction:
 //!
 //! ```text
 //! early:  HKDF(ikm = job key, salt = sender's salt,
@@ -17,15 +17,15 @@
 //!
 //! # Early or bound
 //!
-//! An **early** secret is known before the peer has said anything. That is its use and its
-//! weakness: nothing of the receiver is in it, so a recorded first flight opens again at
-//! a receiver that has forgotten the first time (restart, reclaimed context), at any *other*
-//! member of the job, and, reflected, at its own sender. At-most-once delivery does not
-//! survive this. Early secrets protect greetings; datagrams under them only where the fabric
-//! is trusted not to record and resend, and where the configuration says so.
+//! An **early** secret can be computed before the first packet of the peer. This is its use and
+//! its weakness: it does not depend on the receiver, so a recorded first flight opens again at a
+//! receiver that has forgotten the first time (restart, reclaimed context), at any *other* member
+//! of the job, and, reflected, at its own sender. At-most-once delivery does not survive this.
+//! Early secrets protect greetings; datagrams under them only where the fabric is trusted not to
+//! record and resend, and where the configuration permits it.
 //!
-//! A **bound** secret contains what the receiver drew for this session. A flight recorded
-//! elsewhere or earlier does not open. It costs the round trip in which the salts cross.
+//! A **bound** secret depends on the salt that the receiver drew for this session. A flight
+//! recorded elsewhere or earlier does not open. It costs the round trip in which the salts cross.
 //!
 //! # What a job key cannot do
 //!
@@ -37,7 +37,7 @@ use super::kdf::{LABEL, SessionSecret, SessionSecrets, derive};
 /// Bytes of a session salt.
 pub const SALT_BYTES: usize = 16;
 
-/// What one side contributes to a session. Public.
+/// Contribution of one side to a session. Public.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobSide {
     /// Uniformly random, drawn for this session.
@@ -46,9 +46,9 @@ pub struct JobSide {
     pub epoch: u64,
 }
 
-/// The secret of packets that `sender` seals before it has heard from the receiver.
+/// The secret of packets that `sender` seals before it has received a packet of the receiver.
 ///
-/// `context` is whatever both sides know and want bound in, such as a job's number. A receiver
+/// `context` is shared data that is bound into the secret, such as a job's number. A receiver
 /// refuses its own salt before it comes here: that is a reflection.
 pub fn early_secret(job_key: &[u8; 32], sender: &JobSide, context: &[u8]) -> SessionSecret {
     // S19
@@ -57,8 +57,8 @@ pub fn early_secret(job_key: &[u8; 32], sender: &JobSide, context: &[u8]) -> Ses
     SessionSecret::from_bytes(derive(&sender.salt, job_key, &info))
 }
 
-/// The secrets of a session between `ours` and `theirs`, both having spoken; `None` if the
-/// salts are equal, which is our own greeting reflected.
+/// The secrets of a session between `ours` and `theirs`, when both salts have been exchanged;
+/// `None` if the salts are equal, which means that our own greeting was reflected.
 pub fn bound_secrets(
     job_key: &[u8; 32],
     ours: &JobSide,

@@ -2,14 +2,14 @@
 //! from, apart from it so that they can be audited alone. The only thing here that is no
 //! cryptography is [`time`], which is an argument of everything.
 //!
-//! Nothing here reads a clock, asks an operating system for randomness or touches a socket.
-//! Time is an argument; randomness comes from a 32-byte seed through [`Drbg`]. One seed
-//! therefore gives one transcript, which is what lets a simulation replay an encrypted run.
-//! The price is a duty of the caller: **a seed is used once.** Two endpoints, or two runs of
-//! one endpoint, that share a seed share ephemeral keys and session salts. Nor may one state be
-//! used twice: a copy of it, as a restored or cloned virtual machine has, seals other packets under
-//! the same numbers. The caller that learns of a copy mixes fresh bytes in ([`Drbg::mix_in`]) and
-//! gives up every session key.
+//! Nothing here reads a clock, takes randomness from an operating system or touches a socket.
+//! Time is an argument; randomness comes from a 32-byte seed through [`Drbg`]. One seed therefore
+//! gives one transcript, which is what lets a simulation replay an encrypted run. The price is a
+//! duty of the caller: **a seed is used once.** Two endpoints, or two runs of one endpoint, that
+//! share a seed share ephemeral keys and session salts. Nor may one state be used twice: a copy
+//! of it, as a restored or cloned virtual machine has, seals other packets under the same
+//! numbers. The caller that learns of a copy mixes fresh bytes in ([`Drbg::mix_in`]) and gives up
+//! every session key.
 //!
 //! # What is protected against whom
 //!
@@ -53,9 +53,9 @@
 //!
 //! # What memory keeps
 //!
-//! Our own copies of secrets are overwritten when dropped, by a plain write that the optimiser
-//! is asked ([`core::hint::black_box`]) to keep; without `unsafe` there is no stronger word.
-//! `ring` and `snow` do not wipe their expanded keys. Treat a core dump as a key leak.
+//! Our own copies of secrets are overwritten when dropped, by a plain write that
+//! [`core::hint::black_box`] protects from the optimiser; without `unsafe` there is no stronger
+//! means. `ring` and `snow` do not wipe their expanded keys. Treat a core dump as a key leak.
 #![no_std]
 #![forbid(unsafe_code)]
 

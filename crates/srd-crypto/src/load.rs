@@ -1,22 +1,22 @@
-//! How many handshakes strangers may cost us.
+//! Limits of the handshakes that unknown senders may cause.
 //!
-//! A handshake costs a responder six scalar multiplications, some 0.3 ms; a first message
-//! costs its sender little. Three token buckets bound the damage: one for every sender, one for
-//! senders that have returned a cookie, and one for those of them whose address is a known
-//! peer's. The first being empty is what "under load" means. The second is separate so that a
-//! flood from forged addresses, which drains the first at will, leaves the second full for
-//! senders that prove theirs; the third, so that strangers with addresses of their own leave
-//! peers theirs.
+//! A handshake costs a responder six scalar multiplications, some 0.3 ms; a first message costs
+//! its sender little. Three token buckets bound the damage: one for every sender, one for senders
+//! that have returned a cookie, and one for those of them whose address is a known peer's. "Under
+//! load" means that the first is empty. The second is separate because a flood from forged
+//! addresses can drain the first: then the second stays full for senders that have proved their
+//! address. The third is separate because unknown senders with addresses of their own can drain
+//! the second: then the third stays full for peers.
 //!
 //! Bound: each bucket admits the configured rate, with bursts of a tenth of a second; so the
 //! endpoint works on at most three times the rate. Two words of state each, no queue.
 
 use crate::time::{Duration, Instant};
 
-/// How much of the rate may come at once.
+/// Burst: the configured rate times this.
 const BURST: Duration = Duration::from_millis(100);
 
-/// What to do with a first message.
+/// Decision about a first message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
     /// Do the handshake.
@@ -27,10 +27,10 @@ pub enum Admission {
     Drop,
 }
 
-/// What a first message shows before it is read.
+/// Proof that accompanies a first message, checked before the message is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
-    /// Nothing.
+    /// The message carries no proof.
     None,
     /// A cookie that [`super::CookieJar::check`] accepts: its sender receives at its address.
     Cookie,

@@ -16,7 +16,7 @@
 //! The pre-shared key is all zeros unless the two have one, as in WireGuard: one pattern serves
 //! both. Message 2 mixes it in, so the responder may look it up by the key in message 1.
 //!
-//! # What each side knows when
+//! # Guarantees for each side
 //!
 //! - The responder, after message 1: the sender once held the private key of `remote_public`,
 //!   *or holds the responder's own* (key compromise impersonation), and the message may be a
@@ -29,9 +29,9 @@
 //! # Lost and repeated messages
 //!
 //! The initiator repeats message 1 byte by byte. The responder keeps message 2 and repeats it
-//! when it sees the same message 1 again ([`ephemeral`] tells): a second answer would start a
-//! second session under other keys. [`Initiator::finish`] may be called again after a failure,
-//! so that a forged message 2 does not end the handshake.
+//! when it sees the same message 1 again ([`ephemeral`] identifies it): a second answer would
+//! start a second session under other keys. [`Initiator::finish`] may be called again after a
+//! failure, so that a forged message 2 does not end the handshake.
 //!
 //! # Cost and bound
 //!
@@ -63,11 +63,11 @@ pub const MESSAGE2_OVERHEAD_BYTES: usize = 48;
 
 // S12
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
-/// Where the pattern mixes the pre-shared key in: at the end of message 2.
+/// Position of the pre-shared key in the pattern: at the end of message 2.
 const PSK_LOCATION: u8 = 2;
 const PROLOGUE: &[u8] = b"OpenSRD/2";
 
-/// Why a handshake message was not made or not accepted.
+/// Reason why a handshake message was not made or not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum HandshakeError {
@@ -122,8 +122,8 @@ pub fn public_key(private: &[u8; 32]) -> [u8; 32] {
     public
 }
 
-/// Whether a public key is of small order (or zero): every secret shared with it is zero, so that
-/// it is nobody's. Costs one scalar multiplication.
+/// Whether a public key is of small order (or zero). Every secret shared with such a key is zero,
+/// so it protects nothing. Costs one scalar multiplication.
 pub fn is_weak(public: &[u8; 32]) -> bool {
     let mut dh = resolve_dh(&DHChoice::Curve25519).expect("snow is built with curve25519");
     // Any scalar will do: clamping makes it a multiple of eight, the order of the small group.
@@ -131,8 +131,8 @@ pub fn is_weak(public: &[u8; 32]) -> bool {
     dh.dh(public, &mut [0; 32]).is_err()
 }
 
-/// What tells one handshake from another, and a repeated message 1 from a new one: the
-/// initiator's ephemeral public key. `None` if the message is too short to be one.
+/// Identity of a handshake, which is equal for a repeated message 1: the initiator's ephemeral
+/// public key. `None` if the message is too short.
 pub fn ephemeral(message1: &[u8]) -> Option<&[u8; 32]> {
     message1.first_chunk()
 }
@@ -140,7 +140,7 @@ pub fn ephemeral(message1: &[u8]) -> Option<&[u8; 32]> {
 /// The initiator between message 1 and message 2.
 pub struct Initiator(Handshake);
 
-/// What the initiator has when the handshake is done.
+/// Result of the handshake for the initiator.
 #[derive(Debug)]
 pub struct Finished {
     /// The secrets of the session.
@@ -153,16 +153,16 @@ pub struct Finished {
 /// refuse strangers before the dearer half of the work.
 pub struct Responder {
     handshake: Handshake,
-    /// Whose key the initiator holds.
+    /// Public key of the initiator.
     pub remote_public: [u8; 32],
     /// The initiator's greeting.
     pub payload: Vec<u8>,
 }
 
-/// What the responder has when it has answered.
+/// Result of the handshake for the responder, when it has answered.
 #[derive(Debug)]
 pub struct Responded {
-    /// Whose key the initiator holds.
+    /// Public key of the initiator.
     pub remote_public: [u8; 32],
     /// The initiator's greeting.
     pub payload: Vec<u8>,
@@ -308,7 +308,8 @@ impl Handshake {
     }
 }
 
-/// A handshake's start; the initiator is whoever knows the other's key and what they share.
+/// Starts a handshake. The initiator passes the responder's public key and the pre-shared key as
+/// `remote`.
 fn build(
     resolver: Resolver,
     prologue: &[u8],

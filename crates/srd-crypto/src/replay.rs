@@ -12,13 +12,13 @@ const WORDS: usize = 32;
 /// The window. Bit `n mod 2048` stands for number `n`.
 #[derive(Clone, Debug)]
 pub struct ReplayWindow {
-    /// One above the highest number accepted; zero if there is none.
+    /// One above the highest number accepted; zero before the first.
     end: u64,
     seen: [u64; WORDS],
 }
 
 impl ReplayWindow {
-    /// How far back from the highest number one may be.
+    /// Size of the window: the largest distance below the highest number.
     pub const NUMBERS: u64 = WORDS as u64 * 64;
 
     /// An empty window: every number is fresh.
@@ -32,7 +32,7 @@ impl ReplayWindow {
         number >= self.end || (self.end - number <= Self::NUMBERS && self.seen[word] & bit == 0)
     }
 
-    /// Accepts `number` if it is fresh, and says whether it was. For authentic packets only.
+    /// Accepts `number` if it is fresh, and returns whether it was. For authentic packets only.
     ///
     /// The last number, 2^64 - 1, is never fresh: packet numbers end far below it.
     pub fn check_and_set(&mut self, number: u64) -> bool {

@@ -1,15 +1,15 @@
-//! What `snow` gets its primitives from: its own default ones, with three changes.
+//! The source of `snow`'s primitives: its own default ones, with three changes.
 //!
 //! 1. **Randomness** is a [`Drbg`] of ours, handed out once.
 //! 2. **Diffie-Hellman** refuses an all-zero result. Noise allows it and `snow` passes it on;
 //!    it means that the other key is one of the few points of small order, so that the secret
 //!    is no secret. No honest key pair has this effect.
 //! 3. **Ciphers** note the keys that they are set to. When a handshake ends, Noise's `Split()`
-//!    sets the two transport ciphers, initiator's first; those two keys are what a session
-//!    grows from. `snow` keeps them to itself unless its feature `risky-raw-split` is on, and
-//!    a Cargo feature would be on for the whole build; noting them here keeps the matter in
-//!    this file. That the last two keys are the right two follows from the Noise
-//!    specification, section 5.2, and is tested against published vectors.
+//!    sets the two transport ciphers, initiator's first; the session's secrets are derived from
+//!    these two keys. `snow` keeps them to itself unless its feature `risky-raw-split` is on, and
+//!    a Cargo feature would be on for the whole build; noting them here keeps the matter in this
+//!    file. By section 5.2 of the Noise specification, the last two keys are the right two; this
+//!    is tested against published vectors.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -112,7 +112,7 @@ impl Dh for StrictDh {
     }
 }
 
-/// The last two keys that any cipher of one handshake was set to. Atomic because `snow` wants
+/// The last two keys that any cipher of one handshake was set to. Atomic because `snow` requires
 /// ciphers that may move between threads; a handshake itself runs on one at a time.
 #[derive(Default)]
 pub(super) struct SplitKeys {

@@ -22,13 +22,12 @@
 //!
 //! 1. A key seals each (space, number) at most once: numbers of a space must rise strictly for
 //!    the whole session, across rotations, and [`SessionKeys::seal`] refuses any that does not.
-//! 2. A sender is at most one generation ahead of what its receiver has authenticated; else
-//!    it could outrun, for good, a receiver to which nothing gets through. So it initiates
-//!    only when (a) the peer has acknowledged a data packet of the current generation and
-//!    (b) the peer's direction has reached that generation too. Following needs no condition:
-//!    the peer entered the new phase either by initiating, and then (b) held there, which says
-//!    that it had authenticated our current phase; or by following us, and then we are in the
-//!    new phase already.
+//! 2. A sender is at most one generation ahead of what its receiver has authenticated; else it
+//!    could outrun, for good, a receiver to which nothing gets through. So it initiates only when
+//!    (a) the peer has acknowledged a data packet of the current generation and (b) the peer's
+//!    direction has reached that generation too. Following needs no condition. If the peer
+//!    entered the new phase by initiating, (b) held there, so it had authenticated our current
+//!    phase; if it followed us, we are in the new phase already.
 //! 3. A secret is dropped as soon as its successor exists: state stolen in generation g does
 //!    not open generations before g - 1, nor g - 1 after the grace time.
 //! 4. A packet that does not authenticate changes nothing but a counter, save that the first
@@ -45,18 +44,18 @@ use super::aead::{FloorLimits, NUMBER_MAX, OpenError, OpenKey, SealKey, Space};
 use super::kdf::{LABEL, SessionSecret, SessionSecrets, expand, wipe};
 use crate::time::{Duration, Instant};
 
-/// When a key is replaced, and how long its predecessor opens.
+/// Limits after which a key is replaced, and the time for which its predecessor opens.
 #[derive(Clone, Copy, Debug)]
 pub struct RotationLimits {
-    /// Rotate after so many packets. [`FloorLimits`] may ask earlier.
+    /// Rotate after this number of packets. [`FloorLimits`] may require it earlier.
     pub packets_max: u64,
     /// Rotate after so long in use.
     pub lifetime: Duration,
-    /// How long the receiver keeps the previous generation: a few retransmission timeouts.
+    /// Time for which the receiver keeps the previous generation: a few retransmission timeouts.
     pub grace: Duration,
 }
 
-/// Why a packet was not sealed.
+/// Reason why a packet was not sealed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SealError {
@@ -67,7 +66,7 @@ pub enum SealError {
     Exhausted,
 }
 
-/// Why the sending key was not replaced.
+/// Reason why the sending key was not replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RotateError {
@@ -230,7 +229,8 @@ impl SessionKeys {
         Ok(self.sending.phase)
     }
 
-    /// The peer says, in a packet that authenticated, that it received data packet `number`.
+    /// Handles the peer's acknowledgement of data packet `number`, in a packet that
+    /// authenticated.
     pub fn on_acknowledged(&mut self, number: u64) {
         let s = &mut self.sending;
         if s.data_first.is_some_and(|first| number >= first && number < s.number_min[0]) {
@@ -332,7 +332,7 @@ impl SessionKeys {
         }
     }
 
-    /// Uses the sending key up but for `packets` of `body_bytes`.
+    /// Uses the sending key up, except for `packets` of `body_bytes`.
     #[doc(hidden)]
     pub fn leave_seals_for(&mut self, packets: u64, body_bytes: u64) {
         let left = packets * (body_bytes.div_ceil(16) + 1);
@@ -351,7 +351,7 @@ impl SessionKeys {
         }
     }
 
-    /// When [`SessionKeys::expire`] has something to do, if ever.
+    /// Time when [`SessionKeys::expire`] has something to do, if ever.
     pub fn expires_at(&self) -> Option<Instant> {
         self.receiving.previous.as_ref().map(|&(_, until)| until)
     }

@@ -1,8 +1,8 @@
-//! Asks a libfabric what it offers, in this very process: what it loads may crash or hang, so the
-//! process should be of no other use. See `mpi::offers`.
+//! Queries the offers of a libfabric in this very process. The libraries that it loads may crash
+//! or hang, so the process should have no other purpose. See `mpi::offers`.
 //!
-//! Of libfabric's structures only what every release since 1.0 has in the same place is declared,
-//! and only read. All `unsafe` of this crate is here.
+//! Only those fields of libfabric's structures are declared, and only read, that have the same
+//! offset in every release since 1.0. All `unsafe` of this crate is here.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// Entries of the list that are read.
 const OFFERS_MAX: usize = 256;
-/// The interface that is asked for: 1.17.
+/// The requested version of the interface: 1.17.
 const ASKED: u32 = 1 << 16 | 17;
 
 #[repr(C)]
@@ -67,7 +67,7 @@ type GetInfo = unsafe extern "C" fn(
 type FreeInfo = unsafe extern "C" fn(*const Info);
 type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
 
-/// Loads a libfabric and asks it; or why it cannot be asked.
+/// Loads a libfabric and queries its offers; the error is the reason why it cannot be queried.
 pub(crate) fn ask(library: &Path) -> Result<Offers, String> {
     let name = CString::new(library.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
     // SAFETY: a C string; what the library's constructors do is why this process is of no
@@ -98,7 +98,7 @@ pub(crate) fn ask(library: &Path) -> Result<Offers, String> {
     }
     let mut at = list;
     while !at.is_null() && offers.offered.len() < OFFERS_MAX {
-        // SAFETY: an entry of the list that the library has just made, which nobody changes.
+        // SAFETY: an entry of the list that the library has just made, which does not change.
         let info = unsafe { &*at };
         offers.offered.push(offer(info));
         at = info.next;
@@ -127,7 +127,7 @@ fn text(string: Option<*const c_char>) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// A function of the library, which must be of the type that is asked for.
+/// A function of the library. Its type must be `T`.
 fn symbol<T: Copy>(library: *mut c_void, name: &CStr) -> Result<T, String> {
     const { assert!(size_of::<T>() == size_of::<*mut c_void>(), "a pointer to a function") };
     // SAFETY: a live handle and a C string.

@@ -2,7 +2,7 @@
 
 use srd_proto::Duration;
 
-/// How large a device's tables are.
+/// Sizes of a device's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// The lowest number that a queue pair may get.

@@ -1,9 +1,9 @@
-//! Counters, under the names that EFA's driver gives them (`hw_counters`); where it has none,
-//! under our own.
+//! Counters, under the names that EFA's driver gives them (`hw_counters`); a counter that the
+//! driver lacks has a name of ours.
 
 use srd_proto::Stats;
 
-/// What a device has done and refused, since it was made.
+/// Counts of operations and refusals of a device, since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Messages sent with success.
@@ -40,7 +40,7 @@ pub struct Counters {
     pub bad_address: u64,
     /// Refused: RDMA from a peer without address handle.
     pub unknown_peer: u64,
-    /// Refused: no receive request, or no room to tell of an arrival.
+    /// Refused: no receive request was posted, or the completion queue had no free entry.
     pub rnr: u64,
     /// Refused: a message larger than its receive request.
     pub bad_length: u64,

@@ -1,8 +1,8 @@
-//! Completion queues and what stands in them.
+//! Completion queues and their entries.
 //!
-//! A completion queue never overflows. Each posted work request keeps an entry free for its
-//! completion until it has one; a request for which there is none is not taken, and what
-//! arrives without a request and finds none is refused as if there were no receive buffer.
+//! A completion queue never overflows. Each posted work request reserves an entry for its
+//! completion. A request for which no entry is free is not accepted. An arrival that completes
+//! without a work request is refused as if there were no receive buffer, if no entry is free.
 
 use alloc::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use srd_proto::{PeerId, Qpn, Status};
 
 use crate::handle::Ah;
 
-/// How a work request ended: the numbers of `EFA_IO_COMP_STATUS_*`.
+/// Status of a completion: the numbers of `EFA_IO_COMP_STATUS_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum WcStatus {
-    /// It succeeded.
+    /// The request succeeded.
     Ok = 0,
     /// Its queue pair failed, or its address handle was destroyed.
     Flushed = 1,
@@ -38,7 +38,7 @@ pub enum WcStatus {
     RemoteRnr = 10,
     /// The peer's receive request was too small.
     RemoteBadLength = 11,
-    /// The peer answered with a status that we do not know.
+    /// The peer answered with an unknown status.
     RemoteBadStatus = 12,
     /// The peer answered before and has gone silent.
     UnrespRemote = 13,
@@ -85,7 +85,7 @@ impl WcStatus {
     }
 }
 
-/// What ended (`ibv_wc_opcode`).
+/// Operation that completed (`ibv_wc_opcode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum WcOpcode {
     /// A send.
@@ -105,23 +105,23 @@ pub enum WcOpcode {
 pub struct Completion {
     /// The work request's number; 0 for an unsolicited one.
     pub wr_id: u64,
-    /// How it ended.
+    /// Status of the operation.
     pub status: WcStatus,
-    /// What ended.
+    /// Operation that completed.
     pub opcode: WcOpcode,
     /// The local queue pair.
     pub qpn: Qpn,
-    /// Bytes of the message; in error, what the request asked for.
+    /// Bytes of the message; after an error, bytes of the request.
     pub byte_len: u32,
     /// The sender's immediate data.
     pub imm: Option<u32>,
     /// The remote queue pair, of something received.
     pub src_qpn: Option<Qpn>,
-    /// The sender's address handle, of something received; `None` if there is none, where EFA
-    /// says 0xFFFF.
+    /// Address handle of the sender of a received message; `None` if the sender has no address
+    /// handle. EFA reports 0xFFFF then.
     pub ah: Option<Ah>,
-    /// The peer at the other end; `None` for receive requests that were flushed. It is what
-    /// EFA's wide completions tell of an unknown sender.
+    /// The peer at the other end; `None` for receive requests that were flushed. EFA's wide
+    /// completions carry it for a sender without an address handle.
     pub peer: Option<PeerId>,
     /// A write with immediate data that used no receive request.
     pub unsolicited: bool,
@@ -146,7 +146,7 @@ impl CompletionQueue {
         self.entries.len() + (self.promised as usize) < self.entries_max as usize
     }
 
-    /// Keeps an entry free; false if there is none.
+    /// Reserves an entry; false if no entry is free.
     pub(crate) fn promise(&mut self) -> bool {
         let room = self.has_room();
         self.promised += u32::from(room);
@@ -165,7 +165,7 @@ impl CompletionQueue {
         self.entries.push_back(completion);
     }
 
-    /// Fills an entry that nobody was promised, when there is room.
+    /// Fills an entry that was not reserved. The caller has checked that one is free.
     pub(crate) fn push_unsolicited(&mut self, completion: Completion) {
         debug_assert!(self.has_room(), "the caller has asked");
         self.entries.push_back(completion);

@@ -1,9 +1,9 @@
-//! What can go wrong, one small enum per kind of call. What a peer does wrong is a counter or a
-//! status of a completion instead.
+//! Errors, one small enum per kind of call. A fault of a peer is a counter or a status of a
+//! completion instead.
 
 use core::fmt;
 
-/// Why an object was not made.
+/// Reason why an object was not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CreateError {
@@ -31,7 +31,7 @@ impl fmt::Display for CreateError {
 
 impl core::error::Error for CreateError {}
 
-/// Why an object was not destroyed.
+/// Reason why an object was not destroyed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DestroyError {
@@ -52,7 +52,7 @@ impl fmt::Display for DestroyError {
 
 impl core::error::Error for DestroyError {}
 
-/// Why a queue pair was not modified.
+/// Reason why a queue pair was not modified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ModifyError {
@@ -76,7 +76,7 @@ impl fmt::Display for ModifyError {
 
 impl core::error::Error for ModifyError {}
 
-/// Why a work request was not taken.
+/// Reason why a work request was not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PostError {

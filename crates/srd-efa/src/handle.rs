@@ -1,5 +1,4 @@
-//! What callers name a device's objects by. A handle that is kept for longer than its object names
-//! nothing.
+//! Handles of a device's objects. A handle that outlives its object refers to nothing.
 
 use crate::slots::Key;
 

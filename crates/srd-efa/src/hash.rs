@@ -1,16 +1,16 @@
-//! What follows from an endpoint's secret seed: the hash of tables whose keys peers choose, and
+//! Values derived from an endpoint's secret seed: the hash of tables whose keys peers choose, and
 //! numbers that peers must not guess.
 //!
-//! Both are SipHash (Aumasson, Bernstein 2012), a pseudo-random function: a peer that sees what
-//! it gives, be it by the time that look-ups take, learns nothing of the key. A fast hash promises
-//! this only as long as nobody studies it, and a generator such as [`srd_proto::rng::Rng`] not at
-//! all: one of its numbers tells all that follow.
+//! Both are SipHash (Aumasson, Bernstein 2012), a pseudo-random function: a peer that sees its
+//! output, or measures the time of look-ups, learns nothing about the key. A fast hash has no
+//! such proof. A generator such as [`srd_proto::rng::Rng`] gives no protection at all: all later
+//! numbers follow from any number that it has returned.
 
 use core::hash::{BuildHasher, Hasher};
 
 use siphasher::sip::{SipHasher13, SipHasher24};
 
-/// What a key is for: nothing that follows from one says anything of the other.
+/// Purposes of keys: a value derived for one purpose reveals nothing about those of another.
 const TABLES: u64 = 1;
 const NUMBERS: u64 = 2;
 
@@ -88,7 +88,7 @@ mod tests {
         assert_ne!(numbers.next_u64(), next);
     }
 
-    /// What follows a number of a SplitMix64 generator.
+    /// The number that follows `seen` in a SplitMix64 generator.
     fn after_splitmix64(seen: u64) -> u64 {
         let unshift = |z: u64, n: u32| (0..64 / n + 1).fold(z, |x, _| z ^ (x >> n));
         let inverse = |odd: u64| {

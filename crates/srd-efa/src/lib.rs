@@ -13,7 +13,7 @@
 //! ```
 //!
 //! # Three decisions
-//! - **No answers.** The peer's device judges each datagram as it arrives, and what it says
+//! - **No answers.** The peer's device checks each datagram as it arrives, and its verdict
 //!   travels back in SRD's acknowledgement. A send, or a write, costs no packet beside its own
 //!   data, whether it succeeds or fails.
 //! - **No header before bulk data.** What describes a datagram fits the 64 bits that SRD carries

@@ -1,9 +1,9 @@
-//! The application's memory, as far as safe code may speak of it.
+//! The interface to the application's memory.
 
 use bytes::{Bytes, BytesMut};
 
-/// What holds the application's memory. Every access has been checked before it is asked for:
-/// the key was valid, the range lies inside of the registration, and the right was given.
+/// The application's memory. Every access has been checked before this is called: the key is
+/// valid, the range lies inside of the registration, and the access right is granted.
 pub trait Memory {
     /// `bytes` bytes at `offset` of a registration, to be sent. Best by reference: what is
     /// returned may be kept until the datagram that carries it has been settled, even after its

@@ -16,7 +16,7 @@ pub const MRS_MAX: u32 = 1 << 20;
 const GENERATION_BITS: u32 = 12;
 const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 
-/// What may be done to registered memory (`IBV_ACCESS_*`). Sending from it needs no right.
+/// Access rights to registered memory (`IBV_ACCESS_*`). Sending from it needs no right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Access {
     /// Received data may be placed there.
@@ -30,13 +30,13 @@ pub struct Access {
 /// A piece of memory to register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Registration {
-    /// What the caller's [`crate::Memory`] knows it by.
+    /// Number of the region in the caller's [`crate::Memory`].
     pub region: u64,
     /// The address of its first byte, as work requests and peers will name it.
     pub addr: u64,
     /// Bytes.
     pub length: u64,
-    /// What may be done to it.
+    /// Access rights.
     pub access: Access,
 }
 
@@ -49,7 +49,7 @@ pub struct Mr {
     pub rkey: u64,
 }
 
-/// What a right is asked for.
+/// Purpose of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// To send from it.
@@ -70,7 +70,7 @@ pub(crate) struct Place {
     pub(crate) key: u32,
 }
 
-/// A range that somebody names.
+/// A range that a work request or a peer names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Range {
     pub(crate) addr: u64,
@@ -84,11 +84,12 @@ struct Entry {
     registration: Registration,
     /// The remote key, if the caller chose it.
     chosen: Option<u64>,
-    /// Where it begins in its region.
+    /// Offset of its first byte in its region.
     base: u64,
     /// Peers' reads that are being answered from it.
     lent: u32,
-    /// It was deregistered: no key finds it, and its place is kept until nothing is lent.
+    /// Whether the memory was deregistered: no key finds it, and its slot stays in use until the
+    /// transport holds no bytes of it.
     gone: bool,
 }
 
@@ -204,7 +205,7 @@ impl Regions {
         self.find(key).is_some()
     }
 
-    /// Where a range lies, if `pd` may use it for this purpose.
+    /// Location of a range, if `pd` may use it for this purpose.
     pub(crate) fn check(&self, pd: Key, range: Range, purpose: Purpose) -> Option<Place> {
         let key = match purpose {
             Purpose::Gather | Purpose::Scatter => self.find(u32::try_from(range.key).ok()?)?,

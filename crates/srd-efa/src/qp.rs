@@ -16,10 +16,10 @@ use crate::wr::SGES_MAX;
 /// header. Nothing is written there.
 pub const UD_HEADER_BYTES: u32 = 40;
 
-/// The service level that asks for low latency.
+/// The service level for low latency.
 pub const SERVICE_LEVEL_LOW_LATENCY: u8 = 8;
 
-/// What a queue pair's service is.
+/// Service type of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpType {
     /// Unreliable datagrams, up to one packet.
@@ -66,16 +66,16 @@ impl QpState {
     }
 }
 
-/// What a queue pair is made with (`ibv_qp_init_attr_ex`).
+/// Attributes that a queue pair is made with (`ibv_qp_init_attr_ex`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpInit {
     /// Its protection domain.
     pub pd: Pd,
     /// Its service.
     pub qp_type: QpType,
-    /// Where sends complete.
+    /// Completion queue of sends.
     pub send_cq: Cq,
-    /// Where receives complete.
+    /// Completion queue of receives.
     pub recv_cq: Cq,
     /// Send requests that may be outstanding.
     pub sq_wrs_max: u32,
@@ -89,7 +89,8 @@ pub struct QpInit {
     pub unsolicited_write_recv: bool,
 }
 
-/// What [`crate::Device::modify_qp`] changes (`ibv_qp_attr`): the new state and what it takes.
+/// Attributes for [`crate::Device::modify_qp`] (`ibv_qp_attr`): the new state and the values that
+/// it needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QpAttr {
     /// The new state; `None` leaves it.

@@ -14,7 +14,7 @@ pub struct Key {
     pub(crate) generation: u32,
 }
 
-/// What [`Key::to_user_part`] has room for.
+/// The largest index that [`Key::to_user_part`] can represent.
 pub(crate) const INDEX_MASK: u32 = (1 << 24) - 1;
 /// Generations have 24 bits, and are never zero.
 const GENERATION_MASK: u32 = (1 << 24) - 1;
@@ -31,14 +31,14 @@ impl Key {
         Self { index: bits as u32, generation: (bits >> 32) as u32 }
     }
 
-    /// As a number that a datagram is completed under; `tag` tells our datagrams from those of
-    /// others who send through the same endpoint.
+    /// The number under which a datagram completes; `tag` distinguishes these datagrams from
+    /// those of other users of the same endpoint.
     pub(crate) fn to_user(self, tag: u8) -> u64 {
         u64::from(tag) << 56 | self.to_bits()
     }
 
-    /// The same with the number of a part; of the generation it carries the low half.
-    /// `index` is below 2^24.
+    /// The number under which part `part` of a datagram completes. It holds the low half of the
+    /// generation. `index` is below 2^24.
     pub(crate) fn to_user_part(self, tag: u8, part: u16) -> u64 {
         let generation = u64::from(self.generation & 0xffff);
         u64::from(tag) << 56 | u64::from(part) << 40 | generation << 24 | u64::from(self.index)
@@ -83,7 +83,7 @@ impl<T> Slots<T> {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether there are none.
+    /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -130,7 +130,7 @@ impl<T> Slots<T> {
         Some(Key { index, generation: slot.generation })
     }
 
-    /// The same, if the generation has this low half.
+    /// The key of the entry at an index, if the low half of its generation is `generation`.
     pub(crate) fn key_like(&self, index: u32, generation: u32) -> Option<Key> {
         self.key_at(index).filter(|key| key.generation & 0xffff == generation)
     }

@@ -1,4 +1,4 @@
-//! What the verbs layer writes into SRD's 64 opaque bits, and the header of an RDMA request.
+//! SRD's 64 opaque bits, as the verbs layer writes them, and the header of an RDMA request.
 //!
 //! ```text
 //! SEND, RDMA WRITE, RDMA READ
@@ -32,7 +32,7 @@ pub(crate) const TRANSFERS: u32 = 1 << 24;
 const FLAG_IMMEDIATE: u64 = 1;
 const FLAG_PART: u64 = 2;
 
-/// What the opaque bits say.
+/// Content of the opaque bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Opaque {
     /// A message, whole.
@@ -45,7 +45,7 @@ pub(crate) enum Opaque {
     WriteAbort { number: u32 },
     /// A request to read. `part`: of something larger.
     Read { check: u32, part: bool },
-    /// What was asked for.
+    /// Data of a read.
     ReadData { number: u32, offset: u32 },
     /// The responder cannot go on.
     ReadError { number: u32, status: u32 },
@@ -72,7 +72,7 @@ impl Opaque {
         }
     }
 
-    /// What a peer has written; `None` for what no sender writes.
+    /// Decodes a peer's opaque bits; `None` for bits that no correct sender writes.
     #[allow(clippy::cast_possible_truncation)] // fields of the word
     pub(crate) fn decode(word: u64) -> Option<Self> {
         let (op, flags) = (word >> 60, word >> 56 & 15);

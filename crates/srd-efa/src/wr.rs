@@ -1,4 +1,4 @@
-//! Work requests: what an application asks a queue pair to do.
+//! Work requests: operations that an application posts to a queue pair.
 
 use srd_proto::Qpn;
 
@@ -9,7 +9,7 @@ use crate::memory::Sge;
 pub const RDMA_BYTES_MAX: u32 = 1 << 30;
 /// Most pieces of a message.
 pub const SGES_MAX: usize = 2;
-/// Where a message's bytes come from.
+/// Source of a message's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source<'a> {
     /// In the request itself (`IBV_SEND_INLINE`), at most the queue pair's `inline_bytes_max`.
@@ -27,7 +27,7 @@ pub struct Remote {
     pub rkey: u64,
 }
 
-/// What is to be done (`ibv_wr_opcode`).
+/// Operation of a send request (`ibv_wr_opcode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOp<'a> {
     /// Send a message of at most one datagram into the peer's next receive request.
@@ -39,23 +39,23 @@ pub enum SendOp<'a> {
     },
     /// Write to a peer's memory: one piece, at most [`crate::RDMA_BYTES_MAX`].
     RdmaWrite {
-        /// What to write.
+        /// Local memory to write from.
         local: Sge,
-        /// Where to.
+        /// Remote memory to write to.
         remote: Remote,
-        /// With it, the peer hears of the write when all of it has arrived.
+        /// Immediate data: with it, the peer gets a completion when all of the write has arrived.
         imm: Option<u32>,
     },
     /// Read a peer's memory: one piece, at most [`crate::RDMA_BYTES_MAX`].
     RdmaRead {
-        /// Where to.
+        /// Local memory to read into.
         local: Sge,
-        /// What to read.
+        /// Remote memory to read from.
         remote: Remote,
     },
 }
 
-/// A request for the send queue (`ibv_send_wr`). Its completion always follows: EFA knows no
+/// A request for the send queue (`ibv_send_wr`). It always has a completion: EFA has no
 /// unsignalled requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendWr<'a> {
@@ -67,10 +67,10 @@ pub struct SendWr<'a> {
     pub remote_qpn: Qpn,
     /// Its Q key.
     pub remote_qkey: u32,
-    /// What to do.
+    /// Operation.
     pub op: SendOp<'a>,
-    /// A read or write that is part of something larger, and not its last: says so to
-    /// the peer, whose [`Note`](crate::device::Note) repeats it.
+    /// Whether this read or write is part of something larger, and not its last part. The peer
+    /// gets this in its [`Note`](crate::device::Note).
     pub part: bool,
 }
 
@@ -79,6 +79,6 @@ pub struct SendWr<'a> {
 pub struct RecvWr<'a> {
     /// Handed back in the completion.
     pub wr_id: u64,
-    /// Where the message goes, at most [`crate::SGES_MAX`] pieces, filled in order.
+    /// Buffers for the message, at most [`crate::SGES_MAX`] pieces, filled in order.
     pub sges: &'a [Sge],
 }

@@ -1,4 +1,4 @@
-//! When a thread that polls without success gives its core to another.
+//! Time after which a thread that polls without success yields its core.
 //!
 //! MPI's ranks wait by polling. Where there are more ranks than cores, a rank that could go on
 //! waits for the time slices, milliseconds each, of ranks that cannot. So a thread that has polled
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use srd_proto::{Duration, Instant};
 
-/// How long nothing must have arrived before a yield, while no other thread wants the core. Answers
-/// within a data center take less, so waiting for one costs no further system call.
+/// Time without an arrival after which a thread yields while no other thread needs the core.
+/// Answers within a data center take less, so waiting for one costs no further system call.
 const IDLE_ALONE: Duration = Duration::from_micros(50);
-/// The same while another thread does: an answer that takes longer comes from a rank that does not
-/// run.
+/// Time without an arrival after which a thread yields while another thread needs the core: an
+/// answer that takes longer comes from a rank that is not running.
 const IDLE_SHARED: Duration = Duration::from_micros(5);
 /// A yield that no thread takes is over sooner than this, with the interrupts that fall into it.
 /// One that a rank takes lasts as long as the rank polls, and two context switches.
@@ -22,19 +22,19 @@ const YIELD_UNTAKEN: Duration = Duration::from_micros(6);
 /// rank that polls gives the core back sooner. To yield earlier would make each answer wait for a
 /// slice.
 const YIELD_SLICE: Duration = Duration::from_millis(1);
-/// How long a yield that was taken is remembered. Where ranks share a core, each yield is taken.
+/// Time for which the core counts as shared after a yield that let another thread run. Where
+/// ranks share a core, each yield does.
 const SHARED_FOR: Duration = Duration::from_millis(2);
 
-/// Of all hosts of this process: those for which nothing arrives must not take the core from one
-/// for which something does.
+/// State of all hosts of this process: an idle host must not take the core from an active one.
 pub(crate) static PROCESS: Backoff = Backoff::new();
 
 /// The last arrival, and the last yield that another thread took. Times are nanoseconds on the
 /// clock of the transport; zero: never.
 pub(crate) struct Backoff {
-    /// When something last arrived.
+    /// Time of the last arrival.
     arrived_at_ns: AtomicU64,
-    /// When a yield last let another thread run that gave the core back.
+    /// Time of the last yield that let another thread run.
     taken_at_ns: AtomicU64,
 }
 

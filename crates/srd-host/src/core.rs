@@ -8,15 +8,15 @@ use srd_proto::{Delivery, Duration, Event, Instant, Status};
 
 use crate::memory::UserMemory;
 
-/// How long a message waits for others to share its datagram while the application does not poll:
-/// the time of some system calls.
+/// Longest wait of a message for others to share its datagram while the application does not
+/// poll: the time of some system calls.
 const COALESCE_MAX: Duration = Duration::from_micros(50);
 /// Turns of handing over and sending in one round: an event of one turn may allow another.
 const ROUND_TURNS_MAX: usize = 8;
 
-/// Where the ends of operations go.
+/// Receiver of completions.
 pub trait Sink: Send + 'static {
-    /// What the operations are asked of.
+    /// The layer that executes the operations.
     type Layer: Layer + ?Sized;
 
     /// Whether one more can be taken. What cannot is kept, and holds up what comes behind it.
@@ -25,14 +25,14 @@ pub trait Sink: Send + 'static {
     /// Something came to an end.
     fn done(&mut self, done: Done, layer: &Self::Layer);
 
-    /// Something that a person should know.
+    /// A condition that the user should be informed of.
     fn notice(&mut self, notice: Notice);
 
     /// The sockets are lost, and nothing will come to an end any more.
     fn broken(&mut self, error: &io::Error);
 }
 
-/// What the lock is around.
+/// The state behind the lock.
 #[derive(Debug)]
 pub(crate) struct Core<S: Sink> {
     pub(crate) local: LocalEndpoint<NearIo>,
@@ -42,11 +42,11 @@ pub(crate) struct Core<S: Sink> {
     pub(crate) broken: bool,
     /// The last round ended with more to hand over: another is due at once.
     pub(crate) more: bool,
-    /// When messages leave that wait for others to join them.
+    /// Time when messages leave that wait for others to join them.
     pub(crate) coalesce_until: Instant,
 }
 
-/// What the transport calls during a round.
+/// Callbacks of the transport during a round.
 struct Upcalls<'a, S: Sink> {
     layer: &'a mut S::Layer,
     memory: &'a mut UserMemory,
@@ -74,7 +74,7 @@ impl<S: Sink> Application for Upcalls<'_, S> {
 }
 
 impl<S: Sink> Core<S> {
-    /// When the next round is due.
+    /// Time when the next round is due.
     pub(crate) fn due(&self) -> Instant {
         match (self.broken, self.more) {
             (true, _) => Instant::FAR_FUTURE,
@@ -132,7 +132,7 @@ impl<S: Sink> Core<S> {
         }
     }
 
-    /// Nothing works any more; the sink is told why, once.
+    /// Ends the endpoint after a lost socket; the sink is notified of the reason, once.
     pub(crate) fn fail(&mut self, error: &io::Error) {
         if !self.broken {
             self.lose(error);

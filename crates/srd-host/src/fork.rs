@@ -3,11 +3,11 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Forks between the first process that asked and this one.
+/// Forks between the first process that called [`Process::current`] and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// A process, as far as forks tell processes apart. What was made in one is of no use in another:
-/// its threads are not there, and a lock that one of them held stays locked for ever.
+/// Identity of a process with respect to forks. Objects of one process are of no use in another:
+/// their threads do not exist there, and a lock that one of them held stays locked for ever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process(u32);
 
@@ -29,7 +29,7 @@ impl Process {
         Self(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Forks between the first process that asked and this one.
+    /// Forks between the first process that called [`Process::current`] and this one.
     #[must_use]
     pub fn forks(self) -> u32 {
         self.0

@@ -16,10 +16,10 @@ use crate::options::Options;
 use crate::progress;
 use crate::shared::{Call, Gone, Shared};
 
-/// How long a host that is closed goes on to have everything acknowledged.
+/// Time for which a host that is closed waits until everything is acknowledged.
 pub const LINGER: Duration = Duration::from_secs(1);
-/// How long it then answers, so that acknowledgements that are due leave, and a datagram that a
-/// peer repeats because it missed one is acknowledged again.
+/// Time for which it then still answers: due acknowledgements leave, and a datagram that a peer
+/// repeats because it missed an acknowledgement is acknowledged again.
 const FINAL_ACKS: Duration = Duration::from_millis(3);
 /// An endpoint of the Messaging Layer. See the crate's page.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Host<S: Sink> {
     incarnation: u64,
 }
 
-/// What a host is called through. Handles outlive their host; then calls say so.
+/// Handle through which a host is called. Handles outlive their host; calls then return an error.
 #[derive(Debug)]
 pub struct Handle<S: Sink>(Arc<Shared<S>>);
 
@@ -52,12 +52,12 @@ impl<S: Sink<Layer = Rdm>> Host<S> {
     }
 }
 
-/// What a host's layer is made of.
+/// Properties of a host from which its layer is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Where the host is.
+    /// Address of the host.
     pub address: SocketAddr,
-    /// Which run of an endpoint there.
+    /// Run of the endpoint at this address.
     pub incarnation: u64,
     /// A secret for tables.
     pub seed: u64,
@@ -107,19 +107,19 @@ impl<S: Sink> Host<S> {
         Ok(Self { handle: Handle(shared), progress: Some(progress), address, incarnation })
     }
 
-    /// Where peers reach it.
+    /// Address for peers.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Which run of an endpoint at this address it is.
+    /// Run of the endpoint at this address.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
-    /// What it is called through.
+    /// Handle through which the host is called.
     #[must_use]
     pub fn handle(&self) -> &Handle<S> {
         &self.handle
@@ -175,17 +175,17 @@ impl<S: Sink> Drop for Host<S> {
 }
 
 impl<S: Sink> Handle<S> {
-    /// Calls `f` with the Messaging Layer, then sends what that led to.
+    /// Calls `f` with the Messaging Layer, then sends the datagrams that result.
     ///
     /// # Errors
-    /// When there is nothing to call any more.
+    /// The host is closed, its sockets are lost, or this process is the child of a fork.
     ///
     /// # Safety
     /// Memory that is named in calls of the Messaging Layer must be valid: readable where it is
     /// sent or shared for reading, writable where it is received into or shared for writing. It
-    /// must stay so, and nobody else may write what is read or touch what is written, until the
-    /// end of the operation was reported to the sink, the sharing was taken back, or the host was
-    /// closed.
+    /// must stay so, and no other thread may write memory that is read, or touch memory that is
+    /// written, until the end of the operation was reported to the sink, the share was ended, or
+    /// the host was closed.
     #[allow(unsafe_code, reason = "callers vouch for addresses")]
     pub unsafe fn call<R>(&self, f: impl FnOnce(Call<'_, S>) -> R) -> Result<R, Gone> {
         self.0.call(f)
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// A sink that counts how often it is told that the sockets are lost.
+    /// A sink that counts how often it is notified that the sockets are lost.
     struct Failures(Arc<AtomicU64>);
 
     impl Sink for Failures {
@@ -271,11 +271,11 @@ mod tests {
         host.close();
     }
 
-    /// It asked again and again and had the answers, without a look at what had arrived: messages
-    /// took as long as time-outs.
+    /// Calls without a poll kept the progress thread from working as well. An application that
+    /// only made calls never processed arrivals, and messages took as long as time-outs.
     #[test]
     #[allow(unsafe_code, reason = "a call that names no memory")]
-    fn regression_only_who_polls_keeps_the_card_from_working() {
+    fn regression_only_a_poll_keeps_the_progress_thread_from_working() {
         let options = Options::at("127.0.0.1:0".parse().unwrap());
         let host = Host::open(&options, Nobody).unwrap();
         let (handle, shared) = (host.handle(), &host.handle().0);

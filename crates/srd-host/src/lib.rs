@@ -1,29 +1,29 @@
-//! The Messaging Layer in an application: over real sockets, in its own memory and its own threads.
-//! What the libfabric provider and every other face in C stand on.
+//! The Messaging Layer in an application: over real sockets, in its own memory and its own
+//! threads. The libfabric provider and the other interfaces for C are built on it.
 //!
-//! A [`Host`] is one endpoint: sockets, transport, Messaging Layer and what is known of the
-//! application's memory, behind one lock. What comes to an end goes to the caller's [`Sink`].
+//! A [`Host`] is one endpoint: sockets, transport, Messaging Layer and the registrations of the
+//! application's memory, behind one lock. Completions go to the caller's [`Sink`].
 //!
-//! # Who does the work
+//! # Threads
 //!
 //! The application's own thread, whenever it calls: a send leaves within the call, and
-//! [`Handle::poll`] does one round without waiting. That is fast, for nothing is handed from
-//! one thread to another. Beside it each host has a **progress thread**, which works while the
-//! application computes: it acknowledges, repeats what was lost, places what peers write and
-//! answers what they read. It looks once a millisecond whether the application has polled; as long
-//! as it has, the thread does nothing. When the application stays away, the thread waits at the
-//! sockets. An application that waits for a descriptor or a condition leaves the work to the
-//! progress thread at once ([`Handle::hand_over`]).
+//! [`Handle::poll`] does one round without waiting. That is fast, for nothing is handed from one
+//! thread to another. Beside it each host has a **progress thread**, which works while the
+//! application computes: it sends acknowledgements, retransmits, and serves peers' writes and
+//! reads. It looks once a millisecond whether the application has polled; as long as it has, the
+//! thread does nothing. When the application stays away, the thread waits at the sockets. An
+//! application that waits for a descriptor or a condition leaves the work to the progress thread
+//! at once ([`Handle::hand_over`]).
 //!
 //! # The application's memory
 //!
-//! See [`memory`]: what is sent is not copied, so an operation's buffers belong to the host until
+//! See [`memory`]: sent data is not copied, so an operation's buffers belong to the host until
 //! its end was reported to the sink, or the host was closed.
 //!
 //! # Closing
 //!
-//! [`Host::close`] goes on until everything that was sent is acknowledged and every answer is out,
-//! but at most [`LINGER`], then sends what acknowledgements are due, ends the thread and lets go of
+//! [`Host::close`] goes on until all sent data is acknowledged and every answer is sent, but at
+//! most [`LINGER`]. Then it sends the acknowledgements that are due, ends the thread and drops
 //! everything: afterwards the application's memory is neither read nor written.
 //!
 //! # After `fork`

@@ -5,20 +5,20 @@
 //!
 //! # Why this is sound
 //!
-//! Addresses come from the application with its operations and registrations, which is what makes
-//! [`crate::Handle::call`] unsafe: its caller vouches that they are valid, and nobody else writes
-//! to them where we read, nor touches them where we write, until the operation's end was told,
-//! the registration was taken back, or the host was closed.
+//! Addresses come from the application with its operations and registrations. Therefore
+//! [`crate::Handle::call`] is unsafe: its caller guarantees that they are valid, and that no
+//! other thread writes to memory that we read, or touches memory that we write, until the
+//! operation's end was reported, the registration was ended, or the host was closed.
 //!
-//! Our side of the bargain, that nothing is touched later, stands on four rules:
+//! Our part of the contract, that nothing is touched later, rests on four rules:
 //!
 //! * All access is by the host's own calls, under its lock; no thread of ours keeps an address.
-//! * What is *sent* from region 0 is referred to, not copied. The transport drops a payload before
-//!   it tells that the datagram ended, and the Messaging Layer tells the end of an operation after
-//!   that of all its datagrams. A datagram that has to travel on after its queue pair was
-//!   closed, and a batch that a full socket keeps waiting, carry copies.
-//! * What peers *read* of a registration is copied. So a registration may be taken back at any
-//!   time, also while answers are on their way.
+//! * What is *sent* from region 0 is referred to, not copied. The transport drops a payload
+//!   before it reports the end of the datagram, and the Messaging Layer reports the end of an
+//!   operation after the ends of all its datagrams. A datagram that has to travel on after its
+//!   queue pair was closed, and a batch that a full socket keeps waiting, carry copies.
+//! * What peers *read* of a registration is copied. So a registration may be ended at any time,
+//!   also while answers are on their way.
 //! * What is *written* is copied in when it arrives, and only if its operation or registration
 //!   still stands.
 //!
@@ -36,11 +36,11 @@ pub struct Span {
     pub length: usize,
 }
 
-/// What a registration is called; not zero.
+/// Number of a registration; not zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct RegionNumber(pub u32);
 
-/// What is known of the application's memory. Bound: one entry per registration.
+/// Registrations of the application's memory. Bound: one entry per registration.
 #[derive(Debug, Default)]
 pub struct UserMemory {
     regions: Vec<Option<Box<[Span]>>>,
@@ -114,8 +114,9 @@ impl Memory for UserMemory {
             return copy.freeze();
         }
         let Ok(addr) = usize::try_from(offset) else { return Bytes::new() };
-        // SAFETY: the application vouches for the range until the operation's end was told. The
-        // lifetime is longer than that, but no reference is: see the top of this file.
+        // SAFETY: the application guarantees that the range is valid until the operation's end
+        // was reported. The lifetime is longer than that, but no reference is: see the top of
+        // this file.
         Bytes::from_static(unsafe { std::slice::from_raw_parts(pointer(addr), bytes) })
     }
 

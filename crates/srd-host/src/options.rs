@@ -1,4 +1,4 @@
-//! What a host is opened with.
+//! Options with which a host is opened.
 
 use std::net::SocketAddr;
 
@@ -6,8 +6,8 @@ use srd_net::BindOptions;
 use srd_proto::config::Protection;
 use srd_proto::{Config, Duration};
 
-/// How long an acknowledgement waits for an answer to travel with. Applications wait for the ends
-/// of what they sent, a window at a time; an answer that is on its way takes less.
+/// Time for which an acknowledgement waits for an answer to travel with. Applications wait for
+/// completions of their sends, a window at a time; an answer that is on its way takes less.
 const ACK_DELAY: Duration = Duration::from_micros(25);
 /// Idle time after which a peer's context gives its tables back: jobs have thousands of peers, and
 /// few that they talk to at a time.
@@ -15,26 +15,26 @@ const IDLE_HIBERNATE: Duration = Duration::from_secs(1);
 /// Peers of an endpoint: as many as the transport can name.
 const PEERS_MAX: u32 = 1_000_000;
 
-/// What a host is opened with.
+/// Options with which a host is opened.
 #[derive(Clone)]
 pub struct Options {
-    /// Where it is; port zero for any.
+    /// Local address; port zero for any.
     pub address: SocketAddr,
     /// UDP payload bytes of the largest packet; `None` for what the interface passes.
     pub packet_bytes_max: Option<u16>,
     /// Paths to each peer.
     pub paths: u16,
-    /// Bits per second of the link; what the system says of the interface by default, which of
-    /// virtual ones is not true. Zero: not known.
+    /// Bits per second of the link; `None`: the speed that the system reports for the interface,
+    /// which is wrong for virtual ones. Zero: unknown.
     pub link_rate_bps: Option<u64>,
     /// The key that all endpoints of a job share. Without one nothing is encrypted, and every
     /// host that reaches the port is trusted.
     pub job_key: Option<[u8; 32]>,
     /// Whether packets to endpoints of this machine and user go through memory.
     pub shared_memory: bool,
-    /// How long a peer that never answered may leave operations open.
+    /// Time after which operations to a peer that never answered fail.
     pub answer_timeout: Duration,
-    /// How long a peer may stay silent that has answered before.
+    /// Time without a packet after which a peer that has answered before counts as lost.
     pub peer_timeout: Duration,
     /// Operations that may be under way.
     pub operations_max: u32,
@@ -42,13 +42,14 @@ pub struct Options {
     pub receives_max: u32,
 }
 
-/// What the text of a key must be.
+/// Description of the text form of a key.
 pub const KEY_FORM: &str = "a key is 64 hexadecimal digits, as `openssl rand -hex 32` writes them";
 
-/// What prints a new key.
+/// Command that prints a new key.
 pub const MAKE_KEY: &str = "openssl rand -hex 32";
 
-/// The key that a text is, without white space around it; `None` if it is none ([`KEY_FORM`]).
+/// Parses a key from a text, without white space around it; `None` if the text is not a key
+/// ([`KEY_FORM`]).
 #[must_use]
 pub fn read_key(text: &str) -> Option<[u8; 32]> {
     let text = text.trim().as_bytes();
@@ -90,8 +91,9 @@ impl Options {
         }
     }
 
-    /// Peers that wait for each other for as long as they may must still know each other: an
-    /// endpoint that has forgotten a peer takes what the peer sends again for a new run's.
+    /// Time after which an idle peer is forgotten. It is longer than any time that peers wait for
+    /// each other, because an endpoint that has forgotten a peer takes the peer's retransmissions
+    /// for those of a new run.
     fn idle_reclaim(&self) -> Duration {
         let longest = self.peer_timeout.max(self.answer_timeout);
         Config::sockets().idle_reclaim.max(longest.times(2))

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The descriptor. Its counter is 0 or 1, so that writing never fails for want of room.
+/// The descriptor. Its counter is 0 or 1, so that a write never fails because the counter is
+/// full.
 #[derive(Debug)]
 pub struct ReadyFd {
     descriptor: OwnedFd,
@@ -14,10 +15,7 @@ pub struct ReadyFd {
 }
 
 impl ReadyFd {
-    /// One that is not readable.
-    ///
-    /// # Errors
-    /// When the system gives no descriptor.
+    /// A descriptor that is not readable.
     pub fn new() -> io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { descriptor, readable: AtomicBool::new(false) })

@@ -1,5 +1,5 @@
-//! What an application's threads and the progress thread share: the core behind its lock, and when
-//! each of them has work to do.
+//! State that an application's threads and the progress thread share: the core behind its lock,
+//! and the times when each of them has work to do.
 
 use std::fmt;
 use std::io;
@@ -17,17 +17,17 @@ use crate::core::{Core, Sink};
 use crate::fork::Process;
 use crate::memory::UserMemory;
 
-/// How long the application may stay away before the progress thread does its work.
+/// Time without a poll of the application after which the progress thread takes over.
 pub(crate) const STALE: Duration = Duration::from_millis(1);
 
-/// Why a call was not made.
+/// Reason why a call was not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gone {
     /// The host belongs to the process that this one was forked from.
     Forked,
     /// The host was closed.
     Closed,
-    /// The sockets were lost; the sink was told why.
+    /// The sockets were lost; the sink was notified of the reason.
     Broken,
 }
 
@@ -45,12 +45,12 @@ impl fmt::Display for Gone {
 
 impl std::error::Error for Gone {}
 
-/// What a call may use.
+/// Parts of the host that a call may use.
 #[derive(Debug)]
 pub struct Call<'a, S: Sink> {
-    /// The layer: the Messaging Layer, as a rule.
+    /// The layer: usually the Messaging Layer.
     pub layer: &'a mut S::Layer,
-    /// What is known of the application's memory.
+    /// Registrations of the application's memory.
     pub memory: &'a mut UserMemory,
     /// The caller's own.
     pub sink: &'a mut S,
@@ -58,7 +58,7 @@ pub struct Call<'a, S: Sink> {
 }
 
 impl<S: Sink> Call<'_, S> {
-    /// The layer, what it wants to be lent, and the caller's own.
+    /// The layer, the world that its calls borrow, and the caller's own.
     pub fn parts(&mut self) -> (&mut S::Layer, World<'_>, &mut S) {
         let (endpoint, now) = self.local.core_mut();
         (self.layer, World { now, endpoint, memory: self.memory }, self.sink)
@@ -70,9 +70,9 @@ impl<S: Sink> Call<'_, S> {
 pub(crate) struct Shared<S: Sink> {
     pub(crate) core: Mutex<Option<Core<S>>>,
     pub(crate) process: Process,
-    /// When the application last polled: nanoseconds on the clock of the transport.
+    /// Time of the application's last poll: nanoseconds on the clock of the transport.
     polled_at_ns: AtomicU64,
-    /// When messages leave that wait for others to join them.
+    /// Time when messages leave that wait for others to join them.
     coalesce_until_ns: AtomicU64,
     /// Until when the progress thread sleeps if nothing arrives; zero while it is awake.
     sleeps_until_ns: AtomicU64,
@@ -150,8 +150,8 @@ impl<S: Sink> Shared<S> {
         // A packet that has come since ends no sleep any more.
         let due = if core.local.arm() { core.due() } else { Instant::ZERO };
         self.armed.store(true, Ordering::Relaxed);
-        // Said under the lock: a call that makes something due earlier either came before this
-        // round, or sees it and wakes the progress thread.
+        // Published under the lock: a call that makes something due earlier either came before
+        // this round, or sees the time and wakes the progress thread.
         self.sleeps_until(due);
         Some((due, core.broken || core.layer.is_quiet()))
     }
@@ -186,8 +186,8 @@ impl<S: Sink> Shared<S> {
         &self.wakeup
     }
 
-    /// Ends the progress thread's sleep, or the next one. A write that fails finds the counter
-    /// full: the thread wakes up all the same.
+    /// Ends the progress thread's sleep, or the next one. If the write fails because the counter
+    /// is full, the thread wakes up as well.
     pub(crate) fn wake(&self) {
         let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }

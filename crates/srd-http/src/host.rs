@@ -1,9 +1,10 @@
 //! Whether a `Host` header names this machine.
 //!
-//! A browser shows a page from `evil.example` our answers if that name leads to our address,
-//! unless we look at the name. An address cannot be bent, nor can `localhost`. Other names count as
-//! a whole: those that the operator gave and, where others than this machine may ask at all, the
-//! machine's own. Anybody can have a domain in which a name begins like the machine's.
+//! If a name such as `evil.example` resolves to our address, a browser shows our answers to a
+//! page from there, unless we check the name (DNS rebinding). An address cannot be redirected,
+//! nor can `localhost`. Other names must match as a whole: the names that the operator gave and,
+//! if other machines may send requests at all, the machine's own names. A prefix is not enough,
+//! because anyone can own a domain whose first label is this machine's name.
 
 use std::net::IpAddr;
 
@@ -47,7 +48,8 @@ mod tests {
         }
     }
 
-    /// It was one of ours for its first label, and anybody may have it lead to this machine.
+    /// Only the first label was compared, and any domain owner can make such a name resolve to
+    /// this machine.
     #[test]
     fn regression_a_domain_behind_our_name_is_not_ours() {
         let names = ["node7".to_owned()];

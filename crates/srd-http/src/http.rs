@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 pub const HEAD_BYTES_MAX: usize = 8192;
 /// Most headers of a request.
 pub const HEADERS_MAX: usize = 64;
-/// How long a client may take for its request.
+/// Time within which a client must have sent its request.
 pub const HEAD_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long a client may take for the response.
+/// Time within which a client must have read the response.
 pub const RESPONSE_TAKEN_MAX: Duration = Duration::from_secs(10);
 
 /// A request, as far as it matters here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Whether only the head of the response is wanted.
+    /// Whether the request is a HEAD request: the response has no body.
     pub is_head: bool,
-    /// What is asked for, without the query.
+    /// Requested path, without the query.
     pub path: String,
-    /// What follows the question mark.
+    /// Query: the text behind the question mark.
     pub query: String,
     /// The name under which we were called.
     pub host: String,
@@ -32,7 +32,7 @@ pub struct Request {
 /// A response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Response {
-    /// How it went.
+    /// Status of the response.
     pub status: Status,
     /// The media type of the body.
     pub content_type: &'static str,
@@ -40,7 +40,7 @@ pub struct Response {
     pub body: String,
 }
 
-/// How it went.
+/// Status of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // their lines say it
 pub enum Status {
@@ -70,7 +70,7 @@ impl Status {
 }
 
 impl Response {
-    /// What was asked for.
+    /// A response with status 200 and a body.
     pub fn ok(content_type: &'static str, body: String) -> Self {
         Self { status: Status::Ok, content_type, body }
     }

@@ -1,12 +1,13 @@
 //! Figures over HTTP: one request, one answer, nothing that can be changed.
 //!
-//! Nothing identifies a client. So only this machine is answered unless others are allowed, and
-//! only under names that are this machine's: a page from elsewhere whose name was bent to our
-//! address (DNS rebinding) gets nothing.
+//! Clients are not authenticated. So only requests from this machine are answered unless others
+//! are allowed, and only under names of this machine: a page from elsewhere whose name resolves
+//! to our address (DNS rebinding) gets no answer.
 //!
-//! Bounds: [`CONNECTIONS_MAX`] connections, one request each, of at most [`HEAD_BYTES_MAX`] within
-//! [`HEAD_WAIT_MAX`]; one that has not asked gives its place up if all are taken, and otherwise the
-//! address with the most of them gives up its oldest to another that has two fewer or less.
+//! Bounds: [`CONNECTIONS_MAX`] connections, one request each, of at most [`HEAD_BYTES_MAX`]
+//! within [`HEAD_WAIT_MAX`]; if all are in use, a connection without a complete request is closed
+//! for a new one; otherwise the address with the most connections loses its oldest to an address
+//! that has at least two fewer.
 //!
 //! | module | what |
 //! |---|---|

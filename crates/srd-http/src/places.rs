@@ -64,8 +64,8 @@ impl Places {
         }
     }
 
-    /// Ends a connection that gives way, and frees its place; false if it keeps its place or has
-    /// none.
+    /// Closes a connection that may be evicted, and frees its slot. Returns false if the
+    /// connection may not be evicted, or has no slot.
     pub fn end(&mut self, number: u64) -> bool {
         if !self.taken.get(&number).is_some_and(|taken| taken.gives_way) {
             return false;
@@ -101,24 +101,25 @@ impl Places {
         }
     }
 
-    /// How many there are.
+    /// Number of connections.
     pub fn len(&self) -> usize {
         self.taken.len()
     }
 
-    /// Whether there are none.
+    /// Whether there is no connection.
     pub fn is_empty(&self) -> bool {
         self.taken.is_empty()
     }
 
-    /// How many keep their places.
+    /// Number of connections that may not be evicted.
     pub fn kept(&self) -> usize {
         self.taken.values().filter(|taken| !taken.gives_way).count()
     }
 }
 
-/// The source that an address belongs to: itself; of IPv6 the /64 that one host usually has alone;
-/// all loopback addresses, of which each program of this machine has millions, are one source.
+/// The source that an address counts for. An IPv4 address is a source of its own; the addresses
+/// of an IPv6 /64, which one host usually has alone, are one source; so are all loopback
+/// addresses, since each program of this machine can use millions of them.
 pub fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),

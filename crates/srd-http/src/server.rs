@@ -1,7 +1,8 @@
-//! Connections, at most so many, each with a thread of its own. If all places are taken, the oldest
-//! connection whose request has not come yet gives its place up to a new one: connections that ask
-//! for nothing keep nobody out. If all have asked, the address that holds the most places gives up
-//! its oldest to an address that holds few: readers that take no answer keep no other address out.
+//! Connections, at most [`CONNECTIONS_MAX`], each with its own thread. If all slots are in use,
+//! the oldest connection whose request is not complete is closed for a new one: idle connections
+//! block no other client. If all requests are complete, the address that holds the most slots
+//! loses its oldest connection to an address that holds few: clients that do not read their
+//! response block no other address.
 
 use std::fmt;
 use std::io;
@@ -17,9 +18,10 @@ use super::http::{self, Request, Response, Status};
 use super::{host, names};
 use crate::places::{Places, source};
 
-/// Connections at once. One more takes the place of one that has not asked, or is closed at once.
+/// Connections at once. One more replaces a connection without a complete request, or is closed
+/// at once.
 pub const CONNECTIONS_MAX: usize = 16;
-/// Pause after the system refused a connection, for want of memory or files.
+/// Pause after the system refused a connection because it lacked memory or file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that listens and is not served yet. Made while privileges are there.
@@ -31,10 +33,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens. `allow_remote`: whether others than this machine may ask, and so under its name.
+    /// Listens. `allow_remote`: whether other machines may send requests, and so under this
+    /// machine's names.
     ///
     /// # Errors
-    /// The system's, with words for a person.
+    /// The system's, with an explanation for the user.
     pub fn bind(at: SocketAddr, allow_remote: bool) -> io::Result<Self> {
         let because = |e: io::Error| {
             let text = format!("cannot serve metrics at {at}: {e}");
@@ -52,7 +55,7 @@ impl Listener {
         self
     }
 
-    /// Where it listens.
+    /// Address of the listening socket.
     ///
     /// # Errors
     /// The system's.
@@ -61,10 +64,10 @@ impl Listener {
     }
 }
 
-/// What a request gets. Several threads ask at once.
+/// Function that answers a request. Several threads call it at once.
 pub type Answer = dyn Fn(&Request) -> Response + Send + Sync;
 
-/// What all connections share.
+/// State shared by all connections.
 struct Shared {
     answer: Box<Answer>,
     names: Vec<String>,
@@ -215,7 +218,7 @@ mod tests {
     use std::time::Instant;
 
     const ASKED: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    /// How long anything here may take.
+    /// Time limit of each step of the tests.
     const PATIENCE: Duration = Duration::from_secs(60);
     /// A server that stood still for as long as the head of a request may take is tried once more.
     const ROUNDS: usize = 10;
@@ -240,7 +243,8 @@ mod tests {
         String::from_utf8(text).unwrap()
     }
 
-    /// They had all places for five seconds, and came again: nobody saw figures.
+    /// Idle connections held all slots for five seconds, then reconnected: other clients got no
+    /// response.
     #[test]
     fn regression_connections_that_ask_for_nothing_keep_nobody_out() {
         let answer = |_: &Request| Response::text(Status::Ok, "figures");

@@ -1,4 +1,4 @@
-//! Where everything lives: IPv4, IPv6 and MAC addresses as functions of the position.
+//! Address plan: IPv4, IPv6 and MAC addresses as functions of the position.
 //!
 //! | what | IPv4 (RFC 2544 benchmark range) | IPv6 |
 //! |---|---|---|
@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Most extra IPv4 addresses a host can have for MPTCP subflows.
 pub const EXTRA_ADDRESSES_MAX: u16 = 4;
 
-/// Which end of a cable.
+/// End of a cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The end closer to the hosts.

@@ -119,7 +119,7 @@ pub fn run(command: &mut Command, input: &str) -> Result<String> {
         .spawn()
         .with_context(|| what.clone())?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that stops reading says why on standard error.
+        // A program that stops reading prints the reason on standard error.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().with_context(|| what.clone())?;

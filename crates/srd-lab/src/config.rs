@@ -1,4 +1,4 @@
-//! What a fabric consists of: every knob with its unit, default and permitted range.
+//! Configuration of a fabric: every option with its unit, default and permitted range.
 //!
 //! A [`FabricConfig`] is checked once, by [`FabricConfig::validate`]; everything behind it may
 //! rely on the ranges below (addresses fit their prefixes, bursts fit a token bucket).
@@ -30,8 +30,8 @@ pub const BURST_PACKETS: u32 = 3;
 /// Bytes a token bucket counts on top of the MTU.
 pub const ETHERNET_HEADER_BYTES: u32 = 14;
 
-/// What to build. Two leaves with four 1 Gb/s hosts each and four 250 Mb/s spines by default, so
-/// that one host can fill all uplinks but one path gives it only a quarter.
+/// Configuration of a fabric. Two leaves with four 1 Gb/s hosts each and four 250 Mb/s spines by
+/// default: one host can fill all uplinks, but over one path it gets only a quarter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FabricConfig {
@@ -90,7 +90,7 @@ pub struct ConfigError {
     pub field: &'static str,
     /// The value it has.
     pub value: String,
-    /// What it may be.
+    /// Permitted range.
     pub permitted: String,
 }
 

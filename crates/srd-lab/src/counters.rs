@@ -1,7 +1,7 @@
-//! What a host's kernel counted: TCP segments sent again, and timeouts.
+//! Counters of a host's kernel: retransmitted TCP segments, and timeouts.
 //!
-//! A network namespace has counters of its own, so a host's are its own. Behind `srd up` they
-//! are those of the programs' connections: what SRD itself sends again is UDP to the kernel.
+//! A network namespace has counters of its own, so each host has its own. Behind `srd up` they
+//! are those of the programs' connections: retransmissions of SRD itself are UDP to the kernel.
 
 use crate::fabric::Fabric;
 use crate::id::HostId;
@@ -21,7 +21,7 @@ pub struct TcpCounters {
 }
 
 impl TcpCounters {
-    /// What was counted since an earlier reading.
+    /// Difference to an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &TcpCounters) -> TcpCounters {
         TcpCounters {

@@ -1,8 +1,8 @@
 //! A stand-in for `ssh` inside of a fabric: runs a command in the host that an address belongs to.
 //!
 //! Launchers of MPI start their agents on other machines with `ssh HOST COMMAND...`. Here the
-//! machines are namespaces; each also gets a host name of its own, by which an MPI tells machines
-//! apart. What `ssh` does with its words is done, too: joined by spaces, they are a shell's.
+//! machines are namespaces; each also gets a host name of its own, by which an MPI distinguishes
+//! machines. As with `ssh`, the words of the command are joined by spaces and passed to a shell.
 
 use crate::fabric::Fabric;
 use crate::id::HostId;

@@ -1,8 +1,8 @@
 //! `srd up` in the hosts: the addresses behind it, for as long as a guard lives.
 //!
-//! Every host that takes part gets a key pair, a configuration and a daemon in its namespace.
-//! The daemons are separate processes of the `srd` program, started as a person would start
-//! them; this module knows their files and their commands and nothing else of them.
+//! Every host that takes part gets a key pair, a configuration and a daemon in its namespace. The
+//! daemons are separate processes of the `srd` program, started as a person would start them;
+//! this module uses their files and their commands and nothing else of them.
 //!
 //! Bound: an overlay of `n` hosts is a full mesh, `n - 1` peers each; [`HOSTS_MAX`] keeps it sane.
 
@@ -33,11 +33,11 @@ pub const HOSTS_MAX: usize = 64;
 pub const PORT: u16 = 7471;
 /// The interface that the daemons make.
 pub const DEVICE: &str = "srd0";
-/// How long all peers may take to see each other.
+/// Time limit until all peers see each other.
 const UP_MAX: Duration = Duration::from_secs(60);
-/// How long a daemon may take to leave when asked to.
+/// Time that a daemon gets to end after SIGTERM.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
-/// How often to ask a daemon how it is.
+/// Interval of status queries to a daemon.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Lines of a daemon's log that an error shows.
 const LOG_LINES: usize = 12;
@@ -50,12 +50,12 @@ fn at_priority(priority: Option<u8>) -> Vec<String> {
     priority.map_or_else(Vec::new, |priority| words(priority).into())
 }
 
-/// How to run the daemons.
+/// Options of the daemons.
 #[derive(Clone, Debug)]
 pub struct OverlayOptions {
     /// The `srd` program.
     pub program: PathBuf,
-    /// Where configurations, keys, sockets and logs go.
+    /// Directory of configurations, keys, sockets and logs.
     pub directory: PathBuf,
     /// Their real-time priority, 1 to 50. Without one they share the processors with every other
     /// process, which is the default everywhere: where processors are few, daemons that come
@@ -109,7 +109,7 @@ impl<'a> Overlay<'a> {
         Ok(overlay)
     }
 
-    /// How the daemons are run.
+    /// Options of the daemons.
     #[must_use]
     pub fn options(&self) -> &OverlayOptions {
         &self.options
@@ -194,7 +194,7 @@ impl<'a> Overlay<'a> {
         })
     }
 
-    /// What a daemon says about itself: the object of `srd status --json`.
+    /// Status of a daemon: the object of `srd status --json`.
     pub fn status(&self, host: HostId) -> Result<Value> {
         let mut command = Command::new(&self.options.program);
         command.args(["status", "--socket"]).arg(self.options.file(host, "sock")).arg("--json");
@@ -266,7 +266,7 @@ impl OverlayOptions {
     }
 }
 
-/// The configuration of one host: everybody else is a peer.
+/// The configuration of one host: every other host is a peer.
 fn config_text(
     config: &FabricConfig,
     host: HostId,

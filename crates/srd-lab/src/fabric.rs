@@ -25,7 +25,7 @@ pub struct Fabric {
     store: Store,
 }
 
-/// What [`Fabric::down`] removed.
+/// Objects that [`Fabric::down`] removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DownReport {
     /// Namespaces that existed and are gone.
@@ -131,7 +131,7 @@ impl Fabric {
         &self.config.name_prefix
     }
 
-    /// What it was built from.
+    /// Configuration of the fabric.
     #[must_use]
     pub fn config(&self) -> &FabricConfig {
         &self.config
@@ -153,7 +153,7 @@ impl Fabric {
         })
     }
 
-    /// Where a host's network namespace can be opened for `setns`.
+    /// Path of a host's network namespace, for `setns`.
     pub fn host_namespace_path(&self, host: HostId) -> Result<PathBuf> {
         Ok(namespace::path(&self.host_namespace(host)?))
     }

@@ -1,9 +1,9 @@
-//! What can be broken in a fabric, and the commands that break and heal it.
+//! Faults of a fabric, and the commands that set and remove them.
 //!
-//! A failure here is *silent*: packets vanish, no link goes down and no route changes at the
-//! leaves, so nobody is told. That is the failure a transport has to find out by itself.
-//! [`Faults`] says what is broken; [`changes`] turns the step from one to another into commands,
-//! and is pure.
+//! A failure here is *silent*: packets are dropped, no link goes down and no route changes at the
+//! leaves, so there is no notification. A transport has to detect such a failure without help.
+//! [`Faults`] holds the present faults; [`changes`] turns the step from one set of faults to
+//! another into commands, and is pure.
 
 use crate::config::FabricConfig;
 use crate::id::{Family, LinkId};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is broken right now.
+/// Present faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Faults {
@@ -29,7 +29,7 @@ pub struct Faults {
     pub loss_spares_bytes: BTreeMap<u16, u32>,
 }
 
-/// What spines lost at random.
+/// Packets that spines lost at random.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lost {
     /// Packets.
@@ -50,14 +50,14 @@ impl Faults {
     }
 }
 
-/// What to do in one namespace.
+/// Commands for one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// The namespace.
     pub namespace: String,
     /// For `ip -batch -`.
     pub ip: String,
-    /// For `ip -6 -batch -`: rules, whose family cannot be told from an address.
+    /// For `ip -6 -batch -`: rules, whose family does not follow from an address.
     pub ip_v6: String,
     /// For `tc -batch -`.
     pub tc: String,

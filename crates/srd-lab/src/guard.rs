@@ -31,7 +31,7 @@ impl Fabric {
         let owner = Owner::this_process()?;
         let name = config.name_prefix.clone();
         // Before the first namespace exists: a signal may come half-way. It removes the fabric
-        // only if it is ours, so an `up` that is refused harms nobody.
+        // only if this process owns it, so a refused `up` removes no fabric of another process.
         let cleanup = signals::on_termination(move || {
             if let Err(error) = Fabric::down_if_owned(&name, owner) {
                 eprintln!("fabric `{name}` is left behind: {error:#}");
@@ -48,7 +48,7 @@ impl Fabric {
 }
 
 impl FabricGuard {
-    /// Removes the fabric now and says what was removed.
+    /// Removes the fabric now and returns the removed objects.
     pub fn down(mut self) -> Result<DownReport> {
         if let Some(cleanup) = self.cleanup.take() {
             signals::forget(cleanup);
@@ -119,7 +119,7 @@ impl DirectoryGuard {
         }
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

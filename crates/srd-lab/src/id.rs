@@ -38,7 +38,7 @@ pub enum Family {
     V6,
 }
 
-/// Which of a host's addresses a measurement uses.
+/// Network of a host's addresses that a measurement uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {

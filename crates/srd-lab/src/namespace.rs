@@ -17,10 +17,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const NETNS_DIR: &str = "/run/netns";
-/// How long processes get to end by themselves before they are killed.
+/// Time that processes get to end after SIGTERM before they are killed.
 const TERMINATE_GRACE: Duration = Duration::from_millis(1500);
 
-/// Where a named namespace can be opened.
+/// Path of a named namespace.
 pub fn path(name: &str) -> PathBuf {
     Path::new(NETNS_DIR).join(name)
 }
@@ -122,7 +122,7 @@ fn signal(names: &[String], pids: &[(Pid, String)], signal: Signal) {
     let still = processes(names);
     for (pid, fd) in opened {
         if still.iter().any(|(other, _)| *other == pid) {
-            // It may be gone by now, which is what we want.
+            // The process may have ended by now, which is fine.
             let _ = rustix::process::pidfd_send_signal(&fd, signal);
         }
     }

@@ -49,7 +49,7 @@ pub struct Plan {
     pub create: String,
     /// For `ip -batch -`: makes the cables between them.
     pub links: String,
-    /// What happens inside of each.
+    /// Commands inside of each namespace.
     pub namespaces: Vec<NamespacePlan>,
 }
 

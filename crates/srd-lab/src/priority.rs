@@ -167,12 +167,14 @@ fn network_threads() -> Vec<(Pid, i32)> {
 pub struct CpuUse {
     /// CPU seconds spent on anything but idling, over all cores.
     pub busy_s: f64,
-    /// Of these, in network and other soft interrupts. What runs in a system call is not in here.
+    /// CPU seconds in network and other soft interrupts, included above. Work within a system
+    /// call is not included.
     pub softirq_s: f64,
-    /// Of these, in programs of a lower priority than usual (`nice`), which wait for all others.
+    /// CPU seconds in programs of a lower priority than usual (`nice`), included above; they wait
+    /// for all others.
     #[serde(default)]
     pub nice_s: f64,
-    /// CPU seconds the hypervisor gave to somebody else.
+    /// CPU seconds that the hypervisor gave to other machines.
     pub steal_s: f64,
     /// CPU seconds there were: wall time times cores.
     pub available_s: f64,
@@ -199,7 +201,7 @@ impl CpuMeter {
         Ok(CpuMeter { start: machine_ticks()? })
     }
 
-    /// What was used since.
+    /// CPU use since the start.
     pub fn stop(&self) -> Result<CpuUse> {
         Ok(cpu_use(self.start, machine_ticks()?, sys::clock_ticks_per_s()))
     }

@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 /// The port probes are sent to.
 const PROBE_PORT: u16 = 9;
-/// How long a port may take to become free.
+/// Time limit for a port to become free.
 const BIND_MAX: Duration = Duration::from_millis(500);
 
 /// Between which hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The host that asks.
+    /// The host that sends the probe.
     pub from: HostId,
     /// The host that answers.
     pub to: HostId,
@@ -91,7 +91,8 @@ impl Fabric {
     }
 }
 
-/// One datagram until the deadline; a deadline that has passed means what is there already.
+/// Receives one datagram until the deadline. After the deadline, only a datagram that is there
+/// already.
 fn receive(socket: &UdpSocket, buffer: &mut [u8], deadline: Instant) -> Result<Option<SocketAddr>> {
     let left = deadline.saturating_duration_since(Instant::now());
     socket.set_nonblocking(left.is_zero())?;

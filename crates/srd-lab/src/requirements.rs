@@ -1,4 +1,4 @@
-//! What this machine lacks to run a fabric, in words that say what to do.
+//! Requirements of a fabric that this machine lacks, each with its remedy.
 
 use crate::command::find_program;
 use crate::config::FabricConfig;
@@ -11,11 +11,11 @@ use std::path::Path;
 /// Something that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
-    /// What it is.
+    /// Name of the requirement.
     pub what: &'static str,
-    /// What it is needed for.
+    /// Purpose of the requirement.
     pub needed_for: &'static str,
-    /// What to do about it.
+    /// Remedy.
     pub remedy: &'static str,
     /// Whether no fabric can be built without it.
     pub required: bool,

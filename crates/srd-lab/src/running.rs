@@ -6,10 +6,10 @@ use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often to look whether a program has ended.
+/// Interval of checks for the end of a program.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A started program. Dropped, it is asked to end, and made to if it does not.
+/// A started program. When dropped, it gets SIGTERM, and SIGKILL if it does not end.
 #[derive(Debug)]
 pub struct Running {
     child: Option<Child>,
@@ -17,7 +17,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Takes charge of a child, which gets this long to end when asked to.
+    /// Takes charge of a child, which gets this time to end after SIGTERM.
     pub fn new(child: Child, leave_max: Duration) -> Running {
         Running { child: Some(child), leave_max }
     }
@@ -27,12 +27,12 @@ impl Running {
         self.child.as_ref().map(Child::id)
     }
 
-    /// How it ended, if it has.
+    /// Exit status, if the program has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.as_mut().context("it was waited for")?.try_wait().context("wait")
     }
 
-    /// Waits for it to end by itself.
+    /// Waits for the program to end.
     pub fn wait(mut self, at_most: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + at_most;
         loop {
@@ -50,7 +50,7 @@ impl Running {
     /// SIGTERM.
     pub fn ask_to_leave(&self) {
         if let Some(child) = &self.child {
-            // It may have ended by itself, and is not reaped before we wait.
+            // The program may have ended already, and is not reaped before we wait.
             let _ = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
         }
     }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// How long a program may take that does what it is asked to.
+    /// Time limit for a program that ends as requested.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     fn shell(text: &str) -> Child {
@@ -130,7 +130,7 @@ mod tests {
         assert!(error.contains("SIGTERM"), "{error}");
     }
 
-    /// Whether a process ignores SIGTERM, as its bits of ignored signals say.
+    /// Whether a process ignores SIGTERM, from its mask of ignored signals.
     fn ignores_termination(pid: u32) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();

@@ -64,7 +64,7 @@ pub(crate) fn spawn(command: &mut Command, own_session: bool) -> Result<process:
     Ok(child)
 }
 
-/// Must be called before the child is reaped: after that its id may be somebody else's.
+/// Must be called before the child is reaped: after that its id may be another process's.
 pub(crate) fn forget_child(pid: Pid) {
     let mut registry = registry();
     registry.children.retain(|child| child.pid != pid);
@@ -77,8 +77,8 @@ fn registry() -> MutexGuard<'static, Registry> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The registry of a process that goes on. Otherwise this does not return: nothing may be made any
-/// more that nobody would remove.
+/// The registry of a process that goes on. If the process is ending, this does not return,
+/// because nothing would remove an object that is made now.
 fn living(registry: MutexGuard<'static, Registry>) -> MutexGuard<'static, Registry> {
     if registry.dying {
         drop(registry);
@@ -136,7 +136,7 @@ fn listen(pipe: &'static SignalPipe) {
 fn forward(children: &[Child], number: i32, from_terminal: bool) {
     let Some(signal) = Signal::from_named_raw(number) else { return };
     for child in children.iter().filter(|child| child.own_session || !from_terminal) {
-        // It may have ended by itself.
+        // The child may have ended already.
         let _ = rustix::process::kill_process(child.pid, signal);
     }
 }

@@ -1,4 +1,4 @@
-//! What a fabric is made of, on disk: one small JSON file per fabric name.
+//! State of a fabric on disk: one small JSON file per fabric name.
 //!
 //! Written before the first namespace is made and removed after the last one is gone. Every change
 //! is a read, a change and an atomic rename under an exclusive lock, so several processes can work
@@ -29,7 +29,7 @@ const CONGESTION: &str = "congestion";
 pub struct Owner {
     /// Its process id.
     pub pid: u32,
-    /// When it started, in clock ticks since boot: a later process of the same id has another.
+    /// Start time in clock ticks since boot: a later process with the same id has another one.
     pub start_ticks: u64,
 }
 
@@ -38,9 +38,9 @@ pub struct Owner {
 pub struct State {
     /// Always [`STATE_VERSION`].
     pub version: u32,
-    /// What was asked for.
+    /// Requested configuration.
     pub config: FabricConfig,
-    /// When, in seconds of Unix time.
+    /// Time of creation, in seconds of Unix time.
     pub created_unix_s: u64,
     /// The process with which it ends; `None` if it stays until `srd lab down`.
     pub owner: Option<Owner>,
@@ -48,7 +48,7 @@ pub struct State {
     pub namespaces: Vec<String>,
     /// False while it is being built.
     pub complete: bool,
-    /// What is broken on purpose.
+    /// Present faults.
     #[serde(default)]
     pub faults: Faults,
     /// Extra MPTCP subflows per connection, zero for none.
@@ -141,7 +141,7 @@ impl Store {
         Store::at(&std::env::temp_dir().join(format!("opensrd-{uid}")))
     }
 
-    /// A given directory; it is made, and must not be writable by anybody else.
+    /// A store in a given directory; it is made, and must not be writable by other users.
     pub fn at(dir: &Path) -> Result<Store> {
         DirBuilder::new().recursive(true).mode(0o755).create(dir).with_context(|| at(dir))?;
         let metadata = fs::symlink_metadata(dir).with_context(|| at(dir))?;
@@ -163,7 +163,7 @@ impl Store {
         }
     }
 
-    /// The exclusive right to measure on this machine; `None` if somebody else has it.
+    /// The exclusive right to measure on this machine; `None` if another process has it.
     pub(crate) fn try_lock_measurement(&self) -> Result<Option<StateLock>> {
         try_lock(&self.dir.join(MEASUREMENT), FlockOperation::NonBlockingLockExclusive)
     }
@@ -246,7 +246,7 @@ impl Store {
     }
 }
 
-/// `None` if somebody else has it, or had it and removed the file on the way out.
+/// Locks a file; `None` if another process has the lock, or had it and has removed the file.
 fn try_lock(path: &Path, operation: FlockOperation) -> Result<Option<StateLock>> {
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let file = file.with_context(|| at(path))?;

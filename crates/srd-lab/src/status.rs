@@ -1,4 +1,4 @@
-//! How a fabric is doing: its namespaces, its faults, and the counters of every port.
+//! Status of a fabric: its namespaces, its faults, and the counters of every port.
 
 use crate::command;
 use crate::config::FabricConfig;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::thread;
 use std::time::Duration;
 
-/// Which port of the fabric, named by what it sends to.
+/// A port of the fabric, named by the device that it sends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PortKind {
@@ -33,7 +33,7 @@ pub struct PortStatus {
     pub namespace: String,
     /// Its device there.
     pub device: String,
-    /// Where it leads.
+    /// Position of the port.
     pub kind: PortKind,
     /// Its rate as the kernel has it.
     pub rate_mbps: f64,
@@ -54,7 +54,7 @@ pub struct PortStatus {
 pub struct NamespaceStatus {
     /// Its name.
     pub name: String,
-    /// Whether it exists; if not, somebody removed it behind our back.
+    /// Whether the namespace exists; if not, another program has removed it.
     pub present: bool,
     /// Processes inside, this one excepted.
     pub processes: Vec<i32>,
@@ -63,13 +63,13 @@ pub struct NamespaceStatus {
 /// A whole fabric.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// What it was built from.
+    /// Configuration of the fabric.
     pub config: FabricConfig,
-    /// When it was built, in seconds of Unix time.
+    /// Time of creation, in seconds of Unix time.
     pub created_unix_s: u64,
     /// The process that guards it, if any.
     pub owner: Option<Owner>,
-    /// What is broken on purpose.
+    /// Present faults.
     pub faults: Faults,
     /// Extra MPTCP subflows of the hosts.
     pub mptcp_subflows: u16,
@@ -83,7 +83,7 @@ pub struct Status {
     pub ports: Vec<PortStatus>,
 }
 
-/// How much each spine got from one leaf over a while.
+/// Bytes that each spine got from one leaf over a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpineShare {
     /// The spine that got most.
@@ -110,7 +110,7 @@ struct QdiscOptions {
 }
 
 impl Fabric {
-    /// Everything there is to know, read from the kernel now.
+    /// The full status, read from the kernel now.
     pub fn status(&self) -> Result<Status> {
         let state = self.state()?;
         let inside = namespace::processes(&state.namespaces);
@@ -159,7 +159,7 @@ impl Fabric {
         Ok(self.ports()?.iter().map(|port| port.dropped_packets).sum())
     }
 
-    /// What a leaf sent to each spine since the fabric is up.
+    /// Counters of a leaf's ports to each spine, since the fabric was built.
     pub fn uplink_ports(&self, leaf: u16) -> Result<Vec<PortStatus>> {
         self.config().check_leaf(leaf)?;
         let mut ports = self.ports_in(&plan::leaf_namespace(self.name(), leaf))?;
@@ -171,8 +171,8 @@ impl Fabric {
         Ok(ports)
     }
 
-    /// Watches a leaf for a while and says which spine it sends most to: with one flow running,
-    /// the spine of that flow.
+    /// Watches a leaf for some time and returns the spine that it sends most to: with one flow
+    /// running, the spine of that flow.
     pub fn busiest_spine(&self, leaf: u16, watch: Duration) -> Result<SpineShare> {
         let before = self.uplink_ports(leaf)?;
         thread::sleep(watch);

@@ -121,7 +121,7 @@ fn ask(address: &str, what: &str, sizes: &str, count: Option<&str>) {
     }
 }
 
-/// What is to be done.
+/// A measurement to run.
 struct Job {
     what: String,
     sizes: Vec<usize>,

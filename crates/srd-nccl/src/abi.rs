@@ -1,12 +1,12 @@
 //! NCCL's binary interface for network plugins, versions 10, 11 and 12.
 //!
-//! NCCL looks up `ncclNetPlugin_v12` first, then older versions: 2.30 and later know version 12,
-//! 2.28 version 11, 2.26 version 10. Each is a table of calls. Versions 11 and 12 differ in the
-//! properties of a device only; version 10 knows no context.
+//! NCCL looks up `ncclNetPlugin_v12` first, then older versions: 2.30 and later support version
+//! 12, 2.28 version 11, 2.26 version 10. Each is a table of calls. Versions 11 and 12 differ in
+//! the properties of a device only; version 10 has no context.
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 
-/// What every call returns: `ncclResult_t`. The plugin never says `CudaError` or `InProgress`.
+/// Result of every call: `ncclResult_t`. The plugin never returns `CudaError` or `InProgress`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum NcclResult {
@@ -22,7 +22,7 @@ pub enum NcclResult {
     InvalidArgument = 4,
     /// The environment does not fit.
     InvalidUsage = 5,
-    /// A peer is gone, or does not speak this protocol.
+    /// A peer is gone, or does not use this protocol.
     RemoteError = 6,
     /// Not done yet.
     InProgress = 7,
@@ -42,7 +42,7 @@ pub const LOG_WARN: c_int = 2;
 pub const LOG_INFO: c_int = 3;
 /// `NCCL_INIT | NCCL_NET`.
 pub const LOG_SUBSYSTEMS: c_ulong = 0x11;
-/// `railId` and `planeId` of a device that has none.
+/// `railId` and `planeId` of a device without rail or plane.
 pub const NCCL_NET_ID_UNDEF: i16 = -1;
 
 /// `ncclDebugLogger_t`: level, subsystems, file, line, and what `printf` takes.
@@ -52,13 +52,13 @@ pub type Logger = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *co
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct VirtualDevice<const N: usize> {
-    /// How many.
+    /// Number of devices.
     pub ndevs: c_int,
-    /// Which.
+    /// Numbers of the devices.
     pub devs: [c_int; N],
 }
 
-/// What all versions say of a device.
+/// Properties of a device that all versions have.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // NCCL's names
@@ -253,7 +253,8 @@ mod tests {
 
     use super::*;
 
-    /// As `offsetof` says of NCCL's own headers on x86-64 and AArch64.
+    /// Sizes and offsets as `sizeof` and `offsetof` give them for NCCL's own headers on x86-64
+    /// and AArch64.
     #[test]
     fn structures_are_laid_out_as_nccl_lays_them_out() {
         assert_eq!(size_of::<Common>(), 64);

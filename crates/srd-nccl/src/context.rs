@@ -1,4 +1,4 @@
-//! What belongs to one of NCCL's communicators: an endpoint on each interface that it uses.
+//! The context of one of NCCL's communicators: an endpoint on each interface that it uses.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// One without endpoints: they are opened when they are needed.
+    /// A context without endpoints: they are opened when they are needed.
     #[must_use]
     pub fn new(machine: Arc<Machine>) -> Self {
         Self { machine, ports: Mutex::new(BTreeMap::new()) }

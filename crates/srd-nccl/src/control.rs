@@ -1,9 +1,9 @@
-//! How connections come and go: what control messages lead to.
+//! Control messages: they open and close connections.
 //!
 //! A connector sends CONNECT with the number of its end. The listener's endpoint makes the other
-//! end and answers with that one's number, also before NCCL calls `accept`: what is sent meanwhile
-//! waits as unexpected messages. An end that is closed says so. Messages of one peer are delivered
-//! in order, so whatever a sender has sent comes before its CLOSED.
+//! end and answers with the number of that end, even before NCCL calls `accept`: data that is
+//! sent meanwhile waits as unexpected messages. An end that is closed sends CLOSED. Messages of
+//! one peer are delivered in order, so all data of a sender comes before its CLOSED.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::flow::{End, Flow, Link, Purpose};
 use crate::port::Submitter;
 use crate::wire::{self, Control};
 
-/// Control messages that wait for room, from which on no more messages of peers are taken: one that
-/// asks and takes no answers costs so much memory.
+/// Most control messages that wait to be sent. At this bound, no more messages of peers are
+/// accepted: it limits the memory that a peer takes which sends requests and accepts no answers.
 pub const OUTGOING_MAX: usize = 4096;
 /// Connections that wait for `accept`, of one listener. NCCL makes one.
 pub const BACKLOG_MAX: usize = 128;
@@ -159,8 +159,8 @@ impl Submitter<'_> {
         self.cancel(&flow);
     }
 
-    /// Tells the other end of a connection that this one is closed. A receiving end takes nothing
-    /// more.
+    /// Notifies the other end of a connection that this one is closed. A receiving end accepts no
+    /// more messages.
     pub fn close_end(&mut self, flow: &Flow, peer: Peer) {
         if let Link::Open(to) = flow.link() {
             self.send_control(peer, Control::Closed { to, from: flow.id() }, Purpose::Port);

@@ -1,9 +1,10 @@
 //! The interfaces that are NCCL's devices.
 //!
-//! NCCL spreads its traffic over every device, and takes for granted that each
-//! reaches each. Bridges of containers and virtual machines have the same address on every host,
-//! and reach nothing. So without `SRD_NCCL_IFACE` the devices are the interfaces of hardware; where
-//! there are none, the one with the default route, or the first; loopback only where it is alone.
+//! NCCL spreads its traffic over every device, and assumes that every pair of devices is
+//! connected. Bridges of containers and virtual machines have the same address on every host, and
+//! connect no hosts. So without `SRD_NCCL_IFACE` the devices are the interfaces of hardware.
+//! Without such an interface, the device is the interface with the default route, or the first
+//! one. Loopback is used only if there is no other interface.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::settings::Settings;
 
 /// Devices at most; a machine with more shows the first ones.
 pub const DEVICES_MAX: usize = 64;
-/// The speed of a link that does not know its own, as NCCL's socket transport assumes it.
+/// Speed of a link that reports no speed, as NCCL's socket transport assumes it.
 const RATE_MBPS: u32 = 10_000;
 /// Addresses that no host has: the way there is the default route, if there is one.
 const ELSEWHERE: [&str; 2] = ["203.0.113.1:9", "[2001:db8::1]:9"];
@@ -28,7 +29,7 @@ pub struct Device {
     pub ip: IpAddr,
 }
 
-/// What the choice needs to know of the system.
+/// Queries to the system that the choice of devices needs.
 pub trait System {
     /// Whether there is hardware behind an interface.
     fn is_hardware(&self, interface: &str) -> bool;
@@ -50,10 +51,10 @@ impl System for Here {
     }
 }
 
-/// The devices, of all addresses of this machine.
+/// The devices, chosen from all addresses of this machine.
 ///
 /// # Errors
-/// There are none, or one that the settings name is missing.
+/// There is no device, or an interface that the settings name is missing.
 pub fn choose(
     locals: &[LocalAddress],
     settings: &Settings,
@@ -124,7 +125,7 @@ fn sysfs(interface: &str, file: &str) -> PathBuf {
 }
 
 impl Device {
-    /// Megabits per second: what was set, what the interface says, or a guess.
+    /// Megabits per second: the setting, the speed that the interface reports, or a default.
     #[must_use]
     pub fn rate_mbps(&self, settings: &Settings) -> u32 {
         let known = || {

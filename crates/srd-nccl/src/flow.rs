@@ -17,10 +17,10 @@ pub const PARTS_MAX: usize = 8;
 /// After this time without a message a peer is probed.
 pub const SILENCE: Duration = Duration::from_secs(2);
 
-/// What an operation of the endpoint belongs to; travels as its context.
+/// Owner of an operation of the endpoint; travels as its context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// Control messages that nobody waits for, and receives for control messages.
+    /// Control messages whose completion is ignored, and receives for control messages.
     Port,
     /// Messages that are thrown away.
     Discard,
@@ -36,7 +36,7 @@ pub enum Purpose {
         flow: u32,
         /// The request's place there.
         slot: u16,
-        /// Which part.
+        /// Number of the part.
         part: u16,
     },
 }
@@ -46,7 +46,7 @@ const PROBE: u16 = u16::MAX - 1;
 const COPIED: u16 = u16::MAX - 2;
 
 impl Purpose {
-    /// As a context. Flows have numbers above zero.
+    /// The context of an operation. Flows have numbers above zero.
     #[must_use]
     pub fn context(self) -> u64 {
         let of = |flow: u32, slot: u16, part: u16| {
@@ -78,7 +78,7 @@ impl Purpose {
     }
 }
 
-/// Which end of a connection.
+/// End of a connection: sender or receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// The one that sends.
@@ -100,16 +100,16 @@ impl End {
     }
 }
 
-/// How far the connection is.
+/// State of the connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Link {
     /// The listener has not answered.
     Opening,
-    /// It stands. The number of the other end.
+    /// The connection is open. The number of the other end.
     Open(u32),
     /// The other end was closed; what came before may still be received.
     Closed,
-    /// It is over.
+    /// The connection has failed.
     Failed(Fault),
 }
 
@@ -118,7 +118,7 @@ pub enum Link {
 pub struct Request {
     /// Its place.
     pub slot: u16,
-    /// How often the place was used before.
+    /// Number of times that the slot was used before.
     pub generation: u16,
 }
 
@@ -207,7 +207,7 @@ impl Flow {
         self.id
     }
 
-    /// Which end it is.
+    /// End of the connection that this is.
     #[must_use]
     pub fn end(&self) -> End {
         self.end
@@ -219,13 +219,13 @@ impl Flow {
         self.remote
     }
 
-    /// Where its other end is.
+    /// Address of the other end.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// How far the connection is.
+    /// State of the connection.
     #[must_use]
     pub fn link(&self) -> Link {
         self.lock().link.clone()
@@ -258,7 +258,7 @@ impl Flow {
         state.release(request.slot);
     }
 
-    /// What a part's operation belongs to.
+    /// Owner of the operation of a part.
     #[must_use]
     pub fn part(&self, request: Request, part: usize) -> Purpose {
         let part = u16::try_from(part).unwrap_or(u16::MAX);
@@ -284,10 +284,11 @@ impl Flow {
         }
     }
 
-    /// What a request has led to; `None` if it goes on. One that has ended is free afterwards.
+    /// Takes the result of a request; `None` if it is not complete. The slot of a complete
+    /// request is free afterwards.
     ///
     /// # Errors
-    /// It has failed, the connection is over, or there is no such request.
+    /// The request has failed, the connection is over, or there is no such request.
     pub fn take(&self, request: Request) -> Outcome<Option<Sizes>> {
         let mut state = self.lock();
         let of = state.slots.get_mut(usize::from(request.slot));

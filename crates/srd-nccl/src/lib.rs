@@ -1,9 +1,9 @@
 //! SRD for NCCL: the network plugin `libnccl-net-srd.so`.
 //!
-//! NCCL moves collectives between GPUs. What leaves a machine goes through a network plugin: NCCL
-//! opens connections, each for one direction, and sends and receives with tags on them. Here a
-//! connection is a number in the tags of SRD's Messaging Layer ([`srd_host`]), and everything of a
-//! communicator on one interface shares one endpoint.
+//! NCCL moves collectives between GPUs. Data that leaves a machine goes through a network plugin:
+//! NCCL opens connections, each for one direction, and sends and receives with tags on them. Here
+//! a connection is a number in the tags of SRD's Messaging Layer ([`srd_host`]), and all
+//! connections of a communicator on one interface share one endpoint.
 //!
 //! | module | what |
 //! |---|---|
@@ -20,8 +20,8 @@
 //!
 //! # Handles that can be checked
 //!
-//! NCCL holds pointers that lead nowhere: each is looked up. So an object that was closed, or never
-//! was one, is an error and not a crash.
+//! The pointers that NCCL holds are handles, which are looked up in a table. So an invalid
+//! handle, or one of a closed object, causes an error and not a crash.
 //!
 //! # Memory
 //!
@@ -31,7 +31,7 @@
 //!
 //! # Panics
 //!
-//! None crosses the border: each call catches it and says `ncclInternalError`.
+//! Each call catches panics and returns `ncclInternalError`.
 
 pub mod abi;
 pub mod context;
@@ -54,7 +54,7 @@ pub mod wire;
 
 use abi::NcclResult;
 
-/// Why a call failed.
+/// Reason why a call failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// For NCCL.
@@ -63,7 +63,7 @@ pub struct Fault {
     pub text: String,
 }
 
-/// What a call leads to.
+/// Result of a call.
 pub type Outcome<T = ()> = Result<T, Fault>;
 
 impl Fault {
@@ -82,7 +82,7 @@ impl Fault {
         Self { result: NcclResult::InvalidUsage, text: text.into() }
     }
 
-    /// A peer is gone, or does not speak this protocol.
+    /// A peer is gone, or does not use this protocol.
     pub fn remote(text: impl Into<String>) -> Self {
         Self { result: NcclResult::RemoteError, text: text.into() }
     }

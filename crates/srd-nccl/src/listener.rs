@@ -31,13 +31,13 @@ impl Listener {
         Ok(Self { port, target })
     }
 
-    /// Where connectors find it.
+    /// Address for connectors.
     #[must_use]
     pub fn target(&self) -> Target {
         self.target
     }
 
-    /// The next connection; `None` if there is none yet.
+    /// The next connection; `None` if no connection waits yet.
     ///
     /// # Errors
     /// The endpoint is over.

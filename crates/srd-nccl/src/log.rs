@@ -1,4 +1,4 @@
-//! NCCL's log, through the function that it hands to `init`. Without one, nothing is said.
+//! NCCL's log, through the function that NCCL passes to `init`. Without one, nothing is logged.
 
 use std::sync::RwLock;
 
@@ -21,7 +21,7 @@ pub fn warn(text: &str) {
     say(LOG_WARN, text);
 }
 
-/// Something that a person may want to know.
+/// Logs information that may be useful for a person.
 pub fn info(text: &str) {
     say(LOG_INFO, text);
 }

@@ -10,16 +10,16 @@ use crate::sender::Sender;
 use crate::table::{HANDLE_BITS, Table};
 use crate::{Outcome, machine};
 
-/// What NCCL holds.
+/// An object whose handle NCCL holds.
 #[derive(Debug)]
 pub enum Object {
-    /// What `init` has returned.
+    /// Result of `init`.
     Context(Context),
-    /// What `listen` has returned.
+    /// Result of `listen`.
     Listener(Listener),
-    /// What `connect` has returned, or will.
+    /// Result of `connect`, possibly not yet returned.
     Sender(Sender),
-    /// What `accept` has returned.
+    /// Result of `accept`.
     Receiver(Receiver),
 }
 

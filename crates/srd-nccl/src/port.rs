@@ -17,10 +17,10 @@ use crate::{Fault, Outcome, log};
 pub const OPERATIONS_MAX: u32 = 1 << 16;
 /// Receives of an endpoint that may be posted.
 const RECEIVES_MAX: u32 = 1 << 16;
-/// Those of them that are for control messages.
+/// Most of these operations that are receives for control messages.
 pub const CONTROL_RECEIVES: usize = 256;
-/// How long a connection that is closed waits for requests under way. What a peer that is there
-/// has been sent, or sends, ends sooner, unless it is very long.
+/// Time that closing a connection waits for requests under way. A transfer with a live peer ends
+/// sooner, unless it is very long.
 const DRAIN: Duration = Duration::from_millis(250);
 
 /// See the module.
@@ -33,13 +33,13 @@ pub struct Port {
     target: Target,
 }
 
-/// What a call may use.
+/// Parts of the endpoint that a call may use.
 pub struct Submitter<'a> {
     /// The Messaging Layer.
     pub rdm: &'a mut Rdm,
-    /// What its calls borrow.
+    /// Parts of the world that its calls borrow.
     pub world: World<'a>,
-    /// What is known of connections.
+    /// State of the connections.
     pub sink: &'a mut PortSink,
 }
 
@@ -68,7 +68,7 @@ impl Port {
         Ok(port)
     }
 
-    /// Where it is.
+    /// Address of the endpoint.
     #[must_use]
     pub fn target(&self) -> Target {
         self.target
@@ -132,10 +132,11 @@ impl Port {
         self.status.receives.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// What a request has led to, after a round of work if need be; `None` if it goes on.
+    /// The result of a request, after a round of progress if necessary; `None` if it is not
+    /// complete.
     ///
     /// # Errors
-    /// It has failed.
+    /// The request has failed.
     pub fn test(&self, flow: &Flow, peer: Peer, request: Request) -> Outcome<Option<Sizes>> {
         if let Some(sizes) = flow.take(request)? {
             return Ok(Some(sizes));

@@ -19,7 +19,7 @@ pub struct Receiver {
 /// Buffer for a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
-    /// Where its bytes go.
+    /// Buffer for its bytes.
     pub piece: Iov,
     /// NCCL's tag.
     pub tag: i32,
@@ -38,7 +38,7 @@ impl Receiver {
     /// The connection is over, or the group is empty or too large.
     ///
     /// # Safety
-    /// Nobody touches the buffers until the request has ended or the receiver was closed.
+    /// No thread touches the buffers until the request has ended or the receiver was closed.
     #[allow(unsafe_code, reason = "NCCL vouches for its memory")]
     pub unsafe fn receive(&self, buffers: &[Buffer]) -> Outcome<Option<Request>> {
         if buffers.is_empty() || buffers.len() > PARTS_MAX {
@@ -80,7 +80,7 @@ impl Receiver {
             };
             let part = u16::try_from(part).unwrap_or(u16::MAX);
             if let Err(refused) = submitter.rdm.recv(&mut submitter.world, receive) {
-                // Buffer was reserved, so this does not happen for want of it.
+                // The receives were reserved, so this cannot be refused for lack of them.
                 self.port.return_receives(1);
                 let fault = Fault::internal(format!("a receive is refused: {refused}"));
                 self.flow.ended(request.slot, part, Err(fault));
@@ -90,10 +90,10 @@ impl Receiver {
         }
     }
 
-    /// What a request has led to; `None` if it goes on.
+    /// The result of a request; `None` if it is not complete.
     ///
     /// # Errors
-    /// It has failed.
+    /// The request has failed.
     pub fn test(&self, request: Request) -> Outcome<Option<Sizes>> {
         self.port.test(&self.flow, self.peer, request)
     }

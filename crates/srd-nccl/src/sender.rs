@@ -22,17 +22,17 @@ pub struct Sender {
     target: Target,
 }
 
-/// What is to be sent.
+/// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Send {
-    /// Where its bytes are.
+    /// Location of its bytes.
     pub piece: Iov,
     /// NCCL's tag.
     pub tag: i32,
 }
 
 impl Sender {
-    /// Asks a listener for a connection.
+    /// Requests a connection from a listener.
     ///
     /// # Errors
     /// The endpoint is over, or cannot reach such an address.
@@ -89,8 +89,8 @@ impl Sender {
     /// The connection is over.
     ///
     /// # Safety
-    /// The message's bytes may be read, and nobody writes them, until the request has ended or the
-    /// sender was closed.
+    /// The message's bytes may be read, and no thread writes them, until the request has ended or
+    /// the sender was closed.
     #[allow(unsafe_code, reason = "NCCL vouches for its memory")]
     pub unsafe fn send(&self, send: &Send) -> Outcome<Option<Request>> {
         let receiver = match self.flow.link() {
@@ -145,10 +145,10 @@ impl Sender {
         }
     }
 
-    /// What a request has led to; `None` if it goes on.
+    /// The result of a request; `None` if it is not complete.
     ///
     /// # Errors
-    /// It has failed.
+    /// The request has failed.
     pub fn test(&self, request: Request) -> Outcome<Option<Sizes>> {
         self.port.test(&self.flow, self.peer, request)
     }

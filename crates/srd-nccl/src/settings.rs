@@ -11,14 +11,14 @@ use std::path::Path;
 use srd_host::{KEY_FORM, MAKE_KEY, Options, read_key, read_key_file};
 use srd_proto::Duration;
 
-/// What the environment says.
+/// Settings from the environment.
 #[derive(Clone)]
 pub struct Settings {
     /// The interfaces to use, by name or address.
     pub interfaces: Option<Vec<String>>,
     packet_bytes_max: Option<u16>,
     paths: Option<u16>,
-    /// Megabits per second of the link, if the system does not know.
+    /// Megabits per second of the link, if the system does not report them.
     pub link_rate_mbps: Option<u32>,
     job_key: Option<[u8; 32]>,
     answer_timeout_ms: u32,
@@ -55,7 +55,7 @@ impl Settings {
         })
     }
 
-    /// What an endpoint at an address is opened with.
+    /// Options of an endpoint at an address.
     #[must_use]
     pub fn options(&self, ip: IpAddr) -> Options {
         let usual = Options::at(SocketAddr::new(ip, 0));
@@ -80,7 +80,7 @@ impl Settings {
     }
 }
 
-/// Of a number that was checked.
+/// Narrows a number that was checked.
 fn narrow(number: u32) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
 }

@@ -1,4 +1,4 @@
-//! What an endpoint keeps under its host's lock, and where the ends of its operations go.
+//! State of an endpoint under its host's lock, and the sink of its completions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -18,7 +18,7 @@ use crate::{Fault, log};
 #[derive(Debug, Default)]
 pub struct Backlog(pub VecDeque<(Arc<Flow>, Peer)>);
 
-/// What threads look at without the host's lock.
+/// Status that threads read without the host's lock.
 #[derive(Debug, Default)]
 pub struct PortStatus {
     /// There are control messages to take care of.
@@ -47,14 +47,14 @@ pub struct PortSink {
     pub vacant: usize,
     /// The number of the last flow or listener. None is used twice.
     pub last_number: u32,
-    /// Whether a peer has sent what no plugin sends. That is said once.
+    /// Whether a peer has sent a message that no plugin sends. This is logged once.
     pub nonsense: bool,
-    /// What threads look at without the host's lock.
+    /// Status that threads read without the host's lock.
     pub status: Arc<PortStatus>,
 }
 
 impl PortSink {
-    /// One that knows nothing.
+    /// A sink without connections and listeners.
     #[must_use]
     pub fn new(status: Arc<PortStatus>, vacant: usize) -> Self {
         Self {
@@ -160,7 +160,7 @@ fn is_gone(outcome: Ended) -> bool {
     matches!(outcome, Ended::Unreachable | Ended::Unresponsive | Ended::Restarted)
 }
 
-/// What is wrong with the end of an operation.
+/// The fault of an operation; `None` if it succeeded.
 fn fault(done: &Done, rdm: &Rdm) -> Option<Fault> {
     let place = done.peer.and_then(|peer| rdm.address_of(peer));
     let peer = place.map_or_else(|| "the peer".to_string(), |(at, _)| format!("the peer at {at}"));

@@ -1,4 +1,4 @@
-//! What two plugins say to each other: the handle that NCCL carries from listener to connector, and
+//! The protocol between two plugins: the handle that NCCL carries from listener to connector, and
 //! control messages.
 //!
 //! The handle, numbers in network order:
@@ -11,8 +11,8 @@
 //! NCCL hands the connector the same 128 bytes again until the connection stands, so `pending`, the
 //! connector's own note, is kept in them.
 //!
-//! A control message has no bytes. Its tag is below two to the 32nd, where no connection's are, and
-//! says what it is; its data are two numbers of connections or listeners.
+//! A control message has no bytes. Its tag is below two to the 32nd, below the tags of
+//! connections, and identifies its type; its data are two numbers of connections or listeners.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -22,7 +22,7 @@ use crate::{Fault, Outcome};
 const MAGIC: &[u8; 8] = b"SRDNCCL\x01";
 const PENDING: std::ops::Range<usize> = 64..72;
 
-/// Where a listener is.
+/// Address of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target {
     /// Its endpoint's address.
@@ -86,7 +86,7 @@ impl Target {
     }
 }
 
-/// The connector's note in a handle; zero if there is none.
+/// The connector's note in a handle; zero without a note.
 #[must_use]
 pub fn pending(bytes: &[u8; HANDLE_BYTES]) -> u64 {
     u64::from_ne_bytes(part(bytes, PENDING.start))
@@ -111,14 +111,14 @@ pub enum Control {
         /// The number of the sender's end.
         sender: u32,
     },
-    /// It has one.
+    /// The connection is accepted.
     Accepted {
         /// The number of the sender's end.
         sender: u32,
         /// The number of the receiver's end, which is in the tags of what the sender sends.
         receiver: u32,
     },
-    /// It gets none: there is no such listener, or too many wait for it.
+    /// The connection is refused: there is no such listener, or too many connections wait for it.
     Refused {
         /// The number of the sender's end.
         sender: u32,

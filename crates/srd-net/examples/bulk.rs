@@ -6,7 +6,7 @@
 //! bulk client 10.0.0.2:7471 rr   [--count 20000] [--spin] [--size 64]
 //! bulk client 10.0.0.2:7471 threaded [--time 3]       as bulk, through an endpoint with a thread
 //! ```
-//! `--key WORD` on both sides encrypts; `--rate GBPS` tells the link's speed.
+//! `--key WORD` on both sides encrypts; `--rate GBPS` sets the link's speed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -189,7 +189,7 @@ fn bulk(at: SocketAddr, args: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// The same through handles: the calling thread fills the queue, the driver's thread sends.
+/// Throughput through handles: the calling thread fills the queue, the driver's thread sends.
 fn threaded(at: SocketAddr, args: &[String]) -> io::Result<()> {
     let any = if at.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
     let options = options(any.parse().map_err(io::Error::other)?, args);

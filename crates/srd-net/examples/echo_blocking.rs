@@ -1,4 +1,5 @@
-//! The smallest program: a server that returns what it gets, a client that asks.
+//! The smallest program: a server that returns each datagram, and a client that sends one and
+//! waits for it.
 //!
 //! ```text
 //! echo_blocking server 127.0.0.1:7471

@@ -1,5 +1,5 @@
-//! What the kernel alone can do between two addresses: the ceiling that SRD is held against,
-//! to be run in the same minute as it.
+//! Throughput and latency of the kernel alone between two addresses: the ceiling that SRD is
+//! compared with, to be run in the same minute.
 //!
 //! ```text
 //! udp_ceiling server 10.0.0.2:7000 [--spin]          serves every protocol below, for ever

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! One thread sends batches of 32 packets and keeps at most 512 in flight, another receives and
-//! sleeps when there is nothing. CPU time is that of both threads; what the kernel does for them
-//! while they run is in it, what it does on threads of its own is not. Rates mean something only
-//! beside each other.
+//! sleeps when there is nothing. CPU time is that of both threads: it includes the kernel's work
+//! while they run, and excludes the kernel's own threads. Rates are meaningful only in
+//! comparison.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/support/veth.rs"]
@@ -48,7 +48,7 @@ const KINDS: [Kind; 4] = [
     Kind { name: "AF_XDP, generic", choice: IoChoice::AfXdp, segmentation: true, generic: true },
 ];
 
-/// What one turn found.
+/// Measurements of one turn.
 #[derive(Clone, Copy, Default)]
 struct Turn {
     packets_per_s: f64,

@@ -1,7 +1,7 @@
 //! An assembler of eBPF, for programs of a few dozen instructions that are written at run time.
 //!
-//! It knows the instructions that the programs of this crate use, and places that are jumped to
-//! before they are written. What it writes, the kernel's verifier checks.
+//! It supports the instructions that the programs of this crate use, and labels that are jumped
+//! to before their position is known. The kernel's verifier checks its output.
 
 use crate::sys::bpf::Instruction;
 
@@ -34,7 +34,7 @@ impl Width {
     }
 }
 
-/// What a register is compared with, and how.
+/// Condition of a jump on a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum If {
     /// All 64 bits equal this value.
@@ -59,7 +59,7 @@ pub(crate) struct Place(usize);
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     code: Vec<Instruction>,
-    /// Where each place is, once it is known.
+    /// Position of each label, once it is known.
     places: Vec<Option<usize>>,
     /// Jumps by their index, and where they go.
     jumps: Vec<(usize, Place)>,
@@ -115,7 +115,7 @@ impl Assembler {
 
     /// `to = the map`, for calls that take one.
     pub(crate) fn set_map(&mut self, to: u8, map: i32) {
-        // A load of two instructions; source 1 says that the constant is a map's descriptor.
+        // A load of two instructions; source 1: the constant is a map's descriptor.
         self.add(0x18, to, 1, 0, map);
         self.add(0, 0, 0, 0, 0);
     }

@@ -1,4 +1,4 @@
-//! Binds an endpoint: opens the sockets that the options ask for, and makes an engine over those of
+//! Binds an endpoint: opens the sockets of the options, and makes an engine over the sockets of
 //! each shard.
 
 use std::io;
@@ -25,7 +25,7 @@ impl BindOptions {
         only(engines(io, config, clock::epoch())?)
     }
 
-    /// The same for each shard of a node.
+    /// Opens the sockets, and makes an engine for each shard of a node.
     pub(crate) fn open_shards(&self, shards: u8) -> Result<Vec<Engine<UdpIo>>, BindError> {
         let (io, config) = self.open_io(shards)?;
         engines(io, config, clock::epoch())
@@ -61,7 +61,7 @@ pub(crate) fn engine_over<I: PacketIo>(io: I, config: Config) -> Result<Engine<I
     engine_of_run(io, config, clock::epoch())
 }
 
-/// The same for a run with this epoch.
+/// Makes an engine for a run with this epoch.
 pub(crate) fn engine_of_run<I: PacketIo>(
     io: I,
     config: Config,

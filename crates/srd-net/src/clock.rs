@@ -16,7 +16,7 @@ use srd_proto::time::{Duration, Instant};
 
 use crate::sys::os;
 
-/// How long a measured difference of the clocks is used.
+/// Time for which a measured difference of the clocks is used.
 const OFFSET_LIFETIME: Duration = Duration::from_millis(5);
 /// Samples taken per measurement; the tightest one counts.
 const OFFSET_SAMPLES: usize = 3;
@@ -38,7 +38,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// A clock that knows the present difference of wall and monotonic time.
+    /// A clock with the present difference of wall and monotonic time.
     pub fn new() -> Self {
         let mut clock = Self { offset_ns: 0, measured_at: Instant::ZERO };
         clock.measure();
@@ -50,8 +50,8 @@ impl Clock {
         Instant::from_nanos(os::monotonic_ns())
     }
 
-    /// When a packet with the kernel's wall-clock stamp `stamp_ns` arrived. `now` is the
-    /// present; it is the answer too if there is no stamp or an absurd one.
+    /// Arrival time of a packet with the kernel's wall-clock stamp `stamp_ns`. Without a stamp,
+    /// or with an absurd one, the result is the present, `now`.
     pub fn arrival(&mut self, stamp_ns: u64, now: Instant) -> Instant {
         if stamp_ns == 0 {
             return now;
@@ -85,14 +85,14 @@ pub fn epoch() -> Epoch {
     Epoch(os::realtime_ns())
 }
 
-/// How much larger than the one before an epoch is at least. A run adds one for each context that
-/// it begins anew.
+/// Least difference between an epoch and the one before. A run adds one for each context that it
+/// begins anew.
 const EPOCH_STEP: u64 = 1 << 32;
-/// The largest epoch that is believed: the year 2262, in which a clock of this kind ends. Larger
+/// The largest epoch that is accepted: the year 2262, in which a clock of this kind ends. Larger
 /// ones would leave no room to count up from.
 const EPOCH_MAX: u64 = i64::MAX.cast_unsigned();
-/// How long another daemon may have the directory of the file for itself, and how often it is asked
-/// for.
+/// Longest wait for another daemon's lock on the directory of the file, and the interval of
+/// attempts.
 const LOCK_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
 /// Bytes of the file that are read: a number and white space.
@@ -168,8 +168,8 @@ pub fn seed() -> std::io::Result<[u8; 32]> {
     Ok(bytes)
 }
 
-/// Bytes from the kernel's random generator that are mixed into what is drawn already. If it has
-/// none, they stay as they are.
+/// Mixes bytes from the kernel's random generator into bytes that were drawn already. If the
+/// generator fails, they stay unchanged.
 pub(crate) fn fresh(bytes: &mut [u8; 16]) {
     let _ = os::random(bytes);
 }
@@ -277,7 +277,7 @@ mod tests {
     fn regression_daemons_that_begin_at_once_have_epochs_of_their_own() {
         let directory = directory("at-once");
         let file = directory.join("epoch");
-        // As after the clock was set back: the file alone says what comes next.
+        // As after the clock was set back: the file alone determines the next epoch.
         let ahead = os::realtime_ns() + 86_400_000_000_000;
         std::fs::write(&file, format!("{ahead}\n")).unwrap();
         let drawn = || (0..50).map(|_| lasting_epoch(&file).unwrap().0).collect::<Vec<u64>>();

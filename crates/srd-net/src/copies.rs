@@ -10,14 +10,14 @@
 //!
 //! | events of the kernel were lost | among them may have been that of a generation id |
 //!
-//! The last two are no more than suspicions: an endpoint counts them if its owner asked for that.
-//! Another run costs each peer a handshake, in which traffic pauses, so a clock that is set again
-//! and again counts [`SUSPICIONS_MAX`] times at once and then once in [`SUSPICION_EVERY`]; one that
-//! comes before counts at the end of that time. A pause (SIGSTOP, a suspended machine) copies
-//! nothing, and changes none of these.
+//! The last two are only suspicions: an endpoint counts them if its owner has enabled that.
+//! Another run costs each peer a handshake, in which traffic pauses. So a clock that is set again
+//! and again counts [`SUSPICIONS_MAX`] times at once, and then once in [`SUSPICION_EVERY`]; an
+//! earlier suspicion counts at the end of that time. A pause (SIGSTOP, a suspended machine)
+//! copies nothing, and changes nothing in this table.
 //!
-//! One watch serves all endpoints of a process. Bounds: it looks every [`LOOK_EVERY`] at most, and
-//! reads [`EVENTS_MAX`] events each time.
+//! One watch serves all endpoints of a process. Bounds: it queries the kernel every
+//! [`LOOK_EVERY`] at most, and reads [`EVENTS_MAX`] events each time.
 
 use std::fmt;
 use std::io;
@@ -31,9 +31,9 @@ use srd_proto::time::{Duration, Instant};
 
 use crate::sys::os;
 
-/// How often the kernel is asked at most.
+/// Least interval of queries to the kernel.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often the boot id is read at most.
+/// Least interval of reads of the boot id.
 const BOOT_ID_EVERY: Duration = Duration::from_secs(1);
 /// Events that one look reads; the rest waits for the next.
 const EVENTS_MAX: usize = 64;
@@ -48,7 +48,7 @@ const EVENT_BYTES: usize = 1 << 20;
 /// A wall clock that moves by so much against the time since the start was set; an adjusted one
 /// moves by half a millisecond a second.
 const STEP_MIN_NS: u64 = 1_000_000_000;
-/// Where the kernel shows the boot id.
+/// File of the boot id.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A sign that this process may exist twice.
@@ -89,7 +89,7 @@ pub(crate) struct Copies {
     pub(crate) counts_suspicions: bool,
 }
 
-/// When the kernel is next asked, in nanoseconds.
+/// Time of the next query to the kernel, in nanoseconds.
 static LOOK_AT: AtomicU64 = AtomicU64::new(0);
 /// Rises with each finding.
 static FOUND: AtomicU64 = AtomicU64::new(0);
@@ -123,7 +123,7 @@ impl Copies {
     }
 }
 
-/// Asks the kernel, if the last time is long enough ago and no other thread does.
+/// Queries the kernel, if the interval has passed and no other thread is doing so.
 fn ask(now: Instant) {
     let due = LOOK_AT.load(Ordering::Relaxed);
     if now.as_nanos() < due {
@@ -144,17 +144,17 @@ struct Watch {
     boot_id_at: Instant,
     /// Wall clock minus time since the start, wrapping.
     offset_ns: u64,
-    /// How often each kind was found, and what was found last.
+    /// Number of findings of each kind, and the last finding.
     certain: (u64, Option<Copied>),
     suspicions: (u64, Option<Copied>),
     rate: Rate,
 }
 
-/// How often suspicions count.
+/// Rate limit of suspicions.
 #[derive(Debug)]
 struct Rate {
     left: u32,
-    /// When one more was last granted.
+    /// Time when the last suspicion was permitted.
     granted_at: Instant,
     /// A suspicion that does not count yet.
     waits: Option<Copied>,
@@ -185,7 +185,7 @@ impl Rate {
     }
 }
 
-/// What the kernel's events have shown.
+/// Content of the kernel's events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Read {
     has_new_id: bool,
@@ -206,7 +206,7 @@ impl Watch {
         }
     }
 
-    /// Asks for everything. Returns whether anything was found.
+    /// Makes all checks. Returns whether there is a finding.
     fn look(&mut self, now: Instant) -> bool {
         let step = self.step(offset());
         let events = self.events.as_ref().map(|socket| {
@@ -262,7 +262,7 @@ fn read_events(mut next: impl FnMut() -> io::Result<(Vec<u8>, u32)>) -> Read {
     read
 }
 
-/// Whether an event of the kernel says that the virtual machine has a new generation id.
+/// Whether an event of the kernel reports a new generation id of the virtual machine.
 fn is_new_id(event: &[u8]) -> bool {
     event.split(|byte| *byte == 0).any(|line| line == b"NEW_VMGENID=1")
 }
@@ -313,7 +313,7 @@ mod tests {
         }
     }
 
-    /// A clock that somebody sets again and again, which paused traffic each time.
+    /// A clock that is set again and again, which paused traffic each time.
     #[test]
     fn regression_a_clock_that_is_set_again_and_again_counts_now_and_then() {
         let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(read(vec![Ok((id.clone(), 7)), lost()]), found(false, true));
         assert_eq!(read(vec![Ok((id, 0))]), found(true, false));
         assert_eq!(read(Vec::new()), found(false, false));
-        // It has a bound whatever the kernel says.
+        // The number of reads is bounded, whatever the kernel returns.
         let mut calls = 0;
         read_events(|| {
             calls += 1;

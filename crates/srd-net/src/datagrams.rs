@@ -1,10 +1,11 @@
 //! Datagrams of one socket, several in each call to the kernel both ways, for programs with a
-//! protocol of their own. They may leave by further sockets, whose source ports tell flows apart.
+//! protocol of their own. They may leave by further sockets, whose source ports distinguish
+//! flows.
 //!
 //! Datagrams of one length for one destination leave as one message that the kernel cuts
-//! (`UDP_SEGMENT`), several messages by one call; what arrives is read several messages at a time,
-//! each of which the kernel may have joined from several datagrams (`UDP_GRO`). The kernel keeps
-//! what it does about packets that are too large for their path: this sets no option for it.
+//! (`UDP_SEGMENT`), several messages by one call. Received messages are read several at a time;
+//! the kernel may have joined each from several datagrams (`UDP_GRO`). The kernel's default for
+//! packets that are too large for their path stays: this sets no option for it.
 //!
 //! Bounds: [`RUNS_MAX`] messages wait, each of at most [`BATCH_BYTES_MAX`] bytes.
 
@@ -28,7 +29,7 @@ const RUNS_MAX: usize = 32;
 #[derive(Debug)]
 pub struct Datagrams {
     socket: Socket,
-    /// Sockets that datagrams leave by; if there is none, they leave by the one above.
+    /// Sockets that datagrams leave by; if empty, they leave by the one above.
     senders: Vec<Socket>,
     sender: Sender,
     receiver: Receiver,
@@ -39,7 +40,7 @@ pub struct Datagrams {
     /// Memory of messages that were sent.
     spare: Vec<Vec<u8>>,
     lost: u64,
-    /// Whether the kernel was asked to join what arrives: that pays for streams only.
+    /// Whether the kernel joins arriving datagrams: that pays for streams only.
     joins: bool,
     /// Messages of the last call, the next of them, and what is left of the one before.
     messages: usize,
@@ -54,7 +55,7 @@ struct Message {
     from: SocketAddr,
     /// Bytes of a datagram; the last may be shorter.
     each: usize,
-    /// Where the next one begins, and where the last one ends.
+    /// Start of the next datagram, and end of the last one.
     at: usize,
     end: usize,
 }
@@ -209,7 +210,7 @@ impl Datagrams {
         }
     }
 
-    /// How many datagrams the socket has not taken since this was asked last.
+    /// Takes the number of datagrams that the socket has not accepted since the last call.
     pub fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
@@ -269,7 +270,7 @@ impl Datagrams {
     }
 }
 
-/// Whether the kernel says this of messages that it would have to cut.
+/// Whether this is the kernel's error for messages that it would have to cut.
 fn is_of_cutting(error: &io::Error) -> bool {
     matches!(errno(error), libc::EINVAL | libc::EIO | libc::EMSGSIZE)
 }
@@ -343,7 +344,7 @@ mod tests {
         assert!(one.runs.len() <= RUNS_MAX);
     }
 
-    /// Those for each destination are one message, in their order, whatever is between them.
+    /// Datagrams for each destination are one message, in their order, whatever is between them.
     #[test]
     fn what_is_for_elsewhere_does_not_part_a_message() {
         let (mut one, mut two, to) = pair();
@@ -353,7 +354,8 @@ mod tests {
             one.push(elsewhere, 0, &[n; 100], &[]);
         }
         assert_eq!(one.runs.len(), 2);
-        // A longer one, behind it a shorter one, and what follows that: nothing is put before them.
+        // A longer datagram, then a shorter one, and the following ones: none is moved before
+        // them.
         one.push(to, 0, &[40; 200], &[]);
         one.push(elsewhere, 0, &[40; 100], &[]);
         [41, 42, 43].into_iter().for_each(|n| one.push(to, 0, &[n; 64], &[]));

@@ -28,12 +28,13 @@ use crate::wake::IoWaker;
 pub(crate) const QPN: Qpn = Qpn(1);
 /// Events that wait to be read; further ones are dropped.
 const EVENTS_MAX: usize = 256;
-/// How long a closing endpoint stays to acknowledge what its peers have in flight.
+/// Time for which a closing endpoint stays to acknowledge datagrams that its peers have in
+/// flight.
 const CLOSE_QUIET: Duration = Duration::from_millis(2);
-/// How often a closing endpoint looks whether it is done.
+/// Interval at which a closing endpoint checks whether it is done.
 const CLOSE_LOOK: Duration = Duration::from_millis(1);
 
-/// What application threads ask of the driver.
+/// Commands of application threads to the driver.
 #[derive(Debug)]
 pub(crate) enum Command {
     Connect {
@@ -114,7 +115,7 @@ pub(crate) struct Arrived {
     pub payload: Bytes,
 }
 
-/// What the driver shares with application threads.
+/// State that the driver shares with application threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
     commands: Mutex<Commands>,
@@ -169,7 +170,7 @@ impl Shared {
     }
 }
 
-/// What the driver keeps of an endpoint, beside core and sockets.
+/// The driver's state of an endpoint, beside core and sockets.
 struct Ledger {
     shared: Arc<Shared>,
     /// By the core's index, with the whole of its name.
@@ -298,7 +299,7 @@ fn drive<I: PacketIo>(mut engine: Engine<I>, mut ledger: Ledger) -> io::Result<(
     result
 }
 
-/// Nothing will be sent any more: what is dropped here ends every wait.
+/// Ends every wait: nothing will be sent any more.
 impl Drop for Ledger {
     fn drop(&mut self) {
         self.deferred.clear();
@@ -400,8 +401,8 @@ impl Ledger {
         }
     }
 
-    /// The core's name for a peer. The core may have forgotten it while it was idle, and given
-    /// its number to another, or met a peer with another key at its address: then there is none.
+    /// The core's name for a peer. `None` if the core has forgotten the idle peer and given its
+    /// number to another one, or has met a peer with another key at its address.
     fn resolve(
         &mut self,
         core: &mut srd_proto::Endpoint,

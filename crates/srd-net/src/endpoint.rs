@@ -41,7 +41,7 @@ pub struct Peer {
 pub struct Received {
     /// The peer that sent it.
     pub peer: Peer,
-    /// What it carries.
+    /// Payload of the datagram.
     pub payload: Bytes,
 }
 
@@ -132,10 +132,10 @@ impl Endpoint {
         self.recv_until(None).unwrap_or(Err(Closed))
     }
 
-    /// Waits for the next datagram for at most `timeout`. `None`: there was none.
+    /// Waits for the next datagram for at most `timeout`. `None`: no datagram came.
     ///
     /// # Errors
-    /// When the endpoint has ended and nothing is left.
+    /// The endpoint has ended and nothing is left.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Received>, Closed> {
         self.recv_until(deadline(Some(timeout))).transpose()
     }
@@ -157,14 +157,15 @@ impl Endpoint {
         self.received(item)
     }
 
-    /// Takes the next datagram, if there is one; else the task is woken when one has arrived, or
-    /// the endpoint has ended. Of several calls, only the task of the last one is woken.
+    /// Takes the next datagram, if there is one; otherwise the task is woken when one has
+    /// arrived, or the endpoint has ended. Of several calls, only the task of the last one is
+    /// woken.
     ///
-    /// A future of [`Endpoint::recv_async`] that is dropped wakes nobody; a program that polls once
-    /// and goes on calls this.
+    /// A future of [`Endpoint::recv_async`] that is dropped wakes no task; a program that polls
+    /// once and goes on calls this.
     ///
     /// # Errors
-    /// When the endpoint has ended and nothing is left.
+    /// The endpoint has ended and nothing is left.
     pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Result<Received, Closed>> {
         self.shared.inbox.poll_take(context).map(|item| self.received(item))
     }
@@ -182,7 +183,7 @@ impl Endpoint {
         Ok(Received { peer: Peer { state: arrived.peer }, payload: arrived.payload })
     }
 
-    /// What has happened since the last call, other than arrivals.
+    /// Takes the events since the last call, other than arrivals.
     pub fn take_events(&self) -> Vec<EndpointEvent> {
         self.shared.take_events()
     }
@@ -402,7 +403,7 @@ impl fmt::Display for Closed {
 
 impl std::error::Error for Closed {}
 
-/// Why there is no such peer.
+/// Reason why a peer could not be connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -423,7 +424,7 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// Why a datagram was not sent, or not delivered.
+/// Reason why a datagram was not sent, or not delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SendError {
@@ -434,7 +435,7 @@ pub enum SendError {
     },
     /// As many are outstanding as the endpoint allows.
     WouldBlock,
-    /// It ended with this status.
+    /// The datagram ended with this status.
     Failed(Status),
     /// The endpoint has ended.
     Closed,
@@ -455,7 +456,7 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// Why a flush did not end well.
+/// Reason why a flush did not end well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FlushError {
@@ -463,7 +464,7 @@ pub enum FlushError {
     Failed(Status),
     /// Time ran out or the endpoint ended with datagrams outstanding.
     Unfinished {
-        /// How many.
+        /// Number of outstanding datagrams.
         datagrams: u32,
     },
 }

@@ -24,16 +24,16 @@ const ROUND_TURNS_MAX: usize = 4;
 const STALL: Duration = Duration::from_millis(5);
 /// Looks at the socket before such a timer. A full receive buffer takes fewer.
 const STALL_RECEIVES_MAX: usize = 1024;
-/// How long Closes may take to leave.
+/// Time limit for sending Closes.
 const CLOSES_TIME_MAX: Duration = Duration::from_millis(50);
-/// When a full socket is tried again by a caller that does not wait for it.
+/// Pause before a full socket is tried again by a caller that does not wait for it.
 const BLOCKED_RETRY: Duration = Duration::from_micros(200);
 
-/// What an application does when something happens. Called on the thread that drives the
-/// endpoint; `context` lets it send at once.
+/// Callbacks of an application. Called on the thread that drives the endpoint; with `context` it
+/// can send at once.
 pub trait Application {
-    /// Whether a datagram is taken, as [`srd_proto::Endpoint::handle_packet_with`] asks. The
-    /// default takes every one.
+    /// Whether a datagram is accepted, as [`srd_proto::Endpoint::handle_packet_with`] requires.
+    /// The default accepts every one.
     fn admit(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
         let _ = (now, delivery);
         Status::Ok
@@ -47,7 +47,8 @@ pub trait Application {
         let _ = (context, event);
     }
 
-    /// The back end found out something worth telling a person. The default logs it.
+    /// Reports a condition of the back end that the user should be informed of. The default logs
+    /// it.
     fn notice(&mut self, notice: Notice) {
         tracing::warn!("{notice}");
     }
@@ -85,7 +86,7 @@ impl Context<'_> {
     }
 }
 
-/// Why transmitting stopped.
+/// Reason why transmitting stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flow {
     /// Nothing may be sent now.
@@ -105,9 +106,9 @@ pub(crate) struct Engine<I> {
     waiting: Option<(Transmit, TransmitBuf)>,
     /// The buffer of the next batch.
     spare: Option<TransmitBuf>,
-    /// When the clock was last read.
+    /// Time when the clock was last read.
     last_look: Instant,
-    /// Why transmitting last stopped.
+    /// Reason why transmitting last stopped.
     flow: Flow,
     /// Whether this process may exist twice.
     copies: Copies,
@@ -152,7 +153,7 @@ impl<I: PacketIo> Engine<I> {
         self.last_look
     }
 
-    /// When the next round is due at the latest, unless something arrives.
+    /// Time when the next round is due at the latest, unless something arrives.
     pub(crate) fn due(&self) -> Instant {
         match self.flow {
             Flow::More => Instant::ZERO,
@@ -211,7 +212,7 @@ impl<I: PacketIo> Engine<I> {
         })
     }
 
-    /// Runs due timers, sends what may be sent, and hands out events until there are none.
+    /// Runs due timers, sends packets as far as possible, and hands out all events.
     pub(crate) fn send_and_notify(&mut self, app: &mut impl Application) -> io::Result<Flow> {
         let before = self.last_look;
         let mut now = self.look();

@@ -1,4 +1,4 @@
-//! What an endpoint reports beside arrivals: events and statistics.
+//! Reports of an endpoint beside arrivals: events and statistics.
 
 use std::net::SocketAddr;
 

@@ -37,13 +37,13 @@ impl Segments for Vec<Vec<u8>> {
     }
 }
 
-/// How to wait for packets.
+/// Way of waiting for packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PollMode {
     /// Sleep in the kernel: least CPU time.
     #[default]
     Block,
-    /// Ask again and again: least latency, one core always busy.
+    /// Poll without sleeping: least latency, one core always busy.
     Spin,
     /// Spin for so long after the last packet, then sleep.
     Adaptive(Duration),
@@ -88,12 +88,12 @@ impl std::str::FromStr for PollMode {
     }
 }
 
-/// What a call to [`PacketIo::receive`] may wait for.
+/// Conditions that end the wait of a call to [`PacketIo::receive`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wait {
     /// Until when. [`Instant::ZERO`]: not at all; [`Instant::FAR_FUTURE`]: for ever.
     pub until: Instant,
-    /// Also return when a send that found the socket full may succeed.
+    /// Whether to return also when a send that found the socket full may succeed.
     pub writable: bool,
 }
 
@@ -107,7 +107,7 @@ impl Wait {
     }
 }
 
-/// How far a send came.
+/// Result of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     /// Every batch was handed over (or refused for good and counted).
@@ -119,30 +119,31 @@ pub enum Sent {
     },
 }
 
-/// Why the network did not deliver a packet, as ICMP reports it. Such reports can be forged.
+/// Reason why the network did not deliver a packet, as ICMP reports it. Such reports can be
+/// forged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Undelivered {
     /// Its destination cannot be reached.
     Unreachable(srd_proto::Unreachable),
-    /// It was too big for a link on the way.
+    /// The packet was too big for a link on the way.
     TooBig {
         /// Bytes, IP header included, of the largest packet that the link passes; zero if the
-        /// message did not say.
+        /// message did not contain it.
         mtu: u32,
     },
 }
 
-/// Something that the world found out while sending, worth telling a person.
+/// A condition that the back end detected while sending, and that the user should be informed of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// A packet was larger than the interface passes. Nothing is ever fragmented: such
     /// packets are lost.
     PacketTooLarge {
-        /// Where it was going.
+        /// Destination of the packet.
         destination: SocketAddr,
         /// UDP payload bytes that it had.
         packet_bytes: usize,
-        /// UDP payload bytes that work, as far as this machine knows.
+        /// UDP payload bytes that fit, as far as this machine can determine.
         works_bytes: Option<u16>,
     },
     /// The kernel or the device refuses segmentation offload; sending goes on without it.
@@ -152,7 +153,7 @@ pub enum Notice {
     Copied(Copied),
     /// Sending failed for another reason; counted, and reported once per reason.
     SendFailed {
-        /// Where it was going.
+        /// Destination of the packet.
         destination: SocketAddr,
         /// The operating system's error number.
         errno: i32,
@@ -202,7 +203,7 @@ pub struct IoStats {
     pub send_too_large: u64,
     /// Batches refused for another reason; the core sees them as lost.
     pub send_failed: u64,
-    /// System calls that asked for packets.
+    /// System calls to receive packets.
     pub receive_calls: u64,
     /// Messages received: datagrams, or runs of them that the kernel coalesced.
     pub received_messages: u64,
@@ -225,12 +226,12 @@ pub trait PacketIo {
     /// sees it as a loss.
     fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent>;
 
-    /// Receives what has arrived, waiting as `wait` says, and calls `each` for every packet
-    /// with the present time, what is known about it, and its bytes. Returns how many there
-    /// were; none when the wait ended by time, by a wake-up or by room to write.
+    /// Receives packets that have arrived, waiting as `wait` specifies, and calls `each` for
+    /// every packet with the present time, its metadata, and its bytes. Returns their number;
+    /// zero when the wait ended by time, by a wake-up or by room to write.
     ///
     /// # Errors
-    /// What makes the back end unusable.
+    /// An error that makes the back end unusable.
     fn receive(
         &mut self,
         wait: Wait,
@@ -243,7 +244,7 @@ pub trait PacketIo {
     /// The address that peers send to.
     fn local_address(&self) -> SocketAddr;
 
-    /// How many local addresses there are: paths take turns over them.
+    /// Number of local addresses: paths take turns over them.
     fn local_addresses(&self) -> u8 {
         1
     }
@@ -254,7 +255,7 @@ pub trait PacketIo {
         self.local_address()
     }
 
-    /// Where packets with this entropy to a destination leave from.
+    /// Source address of packets with this entropy to a destination.
     fn source(&self, entropy: Entropy, destination: SocketAddr) -> SocketAddr {
         let _ = destination;
         let mut source = self.local_address();
@@ -262,20 +263,20 @@ pub trait PacketIo {
         source
     }
 
-    /// How many paths (source ports) there are.
+    /// Number of paths (source ports).
     fn paths(&self) -> u16;
 
     /// Most segments in one batch that pays.
     fn batch_segments_max(&self) -> usize;
 
-    /// Compares the configured packet size with what this machine knows of the way to a
-    /// destination that will be sent to; a notice follows if it is too large.
+    /// Compares the configured packet size with this machine's MTU towards a new destination; a
+    /// notice follows if the size is too large.
     fn check_destination(&mut self, destination: SocketAddr, packet_bytes_max: u16) {
         let _ = (destination, packet_bytes_max);
     }
 
-    /// Where a packet was going that the network did not deliver, and why. Looks for such news
-    /// every few milliseconds.
+    /// Destination of a packet that the network did not deliver, and the reason. The error queues
+    /// are read every few milliseconds.
     fn take_undelivered(&mut self, now: Instant) -> Option<(SocketAddr, Undelivered)> {
         let _ = now;
         None
@@ -288,7 +289,7 @@ pub trait PacketIo {
         None
     }
 
-    /// The next thing worth telling.
+    /// The next notice for the user.
     fn take_notice(&mut self) -> Option<Notice>;
 
     /// Counters.

@@ -1,4 +1,4 @@
-//! Files that hold a secret key: read only if nobody else may use them.
+//! Files that hold a secret key: read only if no other user may access them.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -10,12 +10,12 @@ use zeroize::Zeroizing;
 /// Most bytes of a key file: a key is at most 64 characters, the rest may be white space.
 const BYTES_MAX: u64 = 1024;
 
-/// Why a key file was refused.
+/// Reason why a key file was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyFileError {
-    /// What is wrong.
+    /// Fault of the file.
     pub what: String,
-    /// What to do about it.
+    /// Remedy.
     pub remedy: String,
 }
 
@@ -28,17 +28,17 @@ impl fmt::Display for KeyFileError {
 impl std::error::Error for KeyFileError {}
 
 /// The text of a key file: an ordinary file of at most 1,024 bytes, which belongs to this user or
-/// root, and which nobody else may read or change. The text is wiped when it is dropped. Never
+/// root, and which no other user may read or change. The text is wiped when it is dropped. Never
 /// blocks: a pipe is refused. `make` is the command that prints a new key, for remedies.
 ///
 /// # Errors
-/// What is wrong with the file, and what to do about it; never its text.
+/// The fault of the file, and its remedy; never its text.
 pub fn read_key_file(path: &Path, make: &str) -> Result<Zeroizing<String>, KeyFileError> {
     read_key_file_of(path, make, None)
 }
 
-/// The same for a file that may also belong to the user `also`: the one that a service of root's
-/// becomes.
+/// The text of a key file that may also belong to the user `also`: the one that a service of
+/// root's becomes.
 ///
 /// # Errors
 /// As [`read_key_file`].

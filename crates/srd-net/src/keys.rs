@@ -15,7 +15,7 @@ use zeroize::Zeroize as _;
 
 use crate::key_file::{KeyFileError, read_key_file_of};
 
-/// What prints a new key.
+/// Command that prints a new key.
 const MAKE: &str = "srd genkey";
 /// The command that prints a key for two.
 const MAKE_SHARED: &str = "srd genpsk";
@@ -41,7 +41,7 @@ impl Drop for SecretKey {
     }
 }
 
-/// Why a text is no key. The text itself is not repeated.
+/// Reason why a text is not a key. The text itself is not repeated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyError(String);
 

@@ -1,7 +1,7 @@
 //! SRD over real UDP sockets: reliable, unordered datagrams that take every path of a fabric.
 //!
-//! The protocol is `srd-proto`, which knows no socket, clock or thread; this crate gives it
-//! all three. Two ways to use it:
+//! The protocol is `srd-proto`, which uses no socket, clock or thread; this crate adds all three.
+//! Two ways to use it:
 //!
 //! * [`Endpoint`]: a thread of its own does the work; any thread or future sends and receives
 //!   through handles. For ordinary programs.
@@ -16,15 +16,15 @@
 //! futures need no particular runtime.
 //!
 //! # What an endpoint occupies
-//! One UDP port that peers know (the base port), and as many ports from there on as it has
-//! paths: a switch that hashes ports sends each along a way of its own. Everything is received
-//! on the base port. No privilege is needed; with it (`CAP_NET_ADMIN`) socket buffers may
-//! exceed `net.core.rmem_max`.
+//! One UDP port that peers send to (the base port), and as many consecutive ports as it has
+//! paths: a switch that hashes ports sends each along a way of its own. Everything is received on
+//! the base port. No privilege is needed; with it (`CAP_NET_ADMIN`) socket buffers may exceed
+//! `net.core.rmem_max`.
 //!
 //! # Supported
 //! IPv4 and IPv6; UDP segmentation and receive offload, with a fallback where the kernel or
-//! device has none; ECN bits both ways; kernel receive timestamps; blocking, spinning and
-//! adaptive waiting; datagram boundaries; back-pressure in both directions; packets that do
+//! device does not support it; ECN bits both ways; kernel receive timestamps; blocking, spinning
+//! and adaptive waiting; datagram boundaries; back-pressure in both directions; packets that do
 //! not fit are never fragmented, and reported with the size that works.
 //!
 //! # Not supported
@@ -51,7 +51,7 @@ mod options;
 pub mod page;
 mod ports;
 pub mod raw;
-/// What the hand-written synchronisation stands on. Its tests put a scheduler in this place, which
+/// Primitives of the hand-written synchronisation. Its tests replace them by a scheduler, which
 /// tries many orders of the threads' steps (`tests/schedules.rs`).
 mod primitives {
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic};

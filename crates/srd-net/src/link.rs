@@ -1,4 +1,5 @@
-//! What this machine knows about the way to a destination: interface, MTU, link rate.
+//! Properties of the way to a destination, as configured on this machine: interface, MTU, link
+//! rate.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +24,7 @@ const PACKET_BYTES_MAX: u32 = 65_000;
 /// The largest MTU that is used by default; loopback's is larger.
 const JUMBO_BYTES: u32 = 9000;
 
-/// The way to a destination, as far as this machine knows it.
+/// The way to a destination, from the configuration of this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
     /// The local address that packets leave from.
@@ -36,12 +37,12 @@ pub struct Link {
     pub mtu_bytes: u32,
     /// UDP payload bytes that fit into it.
     pub packet_bytes_max: u16,
-    /// Speed of the interface in bits per second, where it is a real one that knows.
+    /// Speed of the interface in bits per second, if it is a hardware interface that reports it.
     pub rate_bps: Option<u64>,
 }
 
 impl Link {
-    /// Asks the kernel about the way to `destination`. Sends nothing.
+    /// Queries the kernel for the way to `destination`. Sends nothing.
     ///
     /// # Errors
     /// The operating system's, for instance that there is no route.
@@ -54,7 +55,7 @@ impl Link {
         socket.connect(&destination)?;
         let mtu_bytes = match configured_mtu(&destination) {
             Some(bytes) => bytes,
-            // Without netlink, what the kernel believes now.
+            // Without netlink, the kernel's present path MTU.
             None => socket.path_mtu()?,
         };
         let local = socket.local_address()?.ip();
@@ -106,7 +107,7 @@ pub fn local_addresses() -> io::Result<Vec<LocalAddress>> {
 /// Whether an interface is set up.
 ///
 /// # Errors
-/// The operating system's: there is none of this name.
+/// The operating system's: no interface has this name.
 pub fn is_up(interface: &str) -> io::Result<bool> {
     interface::is_up(interface)
 }
@@ -138,14 +139,13 @@ pub fn local_packet_bytes(ip: IpAddr) -> io::Result<u16> {
     Ok(u16::try_from(least.saturating_sub(headers)).unwrap_or(u16::MAX))
 }
 
-/// The speed of the interface with the local address `ip`, if it knows.
+/// The speed of the interface with the local address `ip`, if it reports it.
 pub fn local_rate(ip: IpAddr) -> Option<u64> {
     rate_of(&interface::name_of(ip).ok()??)
 }
 
-/// The speed of our link towards `destination` in bits per second, where an interface of real
-/// hardware knows it. Virtual interfaces report invented figures (veth: 10 Gb/s) or none:
-/// unknown.
+/// The speed of our link towards `destination` in bits per second, if a hardware interface
+/// reports it. Virtual interfaces report invented figures (veth: 10 Gb/s) or nothing: unknown.
 ///
 /// # Errors
 /// The operating system's, for instance that there is no route.
@@ -169,7 +169,7 @@ fn parse_speed(text: &str) -> Option<u64> {
     (mbps > 0 && mbps < u64::from(u32::MAX)).then(|| mbps * 1_000_000)
 }
 
-/// How many segments the kernel takes in one batch: 128 since Linux 6.9, 64 before. Found out
+/// Most segments that the kernel accepts in one batch: 128 since Linux 6.9, 64 before. Determined
 /// once by sending a batch of one-byte segments to ourselves.
 pub(crate) fn segments_max() -> usize {
     static FOUND: OnceLock<usize> = OnceLock::new();

@@ -69,9 +69,10 @@ impl LocalEndpoint {
 
     /// As [`LocalEndpoint::bind`], for a node whose work several threads share: one endpoint for
     /// each, all at one address and with one budget for link and receiver's share. They share no
-    /// peers: each is told of those that it is to reach. The kernel hands each the packets of its
-    /// contexts; another node's `i`-th endpoint calls the `i`-th here. Any may be moved to a thread
-    /// of its own. All should be dropped together: the kernel counts those that are left.
+    /// peers: each has to be connected to the peers that it is to reach. The kernel hands each
+    /// the packets of its contexts; another node's `i`-th endpoint calls the `i`-th here. Any may
+    /// be moved to a thread of its own. All should be dropped together: the kernel counts those
+    /// that are left.
     ///
     /// # Errors
     /// The operating system's, or a setting that is out of range: `shards` is from 1 to
@@ -145,7 +146,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
     }
 
     /// The endpoints of one node's shards, one over each back end. All receive at one address,
-    /// where each back end is handed the packets that [`srd_proto::shard_of`] says.
+    /// where each back end gets the packets that [`srd_proto::shard_of`] assigns to it.
     ///
     /// # Errors
     /// A setting that is out of range; the number of back ends is one.
@@ -160,7 +161,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.io_ref().local_address()
     }
 
-    /// Where packets with this entropy to a destination leave from.
+    /// Source address of packets with this entropy to a destination.
     pub fn source(&self, entropy: Entropy, destination: SocketAddr) -> SocketAddr {
         self.engine.io_ref().source(entropy, destination)
     }
@@ -185,11 +186,11 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.connect_with_key(address, None)
     }
 
-    /// As [`LocalEndpoint::connect`], to a peer whose static public key is known.
+    /// As [`LocalEndpoint::connect`], to a peer with this static public key.
     ///
     /// # Errors
-    /// When the endpoint has as many peers as it may, needs a key, or knows a peer with another key
-    /// at this address.
+    /// The endpoint has as many peers as it may, needs a key, or has a peer with another key at
+    /// this address.
     pub fn connect_with_key(
         &mut self,
         address: SocketAddr,
@@ -282,7 +283,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.last_look()
     }
 
-    /// When the next round is due at the latest, unless something arrives;
+    /// Time when the next round is due at the latest, unless something arrives;
     /// [`Instant::ZERO`]: at once.
     pub fn due(&self) -> Instant {
         self.engine.due()

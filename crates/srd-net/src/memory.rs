@@ -1,8 +1,8 @@
-//! The twin of [`crate::UdpIo`] in memory: the same interface over a network that exists only
-//! in this process and loses, reorders, duplicates and marks as its options say, by seed.
+//! The twin of [`crate::UdpIo`] in memory: the same interface over a network that exists only in
+//! this process and loses, reorders, duplicates and marks packets as configured, by seed.
 //!
-//! For tests of everything above the sockets. Time is real, so a run is random in its timing;
-//! what befalls the n-th packet is fixed by the seed.
+//! For tests of everything above the sockets. Time is real, so a run is random in its timing; the
+//! treatment of the n-th packet is fixed by the seed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -20,7 +20,7 @@ use crate::wake::IoWaker;
 /// Packets that an inbox holds; more are lost, as in a full receive buffer.
 const INBOX_PACKETS_MAX: usize = 16_384;
 
-/// How the network treats packets. Shares are in thousandths of all packets.
+/// Treatment of packets by the network. Shares are in thousandths of all packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryOptions {
     /// Decides every fate.

@@ -1,4 +1,4 @@
-//! How to bind an endpoint, and what can go wrong.
+//! Options and errors of binding an endpoint.
 
 use std::fmt;
 use std::io;
@@ -8,17 +8,17 @@ use srd_proto::{Config, ConfigError, Duration, Ecn};
 
 use crate::io::PollMode;
 
-/// How long to spin for a packet by default before sleeping. Waking a sleeping thread costs
-/// 10 us and more, and most answers come sooner.
+/// Default time to spin for a packet before sleeping. Waking a sleeping thread costs 10 us and
+/// more, and most answers come sooner.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// How to bind an endpoint. [`BindOptions::default`] suits a client: every address, a free
+/// Options of binding an endpoint. [`BindOptions::default`] suits a client: every address, a free
 /// run of ports, plain packets.
 #[derive(Clone, Debug)]
 pub struct BindOptions {
-    /// The local address. With the unspecified address (0.0.0.0 for IPv4, :: for both families) the
-    /// route decides where packets leave from; on a host with several addresses bind the one
-    /// that peers know.
+    /// The local address. With the unspecified address (0.0.0.0 for IPv4, :: for both families)
+    /// the route determines the source address of packets; on a host with several addresses bind
+    /// the one that peers use.
     pub address: IpAddr,
     /// The port that peers send to, and the first of the source ports. Zero: found.
     pub base_port: u16,
@@ -33,17 +33,18 @@ pub struct BindOptions {
     /// Whether an unknown `config.link_rate_bps` (zero) is replaced by the interface's speed,
     /// where it is known.
     pub link_rate_from_interface: bool,
-    /// How to wait for packets. By default: spin for 50 us after the last one, then sleep.
+    /// Way of waiting for packets. By default: spin for 50 us after the last one, then sleep.
     pub poll: PollMode,
-    /// Receive buffer wanted, in bytes (see [`UdpOptions::receive_buffer_bytes`]).
+    /// Requested receive buffer, in bytes (see [`UdpOptions::receive_buffer_bytes`]).
     pub receive_buffer_bytes: u32,
-    /// Send buffer wanted for each path, in bytes.
+    /// Requested send buffer for each path, in bytes.
     pub send_buffer_bytes: u32,
     /// Whether to use segmentation offload where the kernel has it.
     pub segmentation: bool,
     /// Datagrams that may wait for `recv`. Beyond it peers have to try again (RNR).
     pub receive_queue_datagrams: u32,
-    /// How long an endpoint that is dropped goes on to have its last datagrams acknowledged.
+    /// Time for which an endpoint that is dropped waits for acknowledgements of its last
+    /// datagrams.
     pub linger: Duration,
 }
 
@@ -66,7 +67,7 @@ impl Default for BindOptions {
     }
 }
 
-/// Which UDP sockets to open.
+/// Options of the UDP sockets.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
     /// The address to bind, with the base port. `::` carries IPv4 and IPv6. Port zero: a free run
@@ -82,12 +83,12 @@ pub struct UdpOptions {
     pub ecn: Ecn,
     /// The DSCP of every packet, 0 to 63: what is above the ECN field.
     pub dscp: u8,
-    /// How to wait.
+    /// Way of waiting.
     pub poll: PollMode,
-    /// Receive buffer wanted, in bytes. Without privilege the system caps it at
+    /// Requested receive buffer, in bytes. Without privilege the system caps it at
     /// `net.core.rmem_max`.
     pub receive_buffer_bytes: u32,
-    /// Send buffer wanted for each path, in bytes.
+    /// Requested send buffer for each path, in bytes.
     pub send_buffer_bytes: u32,
     /// Whether to use segmentation offload where the kernel has it.
     pub segmentation: bool,
@@ -121,7 +122,7 @@ impl BindOptions {
     }
 }
 
-/// Why an endpoint could not be bound.
+/// Reason why an endpoint could not be bound.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BindError {

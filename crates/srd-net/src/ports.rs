@@ -12,20 +12,20 @@ use crate::options::UdpOptions;
 use crate::sys::socket::Socket;
 use crate::sys::{errno, os};
 
-/// Attempts to find a free run of ports when none was asked for.
+/// Attempts to find a free run of ports if none was requested.
 const PORT_ATTEMPTS_MAX: usize = 64;
 
 /// The sockets of one shard.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    /// One for each path, and behind them those that only receive.
+    /// Sockets, one for each path, and behind them those that only receive.
     pub(crate) sockets: Vec<Socket>,
     /// The socket that receives at each local address.
     pub(crate) receivers: Vec<usize>,
 }
 
 impl Bound {
-    /// How many paths there are.
+    /// Number of paths.
     pub(crate) fn paths(&self) -> usize {
         self.sockets.len() - (self.receivers.len() - 1)
     }
@@ -88,7 +88,7 @@ fn bind_run(
         let receives = path == 0;
         let offset = if receives { Some(0) } else { behind.checked_add(path) };
         let port = match offset.and_then(|offset| base.checked_add(offset)) {
-            // Any port: there is none behind the last one.
+            // Any port: no port is left behind the last one.
             None if options.paths_anywhere => Some(0),
             port => port,
         };
@@ -144,7 +144,7 @@ fn bind_run(
     Ok(Bound { sockets, receivers })
 }
 
-/// Why a socket of this family cannot be made.
+/// Reason why a socket of this family cannot be made.
 fn of_family(address: &SocketAddr, error: io::Error) -> io::Error {
     let is_unknown = errno(&error) == libc::EAFNOSUPPORT;
     if !(is_unknown && address.is_ipv6()) {

@@ -25,7 +25,7 @@ pub fn udp_gro(socket: &impl AsFd) -> io::Result<()> {
     socket::set_int(socket.as_fd(), libc::SOL_UDP, UDP_GRO, 1)
 }
 
-/// Asks for buffers of `bytes` in both directions, past the system's limit if privileged.
+/// Requests buffers of `bytes` in both directions, past the system's limit if privileged.
 ///
 /// # Errors
 /// The operating system's.

@@ -1,5 +1,6 @@
-//! What driver thread and application threads share: oneshot channels, a semaphore, and an inbox.
-//! Each can be waited for by blocking a thread or by a future, with no runtime.
+//! Synchronisation between the driver thread and application threads: oneshot channels, a
+//! semaphore, and an inbox. Each can be waited for by blocking a thread or by a future, with no
+//! runtime.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -37,8 +38,8 @@ struct Waiters {
 struct Futures {
     wakers: BTreeMap<u64, Waker>,
     next: u64,
-    /// Of the last call of a poll function: it stays until it is woken, since no future is there
-    /// whose end would take it out.
+    /// Waker of the last call of a poll function. It stays until it is woken, since there is no
+    /// future that removes it when dropped.
     polled: Option<Waker>,
 }
 
@@ -109,7 +110,8 @@ impl Waiters {
         drop(old);
     }
 
-    /// What `ready` yields; until it yields something, the caller of a poll function is woken.
+    /// Returns the value that `ready` yields; until there is one, the caller of a poll function
+    /// is woken.
     fn poll<T>(&self, context: &mut Context<'_>, mut ready: impl FnMut() -> Option<T>) -> Poll<T> {
         if let Some(value) = ready() {
             return Poll::Ready(value);
@@ -213,7 +215,7 @@ enum Value<T> {
 }
 
 impl<T> Value<T> {
-    /// Takes the value; `Some(None)`: there is none any more.
+    /// Takes the value; `Some(None)`: no value will come any more.
     fn take(&mut self) -> Option<Option<T>> {
         match std::mem::replace(self, Self::Over) {
             Self::Open => {
@@ -253,7 +255,7 @@ impl<T> Drop for OneshotSender<T> {
 }
 
 impl<T> OneshotReceiver<T> {
-    /// Blocks until the value has arrived. `None`: there will be none, or the time has passed.
+    /// Blocks until the value has arrived. `None`: no value will come, or the time has passed.
     pub(crate) fn wait(&self, until: Option<Instant>) -> Option<T> {
         self.shared.waiters.wait(&self.shared.value, until, Value::take).flatten()
     }
@@ -361,7 +363,7 @@ impl Semaphore {
         self.free.load(Ordering::SeqCst) >= self.capacity
     }
 
-    /// How many permits are outstanding.
+    /// Number of outstanding permits.
     pub(crate) fn outstanding(&self) -> u32 {
         self.capacity.saturating_sub(self.free.load(Ordering::SeqCst))
     }
@@ -391,7 +393,7 @@ impl Semaphore {
     }
 }
 
-/// What has arrived and was not taken yet.
+/// Items that have arrived and were not taken yet.
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
     state: Mutex<InboxState<T>>,

@@ -114,8 +114,8 @@ impl Wake for Task {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Polls a new future once, as a task of its own, and drops it. Returns the task: nobody but the
-/// caller holds it once no waker of it is left.
+/// Polls a new future once, as a task of its own, and drops it. Returns the task: once no waker
+/// of it is left, the caller holds the only reference.
 fn attempt(future: impl Future) -> Arc<Task> {
     let task = Arc::new(Task);
     let waker = Waker::from(task.clone());
@@ -172,9 +172,9 @@ impl Wake for Counting {
     }
 }
 
-/// A caller of a poll function has no future that lives on: it is woken all the same. (An event
-/// loop polls, and waits for its descriptor; when wakers went with futures that were polled once
-/// and dropped, it waited for ever.)
+/// A caller of a poll function has no future that lives on, and is still woken. (An event loop
+/// polls, and waits for its descriptor; when wakers were dropped with futures that were polled
+/// once, it waited for ever.)
 #[test]
 fn regression_a_caller_of_a_poll_function_is_woken_after_it_has_returned() {
     let inbox = Inbox::<u32>::new();
@@ -211,7 +211,7 @@ fn regression_a_caller_of_a_poll_function_is_woken_after_it_has_returned() {
     assert_eq!(tasks.iter().filter(|task| Arc::strong_count(task) > 1).count(), 1);
 }
 
-/// One item wakes all that wait, so that one which is dropped then takes no wake-up with it.
+/// One item wakes all waiting tasks, so that a dropped one takes no wake-up with it.
 #[test]
 fn a_future_that_is_dropped_after_its_wake_up_takes_none_from_others() {
     let inbox = Inbox::<u32>::new();

@@ -1,5 +1,6 @@
-//! What an interface sends and receives, seen from beside: a packet socket with a ring, and the
-//! statistics of its driver. For programs that watch; the transport itself uses neither.
+//! A passive tap of the packets that an interface sends and receives: a packet socket with a
+//! ring, and the statistics of its driver. For programs that watch; the transport itself uses
+//! neither.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -100,10 +101,10 @@ pub struct DriverStatistics {
 }
 
 impl DriverStatistics {
-    /// Asks for their names.
+    /// Queries their names.
     ///
     /// # Errors
-    /// The operating system's: some drivers have none.
+    /// The operating system's: some drivers have no statistics.
     pub fn open(interface: &str) -> io::Result<Self> {
         let ethtool = Ethtool::new()?;
         let names = ethtool.names(interface)?;

@@ -12,10 +12,10 @@ use crate::sys::{os, tun};
 
 /// Bytes of the largest frame.
 pub const FRAME_BYTES_MAX: usize = 65_536 + 10;
-/// A frame from this size on keeps the buffer that it was read into; smaller ones are copied
-/// into one of their own, so that no small packet holds 64 KB while it waits.
+/// A frame from this size on keeps the buffer that it was read into. Smaller ones are copied into
+/// a buffer of their own, so that no small packet holds 64 KB while it waits.
 const HANDED_OVER_BYTES_MIN: usize = 16 * 1024;
-/// What the heap keeps for the next frames: a few hundred of the largest.
+/// Bytes that the heap keeps for the next frames: a few hundred of the largest.
 const HEAP_KEPT_BYTES: u32 = 32 << 20;
 
 /// A TUN device.
@@ -27,8 +27,8 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Opens the device `name`, and makes it if there is none: it goes when it is closed.
-    /// From then on the process keeps up to 32 MiB of unused heap for frames.
+    /// Opens the device `name`, and makes it if it does not exist: then it is removed when it is
+    /// closed. From then on the process keeps up to 32 MiB of unused heap for frames.
     ///
     /// # Errors
     /// The operating system's: without `CAP_NET_ADMIN` it is refused.
@@ -50,7 +50,7 @@ impl Tun {
     /// many as are open.
     ///
     /// # Errors
-    /// As [`Tun::open`]; the device exists and is none with several queues.
+    /// As [`Tun::open`]; or the device exists and does not support several queues.
     pub fn open_one_of_several(name: &str) -> io::Result<Self> {
         Self::open_queue(name, true)
     }
@@ -61,7 +61,8 @@ impl Tun {
         Ok(Self { fd: Arc::new(fd), udp_segmentation, buffer: Vec::new() })
     }
 
-    /// A device that another process has opened, as [`Tun::udp_segmentation`] said there.
+    /// A device that another process has opened, with the value of [`Tun::udp_segmentation`]
+    /// there.
     pub fn adopt(fd: OwnedFd, udp_segmentation: bool) -> Self {
         os::heap_keeps(HEAP_KEPT_BYTES);
         Self { fd: Arc::new(fd), udp_segmentation, buffer: Vec::new() }
@@ -85,7 +86,7 @@ impl Tun {
         self.udp_segmentation
     }
 
-    /// The next frame that the guest sends; `None`: there is none now.
+    /// The next frame that the guest sends; `None`: no frame waits.
     ///
     /// # Errors
     /// The operating system's: the device is gone.

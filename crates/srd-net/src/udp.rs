@@ -45,12 +45,11 @@ const PATHS_MAX: u16 = 256;
 const NOTICES_MAX: usize = 16;
 /// Sleeping has a latency; a deadline nearer than this is spun for.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
-/// How often the error queues of sockets that have sent are looked at.
+/// Interval of reads of the error queues of sockets that have sent.
 const ERRORS_LOOK: Duration = Duration::from_millis(20);
-/// How often it is looked at after a path has sent: for a second.
+/// Number of reads after a path has sent: a second of them.
 const ERRORS_LOOKS: u8 = 50;
-/// How long an error waits before it is reported: until all that had arrived before it was
-/// received.
+/// Delay before an error is reported: until all packets that had arrived before it were received.
 const ERRORS_WAIT: Duration = Duration::from_millis(10);
 /// Errors that wait to be taken; a flood of forged ones costs no more.
 const ERRORS_MAX: usize = 64;
@@ -60,10 +59,10 @@ const SLEEP_SHORT: Duration = Duration::from_micros(3);
 /// Kernel UDP sockets as a [`PacketIo`].
 #[derive(Debug)]
 pub struct UdpIo {
-    /// One for each path, and behind them those that only receive.
+    /// Sockets, one for each path, and behind them those that only receive.
     sockets: Vec<Socket>,
     path_count: usize,
-    /// Where each socket sends from.
+    /// Source address of each socket.
     sources: Vec<SocketAddr>,
     ecn: Ecn,
     poll: PollMode,
@@ -88,7 +87,7 @@ pub struct UdpIo {
     failed_with: Vec<i32>,
     refusals: Refusals,
     too_large_for: Vec<SocketAddr>,
-    /// How often the error queue of each path is still looked at, and when that last was.
+    /// Number of further reads of each path's error queue, and the time of the last one.
     sent_on: Vec<u8>,
     errors_looked_at: Instant,
     /// With the time when each was read.
@@ -106,8 +105,8 @@ impl UdpIo {
     }
 
     /// Opens the sockets of each of a node's shards. They receive at the same address, where the
-    /// kernel tells their packets apart, and each sends from ports of its own: as many runs of
-    /// `paths` ports as there are shards, one behind the other.
+    /// kernel distributes packets to them, and each sends from ports of its own: as many
+    /// consecutive runs of `paths` ports as there are shards.
     ///
     /// # Errors
     /// As [`UdpIo::open`].
@@ -253,9 +252,9 @@ impl UdpIo {
         }
     }
 
-    /// The kernel refused a batch in one piece: older ones say so of a segment that is too
-    /// large, and devices without checksum offload of any. Only if the pieces pass was it
-    /// the offload.
+    /// Handles a batch that the kernel refused in one piece: older kernels refuse a segment that
+    /// is too large with this error, and devices without checksum offload refuse every batch.
+    /// Only if the single packets pass was the offload the cause.
     fn send_refused_offload<S: Segments>(
         &mut self,
         path: usize,
@@ -325,7 +324,7 @@ impl UdpIo {
         }
     }
 
-    /// Tells once for each destination.
+    /// Reports a packet that is too large, once for each destination.
     fn report_too_large(&mut self, destination: SocketAddr, packet_bytes: usize) {
         if self.too_large_for.len() < NOTICES_MAX && !self.too_large_for.contains(&destination) {
             self.too_large_for.push(destination);
@@ -424,7 +423,7 @@ impl UdpIo {
     }
 }
 
-/// What ended a sleep.
+/// Causes that ended a sleep.
 struct Woken {
     readable: bool,
     called: bool,
@@ -457,7 +456,7 @@ impl PacketIo for UdpIo {
         mut each: impl FnMut(Instant, PacketMeta, &mut [u8]),
     ) -> io::Result<usize> {
         let no_wait = wait.until == Instant::ZERO;
-        // Asking for what is not there costs a system call for nothing.
+        // A call to receive when nothing is there costs a system call for nothing.
         let ask_first = no_wait
             || !self.slept
             || self.inputs.iter().any(|input| input.is_waiting() || input.receiver.is_full())

@@ -19,7 +19,7 @@ pub struct IoWaker {
     bell: Bell,
 }
 
-/// What the sleeper sleeps on.
+/// Object that the sleeper sleeps on.
 #[derive(Debug)]
 enum Bell {
     Descriptor(Wake),

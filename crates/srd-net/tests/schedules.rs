@@ -1,9 +1,8 @@
 //! The hand-written synchronisation under a scheduler that tries many orders of the threads' steps:
 //! `src/sync.rs` and `src/wake.rs` as they are, over `shuttle` in place of the standard library.
 //!
-//! Shuttle is sequentially consistent, which is what these protocols ask for (`SeqCst` throughout):
-//! it finds wake-ups that are lost by an order of steps, not those that a weaker order of memory
-//! would lose.
+//! Shuttle is sequentially consistent, as these protocols require (`SeqCst` throughout): it finds
+//! wake-ups that are lost by an order of steps, but not by a weaker memory order.
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used)]
 #![allow(clippy::large_enum_variant, reason = "the wake-up of this test is empty")]
 
@@ -49,7 +48,7 @@ use shuttle::thread;
 use sync::{Acquired, Inbox, Semaphore, oneshot};
 use wake::IoWaker;
 
-/// Orders that are tried of each test. A wait that nobody ends is a deadlock, which fails it.
+/// Orders that are tried of each test. A wait that never ends is a deadlock, which fails it.
 const SCHEDULES: usize = 2000;
 
 fn in_many_orders(test: impl Fn() + Send + Sync + 'static) {

@@ -1,8 +1,9 @@
-//! What the two halves cost: writes of 1 MiB, 16 at a time, over a TLS connection that the library
-//! makes by itself, and over both halves with the same cipher, all on loopback in one process.
+//! Cost of the two halves: writes of 1 MiB, 16 at a time, over a TLS connection of the library
+//! alone, and over both halves with the same cipher, all on loopback in one process.
 //!
-//! The library's connection passes each byte through TCP once, the halves three times: on a machine
-//! with few processors they cannot have the same rate. `cpu` tells what a byte costs in each.
+//! The library's connection passes each byte through TCP once, the halves three times: on a
+//! machine with few processors they cannot have the same rate. `cpu` is the processor time of a
+//! byte in each.
 //!
 //! `cargo run --release -p srd-nfs --example tls_speed [SECONDS]`
 
@@ -30,7 +31,7 @@ use support::{Authority, call};
 
 const RECORD_BYTES: usize = 1 << 20;
 const DEPTH: usize = 16;
-/// Where a record of one fragment has its call's number.
+/// Offset of the call's number in a record of one fragment.
 const XID: std::ops::Range<usize> = 4..8;
 const NAME: &str = "nas.example";
 const RECORD_MAX: usize = 4 << 20;
@@ -61,7 +62,7 @@ fn answer(stream: impl Read + Write) {
     }
 }
 
-/// Writes for so long, and says how many bytes a second were acknowledged.
+/// Writes for this time, and returns the bytes a second that were acknowledged.
 fn write(mut stream: impl Read + Write, time: Duration) -> f64 {
     let mut data = call(0, RECORD_BYTES).bytes().to_vec();
     let (began, mut sent, mut answered) = (Instant::now(), 0_usize, 0_usize);

@@ -1,13 +1,13 @@
-//! Connections that come in, at most so many, each with a thread of its own.
+//! Incoming connections, bounded in number, each with a thread of its own.
 //!
-//! Where clients show who they are, a stranger has a place only as long as nobody else wants it: if
-//! all places are taken, the oldest connection that has not shaken hands gives its place up to a
-//! new one. So strangers keep no client out that shakes hands before as many more of them come.
-//! Where clients show no certificate, a connection gives its place up in the same way until a whole
+//! Where clients authenticate themselves, a connection is evictable until its TLS handshake is
+//! complete: if all slots are in use, the oldest evictable connection is closed for a new one. So
+//! unauthenticated connections block a client only if as many of them arrive during its handshake
+//! as there are slots. Where clients show no certificate, a connection is evictable until a whole
 //! record came over it.
 //!
-//! One source address has a part of the places only ([`Admission::address_max`]), and gives its own
-//! up first.
+//! One source address may use only a part of the slots ([`Admission::address_max`]), and its own
+//! connections are evicted first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,28 +24,29 @@ use crate::limits::UNPRIVILEGED_PORT;
 use crate::metrics::Metrics;
 use crate::stop::Stop;
 
-/// Pause after the system refused a connection, for want of memory or files.
+/// Pause after the system refused a connection because it lacked memory or file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// At most one line about connections that were refused, or could not be taken, in this time.
+/// Shortest time between two log lines about connections that were refused, or could not be
+/// accepted.
 const LINE_PAUSE: Duration = Duration::from_secs(10);
 
-/// What a connection gets: its socket, and its place.
+/// Function that serves a connection: its socket, and its slot.
 pub type Serve = dyn Fn(TcpStream, &Place) + Send + Sync;
 
 /// The connections that are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admission {
-    /// At once, at most; one more is closed at once.
+    /// Most connections at once; a further one is closed at once.
     pub clients_max: usize,
-    /// Of one source address, at most.
+    /// Most connections of one source address.
     pub address_max: usize,
-    /// Each connection gives its place up to others until [`Place::keep`] says that it keeps it.
+    /// Whether each connection is evictable until [`Place::keep`] is called.
     pub strangers: bool,
-    /// Also from ports that any user may have.
+    /// Whether connections from unprivileged ports are accepted, too.
     pub any_port: bool,
 }
 
-/// Why a connection was not taken.
+/// Reason why a connection was not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Refusal {
     Full { clients_max: usize },
@@ -178,7 +179,7 @@ impl Acceptor {
         Ok(Self { listener, open, stop, thread, wake })
     }
 
-    /// Where it listens.
+    /// Address of the listening socket.
     ///
     /// # Errors
     /// The system's.
@@ -213,7 +214,7 @@ impl Acceptor {
 struct Worker {
     listener: Arc<TcpListener>,
     open: Arc<Open>,
-    /// It is at its end when the thread is to end.
+    /// Pipe whose end is reached when the thread is to end.
     woken: PipeReader,
     serve: Arc<Serve>,
     admission: Admission,
@@ -293,7 +294,7 @@ impl Worker {
 /// The place of a connection; it is given back when this is dropped.
 pub struct Place {
     id: u64,
-    /// Where the connection is from.
+    /// Address of the connection's peer.
     pub from: SocketAddr,
     open: Arc<Open>,
     metrics: Metrics,

@@ -69,7 +69,7 @@ pub struct TlsFiles {
     pub ca: PathBuf,
     /// Their lists of revoked certificates.
     pub crl: Option<PathBuf>,
-    /// Our own certificate, if the server wants one.
+    /// Our own certificate, if the server requires one.
     pub own: Option<Identity>,
     /// The name in the server's certificate, if it is not the host's.
     pub server_name: Option<String>,
@@ -78,7 +78,7 @@ pub struct TlsFiles {
 /// Makes connections to one target.
 #[derive(Debug)]
 pub struct Dialer {
-    /// Where to.
+    /// Address of the server.
     pub target: Target,
     pacing: Pacing,
     tls: Option<Tls>,
@@ -168,7 +168,7 @@ impl Dialer {
         if let Some(ReservedPorts { missed, lines }) = &self.reserved {
             match reserved::connect(to, reserved::PORTS, CONNECT_WAIT_MAX)? {
                 Reserved::Connected(socket) => return Ok(socket),
-                // The program has said so when it began.
+                // Logged already when the program began.
                 Reserved::NotPermitted => {}
                 Reserved::Exhausted => lines.say(|more| {
                     tracing::warn!(

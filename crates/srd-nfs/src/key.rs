@@ -1,4 +1,4 @@
-//! Private key files: read only if nobody but their owner may use them.
+//! Private key files: read only if no user but the owner may access them.
 
 use std::env;
 use std::fs::File;
@@ -9,11 +9,11 @@ use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 use srd_trust::private;
 
-/// Reads a key in PEM from an ordinary file, which must belong to this user or root, and which
-/// nobody else may read or change. Never blocks: a pipe is refused.
+/// Reads a key in PEM from an ordinary file, which must belong to this user or root, and which no
+/// other user may read or change. Never blocks: a pipe is refused.
 ///
 /// # Errors
-/// In words, with what to do.
+/// A text for the user, with a remedy.
 pub(crate) fn read(path: &Path) -> Result<PrivateKeyDer<'static>> {
     let file = open(path)?;
     PrivateKeyDer::from_pem_reader(file)

@@ -1,4 +1,4 @@
-//! What one process takes on, at most.
+//! Limits of one process.
 
 use std::io;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        // Linux reads and writes at most 1 MiB at once; others have said 2 MiB.
+        // Linux reads and writes at most 1 MiB at once; other systems have used 2 MiB.
         Self {
             clients_max: 256,
             // Four clients of the most connections each.
@@ -64,18 +64,18 @@ pub fn permit_files(connections: usize, files_each: usize) -> io::Result<()> {
 pub const FRAGMENTS_MAX: usize = 1024;
 /// Calls of the server to a client (delegations that are recalled) without a reply.
 pub const CALLBACKS_MAX: usize = 256;
-/// The first port that any user may have, unless the system says otherwise.
+/// The first port that any user may bind, by the system's default.
 pub const UNPRIVILEGED_PORT: u16 = 1024;
 /// Connections from one client to the server.
 pub const CONNECTIONS_MAX: usize = 16;
-/// How long a record that has begun may bring nothing more.
+/// Longest pause within a record.
 pub const RECORD_STALL_MAX: Duration = Duration::from_secs(60);
-/// How long a connection may take to be there. One whose first packet was lost comes later; another
-/// has another path.
+/// Time limit for setting a connection up. A connection whose first packet was lost takes longer;
+/// another one has another path.
 pub const CONNECT_WAIT_MAX: Duration = Duration::from_millis(700);
-/// How long a TLS handshake may take, all of it.
+/// Time limit for a whole TLS handshake.
 pub const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How long calls may still be answered after the client has left or the process is to end.
+/// Time for which calls may still be answered after the client has left or the process is to end.
 pub const DRAIN_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long sent data may go without acknowledgement until the connection counts as lost.
+/// Time without acknowledgement of sent data after which a connection counts as lost.
 pub const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);

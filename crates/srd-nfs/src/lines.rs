@@ -1,7 +1,7 @@
-//! Lines about connections of strangers, of which a log gets few however many connect.
+//! Log lines about connections of unknown clients: few, however many connect.
 //!
-//! Bound: [`LINES_MAX`] lines within [`WINDOW`]. The first one after that says how many were left
-//! out.
+//! Bound: [`LINES_MAX`] lines within [`WINDOW`]. The first line after that contains the number of
+//! lines that were left out.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Lines of one window.
 const LINES_MAX: u32 = 20;
-/// How long a window is.
+/// Length of a window.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// Counts lines.
@@ -24,7 +24,7 @@ struct State {
     left_out: u64,
 }
 
-/// How many lines were left out before this one, in words.
+/// Number of lines that were left out before this one, as text.
 pub(crate) struct LeftOut(u64);
 
 impl fmt::Display for LeftOut {
@@ -37,14 +37,15 @@ impl fmt::Display for LeftOut {
 }
 
 impl Lines {
-    /// Says a line, unless there were too many.
+    /// Logs a line, unless there were too many.
     pub(crate) fn say(&self, line: impl FnOnce(LeftOut)) {
         if let Some(left_out) = self.next(Instant::now()) {
             line(LeftOut(left_out));
         }
     }
 
-    /// How many were left out before a line that may be said now; `None`: it may not.
+    /// Number of lines that were left out before a line that may be logged now; `None`: it may
+    /// not.
     fn next(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.since.is_none_or(|since| now.saturating_duration_since(since) >= WINDOW) {

@@ -1,7 +1,7 @@
 //! A connection, plain or TLS, as a half that reads and a half that writes.
 //!
-//! The two halves belong to two threads. Both need the state of TLS, so that stands under a lock,
-//! which nobody holds while it waits for the network.
+//! The two halves belong to two threads. Both need the state of TLS, so it is behind a lock,
+//! which no thread holds while it waits for the network.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,7 +19,7 @@ const INCOMING_BYTES: usize = 64 << 10;
 /// Bytes that are sealed under the lock at once.
 const SEALED_BYTES: usize = 64 << 10;
 
-/// How bytes become segments.
+/// Division of bytes into segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pacing {
     /// Whether a small segment may leave while another is unacknowledged (TCP_NODELAY).
@@ -125,7 +125,7 @@ fn handshake(mut socket: &TcpStream, tls: &mut Connection) -> io::Result<()> {
             return Err(io::Error::new(ErrorKind::UnexpectedEof, text));
         }
         if let Err(error) = tls.process_new_packets() {
-            // The alert that says why.
+            // The alert that contains the reason.
             let _ = tls.write_tls(&mut socket);
             return Err(io::Error::new(ErrorKind::InvalidData, tls::explain(&error)));
         }
@@ -213,7 +213,7 @@ impl WriteHalf {
         Ok(())
     }
 
-    /// Says farewell. The other side may go on.
+    /// Sends the end of the stream. The other side may go on.
     pub fn finish(&mut self) {
         if let Some(mut tls) = self.link.lock() {
             tls.send_close_notify();

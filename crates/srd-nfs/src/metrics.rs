@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use srd_http::{Listener, Request, Response, Server, Status};
 
-/// What a process counts. Clones count the same.
+/// Counters of a process. Clones share them.
 #[derive(Clone, Default, Debug)]
 pub struct Metrics {
     /// Connections that are served now.
@@ -98,10 +98,10 @@ impl Metrics {
         all
     }
 
-    /// Serves them. `allow_remote`: whether other machines may ask.
+    /// Serves the counters. `allow_remote`: whether other machines may request them.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// The address cannot be bound.
     pub fn serve(&self, at: SocketAddr, allow_remote: bool) -> io::Result<Server> {
         let registry = Arc::new(self.registry());
         Server::start(

@@ -19,7 +19,8 @@ const REPLY_BYTES_MAX: usize = 4096;
 /// A transaction number that is as good as any.
 const XID: u32 = 0x7372_6400;
 
-/// Asks for nothing, in version 4. The answer has [`HANDSHAKE_WAIT_MAX`] to come, all of it.
+/// Sends a NULL call, in version 4. The answer must arrive within [`HANDSHAKE_WAIT_MAX`], all of
+/// it.
 ///
 /// # Errors
 /// No connection, no answer in time, or an answer of something else.
@@ -27,7 +28,7 @@ pub fn null_call(dialer: &Dialer) -> Result<()> {
     null_call_within(dialer, HANDSHAKE_WAIT_MAX)
 }
 
-/// The same, with another time for the answer.
+/// Sends a NULL call as [`null_call`] does, with another time for the answer.
 ///
 /// # Errors
 /// As [`null_call`].

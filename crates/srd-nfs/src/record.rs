@@ -25,12 +25,12 @@ const HEAD_BYTES: usize = 8;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record(Vec<u8>);
 
-/// What a message is.
+/// Type of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// It asks.
+    /// A call.
     Call,
-    /// It answers.
+    /// A reply.
     Reply,
 }
 
@@ -38,7 +38,7 @@ impl Record {
     /// A record that holds a message.
     ///
     /// # Errors
-    /// [`RecordError::NoMessage`]: it is none.
+    /// [`RecordError::NoMessage`]: the bytes are not a message.
     pub fn of(message: &[u8]) -> Result<Self, RecordError> {
         let mut bytes = vec![0; MARK_BYTES];
         bytes.extend_from_slice(message);
@@ -70,7 +70,7 @@ impl Record {
         u32::from_be_bytes(*xid)
     }
 
-    /// Whether it asks or answers.
+    /// Whether the message is a call or a reply.
     pub fn kind(&self) -> Kind {
         if self.0[MARK_BYTES + HEAD_BYTES - 1] == 0 { Kind::Call } else { Kind::Reply }
     }
@@ -116,25 +116,25 @@ impl FirstRecord {
     }
 }
 
-/// Why no record came.
+/// Reason why no record came.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// It is larger than allowed.
+    /// The record is larger than allowed.
     TooLarge {
-        /// What it has at least.
+        /// Least number of its bytes.
         bytes: u64,
-        /// What is allowed.
+        /// Most bytes that are allowed.
         bytes_max: usize,
     },
-    /// It has more than [`FRAGMENTS_MAX`] fragments.
+    /// The record has more than [`FRAGMENTS_MAX`] fragments.
     TooManyFragments,
-    /// It is no message of RPC.
+    /// The record is not an RPC message.
     NoMessage {
         /// Its length.
         bytes: usize,
     },
-    /// It began and brought nothing more for [`crate::limits::RECORD_STALL_MAX`].
+    /// The record began, and no more of it came for [`crate::limits::RECORD_STALL_MAX`].
     Stalled,
     /// The connection ended within it.
     Cut,
@@ -307,7 +307,7 @@ mod tests {
         }
     }
 
-    /// Brings what it is told, a time-out where that is `None`.
+    /// Returns its bytes one by one, and a time-out for each `None`.
     struct Slow(VecDeque<Option<u8>>);
 
     impl Read for Slow {

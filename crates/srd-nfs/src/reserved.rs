@@ -1,8 +1,9 @@
-//! Connections from ports that only root may have: NFS servers take calls from these alone, unless
-//! an export is `insecure`, because what another user says about itself is not to be believed.
+//! Connections from ports that only root may bind. NFS servers accept calls from these ports
+//! alone, unless an export is `insecure`, because the identity that another user claims is not
+//! trusted.
 //!
-//! Bound: the ports of [`PORTS`], tried once each. Without the right to them, or if all are in use,
-//! there is none.
+//! Bound: the ports of [`PORTS`], tried once each. Without the right to them, or if all are in
+//! use, no connection is made.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -18,7 +19,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 /// every machine may have lie below.
 pub const PORTS: RangeInclusive<u16> = 665..=1023;
 
-/// How a connection was made, or why it was not.
+/// A connection, or the reason why it was not made.
 #[derive(Debug)]
 pub(crate) enum Reserved {
     /// From a port below 1024.

@@ -1,8 +1,8 @@
-//! The half beside the NFS server: takes TLS off, and hands the bytes on.
+//! The half beside the NFS server: takes TLS off, and forwards the bytes.
 //!
-//! Each connection becomes one to the server. Records are not looked at: they come and go whole
-//! from the other half, and what is none harms only its own connection. Only the end of the first
-//! one matters: with it a client without a certificate keeps its place.
+//! Each connection becomes one to the server. Records are not parsed: they come and go whole from
+//! the other half, and an invalid one harms only its own connection. Only the end of the first
+//! record matters: from then on, a client without a certificate is not evicted.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -26,7 +26,7 @@ use crate::tls::{self, Identity, Issuers};
 
 /// Bytes that are handed on at once.
 const RELAY_BYTES: usize = 256 << 10;
-/// How long the server is listened to at a time; a silence of this length ends a drain.
+/// Timeout of a read from the server; a silence of this length ends a drain.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The files of TLS.
@@ -38,22 +38,22 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
     /// Their lists of revoked certificates.
     pub crl: Option<PathBuf>,
-    /// Names, of which a client's certificate must have one; if there are none, it need not.
+    /// Names of which a client's certificate must have one; if empty, any name is accepted.
     pub client_names: Vec<String>,
 }
 
-/// How clients are served.
+/// Options for serving clients.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Options {
     /// The bounds of the process.
     pub limits: Limits,
-    /// How bytes become segments.
+    /// Division of bytes into segments.
     pub pacing: Pacing,
     /// Without TLS: also from ports that any user may have.
     pub any_user: bool,
 }
 
-/// What the other half is to show and to see.
+/// Certificates for the TLS sessions with the other half.
 #[derive(Debug)]
 pub struct Certificates {
     files: TlsFiles,

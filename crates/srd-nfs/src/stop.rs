@@ -1,9 +1,9 @@
-//! The end of a process, told to everything in it.
+//! The end of a process, signalled to all of its parts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the process is to end. Clones say the same.
+/// Whether the process is to end. Clones share the flag.
 #[derive(Clone, Default, Debug)]
 pub struct Stop(Arc<AtomicBool>);
 

@@ -39,7 +39,7 @@ pub struct Issuers<'a> {
     pub crl: Option<&'a Path>,
 }
 
-/// What the half beside the client needs.
+/// TLS settings of the half beside the client.
 ///
 /// # Errors
 /// A file that cannot be read, or holds something else.
@@ -193,7 +193,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(found)
 }
 
-/// What went wrong in TLS, and what to do.
+/// Description of a TLS error, with a remedy.
 pub fn explain(error: &rustls::Error) -> String {
     use AlertDescription as Alert;
     use CertificateError as Bad;

@@ -1,24 +1,24 @@
-//! An endpoint's address: where it is, and which of those that were ever there.
+//! An endpoint's address: its socket address, and the run of the endpoint at it.
 //!
-//! Written as the socket addresses that applications know, so that they may also make them up
-//! themselves, from a host's name or a number:
+//! The format is that of ordinary socket addresses, so that applications can also build one from
+//! a host's name or a number:
 //!
 //! ```text
 //! FI_SOCKADDR_IN    family u16 | port u16, big endian | IPv4 | incarnation, 8 bytes
 //! FI_SOCKADDR_IN6   family u16 | port | incarnation, 4 B | IPv6, 16 B | incarnation, 4 B
 //! ```
 //!
-//! The incarnation says which run of an endpoint this is: the nanoseconds since 1970 at which it
-//! was opened, which is also what the transport calls its epoch (`srd_proto::ids::Epoch`) and
-//! tells in every handshake. So comparing the two costs nothing on the wire. It
-//! stands where a `sockaddr_in` has nothing (`sin_zero`), and where a `sockaddr_in6` has flow label
-//! and scope: one belongs to packets, the other to link-local addresses, which are never offered.
+//! The incarnation identifies a run of an endpoint: the nanoseconds since 1970 at which it was
+//! opened. The transport sends the same number, its epoch (`srd_proto::ids::Epoch`), in every
+//! handshake, so comparing the two costs nothing on the wire. It uses the unused bytes of a
+//! `sockaddr_in` (`sin_zero`), and the flow label and scope of a `sockaddr_in6`: the flow label
+//! belongs to packets, and the scope to link-local addresses, which are never offered.
 //!
-//! Why it is needed: ports are used again. A process that restarts may get the IP address and port
-//! of the one before it, and so may a stranger. A peer with the old address would then reach
-//! an endpoint that knows nothing of earlier messages: order, tags and keys of memory would mean
-//! something else. With the incarnation the address names one run, and a message to a run that is
-//! over can be refused with that reason. Two runs at one place never coincide, for a port has one
+//! It is needed because ports are used again. A restarted process may get the IP address and port
+//! of its predecessor, and so may an unrelated process. A peer with the old address would then
+//! reach an endpoint without the state of earlier messages: order, tags and keys of memory would
+//! differ. With the incarnation the address names one run, and a message to a run that is over
+//! can be refused with that reason. Two runs at one place never coincide, for a port has one
 //! owner at a time; only a clock that is set back by exactly the time between two openings, to
 //! the nanosecond, could give both the same number.
 //!
@@ -40,11 +40,11 @@ const FAMILY_V6: u16 = 10;
 /// The address of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Address {
-    /// Where the endpoint's host is.
+    /// IP address of the endpoint's host.
     pub ip: IpAddr,
     /// The UDP port; zero if none is chosen yet.
     pub port: u16,
-    /// Which run of an endpoint at this place; zero for any.
+    /// Run of the endpoint at this socket address; zero for any.
     pub incarnation: u64,
 }
 
@@ -61,7 +61,7 @@ impl Address {
         SocketAddr::new(self.ip, self.port)
     }
 
-    /// What libfabric calls the form of this address.
+    /// libfabric's number of the format of this address.
     #[must_use]
     pub fn format(&self) -> u32 {
         if self.ip.is_ipv4() { FI_SOCKADDR_IN } else { FI_SOCKADDR_IN6 }
@@ -122,8 +122,8 @@ impl Address {
     }
 }
 
-/// As people read it: `fi_srd://10.0.0.1:4791/9f02...`, without the last part for whoever is
-/// there.
+/// Text form: `fi_srd://10.0.0.1:4791/9f02...`, without the last part if the address means any
+/// run.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "fi_srd://{}", self.place())?;

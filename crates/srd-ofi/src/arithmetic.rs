@@ -1,24 +1,24 @@
-//! Which atomic operations there are, by libfabric's numbers.
+//! Supported atomic operations, by libfabric's numbers.
 
 use std::ffi::c_int;
 
 use srd_efa::layer::{AtomicOp, Datatype};
 
-/// How an operation is asked for.
+/// Form of an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// It changes.
+    /// The operation changes the elements.
     Change,
-    /// It changes, and fetches what was there.
+    /// The operation changes the elements, and fetches their former values.
     Fetch,
-    /// It changes under a condition, and fetches what was there.
+    /// The operation changes the elements under a condition, and fetches their former values.
     Compare,
 }
 
 /// An operation on elements of a type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// What happens.
+    /// Operation on each element.
     pub op: AtomicOp,
     /// To what.
     pub datatype: Datatype,

@@ -1,4 +1,4 @@
-//! Completion queues: how the application hears what became of its operations.
+//! Completion queues: they report the ends of operations to the application.
 //!
 //! Failures wait in line with everything else: what completed before a failure is read first, then
 //! the failure must be read on its own, then the rest.
@@ -17,55 +17,55 @@ use crate::hosts::Hosts;
 use crate::queue::{Queue, Waited, Waiting};
 use crate::{Errno, Outcome};
 
-/// How long a call that waits polls before it sleeps.
+/// Time for which a waiting call polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
-/// Completions that a queue holds at most, whatever is asked for.
+/// Most completions that a queue can be created for.
 pub const COMPLETIONS_MAX: usize = 1 << 20;
 
-/// What became of an operation.
+/// Completion of an operation.
 #[derive(Clone, Debug, Default)]
 pub struct Completion {
     /// The application's context of the operation: an address that is only handed back.
     pub context: usize,
-    /// What kind of operation it was, and what else is valid here.
+    /// Kind of the operation, and bits that mark further valid fields.
     pub flags: u64,
     /// Bytes received.
     pub length: usize,
-    /// Where they are: an address that is only handed back.
+    /// Address of the bytes, which is only handed back.
     pub buffer: usize,
     /// The sender's data.
     pub data: u64,
     /// The sender's tag.
     pub tag: u64,
-    /// The sender, as the address vector knows it.
+    /// The sender, as a number of the address vector.
     pub source: u64,
-    /// Why it failed, if it did.
+    /// Reason of the failure, if the operation failed.
     pub failure: Option<Box<Failure>>,
 }
 
-/// Why an operation failed.
+/// Reason why an operation failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// What libfabric calls it.
+    /// libfabric's number of the error.
     pub error: c_int,
-    /// What this provider calls it.
+    /// This provider's number of the error.
     pub provider_error: c_int,
     /// Bytes that found no room.
     pub overflow: usize,
-    /// Which peer and why, for people.
+    /// The peer and the reason, as text for the user.
     pub text: String,
 }
 
-/// How much of a completion the application wants to read.
+/// Format of completions that the application reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// The context.
     Context,
-    /// And flags and length.
+    /// Context, flags and length.
     Message,
-    /// And buffer and data.
+    /// Context, flags, length, buffer and data.
     Data,
-    /// And tag.
+    /// Context, flags, length, buffer, data and tag.
     Tagged,
 }
 
@@ -101,7 +101,7 @@ impl Format {
 pub struct CompletionQueue {
     /// The domain that it belongs to.
     pub slot: Slot,
-    /// What is read of each completion.
+    /// Format of completions.
     pub format: Format,
     /// The endpoints that complete here.
     pub hosts: Hosts,
@@ -111,10 +111,10 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// An empty queue. `size` is what the application asks for; zero for the default.
+    /// An empty queue. `size` is the size that the application requests; zero for the default.
     ///
     /// # Errors
-    /// `FI_EINVAL` beyond [`COMPLETIONS_MAX`]; what [`Queue::new`] says.
+    /// `FI_EINVAL` beyond [`COMPLETIONS_MAX`]; the errors of [`Queue::new`].
     pub fn new(slot: Slot, size: usize, format: Format, waiting: Waiting) -> Outcome<Self> {
         let size = if size == 0 { slot.domain().fabric.settings.completions } else { size };
         if size > COMPLETIONS_MAX {
@@ -130,12 +130,12 @@ impl CompletionQueue {
         &self.queue
     }
 
-    /// Takes up to `most` completions and shows each to `each` with its number. Works for more
-    /// if there are none.
+    /// Takes up to `most` completions and passes each to `each` with its number. If the queue is
+    /// empty, makes progress first.
     ///
     /// # Errors
-    /// `FI_EAGAIN` if there is none; `FI_EAVAIL` if a failure is next; `FI_EOPBADSTATE` in the
-    /// child of a fork.
+    /// `FI_EAGAIN` if the queue is still empty; `FI_EAVAIL` if a failure is next;
+    /// `FI_EOPBADSTATE` in the child of a fork.
     pub fn read(&self, most: usize, mut each: impl FnMut(usize, &Completion)) -> Outcome<usize> {
         self.slot.check()?;
         match self.take(most, &mut each) {

@@ -1,13 +1,14 @@
 //! The calls of libfabric that the provider makes, looked up in the libfabric that is loaded.
 //!
-//! Every library of the process is asked for the calls, so it is found even where it is hidden from
-//! ordinary lookups, as under Open MPI, which loads plug-ins that bring it. `dlsym` gives the
-//! newest version of each call, so that `fi_dupinfo(NULL)` allocates structures of this core's own
-//! size.
+//! Every library of the process is searched for the calls. So libfabric is found even if it is
+//! hidden from ordinary lookups, as under Open MPI, whose plug-ins load it. `dlsym` gives the
+//! newest version of each call, so that `fi_dupinfo(NULL)` allocates structures of this core's
+//! own size.
 //!
 //! If a process has loaded several libfabrics, the newest is used for logs and allocation: all
-//! take memory from one `malloc`, and releases only append to structures, so an older one
-//! finds what it knows. The other way round it would read beyond the end.
+//! take memory from one `malloc`, and releases only append to structures, so an older one finds
+//! all fields of its release. With structures of an older one, a newer one would read beyond the
+//! end.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
@@ -53,12 +54,12 @@ pub struct Core {
     log: Log,
 }
 
-/// How grave a line of the log is.
+/// Level of a line in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
     /// The user should do something.
     Warn,
-    /// Why something was refused.
+    /// The reason of a refusal.
     Info,
 }
 
@@ -71,8 +72,8 @@ pub fn core() -> Option<&'static Core> {
     unsafe { NEWEST.load(Ordering::Acquire).as_ref() }
 }
 
-/// Looks for the libfabrics that are loaded by now; `None` in a process that has none, or only
-/// older ones than [`OLDEST`]. In calls to them the provider is this one.
+/// Looks for the libfabrics that are loaded by now; `None` if the process has loaded no
+/// libfabric, or only releases older than [`OLDEST`]. In calls to them the provider is this one.
 ///
 /// # Safety
 /// The provider lives as long as the process.
@@ -109,7 +110,7 @@ fn loaded() -> Vec<Option<CString>> {
     names
 }
 
-/// Writes to libfabric's log, if it is loaded and wants to know.
+/// Writes to libfabric's log, if libfabric is loaded and this level is enabled.
 pub fn log(level: Level, text: &str) {
     if let Some(core) = core() {
         core.log(level, text);
@@ -168,7 +169,7 @@ impl Core {
     /// An empty `fi_info` with all its attributes, in this core's layout; null without memory.
     #[must_use]
     pub fn allocate_info(&self) -> *mut fi_info {
-        // SAFETY: null asks for an empty structure.
+        // SAFETY: null requests an empty structure.
         unsafe { (self.dup_info)(std::ptr::null()) }
     }
 

@@ -29,29 +29,29 @@ use crate::sink::{Bindings, EndpointSink};
 use crate::vector::AddressVector;
 use crate::{Errno, Outcome};
 
-/// Bytes that a buffer for many messages keeps free unless the application says otherwise.
+/// Bytes that a buffer for many messages keeps free if the application sets no value.
 const MULTI_RECV_BYTES: usize = 64;
 /// Counters of one endpoint: one for each kind of operation, and some that share.
 pub const COUNTERS_MAX: usize = 12;
 /// Peers of an endpoint on the verbs.
 const PEERS_MAX: u32 = 1 << 16;
 
-/// What an endpoint shall be.
+/// Requested properties of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// What it does.
+    /// Service of the endpoint.
     pub service: Service,
     /// Capabilities.
     pub caps: u64,
-    /// Where it shall be; port zero for any.
+    /// Local address; port zero for any.
     pub source: Address,
     /// Flags of operations that name none, of the sending half.
     pub tx_flags: u64,
-    /// And of the receiving half.
+    /// Flags of operations of the receiving half that name none.
     pub rx_flags: u64,
     /// Operations that may be outstanding; zero for the provider's choice.
     pub operations: usize,
-    /// Which operations do not overtake which (`msg_order` of the sending half).
+    /// Order between operations (`msg_order` of the sending half).
     pub order: u64,
 }
 
@@ -60,9 +60,9 @@ pub struct Plan {
 pub struct Endpoint {
     /// The domain that it belongs to.
     pub slot: Slot,
-    /// What it was opened as.
+    /// Properties with which the endpoint was opened.
     pub plan: Plan,
-    /// What moves data, once it is enabled.
+    /// The parts that move data, once the endpoint is enabled.
     active: OnceLock<Active>,
     tx_flags: AtomicU64,
     rx_flags: AtomicU64,
@@ -70,14 +70,14 @@ pub struct Endpoint {
     state: Mutex<State>,
 }
 
-/// What an enabled endpoint moves data with.
+/// The parts of an enabled endpoint that move data.
 #[derive(Debug)]
 pub struct Active {
     /// Its host.
     pub host: HostHandle,
     /// Whether successes of its sending half are signaled only on demand.
     pub transmit_selective: bool,
-    /// And of its receiving half.
+    /// Whether successes of its receiving half are signaled only on demand.
     pub receive_selective: bool,
 }
 
@@ -250,10 +250,10 @@ impl Endpoint {
         Ok(())
     }
 
-    /// What moves data.
+    /// The parts that move data.
     ///
     /// # Errors
-    /// `FI_EOPBADSTATE` before it is enabled.
+    /// `FI_EOPBADSTATE` before the endpoint is enabled.
     pub fn active(&self) -> Outcome<&Active> {
         self.active.get().ok_or(Errno(FI_EOPBADSTATE))
     }
@@ -264,16 +264,16 @@ impl Endpoint {
         self.tx_flags.load(Ordering::Relaxed)
     }
 
-    /// And of the receiving half.
+    /// Flags of operations of the receiving half that name none.
     #[must_use]
     pub fn rx_flags(&self) -> u64 {
         self.rx_flags.load(Ordering::Relaxed)
     }
 
-    /// Sets the flags of operations that name none; one half at a time.
+    /// Sets the default flags of operations, for one half at a time.
     ///
     /// # Errors
-    /// `FI_EBADFLAGS` for no half, both, or flags that no operation has by itself.
+    /// `FI_EBADFLAGS` for no half, for both, or for flags that cannot be defaults.
     pub fn set_flags(&self, flags: u64) -> Outcome {
         let half = flags & (FI_TRANSMIT | FI_RECV);
         let flags = flags & !half;
@@ -329,7 +329,7 @@ fn place<T>(to: &mut Option<Arc<T>>, what: &Arc<T>) -> Outcome {
     Ok(())
 }
 
-/// Nothing is driven any more that goes, and what is left of it is settled in bounded time.
+/// Removes the host from every object that drives it, and settles the rest in bounded time.
 impl Drop for Endpoint {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -350,7 +350,7 @@ impl Drop for Endpoint {
     }
 }
 
-/// What an endpoint has moved, for the log: shows whether a program has used SRD.
+/// Traffic counters of an endpoint, for the log: they show whether a program has used SRD.
 #[allow(unsafe_code, reason = "every call of a host is unsafe")]
 fn record(host: &HostHandle) -> Option<String> {
     // SAFETY: names no memory.
@@ -384,7 +384,7 @@ fn bind(host: &HostHandle, bindings: &Bindings, order: u64) -> Outcome {
     called.map_err(|_| Errno(FI_EOPBADSTATE))
 }
 
-/// What moves the data of a service.
+/// The layer that implements a service.
 fn layer(
     service: Service,
     options: &Options,
@@ -407,7 +407,8 @@ fn layer(
     Box::new(Direct::new(config, endpoint, place.address))
 }
 
-/// Opens a host, which takes a port and a new incarnation, and knows the domain's memory.
+/// Opens a host, which takes a port and a new incarnation, and registers the domain's memory with
+/// it.
 fn open(slot: &Slot, plan: &Plan, place: Address) -> Outcome<(Host<EndpointSink>, Address)> {
     let domain = slot.domain();
     let settings = &domain.fabric.settings;

@@ -15,7 +15,7 @@ pub const EVENT_BYTES_MAX: usize = 1024;
 /// An event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// What happened.
+    /// Kind of the event.
     pub kind: u32,
     /// About what: a structure of libfabric, as bytes.
     pub bytes: Vec<u8>,
@@ -35,7 +35,7 @@ impl EventQueue {
     /// An empty queue; size zero for the default.
     ///
     /// # Errors
-    /// `FI_EINVAL` beyond [`EVENTS_MAX`]; what [`Queue::new`] says.
+    /// `FI_EINVAL` beyond [`EVENTS_MAX`]; the errors of [`Queue::new`].
     pub fn new(
         fabric: std::sync::Arc<crate::fabric::Fabric>,
         size: usize,
@@ -58,7 +58,7 @@ impl EventQueue {
     /// Waits until there are events.
     ///
     /// # Errors
-    /// What [`Queue::wait`] says; `FI_EOPBADSTATE` in the child of a fork.
+    /// The errors of [`Queue::wait`]; `FI_EOPBADSTATE` in the child of a fork.
     pub fn wait(&self, timeout: Option<std::time::Duration>) -> Outcome<Waited> {
         same_process(self.fabric.process)?;
         self.queue.wait(timeout)
@@ -80,7 +80,7 @@ impl EventQueue {
     /// The next event that fits into `room` bytes; it stays if `peek`.
     ///
     /// # Errors
-    /// `FI_EAGAIN` if there is none; `FI_ETOOSMALL` if it does not fit, and stays.
+    /// `FI_EAGAIN` if the queue is empty; `FI_ETOOSMALL` if the event does not fit, and stays.
     pub fn read(&self, room: usize, peek: bool) -> Outcome<Event> {
         same_process(self.fabric.process)?;
         self.queue.with(|events| {

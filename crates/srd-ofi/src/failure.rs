@@ -1,4 +1,4 @@
-//! Why an operation failed, as libfabric numbers it and as a person reads it.
+//! Reasons of failures, as numbers of libfabric and as text for the user.
 
 use std::ffi::{CStr, c_int};
 
@@ -30,7 +30,7 @@ fn parts(outcome: Outcome) -> Option<(c_int, c_int)> {
     })
 }
 
-/// What this provider's number of an error means.
+/// Meaning of this provider's number of an error.
 #[must_use]
 pub fn meaning(provider_error: c_int) -> &'static CStr {
     match provider_error {
@@ -53,8 +53,8 @@ pub fn meaning(provider_error: c_int) -> &'static CStr {
     }
 }
 
-/// What became of an operation that failed; `peer` is its other end, as text. `None` if it did
-/// not fail. What an application brings about by itself needs no text.
+/// Description of a failed operation; `peer` is its other end, as text. `None` if the operation
+/// succeeded. A failure that the application itself causes needs no text.
 #[must_use]
 pub fn of(done: &Done, peer: Option<String>) -> Option<Failure> {
     let (error, provider_error) = parts(done.outcome)?;

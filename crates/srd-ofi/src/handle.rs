@@ -1,4 +1,5 @@
-//! What an endpoint's host is called through, and what objects of its domain ask of it.
+//! Handles through which an endpoint's host is called, and the calls that objects of its domain
+//! make.
 
 use srd_efa::layer::Shared;
 use srd_host::{Handle, RegionNumber, Span};
@@ -9,7 +10,7 @@ use crate::hosts::Driven;
 use crate::sink::EndpointSink;
 use crate::{Errno, Outcome};
 
-/// What an endpoint's host is called through.
+/// Handle through which an endpoint's host is called.
 pub type HostHandle = Handle<EndpointSink>;
 
 #[allow(unsafe_code, reason = "every call of a host is unsafe")]
@@ -36,7 +37,7 @@ impl Driven for HostHandle {
         };
         match called {
             Ok(Err(_)) => Err(Errno(FI_ENOSPC)),
-            // An endpoint that is gone needs to know nothing.
+            // An endpoint that is closed needs no notice.
             Ok(Ok(())) | Err(_) => Ok(()),
         }
     }

@@ -1,15 +1,15 @@
-//! What an application asks for: libfabric's hints, without their pointers.
+//! Requests of an application: libfabric's hints, without their pointers.
 
 use crate::abi::info::{fi_domain_attr, fi_ep_attr, fi_rx_attr, fi_tx_attr};
 use crate::address::Address;
 
-/// A copy of the hints. Attributes that are absent ask for nothing. The pointers within the
-/// attributes are not followed.
+/// A copy of the hints. Absent attributes set no condition. The pointers within the attributes
+/// are not followed.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
     /// Capabilities; zero for whatever there is.
     pub caps: u64,
-    /// What the application is ready to do for a provider.
+    /// Modes that the application supports (`FI_CONTEXT` and others).
     pub mode: u64,
     /// The form of addresses.
     pub addr_format: u32,
@@ -25,17 +25,17 @@ pub struct Hints {
     pub domain_name: Option<String>,
     /// The fabric's name.
     pub fabric_name: Option<String>,
-    /// Where the application wants to be.
+    /// Requested local address.
     pub source: Option<Address>,
-    /// The address that it wants to reach.
+    /// Requested address of the peer.
     pub destination: Option<Address>,
 }
 
-/// Which addresses the call itself names: its node and service, resolved.
+/// Addresses that the call itself names: its node and service, resolved.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// Where the application wants to be: an address, or a port at any.
+    /// Requested local addresses: an address, or a port at any.
     pub source: Vec<Address>,
-    /// The addresses that it wants to reach; the first with a route is taken.
+    /// Requested addresses of the peer; the first with a route is taken.
     pub destination: Vec<Address>,
 }

@@ -1,4 +1,5 @@
-//! The endpoints that an object drives: queues, counters, vectors and domains know theirs.
+//! The endpoints that an object drives. Queues, counters, vectors and domains each have a list of
+//! them.
 
 use std::fmt::Debug;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -8,7 +9,7 @@ use srd_host::{RegionNumber, Span};
 
 use crate::Outcome;
 
-/// What objects of a domain ask of an endpoint.
+/// Calls that objects of a domain make on an endpoint.
 pub trait Driven: Debug + Send + Sync {
     /// A number that no other endpoint has while this one is known.
     fn id(&self) -> usize;

@@ -1,9 +1,9 @@
-//! The operations of an endpoint that have not ended, and what the application is to receive of
-//! each.
+//! The operations of an endpoint that have not ended, and the parts of their completions that
+//! only the application needs.
 //!
-//! The Messaging Layer knows an operation by a number, [`Ledger::open`]; the application by its
-//! context, which may be the same for many. Bound: what the Messaging Layer takes, for an operation
-//! that it refuses is closed at once.
+//! The Messaging Layer identifies an operation by a number, [`Ledger::open`]; the application by
+//! its context, which may be the same for many. Bound: the operations that the Messaging Layer
+//! accepts, since an operation that it refuses is closed at once.
 
 use srd_efa::slots::{Key, Slots};
 
@@ -12,17 +12,17 @@ use srd_efa::slots::{Key, Slots};
 pub struct Entry {
     /// The application's context for it.
     pub context: usize,
-    /// Where its first byte is or goes: an address that is only handed back.
+    /// Address of its first byte, which is only handed back.
     pub buffer: usize,
     /// Flags of its completion.
     pub flags: u64,
-    /// What it is.
+    /// Kind of the operation.
     pub sort: OpKind,
     /// Its bytes, where the application's own buffer was free at once.
     pub copy: Option<Box<[u8]>>,
 }
 
-/// What an operation is, as far as the ledger must know.
+/// Kind of an operation, as far as the ledger needs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OpKind {
     /// Anything that ends once.

@@ -7,10 +7,10 @@
 //! `srd-direct`: see [`service`]. All over IPv4 and IPv6. Every interface that is up is
 //! offered to applications that name it, and one to those that name none ([`preferred`]).
 //!
-//! **What there is not.** `FI_EP_MSG`; memory of devices (`FI_HMEM`); triggered
-//! operations, fences, collectives, shared and scalable contexts, and shared address vectors;
-//! atomics on `long double`; counters of memory regions. What is asked for beyond the offer is
-//! refused by `fi_getinfo`, with the reason in the log (`FI_LOG_LEVEL=info`).
+//! **What there is not.** `FI_EP_MSG`; memory of devices (`FI_HMEM`); triggered operations,
+//! fences, collectives, shared and scalable contexts, and shared address vectors; atomics on
+//! `long double`; counters of memory regions. Requests beyond the offer are refused by
+//! `fi_getinfo`, with the reason in the log (`FI_LOG_LEVEL=info`).
 //!
 //! **Progress** is automatic: the application's own calls do the work, and while it computes, a
 //! thread per endpoint does ([`srd_host`]).
@@ -25,9 +25,9 @@
 //! FI_PROVIDER_PATH=target/provider fi_info -p srd
 //! ```
 //!
-//! The library does not link libfabric: one process may bring its own, and releases differ. What
-//! is needed of the core is looked up in the one that is loaded ([`core`]). Structures that grow
-//! from release to release are allocated by the core only.
+//! The library does not link libfabric: one process may bring its own, and releases differ. The
+//! calls that the provider needs are looked up in the core that is loaded ([`core`]). Structures
+//! that grow from release to release are allocated by the core only.
 //!
 //! # Parts
 //!
@@ -49,11 +49,11 @@
 //!
 //! # Safety and panics
 //!
-//! Unsafe code lives in [`entry`] and [`core`]: what pointers lead to is copied or borrowed there.
-//! Buffers of operations and registered memory travel on as addresses, which [`srd_host::memory`]
-//! turns into bytes; the calls that name such memory to it are unsafe as well. A panic in a
-//! function that C called ends the process, with its message: Rust aborts when one would leave an
-//! `extern "C"` function.
+//! Unsafe code lives in [`entry`] and [`core`]: memory behind pointers is copied or borrowed
+//! there. Buffers of operations and registered memory travel on as addresses, which
+//! [`srd_host::memory`] turns into bytes; the calls that name such memory to it are unsafe as
+//! well. A panic in a function that C called ends the process, with its message: Rust aborts when
+//! one would leave an `extern "C"` function.
 
 pub mod abi;
 pub mod address;
@@ -89,9 +89,9 @@ pub mod vector;
 
 pub use entry::provider;
 
-/// What went wrong, as libfabric numbers it: positive, and returned negated.
+/// An error, as libfabric numbers it: positive, and returned negated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errno(pub std::ffi::c_int);
 
-/// What a call of an object returns.
+/// Return value of a call on an object.
 pub type Outcome<T = ()> = Result<T, Errno>;

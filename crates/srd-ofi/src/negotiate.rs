@@ -1,9 +1,9 @@
-//! What fits: an offer against an application's hints, and what is returned then.
+//! Matching of offers with an application's hints, and the result for those that fit.
 //!
 //! The rules are those of the core's own providers (`ofi_check_info` and `ofi_alter_info` in
-//! libfabric's `prov/util/src/util_attr.c`): what is asked for beyond the offer refuses it; what
-//! is asked for below it comes back as asked. [`misfit`] only reads; [`alter`] changes;
-//! [`select`] puts them together.
+//! libfabric's `prov/util/src/util_attr.c`): an offer is refused if a hint exceeds it; a hint
+//! that is weaker than the offer is returned as it was given. [`misfit`] only reads; [`alter`]
+//! changes; [`select`] combines them.
 
 use std::ffi::c_int;
 use std::fmt::LowerHex;
@@ -19,7 +19,7 @@ use crate::service::Service;
 
 const DIRECTIONS_MSG: u64 = FI_SEND | FI_RECV;
 const DIRECTIONS_RMA: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-/// Capabilities that an application gets only if it asks.
+/// Capabilities that an application gets only if it requests them.
 const PRIMARY: u64 = FI_MSG
     | FI_RMA
     | FI_TAGGED
@@ -44,7 +44,7 @@ const SECONDARY: u64 = FI_TRIGGER
     | FI_SHARED_AV
     | FI_REMOTE_COMM
     | FI_LOCAL_COMM;
-/// Of the receiver; old applications ask the sending half for them.
+/// Capabilities of the receiving half; old applications request them from the sending half.
 const IGNORED_TX: u64 = FI_REMOTE_READ
     | FI_REMOTE_WRITE
     | FI_RECV
@@ -53,17 +53,17 @@ const IGNORED_TX: u64 = FI_REMOTE_READ
     | FI_SOURCE
     | FI_RMA_EVENT
     | FI_SOURCE_ERR;
-/// Of the sender; old applications ask the receiving half for them.
+/// Capabilities of the sending half; old applications request them from the receiving half.
 const IGNORED_RX: u64 = FI_READ | FI_WRITE | FI_SEND | FI_FENCE | FI_MULTICAST | FI_NAMED_RX_CTX;
 
-/// Why an offer does not fit.
+/// Reason why an offer does not fit.
 pub type Misfit = String;
 
 /// The release in which domains got the attributes that are checked since.
 const VERSION_1_5: u32 = fi_version(1, 5);
 
-/// What is returned for a call: of `offers` those that fit, altered, and why others do not.
-/// `way_to` tells which of this machine's addresses leads to a destination.
+/// The result for a call: the fitting ones of `offers`, altered, and the reasons of the others.
+/// `way_to` returns the address of this machine that leads to a destination.
 #[must_use]
 pub fn select(
     offers: Vec<Offer>,
@@ -98,7 +98,7 @@ pub fn select(
     (fitting, misfits)
 }
 
-/// Gives an offer the port that is asked for, and the address that the application wants to reach.
+/// Sets the requested port and the address of the peer in an offer.
 fn settle(
     offer: &mut Offer,
     sources: &[Address],
@@ -124,7 +124,7 @@ fn settle(
 /// for.
 ///
 /// # Errors
-/// The first attribute that does not fit, with what is asked for and what there is.
+/// The first attribute that does not fit, with the requested and the offered value.
 pub fn misfit(offer: &Offer, hints: &Hints, version: u32) -> Result<(), Misfit> {
     if let Some(ep) = &hints.ep
         && ep.r#type != FI_EP_UNSPEC
@@ -182,8 +182,9 @@ fn check_domain(
     at_most("auth_key_size", asked.auth_key_size, offer.auth_key_size)
 }
 
-/// The two old models stand alone; the newer bits say what the application can bear. What an offer
-/// asks for is local registration at most, which a mode bit said in the old models.
+/// Compares memory registration modes. The two old models stand alone; the newer bits are modes
+/// that the application supports. An offer requires local registration at most, which a mode bit
+/// requested in the old models.
 fn check_mr_mode(offer: c_int, asked: c_int, mode: u64, version: u32) -> Result<(), Misfit> {
     let old = asked & (FI_MR_BASIC | FI_MR_SCALABLE);
     let alone = asked == old && old != FI_MR_BASIC | FI_MR_SCALABLE;
@@ -260,8 +261,8 @@ fn named(what: &str, asked: Option<&str>, has: &str) -> Result<(), Misfit> {
     }
 }
 
-/// Models are ranked by how much they give; an application may ask for less. Rank zero is
-/// unknown.
+/// Compares models by rank: an application may request a lower rank than the offer has. Rank zero
+/// is unknown.
 fn rank(what: &str, asked: c_int, has: c_int, of: fn(c_int) -> u8) -> Result<(), Misfit> {
     let fits = of(asked) != 0 && of(asked) >= of(has);
     if fits { Ok(()) } else { Err(format!("{what} {asked} is asked for")) }
@@ -296,8 +297,8 @@ fn resource_rank(model: c_int) -> u8 {
     }
 }
 
-/// Makes a fitting offer what is returned: weaker hints are echoed, and capabilities that
-/// nobody asked for are left out.
+/// Turns a fitting offer into the result: weaker hints are returned as given, and capabilities
+/// that were not requested are left out.
 pub fn alter(offer: &mut Offer, hints: Option<&Hints>, version: u32) {
     let all = offer.caps;
     let empty = Hints::default();
@@ -317,10 +318,10 @@ pub fn alter(offer: &mut Offer, hints: Option<&Hints>, version: u32) {
     let (tx_caps, rx_caps) = (given.tx.map_or(0, |tx| tx.caps), given.rx.map_or(0, |rx| rx.caps));
     offer.tx.caps = chosen(offer.caps, tx_caps, offer.tx.caps);
     offer.rx.caps = chosen(offer.caps, rx_caps, offer.rx.caps);
-    // Flags that an endpoint applies to each operation are what the application says: none
-    // without a word.
+    // Flags that an endpoint applies to each operation are those that the application sets: by
+    // default none.
     (offer.tx.op_flags, offer.rx.op_flags) = (0, 0);
-    // An order that costs something is listed only for applications that ask for it.
+    // An order that costs something is listed only for applications that request it.
     let (tx_order, rx_order) =
         (given.tx.map_or(0, |tx| tx.msg_order), given.rx.map_or(0, |rx| rx.msg_order));
     offer.tx.msg_order &= order::ALWAYS | tx_order;
@@ -376,16 +377,16 @@ fn alter_endpoint(offer: &mut fi_ep_attr, asked: &fi_ep_attr, caps: u64) {
     echo(&mut offer.rx_ctx_cnt, asked.rx_ctx_cnt);
 }
 
-/// Zero asks for nothing.
+/// Copies a requested value into the offer; zero is no request.
 fn echo<T: Copy + Default + PartialEq>(offer: &mut T, asked: T) {
     if asked != T::default() {
         *offer = asked;
     }
 }
 
-/// The capabilities of a part of an offer: the primary ones that are asked for (or all), and the
-/// secondary ones that there are. `FI_SOURCE` costs a lookup per message, so it must be asked
-/// for. An application that names no direction gets all of them.
+/// The capabilities of a part of an offer: the primary ones that are requested (or all), and the
+/// secondary ones that exist. `FI_SOURCE` costs a lookup per message, so it must be requested. An
+/// application that names no direction gets all of them.
 fn chosen(info: u64, asked: u64, has: u64) -> u64 {
     let mut caps = has & info & SECONDARY;
     if asked == 0 {

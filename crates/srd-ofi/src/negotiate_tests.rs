@@ -7,7 +7,7 @@ use crate::settings::{Illegible, Settings, Values};
 
 const KINDS: usize = Service::ALL.len();
 const NEW: u32 = fi_version(1, 17);
-/// `FI_ORDER_RAS`, which nobody is offered.
+/// `FI_ORDER_RAS`, which is never offered.
 const RAS: u64 = 1 << 2;
 
 struct Nothing;
@@ -22,7 +22,7 @@ impl Values for Nothing {
     }
 }
 
-/// What a machine with one interface and loopback offers.
+/// The offers of a machine with one interface and loopback.
 fn offered() -> Vec<Offer> {
     let address = |interface: &str, ip: [u8; 4]| LocalAddress {
         interface: interface.into(),
@@ -39,7 +39,7 @@ fn offer() -> Offer {
     offered().swap_remove(0)
 }
 
-/// Hints that have every attribute, and ask for nothing.
+/// Hints that have every attribute, without a request.
 fn hints() -> Hints {
     let mut nothing = offer();
     alter(&mut nothing, None, NEW);
@@ -211,7 +211,7 @@ fn services(change: impl FnOnce(&mut Hints)) -> Vec<Service> {
     selected(&places, Some(&hints)).0.into_iter().map(|offer| offer.service).collect()
 }
 
-/// Ready for what the fabric `srd-direct` asks for.
+/// Accepts the requirements of the fabric `srd-direct`.
 fn direct(h: &mut Hints) {
     h.mode = FI_CONTEXT2;
     h.domain.as_mut().unwrap().mr_mode = FI_MR_LOCAL;
@@ -243,7 +243,7 @@ fn the_native_endpoint_comes_first_and_the_others_for_those_who_ask() {
         h.fabric_name = Some("srd-direct".into());
     });
     assert_eq!(mode_bit_of_old, []);
-    // As programs for the first releases say it.
+    // In the form of programs for the first releases.
     let old = services(|h| {
         h.mode = FI_CONTEXT2 | FI_LOCAL_MR;
         h.domain.as_mut().unwrap().mr_mode = FI_MR_BASIC;

@@ -1,4 +1,4 @@
-//! What there is: each service ([`Service`]) at each address of each interface.
+//! The offers: each service ([`Service`]) at each address of each interface.
 //!
 //! The machine's interfaces come in the kernel's order, loopback last. Loopback claims
 //! `FI_REMOTE_COMM`, too: without it Open MPI takes no provider on a machine that has nothing
@@ -32,11 +32,12 @@ const VERBS_DATA_BYTES: usize = 4;
 pub const ERROR_TEXT_BYTES: usize = 256;
 /// Bytes that an atomic operation may name, whatever the interface; an endpoint may take more.
 pub const ATOMIC_BYTES: usize = 512;
-/// What is kept of each packet for the headers of transport and messages, and the seal.
+/// Bytes of each packet that are reserved for the headers of transport and messages, and the
+/// seal.
 const HEADERS_BYTES: usize = 128;
 /// The largest message of all: lengths travel in 64 bits, and differences of pointers are signed.
 const MESSAGE_BYTES_MAX: usize = isize::MAX as usize;
-/// What may be sent from a buffer that is used again at once, if a packet holds so much.
+/// Most bytes of an inject, whose buffer may be used again at once, if a packet holds as many.
 const INJECT_BYTES_MAX: usize = 4096;
 
 /// The protocols of the services, version 1.
@@ -67,11 +68,11 @@ pub const TX_FLAGS: u64 =
 /// One way to communicate: an `fi_info` without its pointers.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// What endpoints do.
+    /// Service of the endpoints.
     pub service: Service,
     /// Capabilities.
     pub caps: u64,
-    /// What the application must do.
+    /// Modes that the application must support.
     pub mode: u64,
     /// The sending half.
     pub tx: fi_tx_attr,
@@ -87,14 +88,14 @@ pub struct Offer {
     pub fabric_name: &'static str,
     /// Bytes of a message that fits one packet.
     pub packet_bytes: usize,
-    /// Where the endpoint will be.
+    /// Local address of the endpoint.
     pub source: Address,
-    /// The address that the application wants to reach.
+    /// Requested address of the peer.
     pub destination: Option<Address>,
 }
 
-/// Every way to communicate over `addresses`. `packet_bytes` tells how much UDP payload an address
-/// passes.
+/// Every way to communicate over `addresses`. `packet_bytes` returns the largest UDP payload at
+/// an address.
 #[must_use]
 pub fn offers(
     addresses: &[LocalAddress],
@@ -134,8 +135,8 @@ fn offer(service: Service, address: &LocalAddress, room: usize) -> Offer {
     };
     let order = if messages { order::ALWAYS | order::ON_DEMAND } else { 0 };
     let iov_limit = if messages { IOV_LIMIT } else { VERBS_IOV_LIMIT };
-    // What EFA's fabric of this kind asks of programs. Nothing here depends on it, but what runs
-    // here shall run there.
+    // The requirements of EFA's fabric of this kind on programs. Nothing here depends on them,
+    // but a program that runs here shall run there.
     let mode = if service == Service::Direct { FI_CONTEXT2 } else { 0 };
     Offer {
         service,

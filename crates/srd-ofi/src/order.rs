@@ -1,23 +1,23 @@
-//! Which order of operations there is, and which an application has asked for.
+//! Orders between operations: those that always hold, and those that an application requests.
 //!
 //! Messages and atomic operations always keep theirs, and it is always listed. Reads and writes
-//! keep one for applications that ask: a later operation then waits for the end of the earlier ones
-//! ([`srd_efa::layer::Order`]), so it is listed only for them.
+//! keep an order only on request: a later operation then waits for the end of the earlier ones
+//! ([`srd_efa::layer::Order`]). So this order is listed only for applications that request it.
 
 use srd_efa::layer::{Family, Order};
 
 use crate::abi::bits::*;
 
-/// What is kept without being asked for.
+/// Orders that always hold.
 pub const ALWAYS: u64 = FI_ORDER_SAS
     | FI_ORDER_ATOMIC_RAR
     | FI_ORDER_ATOMIC_RAW
     | FI_ORDER_ATOMIC_WAR
     | FI_ORDER_ATOMIC_WAW;
 
-/// Orders that are kept on demand. Not that reads or writes come after messages (`FI_ORDER_RAS`,
-/// `FI_ORDER_WAS`): a long message ends only when its receiver asks for it, and what waited for
-/// that may be what the receiver waits for.
+/// Orders that are kept on request. An order of reads or writes after messages (`FI_ORDER_RAS`,
+/// `FI_ORDER_WAS`) is not offered: a long message ends only when its receiver posts a receive,
+/// and the receiver may be waiting for the operation behind it.
 pub const ON_DEMAND: u64 = FI_ORDER_RAR
     | FI_ORDER_RAW
     | FI_ORDER_WAR
@@ -29,8 +29,8 @@ pub const ON_DEMAND: u64 = FI_ORDER_RAR
     | FI_ORDER_RMA_WAR
     | FI_ORDER_RMA_WAW;
 
-/// What each order of libfabric's keeps: later operations behind earlier ones. An atomic operation
-/// is both a read and a write.
+/// Pairs of families (later, earlier) that each order of libfabric covers. An atomic operation is
+/// both a read and a write.
 const PAIRS: [(u64, Family, Family); 16] = {
     use Family::{Atomic, Message, Read, Write};
     [
@@ -53,7 +53,7 @@ const PAIRS: [(u64, Family, Family); 16] = {
     ]
 };
 
-/// What the Messaging Layer shall keep for these bits of `msg_order`.
+/// Order of the Messaging Layer for these bits of `msg_order`.
 #[must_use]
 pub fn of_bits(bits: u64) -> Order {
     let asked = PAIRS.iter().filter(|(order, ..)| bits & order != 0);

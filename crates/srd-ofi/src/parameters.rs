@@ -1,4 +1,4 @@
-//! The parameters of the provider, as the loaded libfabric knows them.
+//! The parameters of the provider, as registered with the loaded libfabric.
 
 use std::ffi::{CStr, c_int};
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::sync::Once;
 use crate::core::{Level, core, log};
 use crate::settings::{Illegible, Settings, Values};
 
-/// The parameters as the core knows them.
+/// The parameters as registered with the core.
 struct FromCore;
 
 impl Values for FromCore {
@@ -20,9 +20,9 @@ impl Values for FromCore {
     }
 }
 
-/// The settings of this process. What is wrong with them is in the log, and once on the standard
-/// error: the log shows no warnings unless they are asked for, and an MPI that finds no
-/// provider says no more than that.
+/// The settings of this process. A faulty setting is reported in the log, and once on the
+/// standard error, because the log shows no warnings by default, and an MPI that finds no
+/// provider gives no reason.
 pub(crate) fn settings() -> Option<Settings> {
     static SAID: Once = Once::new();
     let warn = |reason: String| {

@@ -14,7 +14,7 @@ use crate::offers::Offer;
 /// Addresses that no host has: the way there is the default route, if there is one.
 const ELSEWHERE: [&str; 2] = ["203.0.113.1:9", "[2001:db8::1]:9"];
 
-/// Whether a call says which interface it wants.
+/// Whether a call names an interface.
 #[must_use]
 pub fn is_named(hints: Option<&Hints>, places: &Places) -> bool {
     let hinted = |hints: &Hints| {
@@ -23,9 +23,9 @@ pub fn is_named(hints: Option<&Hints>, places: &Places) -> bool {
     !places.source.is_empty() || !places.destination.is_empty() || hints.is_some_and(hinted)
 }
 
-/// Of `offers`, those of the interface with the default route, which `interface_to` finds; without
-/// such a route those of the first interface. Loopback comes last in `offers`, so it is
-/// left only where there is nothing else.
+/// Selects the offers of the interface with the default route, which `interface_to` finds;
+/// without such a route, the offers of the first interface. Loopback comes last in `offers`, so
+/// it is selected only if there is no other interface.
 #[must_use]
 pub fn preferred(
     mut offers: Vec<Offer>,

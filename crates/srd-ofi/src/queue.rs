@@ -15,10 +15,10 @@ use crate::abi::cq::{FI_WAIT_FD, FI_WAIT_NONE, FI_WAIT_UNSPEC};
 use crate::abi::errno::{FI_EINVAL, FI_ENOMEM, FI_ENOSYS};
 use crate::{Errno, Outcome};
 
-/// How one may wait.
+/// Ways of waiting that a queue supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waiting {
-    /// Not at all.
+    /// No way of waiting.
     None,
     /// In calls of libfabric.
     Calls,
@@ -51,7 +51,7 @@ impl Waiting {
     }
 }
 
-/// How waiting ended.
+/// Result of waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
     /// Something waits in the queue.
@@ -107,8 +107,8 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Appends an entry, also beyond the limit: for callers that asked [`Queue::has_room`] before,
-    /// or have bounds of their own.
+    /// Appends an entry, also beyond the limit: for callers that have checked [`Queue::has_room`]
+    /// before, or have bounds of their own.
     pub fn push_over(&self, entry: T) {
         let mut entries = self.entries.lock();
         entries.waiting.push_back(entry);
@@ -121,7 +121,7 @@ impl<T> Queue<T> {
         self.entries.lock().waiting.len() < self.limit
     }
 
-    /// Lets `take` have what it wants of the entries.
+    /// Calls `take` with the entries.
     pub fn with<R>(&self, take: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
         let mut entries = self.entries.lock();
         let result = take(&mut entries.waiting);
@@ -165,7 +165,7 @@ impl<T> Queue<T> {
         self.entries.lock().waiting.is_empty()
     }
 
-    /// How one may wait.
+    /// Ways of waiting that the queue supports.
     pub fn waiting(&self) -> Waiting {
         self.waiting
     }

@@ -1,7 +1,7 @@
-//! Registered memory: what peers may read and write, by key.
+//! Registered memory: the memory that peers may read and write, by key.
 //!
-//! A registration belongs to its domain, and so to all endpoints of it: to those that are open, and
-//! to those that will be.
+//! A registration belongs to its domain, and so to all present and future endpoints of the
+//! domain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,9 +22,9 @@ pub type Iov = (usize, usize);
 pub struct Region {
     /// Its pieces, one after the other.
     pub pieces: Vec<Iov>,
-    /// What may be done with it: `FI_READ`, `FI_REMOTE_WRITE` and so on.
+    /// Access rights: `FI_READ`, `FI_REMOTE_WRITE` and so on.
     pub access: u64,
-    /// What peers call its first byte.
+    /// Address that peers use for the first byte.
     pub first: u64,
 }
 

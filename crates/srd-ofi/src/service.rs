@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use crate::abi::bits::{FI_EP_DGRAM, FI_EP_RDM};
 
-/// What an endpoint does.
+/// Service of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Service {
     /// Reliable messages of any length, in order, with tags, remote memory and atomics: `FI_EP_RDM`
@@ -40,7 +40,7 @@ impl Service {
         }
     }
 
-    /// What a fabric has under a type of endpoint.
+    /// The service of a fabric for a type of endpoint.
     #[must_use]
     pub fn find(fabric: &str, kind: c_int) -> Option<Self> {
         Self::ALL.into_iter().find(|service| service.fabric() == fabric && service.kind() == kind)

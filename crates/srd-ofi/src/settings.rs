@@ -14,14 +14,14 @@ use srd_host::{KEY_FORM, MAKE_KEY, read_key, read_key_file};
 
 use crate::abi::provider::{FI_PARAM_BOOL, FI_PARAM_INT, FI_PARAM_STRING};
 
-/// A parameter as libfabric knows it.
+/// A parameter as it is registered with libfabric.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     /// Its name, without `FI_SRD_`.
     pub name: &'static CStr,
     /// Its type: one of `FI_PARAM_*`.
     pub kind: c_int,
-    /// What it does, with unit and default.
+    /// Help text, with unit and default.
     pub help: &'static CStr,
 }
 
@@ -103,7 +103,7 @@ pub const PARAMETERS: [Parameter; 12] = [
     },
 ];
 
-/// Where values come from.
+/// Source of values.
 pub trait Values {
     /// A parameter of type string.
     fn string(&self, name: &CStr) -> Option<String>;
@@ -118,7 +118,7 @@ pub trait Values {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Illegible;
 
-/// What the parameters say.
+/// Values of the parameters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The interfaces to use, by name or address, with commas between.
@@ -127,7 +127,7 @@ pub struct Settings {
     pub packet_bytes_max: Option<u16>,
     /// Paths to each peer, if they were given.
     pub paths: Option<u16>,
-    /// Megabits per second of the link, if the system does not know.
+    /// Megabits per second of the link, if the system does not report them.
     pub link_rate_mbps: Option<u32>,
     /// The key of the job; without one nothing is encrypted.
     pub job_key: Option<[u8; 32]>,

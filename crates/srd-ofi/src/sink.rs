@@ -1,7 +1,8 @@
-//! Where an endpoint's completions go: to queues and counters.
+//! The sink of an endpoint's completions: its queues and counters.
 //!
-//! A queue that is full takes nothing, and what ends meanwhile stays in the Messaging Layer: no
-//! completion is ever lost, and an application that does not read gets `-FI_EAGAIN` in the end.
+//! A full queue accepts no completion, and operations that end meanwhile stay in the Messaging
+//! Layer. So no completion is ever lost, and an application that does not read gets `-FI_EAGAIN`
+//! in the end.
 
 use std::io;
 use std::sync::Arc;
@@ -23,12 +24,12 @@ use crate::counter::Counter;
 use crate::ledger::{Entry, Ledger, OpKind};
 use crate::vector::AddressVector;
 
-/// What an endpoint is bound to, and its open operations.
+/// Objects that an endpoint is bound to, and its open operations.
 #[derive(Debug, Default)]
 pub struct EndpointSink {
     /// Open operations.
     pub ledger: Ledger,
-    /// What is bound.
+    /// Bound objects.
     pub bindings: Bindings,
     /// Peers by their number in the vector.
     pub peers: Vec<Option<Peer>>,
@@ -36,7 +37,7 @@ pub struct EndpointSink {
     pub numbers: Vec<u64>,
 }
 
-/// What an endpoint is bound to.
+/// Objects that an endpoint is bound to.
 #[derive(Clone, Debug, Default)]
 pub struct Bindings {
     /// Its address vector.
@@ -51,7 +52,7 @@ pub struct Bindings {
     pub sources: bool,
 }
 
-/// What a kind of operation is counted as, and the flags of its completion beside the entry's.
+/// The flag under which counters count a kind of operation, and the flags of its completion.
 fn flags_of(done: &Done) -> (u64, u64) {
     let message = if done.tagged { FI_TAGGED } else { FI_MSG };
     match done.kind {
@@ -90,7 +91,7 @@ impl EndpointSink {
         }
     }
 
-    /// Whether the queue of an end wants it, beside its failure.
+    /// Whether the end of an operation gets an entry in the queue if it has not failed.
     fn is_reported(&self, done: &Done) -> bool {
         match done.kind {
             // Without data they are counted only: applications do not expect them in a queue.

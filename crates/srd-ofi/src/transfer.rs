@@ -129,7 +129,7 @@ pub struct Recv {
     pub from: u64,
     /// Tag and bits of it to ignore, if it shall have a tag.
     pub tag: Option<(u64, u64)>,
-    /// Where it goes.
+    /// Buffer for the message.
     pub buffer: Buffer,
     /// The application's context for it.
     pub context: usize,
@@ -157,7 +157,7 @@ pub struct Access<'a> {
 pub struct Compute<'a> {
     /// The peer's number in the address vector.
     pub to: u64,
-    /// What happens.
+    /// Operation on each element.
     pub op: AtomicOp,
     /// To what.
     pub datatype: Datatype,
@@ -165,7 +165,7 @@ pub struct Compute<'a> {
     pub operand: Buffer,
     /// Comparands.
     pub compare: Buffer,
-    /// Where the former values go.
+    /// Buffer for the former values.
     pub result: Buffer,
     /// The peer's elements.
     pub remote: &'a [RmaIov],
@@ -192,7 +192,7 @@ fn gone(gone: Gone) -> Errno {
     }
 }
 
-/// What a call needs to submit an operation.
+/// Arguments that a call needs to submit an operation.
 struct Submitter<'a> {
     layer: &'a mut dyn Layer,
     world: World<'a>,
@@ -505,10 +505,10 @@ impl Endpoint {
         }
     }
 
-    /// Cancels the oldest receive with this context; nothing happens if there is none.
+    /// Cancels the oldest receive with this context; without one, nothing happens.
     ///
     /// # Errors
-    /// `FI_EOPBADSTATE`; `FI_ENOSYS` for one that cannot be cancelled.
+    /// `FI_EOPBADSTATE`; `FI_ENOSYS` for a receive that cannot be cancelled.
     pub fn cancel(&self, context: usize) -> Outcome {
         // SAFETY: names no memory.
         unsafe {

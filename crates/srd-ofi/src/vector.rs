@@ -50,7 +50,7 @@ impl AddressVector {
     /// Removes an address.
     ///
     /// # Errors
-    /// `FI_EINVAL` if there is none of this number; `FI_EOPBADSTATE` in the child of a fork.
+    /// `FI_EINVAL` if the number is not in use; `FI_EOPBADSTATE` in the child of a fork.
     pub fn remove(&self, number: u64) -> Outcome {
         self.slot.check()?;
         let Some(at) = self.lock().remove(number)? else { return Ok(()) };
@@ -72,7 +72,7 @@ impl AddressVector {
     /// The address of a number.
     ///
     /// # Errors
-    /// `FI_EINVAL` if there is none of this number; `FI_EOPBADSTATE` in the child of a fork.
+    /// `FI_EINVAL` if the number is not in use; `FI_EOPBADSTATE` in the child of a fork.
     pub fn find(&self, number: u64) -> Outcome<Address> {
         self.slot.check()?;
         self.lock().find(number).ok_or(Errno(FI_EINVAL))
@@ -142,10 +142,10 @@ impl Table {
     }
 }
 
-/// The addresses of a host by name or number, and a port by name or number.
+/// The addresses of a host by name or number, and a port by number.
 ///
 /// # Errors
-/// `FI_ENOENT` for an unknown name; `FI_EINVAL` for a port that is none.
+/// `FI_ENOENT` for an unknown name; `FI_EINVAL` for an invalid port.
 pub fn resolve(node: &str, service: Option<&str>) -> Outcome<Vec<SocketAddr>> {
     let port: u16 = match service {
         None => 0,

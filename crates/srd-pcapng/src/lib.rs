@@ -13,8 +13,8 @@
 //!  option  code (2) | length (2) | value, padded to 4;   0 | 0 ends a list
 //! ```
 //!
-//! Numbers are little-endian, which the section says. tcpdump reads no second interface of raw IP;
-//! Wireshark does.
+//! Numbers are little-endian, as the section header declares. tcpdump reads no second interface
+//! of raw IP; Wireshark does.
 #![forbid(unsafe_code)]
 
 pub mod read;
@@ -30,7 +30,7 @@ pub const PACKET: u32 = 6;
 
 /// Raw IP: the version is in the first four bits.
 const LINKTYPE_RAW: u16 = 101;
-/// Option codes; but for the comment, each has its meaning in its own block.
+/// Option codes. Except for the comment, a code has a meaning of its own in each type of block.
 const COMMENT: u16 = 1;
 const SECTION_APPLICATION: u16 = 4;
 const INTERFACE_NAME: u16 = 2;
@@ -45,12 +45,12 @@ pub const BLOCK_OVERHEAD_BYTES: usize = 12;
 /// Bytes of a statistics block before its options, from its type on.
 pub const STATISTICS_HEAD_BYTES: usize = 20;
 
-/// Which way a packet went, seen from its interface.
+/// Direction of a packet, as seen from its interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// It was received.
+    /// The packet was received.
     In,
-    /// It was sent.
+    /// The packet was sent.
     Out,
 }
 
@@ -59,15 +59,15 @@ pub enum Direction {
 pub struct Packet<'a> {
     /// Its interface: the number that [`Writer::interface`] gave.
     pub interface: u32,
-    /// Which way it went.
+    /// Direction of the packet.
     pub direction: Direction,
-    /// When, in nanoseconds since 1970.
+    /// Time of the packet, in nanoseconds since 1970.
     pub time_ns: u64,
     /// Its length on its way.
     pub length: u32,
     /// Its bytes, or the first of them.
     pub bytes: &'a [u8],
-    /// What there is to say about it; nothing if it is empty. What goes beyond 65,535 bytes is cut.
+    /// Comment on the packet; empty: no comment. Anything beyond 65,535 bytes is cut off.
     pub comment: &'a str,
 }
 
@@ -132,8 +132,8 @@ impl Writer {
         });
     }
 
-    /// What is known of an interface at the end. `received`: packets that should be there;
-    /// `dropped`: those of them that are missing.
+    /// Writes the statistics of an interface at the end of a capture. `received`: packets that
+    /// the file should hold; `dropped`: number of these that are missing.
     pub fn statistics(&mut self, interface: u32, now_ns: u64, received: u64, dropped: u64) {
         self.block(STATISTICS, |body| {
             body.extend(interface.to_le_bytes());
@@ -144,7 +144,7 @@ impl Writer {
         });
     }
 
-    /// What was written since this was last asked.
+    /// Takes the bytes that were written since the last call.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }

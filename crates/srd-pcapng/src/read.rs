@@ -8,8 +8,9 @@
 //! ```
 //!
 //! The source is read once, from its beginning to its end, and a record is handed over as soon as
-//! its last byte is there. Numbers have the byte order that the file, or each section of it, says.
-//! A file that contradicts itself is an error with the offset of the record or block that does.
+//! its last byte is there. Numbers have the byte order that the file, or each section of it,
+//! declares. A file that contradicts itself is an error with the offset of the faulty record or
+//! block.
 //!
 //! Bounds: [`BLOCK_BYTES_MAX`] bytes of a record or block whose content is read (memory grows only
 //! as bytes arrive); [`INTERFACES_MAX`] interfaces of a file.
@@ -31,7 +32,7 @@ use crate::Direction;
 pub const INTERFACES_MAX: usize = 256;
 /// Bytes of a record or of a block whose content is read, at most.
 pub const BLOCK_BYTES_MAX: usize = 16 << 20;
-/// Bytes that tell what a file is.
+/// Bytes at the beginning of a file that identify its format.
 pub const MAGIC_BYTES: usize = 12;
 
 /// Files that are no capture in a format that is read, by their first bytes, and what to do.
@@ -54,7 +55,7 @@ const KUZNETZOV: &str = "a pcap file as modified by Alexey Kuznetzov (magic 0xa1
                          records have several layouts: convert it with `tcpdump -r FILE -w NEW`";
 const MODIFIED: &str = "a pcap file in a modified format: convert it with `tcpdump -r FILE -w NEW`";
 
-/// Why a file cannot be read, or not further.
+/// Reason why a file cannot be read, or cannot be read further.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -62,21 +63,21 @@ pub enum ReadError {
     Io(io::Error),
     /// There is no byte.
     Empty,
-    /// It is in no format that is read; what it is, if that is known.
+    /// The file has a format that is not supported; the name of the format, if it is recognised.
     Foreign(Option<&'static str>),
-    /// It contradicts itself in the record or block that begins at this byte.
+    /// The file contradicts itself in the record or block that begins at this byte.
     Damaged {
-        /// Where.
+        /// Byte offset of the record or block.
         offset: u64,
-        /// How.
+        /// Description of the contradiction.
         why: &'static str,
     },
-    /// It ends within the record or block that begins at this byte.
+    /// The file ends within the record or block that begins at this byte.
     Cut {
-        /// Where.
+        /// Byte offset of the record or block.
         offset: u64,
     },
-    /// It has more interfaces than [`INTERFACES_MAX`].
+    /// The file has more interfaces than [`INTERFACES_MAX`].
     Interfaces,
 }
 
@@ -114,13 +115,13 @@ pub struct Interface {
 pub struct Captured<'a> {
     /// Its interface, counted over all sections; `None` if the file describes no such interface.
     pub interface: Option<usize>,
-    /// When, in nanoseconds since 1970; `None` in a simple packet block.
+    /// Time of the packet, in nanoseconds since 1970; `None` in a simple packet block.
     pub time_ns: Option<u64>,
-    /// The direction, if the file says it.
+    /// Direction of the packet, if the file contains it.
     pub direction: Option<Direction>,
     /// Its length on the link, with the frame check sequence if there is one.
     pub length: u32,
-    /// Bytes of the frame check sequence at the end of the packet, if the file says so.
+    /// Bytes of the frame check sequence at the end of the packet, if the file declares them.
     pub fcs_bytes: u8,
     /// Its first bytes, or all of them.
     pub bytes: &'a [u8],
@@ -168,7 +169,7 @@ impl<R> fmt::Debug for Reader<R> {
 }
 
 impl<R> Reader<R> {
-    /// Where the record that was handed over last begins.
+    /// Byte offset of the record that was handed over last.
     pub fn offset(&self) -> u64 {
         self.input.offset()
     }

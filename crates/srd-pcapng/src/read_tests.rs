@@ -328,7 +328,7 @@ fn interfaces_and_records_are_bounded() {
     let claims = u32::try_from(BLOCK_BYTES_MAX).unwrap() + 1;
     let file = BOTH[0].pcap(0xa1b2_c3d4, 4, 1, &[([0, 0, claims, claims], &[])]);
     assert!(matches!(error(&file), ReadError::Damaged { offset: 24, .. }));
-    // A block that nobody reads may be larger: it is passed over.
+    // A block whose content is not read may be larger: it is skipped.
     let mut file = BOTH[0].section();
     let body = vec![0; BLOCK_BYTES_MAX + 8];
     file.extend(BOTH[0].block(9, &[&body]));
@@ -336,7 +336,7 @@ fn interfaces_and_records_are_bounded() {
     assert_eq!(packets(&file).len(), 1);
 }
 
-/// A source that gives one byte at a time, and no byte before it is asked for.
+/// A source that returns one byte at a time, and never reads ahead.
 struct Dribble<'a>(Cursor<&'a [u8]>);
 
 impl Read for Dribble<'_> {

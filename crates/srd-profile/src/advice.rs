@@ -1,4 +1,4 @@
-//! What to change before paying for a larger instance.
+//! Changes to make before paying for a larger instance.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use serde::Serialize;
@@ -22,14 +22,14 @@ const ENTRIES_MANY: u64 = 50_000;
 /// A piece of advice.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Advice {
-    /// What it is about: `flow`, `tunnel`, `bursts`, `mtu`, `packets`, `tracking`, `connections`,
-    /// `queues`, `credits`, `link_local`, `fragments`.
+    /// Topic: `flow`, `tunnel`, `bursts`, `mtu`, `packets`, `tracking`, `connections`, `queues`,
+    /// `credits`, `link_local`, `fragments`.
     pub about: &'static str,
-    /// What to do, and why.
+    /// The advice and its reason.
     pub text: String,
 }
 
-/// What there is to say, the most pressing first.
+/// Advice for the traffic, the most pressing first.
 pub fn advice(seen: &Seen, kinds: &[Found], choices: &Choices) -> Vec<Advice> {
     let has = |kind: Kind| kinds.iter().any(|found| found.kind == kind);
     let mut all = Vec::new();

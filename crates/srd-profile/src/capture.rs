@@ -26,29 +26,29 @@ const GUESS_ADDRESSES: usize = 1024;
 const LINK_BYTES_MAX: usize = 64;
 /// Interfaces of a file that get a profile: each takes memory for its flows and connections.
 pub const PROFILED_MAX: usize = 32;
-/// How often progress is told, in packets.
+/// Interval of progress reports, in packets.
 const EVERY: u64 = 1 << 16;
 
-/// What to do with a file.
+/// Options for reading a file.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How much more limits shall carry.
+    /// Headroom that limits must have: 0.2 for a fifth.
     pub headroom: f64,
-    /// Addresses of this side; if there is none, the file's most frequent one.
+    /// Addresses of this side; if empty, the file's most frequent address.
     pub local: Vec<Prefix>,
     /// Longer packets are super-packets of packets of this length.
     pub mtu_bytes: Option<u16>,
 }
 
-/// What a file was found to have.
+/// Result of reading a file.
 #[derive(Debug)]
 pub struct Outcome {
-    /// One for each interface that has packets, up to [`PROFILED_MAX`].
+    /// Profiles, one for each interface that has packets, up to [`PROFILED_MAX`].
     pub seen: Vec<Seen>,
     /// Packets of further interfaces, which are in no profile.
     pub left_out: u64,
-    /// The address that is taken for this side, with its share of the packets that were looked at,
-    /// if the file does not say which way packets go.
+    /// The address that is taken for this side, with its share of the packets that were looked
+    /// at, if the file does not mark directions.
     pub guessed: Option<(IpAddr, f64)>,
     /// The prefixes of this side.
     pub local: Vec<Prefix>,
@@ -166,8 +166,7 @@ impl Early {
         }
     }
 
-    /// The address that most packets come from or go to, if the file does not say which way they
-    /// go.
+    /// The address that most packets come from or go to, if the file does not mark directions.
     fn guess(&self) -> Option<(IpAddr, f64)> {
         let mut counts: BTreeMap<IpAddr, u64> = BTreeMap::new();
         let (mut packets, mut marked) = (0_u64, 0_u64);
@@ -256,7 +255,7 @@ mod tests {
         assert_eq!((outcome.seen.len(), outcome.left_out), (PROFILED_MAX, 3));
     }
 
-    /// A pcap file of bare IP, which does not say which way packets go.
+    /// A pcap file of bare IP, which does not mark directions.
     fn pcap(packets: u32) -> Vec<u8> {
         let mut bytes =
             vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];

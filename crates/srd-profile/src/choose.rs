@@ -1,9 +1,9 @@
-//! Which instance types carry it, what each of them would lack first, and where flows have to go
-//! for that.
+//! Choice of an instance type: the types that suffice, the limit that each other type exceeds
+//! first, and the kind of destination that flows need.
 //!
-//! A type is sufficient if every limit carries what is needed with headroom: bandwidth of each
-//! direction (the peak for bursts, the baseline for the mean, credits for what is between), packets
-//! a second, tracked connections, gateways, and the ceiling of one flow.
+//! A type is sufficient if every limit carries the traffic with headroom: bandwidth of each
+//! direction (the peak for bursts, the baseline for the mean, credits for the rates between),
+//! packets a second, tracked connections, gateways, and the ceiling of one flow.
 
 use serde::Serialize;
 use srd_card::limits::FlowKind;
@@ -18,10 +18,10 @@ use crate::needs::Needs;
 /// Types that are named if none suffices.
 const NEAREST: usize = 3;
 
-/// What the reader wants to see.
+/// Types that the reader is interested in.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Families, as `c7i`; all if there is none.
+    /// Families, as `c7i`; if empty, all.
     pub families: Vec<String>,
     /// Types, whether sufficient or not.
     pub types: Vec<String>,
@@ -31,14 +31,14 @@ pub struct Filter {
     pub enis: u16,
 }
 
-/// How much of a limit is needed.
+/// Use of a limit.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Use {
     /// The limit.
     pub limit: &'static str,
-    /// What is needed, without headroom.
+    /// Need of the traffic, without headroom.
     pub needs: f64,
-    /// What the type has.
+    /// Limit of the type.
     pub has: f64,
     /// Whether EC2 publishes no such figure, and it is estimated.
     pub estimate: bool,
@@ -55,7 +55,7 @@ impl Use {
     }
 }
 
-/// What is said of a type.
+/// Verdict on a type.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Verdict {
     /// Its name.
@@ -66,7 +66,7 @@ pub struct Verdict {
     pub memory_mib: u64,
     /// Whether all limits have headroom.
     pub sufficient: bool,
-    /// For how long credits would last, in seconds, if the mean is above the baseline.
+    /// Time in seconds for which credits would last, if the mean is above the baseline.
     pub credits_s: Option<f64>,
     /// Each limit, the one that is used most first.
     pub uses: Vec<Use>,
@@ -85,7 +85,7 @@ impl Verdict {
         &self.uses[0]
     }
 
-    /// By how much the limit that lacks most is exceeded, headroom included.
+    /// Excess over the limit that lacks most, headroom included.
     fn missing(&self) -> f64 {
         self.lacks().map(Use::share).fold(0.0, f64::max)
     }
@@ -107,20 +107,20 @@ pub struct Choice {
     pub smaller: Option<Verdict>,
 }
 
-/// What there is to choose from.
+/// Instance types to choose from.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Choices {
-    /// Where flows have to go.
+    /// Kind of destination that flows need.
     #[serde(serialize_with = "kind_name")]
     pub flows_to: FlowKind,
     /// Whether even there a flow exceeds its ceiling, so that no type suffices.
     pub flow_too_fast: bool,
     /// The families that have a sufficient type, the smallest first.
     pub families: Vec<Choice>,
-    /// Of families that have none: the type that comes nearest. All of those that the reader
-    /// asked for, or the nearest few if no family has one.
+    /// For families without a sufficient type: the type that comes nearest. All families of the
+    /// filter, or the nearest few if no family has one.
     pub nearest: Vec<Verdict>,
-    /// The types that the reader asked for.
+    /// The types of the filter.
     pub asked: Vec<Verdict>,
     /// Types that were looked at.
     pub looked_at: usize,
@@ -149,7 +149,8 @@ pub(crate) mod limit {
     pub(crate) const FLOW: &str = "one flow";
 }
 
-/// Where flows have to go at least so that none exceeds its ceiling; and whether one does anyway.
+/// Kind of destination that flows need at least so that no flow exceeds its ceiling; and whether
+/// one does anyway.
 pub fn flows_to(needs: &Needs) -> (FlowKind, bool) {
     let fits = |kind: usize| needs.flow_over[kind][1] == 0;
     match (0..KINDS.len()).find(|kind| fits(*kind)) {
@@ -166,7 +167,7 @@ impl Choices {
     }
 }
 
-/// Looks at all types that the filter lets through. `kind`: where flows go, if the reader says so.
+/// Looks at all types that pass the filter. `kind`: destination of flows, if the reader sets one.
 pub fn choose(needs: &Needs, filter: &Filter, kind: Option<FlowKind>) -> Choices {
     let (least, too_fast) = flows_to(needs);
     let kind = kind.unwrap_or(least);
@@ -213,7 +214,7 @@ fn passes(of: &InstanceType, filter: &Filter) -> bool {
     family && current && of.vcpus >= filter.vcpus && of.enis_max >= filter.enis
 }
 
-/// What is said of a type, with its flows going there.
+/// Verdict on a type, for this kind of destination of its flows.
 pub fn judge(needs: &Needs, of: &InstanceType, kind: FlowKind) -> Verdict {
     let profile = Profile::of(*of);
     let more = 1.0 + needs.headroom;

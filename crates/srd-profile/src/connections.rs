@@ -31,10 +31,10 @@ const SYN: u8 = 2;
 const ACK: u8 = 16;
 /// Work of a call that frees entries.
 const WORK: u32 = 4096;
-/// The lives that are told apart, in microseconds: up to a day.
+/// Longest life that the histogram distinguishes, in microseconds: a day.
 const LIFE_US_MAX: u64 = 86_400_000_000;
 
-/// What is known of a connection.
+/// Record of a connection.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     began_ns: u64,
@@ -47,16 +47,16 @@ struct Life {
 /// Places that connections take under some idle times.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Entries {
-    /// Whose idle times.
+    /// Name of the set of idle times.
     pub name: &'static str,
     /// Idle times in seconds: established TCP, UDP streams, other UDP.
     pub timeouts_s: (u32, u32, u32),
     /// The most at a time.
     pub peak: u64,
-    /// At the end.
+    /// Entries at the end.
     pub last: u64,
-    /// In the end, if connections go silent without an end as they did: `None` if idle times are
-    /// shorter than what was seen, or too little was seen to tell.
+    /// Connections in the end, if they keep going silent without an end: `None` if idle times are
+    /// shorter than the time that was seen, or too little was seen.
     pub settled: Option<u64>,
 }
 
@@ -69,8 +69,8 @@ pub struct ConnectionsSeen {
     pub ended: u64,
     /// Connections that began, a second.
     pub rates: [Rates; 3],
-    /// How long TCP lived whose beginning and end were seen, in milliseconds: half of it no
-    /// longer, and 99 of 100.
+    /// Life of TCP connections whose beginning and end were seen, in milliseconds: the median and
+    /// the 99th percentile.
     pub life_ms: Option<(f64, f64)>,
     /// Established TCP that began and then was silent for a minute at the end.
     pub silent: u64,
@@ -139,7 +139,7 @@ impl Connections {
         self.level == 0 || self.hash.hash_one(key).trailing_zeros() >= self.level
     }
 
-    /// A packet. `local` says whether this side sent it.
+    /// Adds a packet. `local`: whether this side sent it.
     pub(crate) fn add(&mut self, now_ns: u64, key: &Key, local: bool, seen: Seen) {
         if now_ns >= self.freed_ns + SECOND_NS {
             self.free(now_ns);
@@ -207,7 +207,7 @@ impl Connections {
         }
     }
 
-    /// What is known at the end.
+    /// Result at the end.
     pub(crate) fn seen(&mut self, now_ns: u64) -> ConnectionsSeen {
         self.free(now_ns);
         let seen_ns = now_ns.saturating_sub(self.began_ns);

@@ -1,4 +1,4 @@
-//! How many different things there were, in bounded memory: HyperLogLog, and a bitmap for few.
+//! Counts of distinct values, in bounded memory: HyperLogLog, and a bitmap for few.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -59,7 +59,7 @@ impl Few {
     pub(crate) fn count(&self) -> u64 {
         let set: u32 = self.bits.iter().map(|word| word.count_ones()).sum();
         let (all, empty) = (BITS as f64, BITS as f64 - f64::from(set));
-        // A full map says no more than that.
+        // A full map contains no more information.
         (all * (all / empty.max(1.0)).ln()).round() as u64
     }
 }

@@ -15,17 +15,17 @@ use crate::distinct::Distinct;
 
 /// Flows of one generation.
 pub const FLOWS_KEPT: usize = 1 << 15;
-/// Where flows may go, from the lowest ceiling to the highest.
+/// Kinds of destinations of flows, from the lowest ceiling to the highest.
 pub const KINDS: [FlowKind; 3] =
     [FlowKind::Exterior, FlowKind::ClusterPlacementGroup, FlowKind::Express];
 const TOLERANCE_S: f64 = 1e-3;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What is kept of a flow.
+/// Record of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
     at_ns: u64,
-    /// What the bucket of each ceiling lacks: without and with headroom.
+    /// Tokens that the bucket of each ceiling lacks: without and with headroom.
     missing: [[f64; 2]; 3],
     second: u64,
     second_bits: u64,

@@ -23,7 +23,7 @@ const TYPE_COLUMNS: [&str; 5] =
     ["sufficient", "vCPUs", "memory", "first limit", "the next smaller one"];
 const LINE_NS: f64 = 1e6;
 
-/// The page. `notes`: what the reader has to know of how packets were read.
+/// The page. `notes`: remarks for the reader about the reading of packets.
 pub fn page<'a>(reports: impl Iterator<Item = &'a Report>, notes: &[String]) -> String {
     let mut page = Page::new("Traffic and the instance that it needs");
     for report in reports {
@@ -210,7 +210,7 @@ fn over_time(seen: &Seen, way: usize, title: &str, limit: Option<&Verdict>) -> S
     .to_svg()
 }
 
-/// How much of each limit of a type is used.
+/// Shares of each limit of a type that are used.
 fn uses(verdict: &Verdict) -> String {
     let bars = verdict.uses.iter().filter(|of| of.needs > 0.0).map(|of| Bar {
         label: of.limit.to_owned(),

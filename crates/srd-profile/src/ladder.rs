@@ -11,7 +11,7 @@
 
 /// From one rate to the next.
 pub(crate) const STEP: f64 = 1.02;
-/// What may pass at once above a rate, in time at that rate: that of instance types.
+/// Amount that may pass at once above a rate, in time at that rate: as for instance types.
 const TOLERANCE_S: f64 = 1e-3;
 
 /// Rates, and what each bucket lacks.
@@ -35,7 +35,7 @@ impl Ladder {
         Self { rates, missing, low: 0, high: 0, bin_s: bin_ns as f64 / 1e9, at_ns: None }
     }
 
-    /// What arrived in a bin that ended then. Each bin comes once.
+    /// Adds the arrivals of a bin that ended at `end_ns`. Each bin comes once.
     pub(crate) fn add(&mut self, end_ns: u64, amount: f64) {
         let before = self.at_ns.replace(end_ns).unwrap_or(end_ns);
         let passed_s = end_ns.saturating_sub(before) as f64 / 1e9;
@@ -64,8 +64,8 @@ impl Ladder {
     }
 }
 
-/// How far a steady rate would have fallen behind at most, for each rate in steps of [`STEP`]: what
-/// credits have to make up for.
+/// Largest backlog of a steady rate, for each rate in steps of [`STEP`]: the amount that credits
+/// have to make up for.
 #[derive(Clone, Debug)]
 pub(crate) struct Backlog {
     rates: Vec<f64>,
@@ -81,7 +81,7 @@ impl Backlog {
         Self { rates, behind: zeros.clone(), most: zeros, at_ns: None }
     }
 
-    /// What arrived up to a time.
+    /// Adds the arrivals up to a time.
     pub(crate) fn add(&mut self, end_ns: u64, amount: f64) {
         let before = self.at_ns.replace(end_ns).unwrap_or(end_ns);
         let passed_s = end_ns.saturating_sub(before) as f64 / 1e9;
@@ -115,7 +115,7 @@ mod tests {
         Ladder::new(1e6, 1e12, BIN_NS)
     }
 
-    /// What arrives at a steady rate passes buckets a little faster, and no others.
+    /// Traffic at a steady rate passes buckets of a slightly higher rate, and no others.
     #[test]
     fn a_steady_rate_needs_itself() {
         for rate in [3e6, 1e9, 4e10] {

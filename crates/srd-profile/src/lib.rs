@@ -1,6 +1,6 @@
-//! What traffic needs of an instance: kinds of traffic, rates, tracked connections, the types that
-//! carry it, and what to change before paying for more.
-//! [`docs/profile.md`](../../../docs/profile.md) says how each is found.
+//! Needs of traffic on an instance: kinds of traffic, rates, tracked connections, the types that
+//! carry it, and changes to make before paying for more.
+//! [`docs/profile.md`](../../../docs/profile.md) describes how each is found.
 //!
 //! ```text
 //!  live, capture --> profiler: ladder, rates, flows, tunnels, connections --> needs

@@ -17,26 +17,26 @@ const LINK_BYTES_MAX: u32 = 32;
 const BLOCKS_MAX: usize = 16;
 /// Longest wait for packets.
 const WAIT_NS: u64 = 20_000_000;
-/// How often lost packets are asked for, and progress is told.
+/// Interval at which lost packets are queried, and progress is reported.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What to look at.
+/// Options for profiling live.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The interfaces.
     pub interfaces: Vec<String>,
-    /// How much more limits shall carry.
+    /// Headroom that limits must have: 0.2 for a fifth.
     pub headroom: f64,
-    /// How long.
+    /// Duration.
     pub time: Duration,
     /// Memory of each interface for packets that wait to be read.
     pub ring_bytes: u32,
 }
 
-/// How far it is.
+/// Progress of profiling.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// For how long it looks.
+    /// Time since the start.
     pub elapsed: Duration,
     /// Packets of all interfaces.
     pub packets: u64,
@@ -44,20 +44,20 @@ pub struct Progress {
     pub bytes: u64,
 }
 
-/// What is known at the end of an interface.
+/// Result for an interface.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was seen.
+    /// Traffic that was seen.
     pub seen: Seen,
-    /// Why it ended before its time.
+    /// Reason why it ended before its time.
     pub error: Option<io::Error>,
 }
 
-/// Looks until the time is over, or `stop` says so.
+/// Profiles until the time is over, or `stop` returns true.
 ///
 /// # Errors
-/// An interface cannot be looked at: there is none of that name, or the privilege `CAP_NET_RAW` is
-/// missing. An interface that goes away later ends its own profile only.
+/// An interface cannot be profiled: it does not exist, or the privilege `CAP_NET_RAW` is missing.
+/// An interface that goes away later ends its own profile only.
 pub fn run(
     options: &Options,
     stop: &dyn Fn() -> bool,

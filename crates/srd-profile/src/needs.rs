@@ -1,4 +1,4 @@
-//! What was seen on an interface, and what that needs of an instance: plain figures.
+//! Traffic of an interface, and its needs on an instance: plain figures.
 
 use serde::Serialize;
 use srd_watch::Flow;
@@ -13,9 +13,9 @@ use crate::tunnels::TunnelSeen;
 /// A figure of either direction.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Directed {
-    /// What the interface received.
+    /// Figure of received packets.
     pub r#in: f64,
-    /// What it sent.
+    /// Figure of sent packets.
     pub out: f64,
 }
 
@@ -24,7 +24,7 @@ pub struct Directed {
 pub struct FlowShare {
     /// The flow as the network sees it.
     pub flow: Flow,
-    /// Of all bytes of both directions.
+    /// Share of all bytes of both directions.
     pub share: f64,
     /// Bytes from the IP header on.
     pub bytes: u64,
@@ -34,10 +34,10 @@ pub struct FlowShare {
     pub second_bps_max: Option<u64>,
 }
 
-/// What an instance has to have, so that no allowance is exceeded.
+/// Limits that an instance must have, so that no allowance is exceeded.
 #[derive(Clone, Debug, Serialize)]
 pub struct Needs {
-    /// How much more limits shall carry: 0.2 for a fifth.
+    /// Headroom that limits must have: 0.2 for a fifth.
     pub headroom: f64,
     /// Bandwidth at which no packet waits, in bits a second.
     pub bandwidth_bps: Directed,
@@ -54,12 +54,12 @@ pub struct Needs {
     /// Packets that the ceiling of one flow would hold up: outside of a placement group, inside,
     /// with ENA Express; each without and with headroom.
     pub flow_over: [[u64; 2]; 3],
-    /// What credits have to make up for.
+    /// Backlog that credits have to make up for.
     #[serde(skip)]
     pub(crate) backlog: [Backlog; 2],
 }
 
-/// What was seen.
+/// Traffic that was seen.
 #[derive(Clone, Debug, Serialize)]
 pub struct Seen {
     /// The interface or file.
@@ -67,7 +67,7 @@ pub struct Seen {
     /// The interface's own name, if it is known.
     #[serde(skip)]
     pub interface: Option<String>,
-    /// For how long.
+    /// Time that was seen, in nanoseconds.
     pub seen_ns: u64,
     /// Packets of both directions; a super-packet counts as those that it stands for.
     pub packets: u64,
@@ -80,7 +80,7 @@ pub struct Seen {
     pub named_others: Others,
     /// Packets that were not seen.
     pub lost: u64,
-    /// How often the clock was set back.
+    /// Number of times that the clock was set back.
     pub clock_set_back: u64,
     /// The largest single packet, from the IP header on: of a super-packet, one of its segments.
     pub largest_bytes: u32,
@@ -108,7 +108,7 @@ pub struct Seen {
     pub link_local_over: u64,
     /// Fragments beyond what an interface may send.
     pub fragments_over: u64,
-    /// What it needs.
+    /// Needs of the traffic.
     pub needs: Needs,
     /// Bytes over time: received, sent.
     #[serde(skip)]

@@ -1,4 +1,4 @@
-//! Where an address is, as far as the address itself says.
+//! Classification of an address as inside or outside, from the address alone.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ pub(crate) fn is_public(address: IpAddr) -> bool {
             let odd = v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified();
             !(local || shared || benchmark || odd || v4.is_documentation())
         }
-        // Clouds have public addresses of IPv6 inside: nothing can be said.
+        // Clouds use public IPv6 addresses inside: the address does not decide.
         IpAddr::V6(_) => false,
     }
 }

@@ -142,13 +142,14 @@ impl Profiler {
         }
     }
 
-    /// It is of a file, which calls the interface so, or has no name for it.
+    /// Marks the profile as that of a file. `interface`: name of the interface in the file, if it
+    /// has one.
     #[must_use]
     pub fn of_file(self, interface: Option<&str>) -> Self {
         Self { interface: interface.map(str::to_owned), ..self }
     }
 
-    /// What it is called.
+    /// Name of the interface or file.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -267,14 +268,14 @@ impl Profiler {
         self.lost += packets;
     }
 
-    /// What was seen until `now`, and what it needs.
+    /// Traffic until `now`, and its needs.
     pub fn finish(mut self, now: Instant) -> Seen {
         let now = self.clock.now(now);
         self.advance(now);
         self.end()
     }
 
-    /// What was seen until the latest packet, and what it needs.
+    /// Traffic until the latest packet, and its needs.
     pub fn end(mut self) -> Seen {
         // The bins under way end later.
         let (end_ns, seen_ns) = (self.now_ns, (self.now_ns - self.began_ns).max(SEEN_NS_MIN));

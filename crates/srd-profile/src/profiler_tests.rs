@@ -90,7 +90,7 @@ fn the_largest_packet_is_found_among_super_packets() {
     let mut profiler = Profiler::new("test", 0.2, Instant::from_nanos(0));
     profiler.see(&short.raw());
     assert_eq!(profiler.end().largest_bytes, 400);
-    // The advice says the same figure.
+    // The advice contains the same figure.
     seen.rates_out[1].max = 1e9;
     let report = crate::report(seen, &crate::Filter::default(), None);
     let mtu = report.advice.iter().find(|advice| advice.about == "mtu").expect("advice");
@@ -119,7 +119,7 @@ fn the_picture_has_the_largest_millisecond_of_the_table() {
     }
 }
 
-/// A flow of 100 Mb/s was told to go into a cluster placement group for ten milliseconds.
+/// The advice for a flow of 100 Mb/s was a cluster placement group, because of ten milliseconds.
 #[test]
 fn regression_a_burst_of_a_slow_flow_is_to_be_paced_first() {
     let made: Vec<Made> = (0..3_000)
@@ -202,7 +202,7 @@ fn regression_a_clock_that_was_set_back_makes_no_burst() {
     let seen = profiler.end();
     assert_eq!((seen.clock_set_back, seen.seen_ns / (100 * MS)), (1, 198));
     assert_eq!(seen.packets, 2_500);
-    // What is late, and what told that it was, came at once: no more.
+    // The late packets, and the packet that showed that they were late, came at once: no more.
     assert!(seen.rates_out[0].max <= 20.0 * 8e6, "{:?}", seen.rates_out);
     assert!(seen.needs.fastest.is_some_and(|(_, bps)| bps < 1_200_000), "{:?}", seen.needs);
     let text = crate::text::heading(&seen);

@@ -4,7 +4,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Counts of a period that are told apart, at most.
+/// Largest count of a period that the histogram distinguishes.
 const COUNT_MAX: u64 = 1 << 48;
 const MS: u64 = 1_000_000;
 /// The lengths of periods, in nanoseconds: a millisecond, a second, a minute.
@@ -15,7 +15,7 @@ pub const PERIODS_NS: [u64; 3] = [MS, 1_000 * MS, 60_000 * MS];
 pub struct Rates {
     /// Length of a period.
     pub period_ns: u64,
-    /// Whole periods; if there is none, all figures are the mean of what was seen.
+    /// Whole periods; if zero, all figures are the mean of the time that was seen.
     pub periods: u64,
     /// Half of the periods have no more.
     pub p50: f64,
@@ -34,7 +34,7 @@ struct Periods {
     origin_ns: u64,
     current: u64,
     count: u64,
-    /// The largest of those that are over: the histogram knows three digits of it.
+    /// The largest of the counts that are over: the histogram keeps three digits of it.
     most: u64,
     histogram: Histogram<u64>,
 }

@@ -1,5 +1,5 @@
-//! Packets through the limits and the tracking of one instance type: the card's own code, packet
-//! by packet. It says whether a recommendation holds.
+//! Replays packets through the limits and the tracking of one instance type: the card's own code,
+//! packet by packet. Checks whether a recommendation holds.
 
 use srd_card::Direction;
 use srd_card::limits::{Allowances, Ceiling, FlowKind, Limit, Limits, Offer, Outcome};

@@ -1,4 +1,4 @@
-//! Everything that is said of one interface.
+//! The full report on one interface.
 
 use serde::Serialize;
 use srd_card::limits::FlowKind;
@@ -8,20 +8,20 @@ use crate::choose::{Choices, Filter, choose};
 use crate::needs::Seen;
 use crate::traffic::{Found, kinds};
 
-/// Everything that is said of one interface.
+/// The full report on one interface.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// What was seen.
+    /// Traffic that was seen.
     pub seen: Seen,
     /// Kinds of traffic.
     pub kinds: Vec<Found>,
     /// Instance types.
     pub choices: Choices,
-    /// What to change before paying.
+    /// Changes to make before paying.
     pub advice: Vec<Advice>,
 }
 
-/// What there is to say of what was seen. `kind` is where flows go, if the reader says so.
+/// Report on the traffic. `kind`: destination of flows, if the reader sets one.
 pub fn report(seen: Seen, filter: &Filter, kind: Option<FlowKind>) -> Report {
     let kinds = kinds(&seen);
     let choices = choose(&seen.needs, filter, kind);

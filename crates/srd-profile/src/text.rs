@@ -11,7 +11,7 @@ use crate::rates::Rates;
 use crate::report::Report;
 use crate::traffic::Kind;
 
-/// What is said of types if nothing was seen.
+/// Text in place of types if nothing was seen.
 pub(crate) const NO_PACKETS: &str =
     "no packets were seen: look while there is traffic (--for), or at another interface";
 /// Families that are listed.
@@ -273,7 +273,7 @@ fn nearest(choices: &Choices) -> String {
     choices.nearest.iter().map(line).collect()
 }
 
-/// A type that the reader asked for.
+/// A type that the reader named.
 fn asked(verdict: &Verdict) -> String {
     let word = if verdict.sufficient { "suffices" } else { "does not suffice" };
     let mut text = format!("  {}: {word}\n", verdict.name);
@@ -304,7 +304,7 @@ pub(crate) fn used(of: &Use) -> String {
     format!("{}{mark} {:.0} %", of.limit, of.share() * 100.0)
 }
 
-/// What a type lacks.
+/// Limits that a type lacks.
 pub(crate) fn lacking(verdict: &Verdict) -> String {
     let words: Vec<String> = verdict
         .lacks()

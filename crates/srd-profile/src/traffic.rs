@@ -1,4 +1,4 @@
-//! What kind of traffic it is: the talk's first step. Each kind has a threshold with a name.
+//! Kinds of traffic: the first step of the talk. Each kind has a threshold with a name.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use serde::Serialize;
@@ -9,9 +9,9 @@ use crate::needs::Seen;
 pub const WHALE_BPS: f64 = 2.5e9;
 /// Share of all bytes with which one flow is nearly all there is.
 pub const SINGLE_SHARE: f64 = 0.9;
-/// As many equal flows, or more, spread well over paths and queues.
+/// Number of equal flows from which they spread well over paths and queues.
 pub const MANY_FLOWS: f64 = 64.0;
-/// As few equal flows, or fewer, do not.
+/// Number of equal flows up to which they do not spread well.
 pub const FEW_FLOWS: f64 = 8.0;
 /// Inner flows that make a tunnel with one outer flow worth a word.
 pub const INNER_FLOWS: u64 = 2;
@@ -19,7 +19,7 @@ pub const INNER_FLOWS: u64 = 2;
 pub const OPAQUE_SHARE: f64 = 0.05;
 /// TCP connections of which half end within so long are short-lived, in milliseconds.
 pub const SHORT_MS: f64 = 1_000.0;
-/// What was seen for less says nothing about how long connections live, in nanoseconds.
+/// Shortest time, in nanoseconds, that allows a statement about the life of connections.
 pub const LONG_NS: u64 = 1_000_000_000;
 /// New connections a second, over a second, that are many.
 pub const CONNECTIONS_MANY: f64 = 100.0;
@@ -63,7 +63,7 @@ pub enum Kind {
 pub struct Found {
     /// The kind.
     pub kind: Kind,
-    /// What exactly.
+    /// Details.
     pub text: String,
 }
 

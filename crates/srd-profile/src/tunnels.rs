@@ -37,7 +37,7 @@ struct Inside {
 /// A tunnel.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct TunnelSeen {
-    /// What it is.
+    /// Kind of the tunnel.
     pub kind: &'static str,
     /// Its outer source.
     pub source: IpAddr,

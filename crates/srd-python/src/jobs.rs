@@ -30,7 +30,7 @@ pub(crate) fn run_all(
             let stopped = &stopped;
             let worker = scope.spawn(move || {
                 let wanted = || !stopped.load(Ordering::Relaxed);
-                // A listener that has gone is one that wants no more news.
+                // A listener that has gone needs no more progress.
                 let progress = |done, _: &Result<_, _>| {
                     let _ = ended.send(done);
                 };
@@ -41,7 +41,7 @@ pub(crate) fn run_all(
                 let news = match wait_ended.recv_timeout(ASK) {
                     Ok(done) => Some(done),
                     Err(RecvTimeoutError::Timeout) => None,
-                    // The worker is done, and all its news has been told.
+                    // The worker is done, and all its progress has been reported.
                     Err(RecvTimeoutError::Disconnected) => break,
                 };
                 if let Err(error) = Python::attach(|py| heed(py, news, jobs.len(), said)) {
@@ -59,7 +59,7 @@ pub(crate) fn run_all(
     results.into_iter().flatten().map(|result| result.map_err(explain)).collect()
 }
 
-/// Tells of a job that is done, and raises what a signal asks for.
+/// Reports a job that is done, and raises the exception of a pending signal.
 fn heed(py: Python<'_>, news: Option<usize>, all: usize, said: Option<&Py<PyAny>>) -> PyResult<()> {
     py.check_signals()?;
     if let (Some(done), Some(said)) = (news, said) {

@@ -4,9 +4,9 @@
 //! path, TOML text or JSON --> Scenario --run--> Runs --> JSON as of `srd sim run`, and columns
 //! settings --> Endpoint --connect--> Peer; send, recv --> Message; start_... --> Operation
 //! ```
-//! Everything here is data in and data out; what is convenient is written in Python
-//! (`python/opensrd`). A run leaves the interpreter to other threads, and asks every
-//! `jobs::ASK` whether somebody pressed Ctrl-C.
+//! Everything here is data in and data out; convenience is written in Python (`python/opensrd`).
+//! A run leaves the interpreter to other threads, and checks every `jobs::ASK` whether Ctrl-C was
+//! pressed.
 
 mod bundled;
 mod endpoint;
@@ -18,8 +18,8 @@ mod sizes;
 use pyo3::prelude::*;
 use srd_sim::scenario::Transport;
 
-/// Worlds are bound by address translation. The command starts itself again with an allocator that
-/// asks for huge pages; a library cannot, so it brings one.
+/// Worlds are bound by address translation. The command starts itself again with an allocator
+/// that requests huge pages; a library cannot, so it brings such an allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -8,13 +8,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use srd_sim::run::{FlowRecord, RunResult};
 
-/// What some runs showed.
+/// Results of some runs.
 #[pyclass(frozen, module = "opensrd._native")]
 pub(crate) struct Runs {
     pub(crate) inner: Vec<RunResult>,
 }
 
-/// The columns that say of which run a row is; `rows` of each run.
+/// The columns that identify the run of a row; `rows` of each run.
 fn of_runs<'py>(
     py: Python<'py>,
     runs: &[RunResult],
@@ -66,7 +66,7 @@ impl Runs {
         text.map(|text| text + "\n").map_err(|e| PyValueError::new_err(e.to_string()))
     }
 
-    /// What is wrong with each run, in words.
+    /// Complaints about each run, as text.
     fn complaints(&self) -> Vec<Vec<String>> {
         self.inner.iter().map(RunResult::complaints).collect()
     }

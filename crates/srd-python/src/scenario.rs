@@ -61,7 +61,7 @@ impl Scenario {
         &self.inner.name
     }
 
-    /// What it shows.
+    /// Description of the scenario.
     #[getter]
     fn description(&self) -> &str {
         &self.inner.description
@@ -78,7 +78,7 @@ impl Scenario {
         serde_json::to_string(&self.inner).map_err(|e| PyValueError::new_err(e.to_string()))
     }
 
-    /// The same as TOML.
+    /// The scenario as TOML.
     fn toml(&self) -> PyResult<String> {
         toml::to_string(&self.inner).map_err(|e| PyValueError::new_err(e.to_string()))
     }

@@ -1,8 +1,8 @@
 //! Descriptors of another process, closed.
 //!
-//! The end of a descriptor asks its file system, which may be a program of the other process
-//! (FUSE); that of a socket may wait until its bytes are sent (`SO_LINGER`). So a descriptor that
-//! another process has chosen is closed on a thread of its own, which may wait.
+//! Closing a descriptor calls its file system, which may be a program of the other process
+//! (FUSE); closing a socket may wait until its bytes are sent (`SO_LINGER`). So a descriptor that
+//! another process has chosen is closed on a separate thread, which may wait.
 //!
 //! Bound: the owner takes no more descriptors until those before are closed.
 
@@ -19,8 +19,8 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Closes these, some time. Whether that is done has to be asked, [`Closing::is_done`], before
-    /// more are taken.
+    /// Closes these descriptors on another thread. The caller has to check [`Closing::is_done`]
+    /// before it adds more.
     pub fn add(&mut self, descriptors: impl IntoIterator<Item = OwnedFd>) {
         lock(&self.left).extend(descriptors);
     }

@@ -1,5 +1,5 @@
-//! Trust between processes of one machine: what root makes, opens or believes, no other user may
-//! have chosen.
+//! Trust between processes of one machine: no other user may choose a file that root creates or
+//! opens, or a peer that root trusts.
 //!
 //! | module | what |
 //! |---|---|

@@ -4,9 +4,9 @@ use std::io;
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-/// Has the kernel write no core file of this process, and lets none but root look into its memory.
-/// A program that it starts has its own setting. A change of the user sets it to what
-/// `fs.suid_dumpable` says, which may be the opposite: call this afterwards.
+/// Switches core files of this process off, and lets only root read its memory. A program that it
+/// starts has its own setting. A change of the user resets this setting to the value of
+/// `fs.suid_dumpable`, which may permit core files: call this afterwards.
 ///
 /// # Errors
 /// The system's.

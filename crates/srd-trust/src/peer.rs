@@ -56,8 +56,8 @@ fn is_trusted(user: u32, own: u32, also: &[u32]) -> bool {
 mod tests {
     use super::*;
 
-    /// A card that took over believed whoever listened at the socket, and would have run as root
-    /// what that one named.
+    /// A card that took over trusted any process that listened at the socket, and ran as root the
+    /// program that this process named.
     #[test]
     fn regression_root_the_own_user_and_named_ones_are_trusted_and_nobody_else() {
         let (root, own, other) = (0, 1000, 65_534);

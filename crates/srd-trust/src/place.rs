@@ -36,10 +36,11 @@ impl fmt::Display for Exposed {
 
 impl std::error::Error for Exposed {}
 
-/// Finds what speaks against believing a path: something on the way there, or itself, that neither
-/// root nor this process's user owns, or that others than its owner may write to. A name that is
-/// not there yet can only be made by those that may change the directory above it. In a directory
-/// as `/tmp` these are all users, so a caller that makes something looks again afterwards.
+/// Checks that a path can be trusted: the file and each directory above it must belong to root or
+/// to this process's user, and only the owner may write to it; a sticky directory such as `/tmp`
+/// may be writable. A name that does not exist yet can be created by the users that may change
+/// the directory above it. In `/tmp` these are all users, so a caller that creates a file there
+/// must check again afterwards.
 ///
 /// # Errors
 /// The system's. An error about an [`Exposed`] place has the kind

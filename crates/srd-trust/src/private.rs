@@ -1,4 +1,4 @@
-//! Files that hold a secret: read only if nobody but their owner may use them.
+//! Files that hold a secret: read only if no user but the owner may access them.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -12,22 +12,22 @@ use rustix::process::geteuid;
 /// Bits of a file's mode that let others read or change it.
 const OTHERS: u32 = 0o077;
 
-/// Why a file is not private.
+/// Reason why a file is not private.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Exposed {
     /// Its mode lets others use it.
     Mode(u32),
-    /// It belongs to this user, which is neither root nor a user that may have it.
+    /// The file belongs to this user, which is neither root nor a permitted user.
     Owner(u32),
 }
 
-/// What is wrong with a file, and what to do about it.
+/// A fault of a file, with its remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// What is wrong.
+    /// Description of the fault.
     pub what: String,
-    /// What to do about it.
+    /// Action that removes the fault.
     pub remedy: String,
 }
 
@@ -68,12 +68,12 @@ pub fn open(path: &Path) -> io::Result<Option<File>> {
     Ok(file.metadata()?.is_file().then_some(file))
 }
 
-/// Finds out whether a file belongs to root, to this process's user or to `also`, and others may
-/// neither read nor change it. The open file is looked at, not its name: that could mean another
-/// file by then.
+/// Checks that a file belongs to root, to this process's user or to `also`, and that other users
+/// may neither read nor change it. The check is made on the open file, since its name may refer
+/// to another file by now.
 ///
 /// # Errors
-/// The system's; the inner error says what is wrong with the file.
+/// The system's; the inner error describes the fault of the file.
 pub fn check(file: &File, also: Option<u32>) -> io::Result<Result<(), Exposed>> {
     let facts = file.metadata()?;
     let mode = facts.mode() & 0o7777;

@@ -29,12 +29,12 @@ const OWN_PREFIX: &str = ".srd-";
 /// The bytes that an address of a Unix socket has on Linux, without the zero at its end.
 const ADDRESS_BYTES_MAX: usize = 107;
 
-/// How a socket is made.
+/// Options of a listening socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The bits of its mode.
     pub mode: u32,
-    /// The group that it is given to; that of this process if there is none.
+    /// Group of the socket; `None`: the group of this process.
     pub group: Option<u32>,
     /// Whether it takes the place of a file that is there. Otherwise that is an error.
     pub replace: bool,
@@ -49,11 +49,11 @@ pub struct Bound {
     pub identity: (u64, u64),
 }
 
-/// Listens at a path. No link is followed there, and nobody can connect before the socket has its
-/// group and mode.
+/// Listens at a path. A link at the path is not followed, and no process can connect before the
+/// socket has its group and mode.
 ///
 /// # Errors
-/// [`ErrorKind::AddrInUse`] if something is there that is not to be replaced; else the system's.
+/// [`ErrorKind::AddrInUse`] if the path exists and is not to be replaced; otherwise the system's.
 pub fn listen(path: &Path, options: Options) -> io::Result<Bound> {
     let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
     let above = match path.parent() {
@@ -87,10 +87,10 @@ fn bind(directory: &OwnedFd, name: &OsStr, options: Options) -> io::Result<Bound
     Ok(Bound { listener, identity: (facts.st_dev, facts.st_ino) })
 }
 
-/// Where a socket in such a directory is bound: by the place of the directory, if that is not too
-/// long. The kernel shows this address for ever, and [`place_of`] finds the socket by it. If
-/// another user has exchanged the directory meanwhile, the next steps find no file of this name:
-/// they go by the descriptor.
+/// Address to which a socket in such a directory is bound: by the path of the directory, if it is
+/// short enough. The kernel shows this address for the life of the socket, and [`place_of`] finds
+/// the socket by it. If another user has exchanged the directory meanwhile, the next steps find
+/// no file of this name, since they use the descriptor.
 fn address(directory: &OwnedFd, name: &OsStr) -> PathBuf {
     let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
     let by_name = fs::read_link(&by_descriptor).map(|place| place.join(name));
@@ -98,8 +98,8 @@ fn address(directory: &OwnedFd, name: &OsStr) -> PathBuf {
     by_name.ok().filter(is_short).unwrap_or_else(|| by_descriptor.join(name))
 }
 
-/// The place of a socket that [`listen`] has made, by the address that the kernel shows of it;
-/// `None` if that does not tell.
+/// The path of a socket that [`listen`] has made, computed from the address that the kernel
+/// shows; `None` if the address does not contain it.
 pub fn place_of(address: &Path) -> Option<PathBuf> {
     let name = address.file_name()?;
     let own = address.parent()?;
@@ -107,8 +107,8 @@ pub fn place_of(address: &Path) -> Option<PathBuf> {
     (is_own && name != SHORT).then(|| own.parent().map(|above| above.join(name)))?
 }
 
-/// Connects without waiting: a socket whose queue is full is as one that nobody listens at, since
-/// another user may have filled it to stop this process.
+/// Connects without waiting. A socket whose queue is full counts as one without a listener, since
+/// another user may have filled the queue to stop this process.
 ///
 /// # Errors
 /// The system's.

@@ -4,9 +4,9 @@
 /// In the place of a byte that is taken out.
 const INSTEAD: u8 = b'?';
 
-/// Takes control characters out of the strings of a JSON text, but for line feeds and tabs. In the
-/// place of an escape are U+FFFD or spaces then, and in the place of a byte a question mark. The
-/// length stays. A text that is no JSON stays none.
+/// Replaces control characters in the strings of a JSON text, except line feeds and tabs. An
+/// escape becomes U+FFFD or spaces, and a byte becomes a question mark. The length stays the
+/// same. A text that is not JSON stays invalid.
 pub fn clean_json(text: &mut [u8]) {
     let mut at = 0;
     while at < text.len() {

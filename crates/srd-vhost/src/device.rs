@@ -26,10 +26,10 @@ const REQUESTS_MAX: usize = 64;
 /// Chains without a good frame that one call of [`Device::read`] takes.
 const USELESS_MAX: usize = 64;
 
-/// How often a device looks for a front end that listens.
+/// Interval at which a device tries to connect to a front end that listens.
 const JOIN_EVERY: Duration = Duration::from_millis(100);
 
-/// What was counted since the device is there.
+/// Counters since the device was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Front ends that came.
@@ -46,16 +46,16 @@ pub struct Counts {
     pub no_buffer: u64,
     /// Frames that were longer than its buffers.
     pub too_long: u64,
-    /// Frames that came while no driver wanted any.
+    /// Frames that came while no driver received frames.
     pub no_driver: u64,
 }
 
-/// How a device meets its front end.
+/// Role of a device towards its front end.
 #[derive(Debug)]
 enum Meets {
-    /// It listens.
+    /// The device listens.
     Listens(UnixListener),
-    /// It connects, when this time has come.
+    /// The device connects at this time.
     Joins(Instant),
 }
 
@@ -74,9 +74,9 @@ pub struct Device {
     session: Session,
     /// Rings that run.
     running: Vec<usize>,
-    /// Those for frames for the driver that may be used now.
+    /// Rings for frames to the driver that may be used now.
     receivers: Vec<usize>,
-    /// Those that the driver sends by.
+    /// Rings by which the driver sends.
     senders: Vec<usize>,
     /// The place among them of the one that is read first.
     sender: usize,
@@ -85,12 +85,12 @@ pub struct Device {
 }
 
 impl Device {
-    /// Listens at `path`, for this user alone. A socket that nobody listens at is replaced.
+    /// Listens at `path`, for this user alone. A socket without a listener is replaced.
     ///
     /// # Errors
-    /// Somebody listens there, or it is no place for a socket.
+    /// Another program listens there, or no socket can be made there.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // A program that listens and takes nobody now does listen.
+        // A program that listens, but accepts no connection now, does listen.
         if !matches!(connect(path), Err(error) if error.kind() != io::ErrorKind::WouldBlock) {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there"));
         }
@@ -150,7 +150,7 @@ impl Device {
         self.is_replaced = true;
     }
 
-    /// Where it listens.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -170,12 +170,12 @@ impl Device {
         !self.receivers.is_empty()
     }
 
-    /// How many pairs of rings the driver uses for frames for it.
+    /// Number of pairs of rings that the driver has enabled for frames to it.
     pub fn pairs(&self) -> usize {
         self.receivers.len()
     }
 
-    /// What was counted.
+    /// Counters.
     pub fn counts(&self) -> Counts {
         let broken_rings = self.counts.broken_rings + self.session.broken;
         let refused = self.counts.refused + self.session.refused;
@@ -187,7 +187,7 @@ impl Device {
         self.session.has(features)
     }
 
-    /// What to wait on, to read.
+    /// Descriptors to wait on, for reading.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let front = match (&self.connection, &self.meets) {
             (Some(connection), _) => Some(connection.fd()),
@@ -201,7 +201,7 @@ impl Device {
         front.into_iter().chain(kicks)
     }
 
-    /// Obeys the front end, and takes note of kicks.
+    /// Executes requests of the front end, and takes note of kicks.
     pub fn turn(&mut self) {
         for index in senders() {
             let setup = &self.session.rings[index];
@@ -262,7 +262,7 @@ impl Device {
         *sender %= senders.len().max(1);
     }
 
-    /// Obeys one request, if there is one.
+    /// Executes one request, if there is one.
     fn obey(&mut self) -> Result<bool, Ended> {
         let Some(connection) = &mut self.connection else { return Ok(false) };
         let Some(request) = connection.receive()? else { return Ok(false) };
@@ -272,7 +272,7 @@ impl Device {
             Ok(Some(body)) => connection.answer(number, &body)?,
             Err(Violation { why, wants_answer }) => {
                 if wants_answer {
-                    // It is given up, whether it hears why or not.
+                    // The front end is given up, whether it receives the reason or not.
                     let _ = connection.answer(number, &NOT_DONE.to_ne_bytes());
                 }
                 return Err(Ended::Wrong(why));
@@ -298,7 +298,8 @@ impl Device {
         }
     }
 
-    /// The next frame of the driver's; `None`: there is none, or a turn's share of chains was bad.
+    /// The next frame of the driver's; `None`: no frame waits, or a turn's share of chains was
+    /// bad.
     pub fn read(&mut self) -> Option<Frame> {
         let (mut useless, mut frame) = (0, Frame::default());
         for _ in 0..self.senders.len() {
@@ -369,7 +370,8 @@ impl Device {
         false
     }
 
-    /// Lets the driver see what was read and written, and tells it if it wants that.
+    /// Publishes to the driver the buffers that were read and written, and interrupts it if it
+    /// has enabled interrupts.
     pub fn flush(&mut self) {
         self.flush_all();
         // Each ring is the first once.
@@ -410,7 +412,7 @@ impl Device {
         Ok(())
     }
 
-    /// Before the caller waits: asks for kicks. Returns whether there is no need to wait, since
+    /// Requests kicks, before the caller waits. Returns whether there is no need to wait, since
     /// there are frames already.
     pub fn rest(&mut self) -> bool {
         let mut is_ready = false;

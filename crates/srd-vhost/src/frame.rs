@@ -31,30 +31,30 @@ pub struct Scratch {
 pub struct Frame {
     /// Its Ethernet header.
     pub ethernet: [u8; ETHERNET_BYTES],
-    /// What work is left to hardware ([`HEADER_BYTES`], places counted from the Ethernet header
-    /// on), and the packet behind the Ethernet header.
+    /// The offload header ([`HEADER_BYTES`], offsets counted from the Ethernet header on), and
+    /// the packet behind the Ethernet header.
     pub packet: Vec<u8>,
 }
 
-/// What became of the next chain of a ring that a device reads.
+/// Result of taking the next chain of a ring that a device reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
-    /// There is none.
+    /// No chain waits.
     Nothing,
-    /// It held a frame.
+    /// The chain held a frame.
     Frame,
-    /// It was malformed, or held no frame.
+    /// The chain was malformed, or held no frame.
     Malformed,
 }
 
-/// What became of a frame for a ring that a device writes.
+/// Result of putting a frame into a ring that a device writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Put {
     /// The driver gets it.
     Done,
     /// The driver has no buffers there.
     Full,
-    /// It is longer than a buffer of the driver's.
+    /// The frame is longer than a buffer of the driver's.
     Long,
     /// A chain was malformed; the frame may be tried again.
     Malformed,
@@ -130,7 +130,7 @@ fn read(
     Some(())
 }
 
-/// How a frame stands in buffers.
+/// Layout of a frame in buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// Whether the header has the number of buffers.

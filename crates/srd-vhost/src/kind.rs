@@ -1,11 +1,11 @@
 //! Kinds of descriptors that front ends hand over.
 //!
 //! A descriptor may be of a file whose file system is a program of the front end's (FUSE), or of
-//! another machine: a call that asks the file system waits for as long as that one likes. So a
-//! descriptor is asked nothing before its kind is known, and its kind is found by calls that the
-//! kernel answers itself: the name in `/proc/self/fd`, and `F_GET_SEALS`, which files in memory
-//! alone know (memfd, tmpfs, hugetlbfs). Even the end of a descriptor asks a file system, so that
-//! those of other kinds are closed on a thread of their own, which may wait
+//! another machine: a call that reaches the file system may wait for any time. So no such call is
+//! made before the kind of a descriptor is known. The kind is found by calls that the kernel
+//! answers itself: the name in `/proc/self/fd`, and `F_GET_SEALS`, which only files in memory
+//! support (memfd, tmpfs, hugetlbfs). Even closing a descriptor calls its file system. So
+//! descriptors of other kinds are closed on a thread of their own, which may wait
 //! ([`srd_trust::closing`]).
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -30,7 +30,7 @@ pub(crate) struct Foreign {
 }
 
 impl Known {
-    /// Finds the kind of a descriptor, without asking its file system.
+    /// Finds the kind of a descriptor, without a call to its file system.
     pub(crate) fn of(descriptor: OwnedFd) -> Result<Self, Foreign> {
         if let Ok(seals) = fcntl_get_seals(&descriptor) {
             return Ok(Self::Memory(descriptor, seals));

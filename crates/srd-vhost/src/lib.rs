@@ -32,23 +32,23 @@
 //!
 //! # What a front end cannot do
 //! The driver is not trusted: no address that it writes leads outside of the memory that it has
-//! handed over, no chain of descriptors is followed for longer than [`ring::PIECES_MAX`], and what
-//! it does wrong is counted. A buffer that is wrong is dropped; a ring whose indices are wrong
-//! stops until the front end sets it up again.
+//! handed over, no chain of descriptors is followed for longer than [`ring::PIECES_MAX`], and
+//! each of its errors is counted. A buffer that is wrong is dropped; a ring whose indices are
+//! wrong stops until the front end sets it up again.
 //!
-//! Nor is the front end. Events are event descriptors (eventfd) and memory is a file in memory
-//! (memfd, tmpfs, hugetlbfs), which is found out without asking a file system that may not answer
-//! (`kind`); no event descriptor that is full or blocking holds up the device (`sys::signal`); and
-//! memory that can be sealed has to be sealed against being cut off (`F_SEAL_SHRINK`), while
-//! zeros take the place of other memory that is, and end that session (`sys::guard`). While the
-//! descriptors of a front end that was given up are being closed, which its file system may hold
-//! up, no other one is met at that socket.
+//! Nor is the front end. Events have to be event descriptors (eventfd) and memory a file in
+//! memory (memfd, tmpfs, hugetlbfs), which is checked without a call to a file system that may
+//! not answer (`kind`). No event descriptor that is full or blocking holds up the device
+//! (`sys::signal`). Memory that can be sealed has to be sealed against truncation
+//! (`F_SEAL_SHRINK`); if other memory is truncated, zeros take its place, and the session ends
+//! (`sys::guard`). The descriptors of a front end that was given up are closed before another
+//! front end is accepted at that socket, since its file system may hold the closing up.
 //!
 //! # Why not the crates `vhost` and `virtio-queue`
 //! `vhost` refuses `SET_VRING_ENABLE` before `SET_FEATURES`, which is the order that QEMU has.
-//! `virtio-queue` publishes used buffers one by one, while those of one frame (`MRG_RXBUF`) have to
-//! appear at once; it does not tell a chain that is cut short from one that ends; and it does not
-//! read `VRING_AVAIL_F_NO_INTERRUPT`. All access to the memory is by `vm-memory`.
+//! `virtio-queue` publishes used buffers one by one, while the buffers of one frame (`MRG_RXBUF`)
+//! have to appear at once. It does not distinguish a truncated chain from a complete one, and
+//! does not read `VRING_AVAIL_F_NO_INTERRUPT`. All access to the memory is by `vm-memory`.
 
 pub mod device;
 pub mod frame;

@@ -50,15 +50,15 @@ impl Drop for Share {
     }
 }
 
-/// What lies in no region, or not aligned.
+/// An address that lies in no region, or is not aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault;
 
 /// All memory that the front end shares.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// The regions in the order of their addresses: most of what is asked for lies in one, and
-    /// finding that is most of the work.
+    /// The regions in the order of their addresses: most accesses lie in one, and finding it is
+    /// most of the work.
     maps: Vec<Map>,
     /// All regions together, for a part of memory that lies in several of them.
     regions: GuestMemoryMmap,
@@ -70,7 +70,7 @@ struct Map {
     at: u64,
     bytes: u64,
     place: Region,
-    /// It goes before the mapping does.
+    /// The guard is dropped before the mapping.
     guard: Guard,
     region: Arc<GuestRegionMmap>,
     _share: Share,
@@ -80,7 +80,7 @@ impl Memory {
     /// Maps the regions.
     ///
     /// # Errors
-    /// As [`Memory::add`], or there is none.
+    /// The errors of [`Memory::add`], or `regions` is empty.
     pub(crate) fn map(regions: Vec<(Region, OwnedFd, SealFlags)>) -> Result<Self, &'static str> {
         let mut memory = Self::default();
         for (region, file, seals) in regions {
@@ -92,8 +92,9 @@ impl Memory {
     /// Maps another region of a file in memory that has these seals.
     ///
     /// # Errors
-    /// There are [`REGIONS_MAX`] or [`BYTES_MAX`], it overlaps another one or wraps, it is not in
-    /// its file, or that could be cut off though seals can prevent it.
+    /// There are already [`REGIONS_MAX`] regions or [`BYTES_MAX`] bytes, the region overlaps
+    /// another one or wraps or is not in its file, or the file could be truncated although seals
+    /// can prevent it.
     pub(crate) fn add(
         &mut self,
         place: Region,
@@ -176,7 +177,7 @@ impl Memory {
         })
     }
 
-    /// So many bytes at this place, if they lie in one region.
+    /// `bytes` bytes at this address, if they lie in one region.
     pub(crate) fn slice(&self, at: u64, bytes: usize) -> Option<VolatileSlice<'_>> {
         let map = self.maps.iter().find(|map| at.wrapping_sub(map.at) < map.bytes)?;
         let offset = usize::try_from(at.wrapping_sub(map.at)).ok()?;

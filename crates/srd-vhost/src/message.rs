@@ -25,7 +25,7 @@ const VERSION_BITS: u32 = 3;
 const IS_ANSWER: u32 = 4;
 const WANTS_ANSWER: u32 = 8;
 
-/// What a front end asks for, by its number.
+/// Requests of a front end, by their numbers.
 #[allow(missing_docs)] // the names of the specification
 pub mod request {
     pub const GET_FEATURES: u32 = 1;
@@ -54,7 +54,7 @@ pub mod request {
 pub struct Header {
     /// Its number.
     pub request: u32,
-    /// Whether an answer is wanted where none is due.
+    /// Whether the front end requests an answer to a request that is not normally answered.
     pub wants_answer: bool,
     /// Bytes of the body.
     pub body_bytes: usize,
@@ -125,7 +125,7 @@ pub struct Region {
     pub bytes: u64,
     /// Its address for the front end.
     pub user: u64,
-    /// Where in its file it begins.
+    /// Offset of its first byte in its file.
     pub offset: u64,
 }
 

@@ -41,17 +41,18 @@ const DESCRIPTOR_BYTES: u64 = 16;
 const NEXT: u16 = 1;
 const WRITABLE: u16 = 2;
 const INDIRECT: u16 = 4;
-/// In the available ring: the driver wants no interrupts.
+/// Flag of the available ring: the driver needs no interrupts.
 const NO_INTERRUPT: u16 = 1;
-/// In the used ring: the device wants no kicks.
+/// Flag of the used ring: the device needs no kicks.
 const NO_NOTIFY: u16 = 1;
 
-/// Why a ring cannot go on.
+/// Reason why a ring cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Broken {
-    /// It does not lie in the front end's memory, or not aligned, or its size is none.
+    /// A part of the ring lies outside of the front end's memory or is not aligned, or the size
+    /// is invalid.
     Place,
-    /// The driver's index says that there is more than the ring holds.
+    /// The driver's index claims more entries than the ring holds.
     Index,
     /// A head that is no descriptor.
     Head,
@@ -73,7 +74,7 @@ impl From<Fault> for Broken {
     }
 }
 
-/// Which way the buffers of a ring are used.
+/// Use of the buffers of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// The device reads them.
@@ -82,16 +83,16 @@ pub enum Access {
     Write,
 }
 
-/// Where a ring is, as guest addresses.
+/// Addresses of a ring in guest memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Place {
     /// Entries, a power of two.
     pub size: u16,
     /// The table of descriptors.
     pub descriptors: u64,
-    /// What the driver makes available.
+    /// The available ring: chains from the driver.
     pub available: u64,
-    /// What it gets back.
+    /// The used ring: chains that the driver gets back.
     pub used: u64,
 }
 
@@ -126,7 +127,7 @@ pub struct Ring {
     next_used: u16,
     /// The used index that the driver sees.
     published: u16,
-    /// The used index when the driver was last thought to be told.
+    /// The used index when an interrupt was last decided on.
     told: u16,
     kicks: Kicks,
     ahead: Ahead,
@@ -162,7 +163,7 @@ impl Descriptor {
     }
 }
 
-/// What the driver was asked for.
+/// State of the request for kicks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kicks {
     /// Nothing yet.
@@ -172,9 +173,9 @@ enum Kicks {
 }
 
 impl Ring {
-    /// Begins behind what the driver got back. A front end says where, too, but DPDK's virtio-user
-    /// says zero when it has lost a back end, and its rings go on. As chains are given back in
-    /// their order, nothing else can be under way.
+    /// Starts a ring behind the chains that the driver got back. A front end sends an index, too,
+    /// but DPDK's virtio-user sends zero after it has lost a back end, although its rings go on.
+    /// As chains are given back in their order, nothing else can be under way.
     ///
     /// # Errors
     /// A part lies outside of the memory, or is not aligned.
@@ -220,7 +221,7 @@ impl Ring {
         self.next_available
     }
 
-    /// How many chains are there.
+    /// Number of chains that wait.
     ///
     /// # Errors
     /// The ring cannot go on.
@@ -234,7 +235,7 @@ impl Ring {
         Ok(waiting)
     }
 
-    /// Takes the next chain, whose buffers are added to `pieces`; `None`: there is none.
+    /// Takes the next chain, whose buffers are added to `pieces`; `None`: no chain waits.
     ///
     /// # Errors
     /// The ring cannot go on.
@@ -278,7 +279,7 @@ impl Ring {
         for ((head, descriptor), raw) in heads.iter_mut().zip(&mut *descriptors).zip(raw.chunks(2))
         {
             *head = u16::from_le_bytes([raw[0], raw[1]]);
-            // One that there is none of stops the ring when its turn comes.
+            // A head beyond the table stops the ring when its turn comes.
             let at = self.place.descriptors + u64::from(*head) * DESCRIPTOR_BYTES;
             let is_there = *head < self.place.size;
             *descriptor = is_there.then(|| Descriptor::read(memory, at)).flatten();
@@ -315,7 +316,7 @@ impl Ring {
             let Descriptor { at, bytes, flags, next } = descriptor;
             let mut index = u32::from(next);
             if flags & INDIRECT != 0 {
-                // One table below another would never end; one that goes on elsewhere is none.
+                // Nested tables could be endless, and a table must not continue in another one.
                 if is_indirect || flags & NEXT != 0 || bytes % 16 != 0 {
                     return None;
                 }
@@ -377,7 +378,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Whether the driver wants to be told of what was published since the last call.
+    /// Whether the driver has requested an interrupt for the chains that were published since the
+    /// last call.
     ///
     /// # Errors
     /// The ring cannot go on.
@@ -387,8 +389,8 @@ impl Ring {
             return Ok(false);
         }
         self.told = to;
-        // The driver says what it wants, and then looks at the index once more; here it is the
-        // other way around, so that one of both sees what the other has written.
+        // The driver writes its request, and then reads the index once more. Here the order is
+        // reversed, so that at least one side sees the other's write.
         fence(Ordering::SeqCst);
         if self.event_index {
             let event = memory.load(self.place.available + 4 + u64::from(self.place.size) * 2)?;
@@ -397,7 +399,7 @@ impl Ring {
         Ok(memory.load(self.place.available)? & NO_INTERRUPT == 0)
     }
 
-    /// Asks the driver for no kicks: the ring is looked at anyway.
+    /// Switches kicks of the driver off: the ring is polled anyway.
     ///
     /// # Errors
     /// The ring cannot go on.
@@ -414,7 +416,7 @@ impl Ring {
         self.kicks != Kicks::Refused
     }
 
-    /// Asks the driver for a kick at the next chain. Returns whether one is there already.
+    /// Requests a kick at the next chain. Returns whether a chain waits already.
     ///
     /// # Errors
     /// The ring cannot go on.

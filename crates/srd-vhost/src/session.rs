@@ -1,11 +1,12 @@
-//! What a front end has set up: features, memory, rings.
+//! State that a front end has set up: features, memory, rings.
 //!
-//! Requests come in whatever order a front end has (QEMU enables rings before it says which
-//! features it takes). A ring runs as soon as all is there that it needs, until the front end asks
-//! where it has stopped.
+//! The order of requests differs between front ends (QEMU enables rings before it sets the
+//! features). A ring runs as soon as everything that it needs is set up, until the front end
+//! requests its index.
 //!
-//! A request that cannot be done and changes nothing is refused by an answer, if the front end has
-//! asked for one (`REPLY_ACK`), and goes on. Everything else that is wrong ends the session.
+//! A request that cannot be executed and changes nothing is refused by an answer, if the front
+//! end has requested one (`REPLY_ACK`), and the session goes on. Every other error ends the
+//! session.
 
 use std::borrow::Cow;
 use std::os::fd::OwnedFd;
@@ -67,8 +68,8 @@ pub mod protocol {
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
 }
 
-/// All of them that are offered: several pairs of rings, an answer to each request that wants one,
-/// and regions of memory that come and go one by one.
+/// Protocol features that are offered: several pairs of rings, an answer to each request on
+/// demand, and regions of memory that are added and removed one by one.
 const PROTOCOL: u64 = protocol::MQ | protocol::REPLY_ACK | protocol::CONFIGURE_MEM_SLOTS;
 /// The answer to a request that was done, and to one that was not.
 const DONE: u64 = 0;
@@ -76,7 +77,8 @@ pub(crate) const NOT_DONE: u64 = 1;
 
 /// Pairs of rings that a device has at most.
 pub const PAIRS_MAX: usize = 8;
-/// Rings: of each pair one that the driver gets frames from, and behind it one that it sends by.
+/// Most rings. Each pair has one ring for frames to the driver, followed by one for frames of the
+/// driver.
 pub const RINGS_MAX: usize = PAIRS_MAX * 2;
 /// The first pair's ring of frames for the driver.
 pub const RECEIVE: usize = 0;
@@ -88,16 +90,16 @@ pub const SEND: usize = 1;
 pub(crate) struct Violation {
     /// The cause.
     pub(crate) why: Cow<'static, str>,
-    /// Whether the front end is told that it was not done.
+    /// Whether the front end gets an answer about the failure.
     pub(crate) wants_answer: bool,
 }
 
-/// Why a request is not done.
+/// Reason why a request is not executed.
 #[derive(Debug)]
 enum Wrong {
-    /// It changes nothing: whether that is the end is up to a front end that is told.
+    /// The request changes nothing. A front end that gets an answer decides whether to go on.
     Refused(&'static str),
-    /// It breaks the protocol.
+    /// The request breaks the protocol.
     Breaks(Cow<'static, str>),
 }
 
@@ -107,10 +109,10 @@ impl From<&'static str> for Wrong {
     }
 }
 
-/// How a driver says that there is something.
+/// Way in which a driver signals new chains.
 #[derive(Debug, Default)]
 pub enum Kick {
-    /// It was not set up yet.
+    /// Not set up yet.
     #[default]
     None,
     /// By a descriptor.
@@ -127,9 +129,9 @@ pub struct Setup {
     addresses: Option<[u64; 3]>,
     base: u16,
     is_enabled: bool,
-    /// How the driver says that it has changed.
+    /// Way in which the driver signals that the ring has changed.
     pub kick: Kick,
-    /// How the driver is told.
+    /// Descriptor that interrupts the driver.
     pub call: Option<OwnedFd>,
     error: Option<OwnedFd>,
     /// The ring, once all is there.
@@ -138,7 +140,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The ring has stopped for good, until it is set up again. The front end is told.
+    /// Stops the ring until it is set up again, and signals an error to the front end.
     pub fn break_off(&mut self) {
         self.stop();
         self.is_broken = true;
@@ -173,7 +175,7 @@ impl Setup {
 pub struct Session {
     features: u64,
     protocol: u64,
-    /// What it shares.
+    /// Memory that the front end shares.
     pub memory: Option<Memory>,
     /// Its rings.
     pub rings: [Setup; RINGS_MAX],
@@ -184,7 +186,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// What both ends agreed on.
+    /// Whether both ends agreed on a feature.
     pub fn has(&self, feature: u64) -> bool {
         self.features & feature == feature
     }
@@ -199,10 +201,10 @@ impl Session {
         self.memory.as_ref().is_some_and(Memory::is_lost)
     }
 
-    /// Does what a front end asks for. Returns the body of the answer, if there is one.
+    /// Executes a request of a front end. Returns the body of the answer, if there is one.
     ///
     /// # Errors
-    /// It breaks the protocol.
+    /// The request breaks the protocol.
     pub(crate) fn obey(&mut self, request: Request) -> Result<Option<Vec<u8>>, Violation> {
         let (wanted, number) = (request.header.wants_answer, request.header.request);
         let done = match &request.foreign {
@@ -395,7 +397,7 @@ fn memory_of(descriptor: Known) -> Result<(OwnedFd, SealFlags), Wrong> {
     }
 }
 
-/// Says that a request came with a descriptor of another kind than it takes.
+/// Error text for a request that came with a descriptor of the wrong kind.
 fn foreign(number: u32, name: &str) -> String {
     let (of, wanted) = match number {
         request::SET_VRING_KICK => ("a kick", "no event descriptor (eventfd)"),

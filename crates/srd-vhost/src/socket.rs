@@ -33,12 +33,12 @@ pub(crate) struct Connection {
     foreign: Vec<Foreign>,
 }
 
-/// Why a connection ends.
+/// Reason why a connection ends.
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// The front end has closed it, or is gone.
     Closed,
-    /// What it says is no request.
+    /// The front end sent bytes that are not a request.
     Wrong(Cow<'static, str>),
 }
 

@@ -1,4 +1,4 @@
-//! What a file that is being read is: its text, names and objects so far.
+//! State of reading a file: its text, and the names and objects so far.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub(crate) struct Build<'a> {
     pub(crate) subnet_blocks: Taken<SubnetId>,
     /// Addresses and delegated prefixes of interfaces.
     pub(crate) addresses: Taken<EniId>,
-    /// Which interface is where on an instance.
+    /// Interface at each device index of an instance.
     pub(crate) devices: BTreeMap<(InstanceId, u8), EniId>,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-/// A key that knows where it stands, or is not there.
+/// An optional key, with its position in the file.
 pub(crate) type Maybe<T> = Option<Spanned<T>>;
 /// Objects of one kind by name.
 pub(crate) type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;

@@ -1,5 +1,5 @@
-//! What leads out of a cloud: gateways, elastic addresses, peering, endpoints; and that routes lead
-//! to those of their own cloud.
+//! Exits of a cloud: gateways, elastic addresses, peering, endpoints; and the check that routes
+//! lead to exits of their own cloud.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};

@@ -153,7 +153,8 @@ fn groups(build: &Build<'_>, table: &InterfaceTable, subnet: &Subnet) -> Result<
     Ok(groups)
 }
 
-/// Inside the subnet, not one of the five that EC2 keeps, and nobody else's.
+/// Checks that an address is inside the subnet, is not one of the five that EC2 reserves, and is
+/// not in use.
 fn check_address(
     build: &mut Build<'_>,
     id: EniId,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-/// Names that are compared with one that is not known, of those that are about as long.
+/// Most names of about the same length that are compared with an unknown one.
 const COMPARED_MAX: usize = 1000;
 
 /// The kinds of objects that a file has tables for.

@@ -322,7 +322,7 @@ fn route(build: &Build<'_>, vpc: VpcId, text: &Spanned<String>) -> Result<Route>
     Ok(Route { destination, target, propagated: found.2 })
 }
 
-/// What EC2 refuses as a destination.
+/// Refuses destinations that EC2 refuses.
 fn check_destination(
     build: &Build<'_>,
     vpc: VpcId,
@@ -451,7 +451,7 @@ fn rules_of(build: &Build<'_>, group: &Group, egress: bool, ipv4: bool) -> usize
     rules.map(count).sum()
 }
 
-/// What EC2 counts.
+/// Checks EC2's quotas.
 pub(crate) fn check_quotas(build: &Build<'_>, document: &Document) -> Result<()> {
     let fullest = |group: &Group| {
         let sides = [(false, true), (false, false), (true, true), (true, false)];

@@ -1,4 +1,5 @@
-//! What watches packets: flow logs and mirrors; and the account and the Region that records name.
+//! Observation of packets: flow logs and mirrors; and the account and the Region that records
+//! name.
 
 use std::collections::{BTreeMap, BTreeSet};
 

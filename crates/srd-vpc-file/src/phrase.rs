@@ -1,4 +1,4 @@
-//! Phrases: what a rule, an entry of a list or a route says in one line.
+//! Phrases: rules, entries of lists and routes, each in one line.
 //!
 //! ```text
 //!  rule   = traffic ("from" | "to") other          tcp 443 from 0.0.0.0/0
@@ -14,7 +14,7 @@
 use ipnet::IpNet;
 use srd_vpc::object::Traffic;
 
-/// What is wrong with a phrase, and what to write instead.
+/// A fault of a phrase, with its remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
     pub(crate) what: String,
@@ -31,7 +31,7 @@ pub(crate) enum Other<'a> {
     List(&'a str),
 }
 
-/// Where a route leads, by name.
+/// Target of a route, by name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
     Blackhole,

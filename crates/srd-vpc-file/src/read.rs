@@ -43,7 +43,7 @@ pub fn read(path: &Path) -> Result<VpcFile> {
         let bytes = metadata.len();
         return Err(failed(format!("has {bytes} bytes, and {FILE_BYTES_MAX} are the most")));
     }
-    // A file may grow, and those of /proc do not say how long they are.
+    // A file may grow, and files of /proc do not report their length.
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(io)?;
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(io)?;

@@ -1,7 +1,7 @@
-//! What is taken in each cloud: ranges of addresses that do not overlap, and whose they are.
+//! Addresses in use in each cloud: ranges that do not overlap, with their owners.
 //!
-//! Looking costs the logarithm of how many there are, so that a file of any size is read in about
-//! the time that its bytes take.
+//! A look-up costs the logarithm of their number, so a file of any size is read in time about
+//! linear in its bytes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

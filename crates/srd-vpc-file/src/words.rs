@@ -13,9 +13,9 @@ use crate::{Kind, VpcFile};
 /// One step, for people and machines.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// What was asked.
+    /// The table or gateway that decided.
     pub at: String,
-    /// What it said.
+    /// Its decision.
     pub says: String,
     /// Whether the packet went on.
     pub passes: bool,
@@ -129,7 +129,7 @@ fn translator(file: &VpcFile, by: Translator) -> String {
     }
 }
 
-/// Where a route leads.
+/// Text for the target of a route.
 pub fn target_text(file: &VpcFile, target: Target) -> String {
     match target {
         Target::Local => String::from("local"),
@@ -188,7 +188,7 @@ pub fn traffic_text(traffic: Traffic) -> String {
     }
 }
 
-/// How it ended.
+/// Text for the verdict.
 pub fn verdict(file: &VpcFile, judgement: &Judgement) -> String {
     match judgement.verdict {
         Verdict::Delivered(id) => {
@@ -218,7 +218,7 @@ pub fn service(service: Service) -> &'static str {
     }
 }
 
-/// Why a packet is dropped, and what to do about it.
+/// Reason why a packet is dropped, and its remedy.
 pub fn why(reason: Reason) -> (&'static str, &'static str) {
     match reason {
         Reason::Families => ("one address is IPv4, the other IPv6", "use one family"),
@@ -290,7 +290,7 @@ pub fn why(reason: Reason) -> (&'static str, &'static str) {
     }
 }
 
-/// How far apart the ends are, and what that means for one flow.
+/// Distance between the ends, with the limit for one flow.
 pub fn reach(reach: Reach) -> &'static str {
     match reach {
         Reach::Cluster => "one cluster placement group: 10 Gb/s for one flow",

@@ -1,6 +1,7 @@
-//! What tables of a host cost in clouds of several sizes, on 500 hosts or fewer, beside 1,000 rules
-//! of which 100 name a group of every fifth interface. First tables that hold the whole cloud, then
-//! those of a directory, which ask. Then a group of each kind gets another member.
+//! Cost of the tables of a host in clouds of several sizes, on 500 hosts or fewer, beside 1,000
+//! rules of which 100 name a group of every fifth interface. First tables that hold the whole
+//! cloud, then tables of a directory, which query it. Then a group of each kind gets another
+//! member.
 //!
 //! `cargo run --release -p srd-vpc --example compile [INTERFACES_OF_A_HOST [INTERFACES...]]`
 

@@ -11,7 +11,7 @@ use crate::judge::{Judgement, Verdict};
 use crate::object::{Eni, ExpressSpec, World};
 use crate::packet::{Inner, Packet};
 
-/// Why packets between two interfaces do not ride SRD.
+/// Reason why packets between two interfaces do not use SRD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Plainly {
     /// The interface that sends has ENA Express off.
@@ -22,7 +22,7 @@ pub enum Plainly {
     SenderUdp,
     /// The interface that receives has it off for UDP.
     ReceiverUdp,
-    /// They are neither TCP nor UDP.
+    /// The packets are neither TCP nor UDP.
     Protocol,
     /// An interface that is neither their source nor their destination forwards them.
     Middlebox,

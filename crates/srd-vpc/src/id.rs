@@ -4,7 +4,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Why a text is not an identifier of the kind that was asked for.
+/// Reason why a text is not an identifier of the requested kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdError {
     /// The text does not begin with this prefix.

@@ -1,9 +1,9 @@
-//! Virtual private clouds, pure: objects under EC2's names, and what they say about a packet.
+//! Virtual private clouds, pure: objects under EC2's names, and their verdicts on packets.
 //!
 //! [`object`] holds the objects as plain data, [`id`] their names. An object refers to another by
-//! its identifier, so that a [`World`](object::World) is a set of tables and nothing points in a
-//! circle. [`judge`] says what happens to a packet, and why; [`compile`] turns the rules into
-//! tables for one host; [`express`] says which packets may ride SRD.
+//! its identifier, so a [`World`](object::World) is a set of tables without circular references.
+//! [`judge`] returns the verdict on a packet, with the reason; [`compile`] turns the rules into
+//! tables for one host; [`express`] decides which packets may use SRD.
 #![no_std]
 #![forbid(unsafe_code)]
 

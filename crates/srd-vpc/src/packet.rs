@@ -21,11 +21,11 @@ pub struct Packet {
     pub source: IpAddr,
     /// Destination address, of the same family.
     pub destination: IpAddr,
-    /// What follows the IP header.
+    /// Content behind the IP header.
     pub inner: Inner,
 }
 
-/// What follows the IP header.
+/// Content behind the IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Inner {
     /// TCP from a source port to a destination port.

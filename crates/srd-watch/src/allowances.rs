@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The growth between two samples belongs to every burst of its direction that overlaps the time
-//! between them. A burst is therefore reported after the next sample. What overlaps no burst is
-//! told apart: something that was not seen held packets up.
+//! between them. A burst is therefore reported after the next sample. Growth that overlaps no
+//! burst is counted separately: it means that packets were held up by traffic that was not seen.
 //!
 //! Bound: [`GROWTHS_MAX`] samples with growth are kept, and none longer than any burst.
 
@@ -28,10 +28,10 @@ pub const COUNTERS: [(&str, Option<Way>); 5] = [
 ];
 /// Samples with growth that are kept.
 pub const GROWTHS_MAX: usize = 1024;
-/// How long a growth may wait for its burst: the longest burst, and some gap.
+/// Time for which a growth may wait for its burst: the longest burst, and some gap.
 const KEPT_NS: u64 = 2 * RUN_NS_MAX;
 
-/// What the counters grew by between two samples.
+/// Growth of the counters between two samples.
 #[derive(Clone, Debug)]
 struct Growth {
     from_ns: u64,
@@ -43,7 +43,7 @@ struct Growth {
 /// The counters of a driver that has them.
 #[derive(Clone, Debug)]
 pub struct Allowances {
-    /// Which of the driver's statistics they are, and which of [`COUNTERS`].
+    /// Indices of the counters in the driver's statistics, and in [`COUNTERS`].
     places: Vec<(usize, usize)>,
     last: Option<(u64, Vec<u64>)>,
     samples: u64,
@@ -53,7 +53,7 @@ pub struct Allowances {
 }
 
 impl Allowances {
-    /// The counters among a driver's statistics; `None` if it has none of them.
+    /// The counters among a driver's statistics; `None` if it has no such counter.
     pub fn among(names: &[String]) -> Option<Self> {
         let place = |(n, (counter, _)): (usize, &(&str, Option<Way>))| {
             Some((names.iter().position(|name| name == counter)?, n))
@@ -92,12 +92,12 @@ impl Allowances {
         }
     }
 
-    /// When the last sample was taken.
+    /// Time of the last sample.
     pub fn sampled_ns(&self) -> Option<u64> {
         self.last.as_ref().map(|(at, _)| *at)
     }
 
-    /// How many samples were taken.
+    /// Number of samples.
     pub fn samples(&self) -> u64 {
         self.samples
     }
@@ -134,7 +134,7 @@ impl Allowances {
         }
     }
 
-    /// What the counters grew by since the first sample, and what of it no burst explains.
+    /// Growth of the counters since the first sample, and the part of it that overlaps no burst.
     pub fn totals(&self) -> Vec<(&'static str, u64, u64)> {
         let both = self.total.iter().zip(&self.strays);
         let named = self.places.iter().zip(both);

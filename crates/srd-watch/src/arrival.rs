@@ -1,4 +1,4 @@
-//! What the analysis knows of a packet: when, which way, how much, and of which flow.
+//! A packet as the analysis needs it: time, direction, size and flow.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use srd_card::FlowKey;
 use srd_card::packet::protocol;
 use srd_proto::time::Instant;
 
-/// Which way packets go, seen from the interface.
+/// Direction of packets, seen from the interface.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
@@ -30,7 +30,7 @@ impl Way {
     }
 }
 
-/// What packets are wrapped in.
+/// Encapsulation of packets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Tunnel {
     /// RFC 7348, at UDP port 4789 or Linux's older 8472.
@@ -109,9 +109,9 @@ fn key(f: &mut fmt::Formatter<'_>, key: &FlowKey) -> fmt::Result {
 /// A packet, or a super-packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// When the kernel had it in hand.
+    /// Time of the kernel's time stamp.
     pub time: Instant,
-    /// Which way it goes.
+    /// Direction of the packet.
     pub way: Way,
     /// The flow that it belongs to.
     pub flow: Flow,

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 /// Parts of a span that are kept apart.
 const SLOTS: u64 = 1000;
-/// Bytes of a period that are told apart, at most.
+/// Most bytes of a period that the histogram distinguishes.
 const BYTES_MAX: u64 = 1 << 48;
 
 /// Bytes of the last so many nanoseconds, exact to a thousandth of that time.
@@ -55,7 +55,7 @@ pub(crate) fn rate_bps(bytes: u64, time_ns: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct Periods {
     period_ns: u64,
-    /// Where the first begins.
+    /// Start of the first period.
     origin_ns: u64,
     current: u64,
     bytes: u64,

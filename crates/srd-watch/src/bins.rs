@@ -1,4 +1,4 @@
-//! What arrived in one bin of one direction.
+//! Arrivals in one bin of one direction.
 
 use srd_card::limits::Limit;
 
@@ -13,7 +13,7 @@ pub(crate) struct Held {
     pub(crate) dropped: u64,
 }
 
-/// What arrived in a bin, or in several.
+/// Arrivals in a bin, or in several.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sum {
     pub(crate) bytes: u64,

@@ -11,9 +11,9 @@ pub struct Reached {
     /// The counter of `ethtool -S` that counts packets which it holds up; of the ceiling of a flow,
     /// a name of ours.
     pub counter: &'static str,
-    /// What it limits, for people.
+    /// Name of the limit, for people.
     pub name: &'static str,
-    /// How much that is, in bits a second; `None` of a limit of packets.
+    /// The limit in bits a second; `None` for a limit of packets.
     pub bps: Option<u64>,
     /// Whether the model held packets up; otherwise arrivals came as near to it as the threshold.
     pub exceeded: bool,
@@ -23,7 +23,7 @@ pub struct Reached {
     pub dropped: u64,
 }
 
-/// What a limit limits.
+/// Name of a limit.
 pub(crate) fn name_of(limit: Limit) -> &'static str {
     match limit {
         Limit::BandwidthIn => "bandwidth in",
@@ -70,7 +70,7 @@ pub struct Whale {
 pub struct Increment {
     /// The counter's name.
     pub counter: String,
-    /// By how many.
+    /// Growth in packets.
     pub packets: u64,
 }
 
@@ -79,11 +79,11 @@ pub struct Increment {
 pub struct Burst {
     /// The interface, or the file.
     pub interface: String,
-    /// Which way it went.
+    /// Direction of the burst.
     pub way: Way,
-    /// When it began, in nanoseconds since 1970: the beginning of its first bin.
+    /// Start in nanoseconds since 1970: the beginning of its first bin.
     pub start_ns: u64,
-    /// How long it was, in nanoseconds: whole bins.
+    /// Length in nanoseconds: whole bins.
     pub length_ns: u64,
     /// Whether it goes on: it is reported in parts.
     pub continues: bool,
@@ -99,7 +99,7 @@ pub struct Burst {
     pub second_bps: u64,
     /// The mean rate over the minute that ends with it, or the time that was seen of that minute.
     pub minute_bps: u64,
-    /// That time, in nanoseconds.
+    /// Time of that minute that was seen, in nanoseconds.
     pub minute_seen_ns: u64,
     /// The limit of its direction when it began, in bits a second.
     pub limit_bps: u64,
@@ -117,7 +117,7 @@ pub struct Burst {
     pub flows_error_bytes: u64,
     /// Tunnels whose flows share one ceiling, where that was exceeded.
     pub whales: Vec<Whale>,
-    /// What the driver's counters grew by.
+    /// Growth of the driver's counters.
     pub allowances: Vec<Increment>,
     /// Packets that this program has missed meanwhile, in both directions.
     pub missed: u64,
@@ -128,7 +128,7 @@ pub struct Burst {
 }
 
 impl Burst {
-    /// When it ended, in nanoseconds since 1970.
+    /// End in nanoseconds since 1970.
     pub fn end_ns(&self) -> u64 {
         self.start_ns + self.length_ns
     }
@@ -143,8 +143,8 @@ impl Burst {
         self.dropped as f64 / self.packets.max(1) as f64
     }
 
-    /// The limit that its rate stands beside, by its name and in bits a second: of those that were
-    /// exceeded, the one that held most packets up, else that of its direction.
+    /// The limit that its rate is compared with, by its name and in bits a second: the exceeded
+    /// limit that held up most packets, otherwise the limit of its direction.
     pub fn limit(&self) -> (&'static str, u64) {
         let exceeded = self.limits.iter().filter(|limit| limit.exceeded && limit.bps.is_some());
         let most = exceeded.max_by_key(|limit| limit.queued + limit.dropped);
@@ -156,7 +156,7 @@ impl Burst {
         found.unwrap_or((name_of(of_direction), self.limit_bps))
     }
 
-    /// How bad it was: packets held up, then bytes.
+    /// Severity: packets held up, then bytes.
     pub fn weight(&self) -> (u64, u64) {
         (self.queued + self.dropped, self.bytes)
     }

@@ -32,14 +32,15 @@ use crate::watch::{Settings, Watch};
 /// Characters of a name that a file gives to an interface, at most.
 pub const NAME_CHARS_MAX: usize = 64;
 
-/// What to do with a file.
+/// Options for reading a file.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What arrivals are held against.
+    /// Model that arrivals are compared with.
     pub model: Model,
-    /// What is looked for.
+    /// Settings of the search for bursts.
     pub settings: Settings,
-    /// Addresses of this side: packets from there go out. It counts where the file says nothing.
+    /// Addresses of this side: packets from there go out. Used if the file does not mark
+    /// directions.
     pub local: Vec<Prefix>,
     /// Longer packets are super-packets of packets of this length.
     pub mtu_bytes: Option<u16>,
@@ -47,19 +48,19 @@ pub struct Options {
     pub kept_bytes: usize,
 }
 
-/// Why a file could not be read, or not to its end.
+/// Reason why a file could not be read, or not to its end.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FileError {
     /// The operating system's error.
     Io(io::Error),
-    /// It is no capture file.
+    /// The file is not a capture file.
     Unknown(ReadError),
-    /// It could not be read further after so many packets.
+    /// The file could not be read beyond this number of packets.
     Ended {
         /// Packets that were read.
         packets: u64,
-        /// Why.
+        /// Reason of the end.
         why: ReadError,
     },
 }
@@ -78,16 +79,16 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// What a file was found to have.
+/// Result of reading a file.
 #[derive(Debug)]
 pub struct Outcome {
-    /// One for each interface that has packets.
+    /// Sessions, one for each interface that has packets.
     pub sessions: Vec<Session>,
     /// The end of the file.
     pub end: End,
 }
 
-/// How reading a file ended.
+/// End of reading a file.
 #[derive(Debug, Default)]
 pub struct End {
     /// Packets, those included that were not read.
@@ -95,14 +96,14 @@ pub struct End {
     /// Packets of link types that are not read, and of no interface. What is inside of the others
     /// is for the caller to count.
     pub others: Others,
-    /// Why reading ended before the end of the file.
+    /// Reason why reading ended before the end of the file.
     pub error: Option<FileError>,
-    /// Whether it ended because the caller said so.
+    /// Whether reading ended because the caller stopped it.
     pub is_stopped: bool,
 }
 
 impl End {
-    /// Why there is nothing to say of the packets of a file. `others`: all that are in no figure.
+    /// Reason why there is no result for a file. `others`: all packets that are not counted.
     pub fn nothing(&self, others: &Others) -> String {
         if self.packets == 0 && self.is_stopped {
             "stopped before a packet was read".to_owned()
@@ -130,17 +131,17 @@ pub struct Read<'a> {
     pub name: &'a str,
     /// The name that the file gives to the interface.
     pub device: Option<&'a str>,
-    /// The packet. If the file does not say which way it goes, it goes in.
+    /// The packet. If the file does not mark its direction, it goes in.
     pub raw: Raw<'a>,
-    /// Whether the file says which way it goes.
+    /// Whether the file marks the direction.
     pub is_marked: bool,
     /// Bytes of the file that were read before.
     pub position: u64,
 }
 
 impl<'a> Read<'a> {
-    /// The packet, which goes out if it comes from one of these addresses and the file says
-    /// nothing.
+    /// The packet. If the file does not mark its direction, a packet from one of these addresses
+    /// goes out.
     pub fn directed(&self, local: &[Prefix]) -> Raw<'a> {
         let mut raw = self.raw;
         if !self.is_marked && !local.is_empty() {
@@ -246,7 +247,7 @@ fn from_source(
         Err(error) => return Err(FileError::Unknown(error)),
     };
     let mut reading = Reading { begun, see, interfaces: Vec::new(), end: End::default() };
-    // Bytes that were read before the stop count: only the source asks whether it is to stop.
+    // Bytes that were read before the stop count: only the source checks for a stop.
     loop {
         match reader.next_record() {
             Ok(Some(Record::Interface(interface))) => reading.interface(interface),
@@ -265,7 +266,7 @@ fn from_source(
     Ok(reading.end)
 }
 
-/// What is known while a file is read.
+/// State of reading a file.
 struct Reading<'a> {
     begun: Begun,
     see: &'a mut dyn FnMut(&Read<'_>),
@@ -337,7 +338,8 @@ impl Reading<'_> {
 }
 
 /// The length of a packet without the check sequence of its frame. If the IP packet would then be
-/// too short for what its header says, the sequence is not there, whatever the file says.
+/// shorter than its header states, the frame has no check sequence, even if the file declares
+/// one.
 fn without_trailer(raw: &Raw<'_>, trailer_bytes: u32) -> u32 {
     let Some(short) = raw.length.checked_sub(trailer_bytes) else { return raw.length };
     let cut = Raw { length: short, ..*raw };

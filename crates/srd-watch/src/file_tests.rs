@@ -8,7 +8,7 @@ use crate::link::LAYERS_MAX;
 
 const MS: u64 = 1_000_000;
 
-/// A UDP packet between hosts of 10.0.0.0/24 whose IP header says 1000 bytes; 60 are kept.
+/// A UDP packet between hosts of 10.0.0.0/24 whose IP header states 1000 bytes; 60 are kept.
 fn packet(from: u8) -> Vec<u8> {
     let mut bytes = vec![0x45, 0, 3, 232, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from, 10, 0, 0, 9];
     bytes.extend([0, 5, 0, 6, 3, 212, 0, 0]);
@@ -30,7 +30,7 @@ fn pcapng() -> Vec<u8> {
     writer.take()
 }
 
-/// The same as pcap of Ethernet, with microseconds or nanoseconds.
+/// A pcap file of such packets, with microseconds or nanoseconds.
 fn pcap(nano: bool, link: u32) -> Vec<u8> {
     let magic: u32 = if nano { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
     let mut bytes = magic.to_le_bytes().to_vec();
@@ -249,14 +249,14 @@ fn a_file_that_is_stopped_has_what_came_before() {
 
 #[test]
 fn a_super_packet_whose_header_has_the_length_of_a_segment_counts_whole() {
-    // 64,000 bytes on the link of which the header says 1000.
+    // 64,000 bytes on the link, of which the header states 1000.
     let frame = [&[2; 12][..], &[8, 0], &packet(1)].concat();
     assert_eq!(figures(&three(1, &frame, 14 + 64_000)), (3, 192_000, String::new()));
     // Padding and trailers do not count.
     for more in [0, 1, 4, 46, 64] {
         assert_eq!(figures(&three(1, &frame, 14 + 1000 + more)).1, 3000, "{more}");
     }
-    // A packet that is shorter than its header says counts by its bytes.
+    // A packet that is shorter than its header states counts by its bytes.
     assert_eq!(figures(&three(1, &frame, 14 + 900)).1, 2700);
 }
 

@@ -1,13 +1,13 @@
-//! Which bins are a burst.
+//! Search for bursts in bins.
 //!
 //! A bin is *over* if a share of a limit (the threshold) arrived in it, or if a limit of its
-//! direction held one of its packets up; but not if so little arrived that it only waited behind
-//! others. A *run* begins with a bin that is over, and ends with the last one before a gap of bins
-//! that are not. A run is a burst if such a limit held one of its packets up, or if a share of a
-//! limit arrived in a *window* within it: the time that the model tolerates at once, or, if that is
-//! longer, the time that the limit needs for [`FRAMES_MIN`] of the largest frames that were there.
-//! One such frame is not counted: it may stand for what came before or comes after. So large frames
-//! of a slow flow are no burst, though each fills a bin.
+//! direction held one of its packets up; but not if its few packets only waited behind others. A
+//! *run* begins with a bin that is over, and ends with the last one before a gap of bins that are
+//! not. A run is a burst if such a limit held one of its packets up, or if a share of a limit
+//! arrived in a *window* within it: the time that the model tolerates at once, or, if that is
+//! longer, the time that the limit needs for [`FRAMES_MIN`] of the largest frames that were
+//! there. One such frame is not counted: it may belong to bytes before or after the window. So
+//! large frames of a slow flow are no burst, though each fills a bin.
 //!
 //! ```text
 //!  over          . # # . # # # . . . . . . . # .
@@ -45,7 +45,7 @@ pub(crate) struct Sizes {
     pub(crate) run_max: u64,
 }
 
-/// How much of each limit arrived in a bin.
+/// Load of a bin, relative to each limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Load {
     /// Bytes, and as many as make a bin over.
@@ -104,11 +104,11 @@ pub(crate) struct Run {
     pub(crate) before: Vec<(u64, u64)>,
     is_burst: bool,
     announced: bool,
-    /// What arrived since `last`.
+    /// Arrivals since `last`.
     tail: Sum,
 }
 
-/// What the finder found.
+/// Result of the finder.
 #[derive(Clone, Debug)]
 pub(crate) enum Found {
     /// A burst is under way.

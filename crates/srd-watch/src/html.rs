@@ -21,7 +21,7 @@ const HEIGHT: f64 = 260.0;
 /// Above the highest line.
 const MARGIN: f64 = 1.08;
 
-/// What a page shows of all bursts of a watch: the worst, and the first.
+/// Bursts that a page shows: the worst, and the first.
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
     worst: Vec<Burst>,
@@ -273,7 +273,7 @@ fn one(page: &mut Page, n: usize, burst: &Burst) {
     page.table(&["flow", "share", "bytes", "packets", "would wait", "be dropped"], &rows);
 }
 
-/// What is shown before and after a burst, in milliseconds.
+/// Time that is shown before and after a burst, in milliseconds.
 fn burst_margin(burst: &Burst) -> f64 {
     (burst.length_ns as f64 / 1e6 * 0.08).max(2.0)
 }

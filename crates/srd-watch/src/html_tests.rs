@@ -94,7 +94,7 @@ fn a_burst_is_drawn_beside_the_limit_that_it_exceeded() {
     let burst = &html[html.find("The worst bursts").unwrap()..];
     assert!(burst.contains("limit of bandwidth of one flow 50.0 Mb/s"), "{burst}");
     assert!(!burst.contains("limit of bandwidth out 1.00 Gb/s"), "{burst}");
-    // Its facts are one table, and the heading is not said again as a caption.
+    // Its facts are one table, and the heading is not repeated as a caption.
     assert!(!burst.contains("<p>"), "{burst}");
     let between = |begin: &str, end: &str| {
         let rest = &burst[burst.find(begin).unwrap() + begin.len()..];
@@ -112,7 +112,7 @@ fn a_burst_is_drawn_beside_the_limit_that_it_exceeded() {
     let [minute, second] = ["mean over the 66", "mean over the second"];
     let legend = |name: &str| burst.find(name).unwrap();
     assert!(legend(minute) < legend(second), "the second is drawn later");
-    // The overview has the limit that was exceeded, too, and the answer says by how much.
+    // The overview has the limit that was exceeded, too, and the answer contains the excess.
     let before = &html[..html.find("The worst bursts").unwrap()];
     assert!(before.contains(">limit of bandwidth of one flow 50.0 Mb/s</text>"), "{before}");
     assert!(before.contains("times the limit of bandwidth of one flow (50.0 Mb/s)"), "{before}");

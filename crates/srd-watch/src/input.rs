@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A FIFO is opened without waiting for its writer, and every wait for bytes ends when the caller
-//! says so. What is compressed is decompressed as it comes; memory is that of a decoder's window.
+//! stops it. Compressed input is decompressed as it comes; memory is that of a decoder's window.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
@@ -26,8 +26,8 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 /// The name that stands for standard input.
 pub const STDIN: &str = "-";
-/// Longest wait for bytes before the caller is asked whether to go on. A signal ends a wait at
-/// once; this is for one that came just before it.
+/// Longest wait for bytes before the caller's stop function is called. A signal ends a wait at
+/// once; this bound is for a signal that came just before the wait.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -47,7 +47,7 @@ pub(crate) struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Opens a file, or standard input. Once `stop` says so, reading ends with an error.
+    /// Opens a file, or standard input. Once `stop` returns true, reading ends with an error.
     pub(crate) fn open(file: &Path, stop: &'a dyn Fn() -> bool) -> io::Result<Self> {
         let opened = if file.as_os_str() == STDIN {
             File::from(io::stdin().as_fd().try_clone_to_owned()?)
@@ -86,7 +86,8 @@ impl Read for Waiting<'_> {
                 // No `Interrupted`: readers try again after that.
                 return Err(io::Error::other("stopped"));
             }
-            // A FIFO without a writer has no end yet; only `poll` tells that from its end.
+            // A FIFO that has no writer yet reads as ended; only `poll` distinguishes this from
+            // the end.
             let mut wanted = [PollFd::new(&self.file, PollFlags::IN)];
             match poll(&mut wanted, Some(&WAIT)) {
                 Ok(0) | Err(Errno::INTR) => continue,

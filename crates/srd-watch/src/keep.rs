@@ -92,9 +92,9 @@ impl Keeper {
     }
 }
 
-/// A file to be written anew. Others may write to the directory, and know the names of files
-/// beforehand: what is written goes to no place where a link of theirs leads, and into no file or
-/// queue of theirs.
+/// Opens a file to be written anew. Other users may write to the directory, and may guess the
+/// names of files: so a link of theirs is not followed, and a file or queue of theirs is not
+/// written to.
 fn open(file: &Path) -> io::Result<File> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -53,7 +53,7 @@ fn memory_is_bounded_and_the_beginning_of_a_burst_stays() {
         push(&mut keeper, n * MS, 100, None);
         assert!(keeper.entries.len() <= 100 && keeper.bytes <= keeper.bytes_max);
     }
-    // A burst since 1000 ms: older packets go, but for the moment before it.
+    // A burst since 1000 ms: older packets go, except those of the moment before it.
     for n in 1000..1200 {
         push(&mut keeper, n * MS, 100, Some(1000 * MS));
     }

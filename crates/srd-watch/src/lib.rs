@@ -1,5 +1,5 @@
 //! Finds bursts of packets, on any interface or in capture files, without the project's card.
-//! [`docs/watch.md`](../../../docs/watch.md) says what a burst is.
+//! [`docs/watch.md`](../../../docs/watch.md) defines bursts.
 //!
 //! ```text
 //!  live, file --> read: flow, bytes, packets --> watch: model, bins, finder --> session --> text

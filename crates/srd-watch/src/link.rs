@@ -1,4 +1,4 @@
-//! Headers before an IP packet: the link header of a file, and those between that and IP.
+//! Headers before an IP packet: the link header of a file, and the headers between it and IP.
 //!
 //! ```text
 //!  Ethernet (14) | tags of VLANs (4 each) | labels of MPLS (4 each)        | IP
@@ -8,8 +8,8 @@
 //!  NFLOG         | family, version, attributes: one has the packet         | IP
 //! ```
 //!
-//! Nothing in a packet is believed: what cannot be read as above is named ([`Other`]).
-//! Bound: [`LAYERS_MAX`] headers after each other.
+//! Nothing in a packet is trusted: a packet that cannot be read as above is classified
+//! ([`Other`]). Bound: [`LAYERS_MAX`] headers after each other.
 
 use crate::arrival::Way;
 use crate::other::Other;
@@ -48,7 +48,7 @@ pub(crate) enum Next {
     Llc,
     /// A protocol of PPP, with or without the address and control of HDLC before it.
     Ppp,
-    /// IP of the version that its first bits say.
+    /// IP of the version in its first bits.
     Ip,
     Mpls,
 }
@@ -58,9 +58,9 @@ pub(crate) enum Next {
 pub(crate) struct Begin {
     pub(crate) next: Next,
     pub(crate) at: usize,
-    /// The direction of the packet, if the header says it.
+    /// The direction of the packet, if the header contains it.
     pub(crate) way: Option<Way>,
-    /// Bytes from there on, if the header says so.
+    /// Bytes from there on, if the header contains their number.
     pub(crate) length: Option<u32>,
     /// Bytes at the end that are the link's.
     pub(crate) trailer_bytes: u8,
@@ -115,7 +115,7 @@ pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begi
     }
 }
 
-/// Where the IP packet begins that is in what comes next.
+/// Offset of the IP packet that follows.
 pub(crate) fn find(bytes: &[u8], mut next: Next, mut at: usize) -> Result<usize, Other> {
     for _ in 0..LAYERS_MAX {
         (next, at) = match next {
@@ -147,7 +147,7 @@ pub(crate) fn find(bytes: &[u8], mut next: Next, mut at: usize) -> Result<usize,
     Err(Other::Deep)
 }
 
-/// Behind one label: another, or IP. Nothing says what is inside but its first bits.
+/// Reads on behind one label: another label, or IP. Only its first bits identify the content.
 fn mpls(bytes: &[u8], at: usize) -> Result<(Next, usize), Other> {
     let is_last = bytes.get(at + 2).ok_or(Other::Cut)? & 1 == 1;
     if !is_last {

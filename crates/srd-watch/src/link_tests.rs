@@ -64,7 +64,7 @@ fn everything_between_ethernet_and_ip_is_looked_through() {
         };
         let arrival = raw.arrival().unwrap_or_else(|| panic!("{name}"));
         assert_eq!((arrival.bytes, arrival.flow.outer.ports), (28, (5, 6)), "{name}");
-        // Every shorter frame is told apart from one without IP.
+        // Every shorter frame is distinguished from one without IP.
         for cut in 0..frame.len() - v4.len() {
             let found = find(&frame[..cut], Next::Ethernet, 0);
             assert!(matches!(found, Err(Other::Cut)), "{name} {cut}: {found:?}");
@@ -94,7 +94,7 @@ fn what_is_not_looked_through_is_named() {
     }
 }
 
-/// Where the packet is behind a header of this type, and which way the header says.
+/// Offset of the packet behind a header of this type, and the direction in the header.
 fn linked(link: u16, is_big_endian: bool, frame: &[u8]) -> Result<(usize, Option<Way>), Other> {
     let begun = begin(link, is_big_endian, frame)?;
     Ok((find(frame, begun.next, begun.at)?, begun.way))

@@ -12,47 +12,49 @@ use crate::session::{Report, Session};
 use crate::source::{Choice, Far, Opened, Source};
 use crate::watch::{Settings, Watch};
 
-/// Longest wait for packets. Programs wake nobody: their records are read so often.
+/// Longest wait for packets. Programs cause no wakeup: their records are polled at this interval.
 const WAIT_NS: u64 = 20_000_000;
-/// How old packets are at most when they are shown: the kernel hands over blocks after 10 ms.
+/// Greatest age of packets of a packet socket when they are shown: the kernel hands over blocks
+/// after 10 ms.
 const OLDEST_NS: u64 = 30_000_000;
-/// The same for programs, whose records are there at once: two CPUs and two clocks differ.
+/// Greatest age of records of programs, which are there at once: two CPUs and two clocks differ.
 const APART_NS: u64 = 1_000_000;
-/// How often lost packets are asked for, and figures are told.
+/// Interval at which lost packets are queried, and figures are passed on.
 const LOST_EVERY: Duration = Duration::from_millis(100);
 
-/// What to watch live.
+/// Options for watching live.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The interfaces.
     pub interfaces: Vec<String>,
-    /// Where their packets come from.
+    /// Source of their packets.
     pub source: Choice,
-    /// What arrivals are held against.
+    /// Model that arrivals are compared with.
     pub model: Model,
-    /// What is looked for.
+    /// Settings of the search for bursts.
     pub settings: Settings,
-    /// How long, if not until it is stopped.
+    /// Duration; `None`: until it is stopped.
     pub time: Option<Duration>,
     /// Memory of each interface for packets that wait to be read, if not what suits the source.
     pub ring_bytes: Option<u32>,
     /// Memory of each interface for packets that may be saved; zero keeps none.
     pub kept_bytes: usize,
-    /// How often the driver's counters are read.
+    /// Interval at which the driver's counters are read.
     pub counters_every: Duration,
 }
 
-/// Where results go.
+/// Receiver of results.
 pub trait Output {
     /// An interface is watched from now on, through this source.
     fn opened(&mut self, _opened: &Opened) {}
     /// A burst.
     fn report(&mut self, report: Report);
-    /// How an interface stands, with the packets that were lost: now and then, and at the end.
+    /// Figures of an interface, with the number of packets that were lost: now and then, and at
+    /// the end.
     fn figures(&mut self, _session: &Session, _lost: u64) {}
 }
 
-/// For those that want bursts only.
+/// Output for callers that need bursts only.
 impl<F: FnMut(Report)> Output for F {
     fn report(&mut self, report: Report) {
         self(report);
@@ -68,22 +70,22 @@ struct Watched {
     error: Option<io::Error>,
 }
 
-/// What is known at the end of an interface.
+/// Result for an interface.
 #[derive(Debug)]
 pub struct Outcome {
     /// Its session.
     pub session: Session,
     /// Packets that found no room in the ring.
     pub lost: u64,
-    /// Why it ended before its time.
+    /// Reason why it ended before its time.
     pub error: Option<io::Error>,
 }
 
-/// Watches until the time is over, or `stop` says so.
+/// Watches until the time is over, or `stop` returns true.
 ///
 /// # Errors
-/// An interface cannot be looked at: there is none of that name, or a privilege is missing
-/// (`CAP_NET_RAW` for packet sockets). An interface that goes away later ends its session only.
+/// An interface cannot be watched: it does not exist, or a privilege is missing (`CAP_NET_RAW`
+/// for packet sockets). An interface that goes away later ends its session only.
 pub fn run(
     options: &Options,
     stop: &dyn Fn() -> bool,
@@ -97,7 +99,7 @@ pub fn run(
         opened.push(found);
         all.push(Watched::new(interface, source, began, options));
     }
-    // Nothing is said before all of them are watched.
+    // No interface is reported before all of them are watched.
     opened.iter().for_each(|opened| output.opened(opened));
     let began = Clock::now();
     let (mut asked, mut sampled) = (began, None::<Clock>);

@@ -1,9 +1,9 @@
 //! The meters of flows, under the ceiling of one flow: bounded, whatever arrives.
 //!
-//! Two generations: a meter that is used lives in the young one; when that is full, it becomes the
-//! old one, and the old one goes. So the meters of the last [`METERS_KEPT`] flows at least are
-//! there. A flow whose meter went begins anew, with all that may pass at once: the model is kinder
-//! to it.
+//! Two generations: a meter in use is in the young one. When the young generation is full, it
+//! becomes the old one, and the former old one is dropped. So at least the meters of the last
+//! [`METERS_KEPT`] flows are there. A flow whose meter was dropped begins anew with full
+//! tolerance: then the model is less strict than the card.
 
 use std::collections::HashMap;
 

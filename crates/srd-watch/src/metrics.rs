@@ -1,4 +1,4 @@
-//! What a watch has counted, as OpenMetrics, for whoever asks at `/metrics`.
+//! Counters of a watch, as OpenMetrics, served at `/metrics`.
 //!
 //! Bounds: two label values for each interface under watch; the requests are `srd-http`'s.
 
@@ -32,7 +32,7 @@ type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
 type Histograms = Family<Labels, Histogram>;
 
-/// What is counted of all interfaces.
+/// Counters of all interfaces.
 #[derive(Debug)]
 pub struct Metrics {
     sources: Family<Labels, Gauge>,
@@ -105,7 +105,7 @@ impl Metrics {
         self.sizes.get_or_create(&labels).observe(bytes as f64);
     }
 
-    /// How an interface stands.
+    /// Updates the figures of an interface.
     pub fn figures(&mut self, session: &Session, lost: u64) {
         let interface = session.watch.name();
         for way in Way::BOTH {

@@ -1,7 +1,7 @@
-//! The limits that arrivals are held against: those of an instance type, or a rate.
+//! The limits that arrivals are compared with: those of an instance type, or a rate.
 //!
-//! The buckets and queues are the card's own (`srd_card::limits`); here they get arrivals that have
-//! passed already, and say what they would have done with them.
+//! The buckets and queues are the card's own (`srd_card::limits`). Here they get arrivals that
+//! have passed already, and return what the card would have done with them.
 
 use std::fmt;
 
@@ -20,8 +20,7 @@ use crate::units;
 const SUPER_PACKET_BITS: u64 = 65_536 * 8;
 /// Super-packets of that size that may pass at once, at least.
 const SUPER_PACKETS: u64 = 4;
-/// What may pass at once above a rate, at least, and the longest wait, as a multiple of it: as of
-/// instance types.
+/// Least tolerance above a rate, and the longest wait as a multiple of it: as for instance types.
 const TOLERANCE_LEAST: Duration = Duration::from_millis(1);
 const QUEUE_TIMES: u64 = 5;
 /// Frames that wait, at most.
@@ -32,7 +31,7 @@ pub(crate) const LIMITS: usize = Limit::Gateway as usize + 1;
 /// Limits with a name.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// What a person calls it.
+    /// Name of the model, for people.
     pub name: String,
     buckets: Buckets,
     flow_bps: Option<u64>,
@@ -88,14 +87,14 @@ impl Model {
         }
     }
 
-    /// The same with a ceiling of one flow, in bits a second.
+    /// Sets the ceiling of one flow, in bits a second.
     #[must_use]
     pub fn with_flow_rate(mut self, flow_bps: u64) -> Self {
         self.flow_bps = Some(flow_bps.max(1));
         self
     }
 
-    /// The same with another tolerance: what may pass at once above a rate, in time at that rate.
+    /// Sets the tolerance: the amount that may pass at once above a rate, in time at that rate.
     #[must_use]
     pub fn with_tolerance(mut self, tolerance: Duration) -> Self {
         self.buckets.tolerance = tolerance;
@@ -104,14 +103,14 @@ impl Model {
         self
     }
 
-    /// The same with another longest wait before a limit.
+    /// Sets the longest wait before a limit.
     #[must_use]
     pub fn with_queue_delay(mut self, longest: Duration) -> Self {
         self.buckets.queue_delay_max = longest;
         self
     }
 
-    /// What may pass at once above a rate, in time at that rate.
+    /// Amount that may pass at once above a rate, in time at that rate.
     pub fn tolerance(&self) -> Duration {
         self.buckets.tolerance
     }
@@ -150,12 +149,12 @@ impl fmt::Display for Model {
     }
 }
 
-/// What the model does with a packet: the limit that it waits before, or that drops it.
+/// Decision of the model about a packet, with the limit before which it waits or that drops it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
-    /// It passes at once.
+    /// The packet passes at once.
     Passed,
-    /// It waits before this limit.
+    /// The packet waits before this limit.
     Queued(Limit),
     /// This limit drops it.
     Dropped(Limit),
@@ -183,7 +182,7 @@ impl Meter {
         Self { limits, ceiling, meters: Meters::default(), model: model.clone() }
     }
 
-    /// What the model does with an arrival.
+    /// Decides about an arrival.
     pub(crate) fn offer(&mut self, arrival: &Arrival) -> Fate {
         let destination = arrival.flow.outer.destination;
         let offer = Offer {

@@ -1,19 +1,19 @@
-//! Packets that are in no figure: what they are, and how many.
+//! Packets that are in no figure: their kinds and numbers.
 //!
-//! Some have no IP packet inside, which their headers say. Others may have one, and are not read:
-//! a report that kept silent of them would be wrong.
+//! Some have no IP packet inside, by their headers. Others may contain one, and are not read: a
+//! report without them would be wrong.
 //!
-//! Bound: [`KINDS_MAX`] kinds are told apart.
+//! Bound: [`KINDS_MAX`] kinds are counted separately.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::units::grouped;
 
-/// Kinds that are told apart, at most; further ones count together.
+/// Most kinds that are counted separately; further ones count together.
 pub const KINDS_MAX: usize = 24;
 
-/// Why a packet is in no figure.
+/// Reason why a packet is in no figure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Other {
     /// Its type of link header (LINKTYPE_ of tcpdump.org) is not read.
@@ -26,17 +26,17 @@ pub enum Other {
     Llc(u8),
     /// The address family of what is inside, as the capturing machine numbers them.
     Family(u32),
-    /// It has more headers in each other than are looked through.
+    /// The packet has more nested headers than are read.
     Deep,
     /// Too few of its bytes were kept.
     Cut,
-    /// It has no valid IP header where one has to be.
+    /// The packet has no valid IP header where one has to be.
     Malformed,
     /// Its file describes no such interface.
     Interface,
-    /// It has no time (a simple packet block of pcapng).
+    /// The packet has no time (a simple packet block of pcapng).
     Time,
-    /// Of a kind beyond [`KINDS_MAX`].
+    /// The packet is of a kind beyond [`KINDS_MAX`].
     Further,
 }
 
@@ -125,7 +125,7 @@ const LINKS: &[(u16, &str)] = &[
 ];
 
 impl Other {
-    /// Whether its headers say that it has no IP packet inside.
+    /// Whether its headers show that it contains no IP packet.
     pub fn is_without_ip(self) -> bool {
         match self {
             Self::EtherType(of) => known(of).is_some_and(|(_, may_have_ip)| !may_have_ip),
@@ -166,7 +166,7 @@ fn known(ethertype: u16) -> Option<(&'static str, bool)> {
     found.map(|(_, name, may_have_ip)| (*name, *may_have_ip))
 }
 
-/// How many there are of each kind.
+/// Numbers of packets of each kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Others {
     counts: BTreeMap<Other, u64>,
@@ -193,7 +193,7 @@ impl Others {
         self.counts.values().sum()
     }
 
-    /// Those that may have an IP packet inside, and are not read.
+    /// Number of packets that may have an IP packet inside, and are not read.
     pub fn unread(&self) -> u64 {
         let unread = self.counts.iter().filter(|(other, _)| !other.is_without_ip());
         unread.map(|(_, count)| count).sum()

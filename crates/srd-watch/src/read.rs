@@ -1,11 +1,12 @@
-//! From the bytes of a packet to what the analysis needs of it.
+//! Reads the fields of a packet that the analysis needs.
 //!
-//! A super-packet (of segmentation offload, or put together on receipt) counts as the packets that
-//! it stands for: as many as its payload fills segments, with headers before each.
+//! A super-packet (of segmentation offload, or put together on receipt) counts as the packets
+//! that it stands for: as many as its payload fills segments, with headers before each.
 //!
-//! If the IP header says less than the frame has, the rest is padding of the link, which does not
-//! count, or it is a super-packet whose header has the length of one segment (partial segmentation
-//! offload, `NETIF_F_GSO_PARTIAL`), all of which is on the wire: see [`PADDING_BYTES_MAX`].
+//! If the IP header states fewer bytes than the frame has, there are two cases. Either the rest
+//! is padding of the link, which does not count. Or this is a super-packet whose header has the
+//! length of one segment (partial segmentation offload, `NETIF_F_GSO_PARTIAL`), and all of it is
+//! on the wire: see [`PADDING_BYTES_MAX`].
 
 use srd_card::FlowKey;
 use srd_card::packet::{Packet, protocol};
@@ -30,18 +31,18 @@ const UDP_BYTES: usize = 8;
 /// A packet as a socket or a file has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Raw<'a> {
-    /// When.
+    /// Time of the packet.
     pub time: Instant,
-    /// Which way.
+    /// Direction of the packet.
     pub way: Way,
-    /// What `bytes` begin with: an EtherType, or `None` for an Ethernet header.
+    /// EtherType of `bytes`; `None` if they begin with an Ethernet header.
     pub ethertype: Option<u16>,
     /// Its bytes, those included that were not kept.
     pub length: u32,
     /// Payload bytes of each segment, if it is a super-packet.
     pub segment_bytes: Option<u16>,
-    /// If it says no `segment_bytes`: longer packets, from the IP header on, are super-packets of
-    /// packets of this length.
+    /// MTU, for packets without `segment_bytes`: longer packets, from the IP header on, are
+    /// super-packets of packets of this length.
     pub mtu_bytes: Option<u16>,
     /// The first bytes.
     pub bytes: &'a [u8],
@@ -72,7 +73,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// What the analysis needs of it; `None` if it is no IP packet.
+    /// The packet as the analysis needs it; `None` if it is not an IP packet.
     pub fn arrival(&self) -> Option<Arrival> {
         let (bytes, length) = self.ip()?;
         let packet = Packet::read(bytes)?;
@@ -111,8 +112,8 @@ fn headers(packet: &Packet, bytes: &[u8]) -> usize {
     packet.transport_at + transport_bytes
 }
 
-/// The length that the IP header says; `None` if it says none, as of packets that are too long for
-/// the field.
+/// The length that the IP header states; `None` if it states zero, as for packets that are too
+/// long for the field.
 pub(crate) fn said_bytes(bytes: &[u8]) -> Option<u32> {
     let field =
         |at: usize| Some(u32::from(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
@@ -129,7 +130,7 @@ struct Counted {
     packet_bytes: u32,
 }
 
-/// A packet of this length whose header says another one, or the same.
+/// A packet of this length, whose header states a length of its own, or the same one.
 fn whole(length: u32, said: Option<u32>) -> Counted {
     let said = said.unwrap_or(length).min(length);
     let is_padded = length - said <= PADDING_BYTES_MAX;
@@ -138,7 +139,8 @@ fn whole(length: u32, said: Option<u32>) -> Counted {
     Counted { bytes, packets: 1, packet_bytes: said }
 }
 
-/// A super-packet of this length. What its header says may be stale, and is no bound.
+/// A super-packet of this length. The length in its header may be stale, and is not used as a
+/// bound.
 fn segments(length: u32, headers_bytes: usize, segment_bytes: u16) -> Counted {
     let headers_bytes = u32::try_from(headers_bytes).unwrap_or(u32::MAX);
     let payload_bytes = length.saturating_sub(headers_bytes);

@@ -107,7 +107,7 @@ fn a_super_packet_counts_as_its_segments_with_their_headers() {
     let arrival = raw(&bytes, Some(1448)).arrival().unwrap();
     assert_eq!((arrival.packets, arrival.bytes), (7, 10_000 + 7 * 52));
     assert_eq!(raw(&bytes, None).arrival().unwrap().packets, 1);
-    // A file does not say how it was cut; a person does.
+    // A file does not contain the MTU; the user passes it.
     let from_file = Raw { mtu_bytes: Some(1500), ..raw(&bytes, None) };
     assert_eq!(from_file.arrival(), Some(arrival));
     assert_eq!(Raw { mtu_bytes: Some(10), ..from_file }.arrival().unwrap().packets, 1);

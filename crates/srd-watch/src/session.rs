@@ -19,7 +19,7 @@ const WAITING_MAX: usize = 64;
 /// Samples after which a burst waits no longer, whatever their times: the clock was set.
 const SAMPLES_MAX: u64 = 2;
 
-/// What a session reports.
+/// Report of a session.
 #[derive(Debug)]
 pub enum Report {
     /// A burst is under way.
@@ -108,7 +108,7 @@ impl Session {
         &self.others
     }
 
-    /// What there is to report. `last`: no further sample of the driver's counters comes.
+    /// The next report. `last`: no further sample of the driver's counters comes.
     pub fn next_report(&mut self, last: bool) -> Option<Report> {
         self.gather();
         if let Some(burst) = self.begun.pop_front() {

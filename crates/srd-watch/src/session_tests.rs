@@ -47,7 +47,7 @@ fn reported(session: &mut Session) -> Vec<(u64, usize)> {
 
 #[test]
 fn regression_packets_of_bursts_that_wait_for_a_sample_are_bounded() {
-    // Room for the packets of two bursts, whose counters nobody samples.
+    // Room for the packets of two bursts, whose counters are never sampled.
     let mut session = session(2 * 300 * (256 + 64));
     let mut all = 0;
     for n in 1..=40 {

@@ -21,7 +21,7 @@ pub const FLOWS_KEPT: usize = 1024;
 /// Most entries; twice as many while two are put together.
 pub const FLOWS_MAX: usize = 2 * FLOWS_KEPT;
 
-/// What a flow was seen to carry.
+/// Traffic of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Carried {
     /// Bytes from the IP header on.

@@ -1,4 +1,4 @@
-//! Where the packets of an interface come from: programs at tc, or a packet socket.
+//! Sources of an interface's packets: programs at tc, or a packet socket.
 //!
 //! Programs cost packets less, and need more rights and a newer kernel. Both show the same packets
 //! with the same figures; `docs/watch.md` has the differences.
@@ -18,15 +18,15 @@ use crate::read::{HEADERS_BYTES, Raw};
 const LINK_BYTES_MAX: u32 = 32;
 /// Blocks of a packet socket's ring that are read before others have their turn.
 const BLOCKS_MAX: usize = 16;
-/// Memory for packets that wait to be read, unless said otherwise: of a packet socket, and of
-/// programs, whose records are smaller. A ring that fits into a CPU's cache costs less: 2026-11-25
-/// in `docs/perf-notes.md`.
+/// Default memory for packets that wait to be read: of a packet socket, and of programs, whose
+/// records are smaller. A ring that fits into a CPU's cache costs less: 2026-11-25 in
+/// `docs/perf-notes.md`.
 const RING_BYTES: u32 = 32 << 20;
 const RECORDS_BYTES: u32 = 8 << 20;
 /// Records of programs that are read before others have their turn.
 const RECORDS_MAX: usize = 1 << 16;
 
-/// Which source is wanted.
+/// Choice of the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Choice {
     /// Programs where they work, else a packet socket.
@@ -38,7 +38,7 @@ pub enum Choice {
     Packet,
 }
 
-/// Which source it is.
+/// Kind of a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -57,14 +57,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Which source an interface has, and why.
+/// The source of an interface, and the reason for it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Opened {
     /// The interface.
     pub interface: String,
     /// The source.
     pub source: Kind,
-    /// Why it is this one.
+    /// Reason for this source.
     pub reason: String,
 }
 
@@ -81,7 +81,7 @@ pub(crate) enum Source {
     Packet(Tap),
 }
 
-/// How far a source was read.
+/// Extent to which a source was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Far {
     /// All that arrived before the look is here.

@@ -13,7 +13,7 @@ use srd_proto::time::Instant;
 
 /// Packets that are so much behind the latest one are far behind.
 const FAR_NS: u64 = 50_000_000;
-/// So many of them in a row tell that the clock was set back.
+/// Number of such packets in a row from which it follows that the clock was set back.
 const ROW: u32 = 16;
 /// The clock itself, without a packet, is read behind its packets: by so much less than this.
 const CLOCK_FAR_NS: u64 = 2_000_000_000;
@@ -30,13 +30,13 @@ pub struct Steady {
 }
 
 impl Steady {
-    /// One that begins now.
+    /// A clock that begins now.
     pub fn new(now: Instant) -> Self {
         Self { last_ns: now.as_nanos().min(LAST_NS), shift_ns: 0, row: 0, set_back: 0 }
     }
 
-    /// The steady time of a packet. [`Steady::set_back`] grows with the packet that tells that the
-    /// clock was set back.
+    /// The steady time of a packet. [`Steady::set_back`] grows with the packet that shows that
+    /// the clock was set back.
     pub fn packet(&mut self, time: Instant) -> Instant {
         let at = self.at(time);
         if at.saturating_add(FAR_NS) >= self.last_ns {
@@ -70,12 +70,12 @@ impl Steady {
         Instant::from_nanos(self.last_ns)
     }
 
-    /// What the clock showed at a steady time of now.
+    /// Time that the clock showed at a recent steady time.
     pub fn shown_ns(&self, steady_ns: u64) -> u64 {
         steady_ns.saturating_sub(self.shift_ns)
     }
 
-    /// How often the clock was set back.
+    /// Number of times that the clock was set back.
     pub fn set_back(&self) -> u64 {
         self.set_back
     }
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(clock.shown_ns(1005 * MS), 25 * MS);
         assert_eq!(clock.packet(ms(60_000)), ms(60_980));
         assert_eq!(clock.set_back(), 1);
-        // Without packets the clock itself tells.
+        // Without packets, the clock itself is used.
         assert_eq!(clock.now(ms(59_000)), ms(59_980), "it is read late");
         assert_eq!((clock.now(ms(100)), clock.set_back()), (ms(60_980), 2));
         assert_eq!(clock.now(ms(101)), ms(60_981));

@@ -138,7 +138,7 @@ fn minute(seen_ns: u64) -> String {
     if seen_ns >= PERIODS_NS[2] { "minute".to_owned() } else { format!("{} seen", time(seen_ns)) }
 }
 
-/// What all bursts of a watch have in common.
+/// Summary of all bursts of a watch.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Bursts; parts of one count once.

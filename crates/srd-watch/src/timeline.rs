@@ -4,7 +4,7 @@
 /// Columns, at most.
 pub const COLUMNS_MAX: usize = 1024;
 
-/// What a column of a picture has.
+/// Content of a column of a picture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Column {
     /// Bytes of all bins.

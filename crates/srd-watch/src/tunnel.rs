@@ -1,4 +1,4 @@
-//! What is inside of a tunnel.
+//! The packet inside of a tunnel.
 //!
 //! ```text
 //!  IP | UDP 4789, 8472 | VXLAN (8)              | Ethernet | IP
@@ -7,8 +7,8 @@
 //!  IP |                                         | IP
 //! ```
 //!
-//! Nothing in a packet is believed: what cannot be read as above leaves the outer flow as it is.
-//! Bound: [`DEPTH_MAX`] tunnels in each other.
+//! Nothing in a packet is trusted: if it cannot be read as above, only the outer flow counts.
+//! Bound: [`DEPTH_MAX`] nested tunnels.
 
 use srd_card::packet::{Packet, protocol};
 
@@ -34,8 +34,8 @@ pub(crate) fn innermost(packet: &Packet, bytes: &[u8]) -> Option<(Tunnel, Packet
     Some((outermost, inner, at))
 }
 
-/// One tunnel deeper; `begin` is where `bytes` begin, and what is returned where the inner packet
-/// does.
+/// Goes one tunnel deeper; `begin` is the offset of `bytes`, and the result contains the offset
+/// of the inner packet.
 fn step(packet: &Packet, bytes: &[u8], begin: usize) -> Option<(Tunnel, Packet, usize)> {
     if packet.fragment {
         return None;

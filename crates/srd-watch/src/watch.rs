@@ -39,7 +39,7 @@ const LITTLE: u64 = 10;
 /// Inner flows of a tunnel that make it a whale, if it exceeds the ceiling of one flow.
 const WHALE_FLOWS_MIN: u64 = 2;
 
-/// What is looked for.
+/// Settings of the search for bursts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Length of a bin, in nanoseconds: see [`BIN_NS`].
@@ -60,7 +60,7 @@ impl Default for Settings {
     }
 }
 
-/// What happened.
+/// An event of the analysis.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     /// A burst is under way; the figures are those so far.
@@ -220,13 +220,13 @@ impl Watch {
         }
     }
 
-    /// It ends now: bursts that are under way end, too.
+    /// Ends the watch at `now`, together with bursts that are under way.
     pub fn finish(&mut self, now: Instant) {
         self.advance(now);
         self.end();
     }
 
-    /// It ends with the latest packet.
+    /// Ends the watch at the latest packet.
     pub fn end(&mut self) {
         self.close();
         self.end_runs();
@@ -244,7 +244,7 @@ impl Watch {
         }
     }
 
-    /// What happened since this was last asked.
+    /// The next event, if there is one.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -254,23 +254,23 @@ impl Watch {
         &self.name
     }
 
-    /// What arrivals are held against.
+    /// Model that arrivals are compared with.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// What is looked for.
+    /// Settings of the search for bursts.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// When the burst began that is under way in a direction, if one may be.
+    /// Start of the burst that is under way in a direction, if there may be one.
     pub fn since(&self, way: Way) -> Option<Instant> {
         let bin = self.sides[index(way)].finder.since()?;
         Some(Instant::from_nanos(self.clock.shown_ns(bin * self.settings.bin_ns)))
     }
 
-    /// How often the clock was set back.
+    /// Number of times that the clock was set back.
     pub fn set_back(&self) -> u64 {
         self.clock.set_back()
     }
@@ -297,7 +297,7 @@ impl Watch {
         &self.sides[index(way)].timeline
     }
 
-    /// How long it has watched, in nanoseconds: a bin at least.
+    /// Time that was watched, in nanoseconds: at least one bin.
     pub fn seen_ns(&self) -> u64 {
         (self.bin - self.first).max(1) * self.settings.bin_ns
     }

@@ -119,7 +119,7 @@ proptest! {
         }
     }
 
-    /// Whatever arrives, nothing is lost between bins and totals, and bursts do not overlap.
+    /// For all arrivals, the sums of bins equal the totals, and bursts do not overlap.
     #[test]
     fn sums_agree_whatever_arrives(
         packets in prop::collection::vec(
@@ -361,7 +361,7 @@ fn regression_bursts_have_the_times_of_the_clock_as_it_was_set_then() {
     let starts: Vec<u64> = bursts.iter().map(|b| (b.start_ns + MS) / (10 * MS)).collect();
     assert_eq!(starts, [2000, 1000, 1200]);
     assert!(bursts.iter().all(|burst| burst.length_ns <= 12 * MS), "{bursts:?}");
-    // Without packets the clock itself tells: what is under way does not wait for an hour.
+    // Without packets, the clock itself is used: a burst under way does not wait for an hour.
     send(&mut watch, 20 * SECOND_NS, 20 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(1)]);
     watch.advance(Instant::from_nanos(5 * SECOND_NS));
     assert_eq!(ended(&mut watch).len(), 1);

@@ -1,5 +1,5 @@
-//! Memory that peers can make the receiving side hold, by a counting allocator: whatever they
-//! send, it stays below what the configuration says, and one peer leaves the others their part.
+//! Memory that peers can make the receiving side hold, measured by a counting allocator: it stays
+//! below the configured bound, whatever they send, and one peer leaves the others their part.
 
 use srd_card::frame::Place;
 use srd_card::offload::OFFLOAD_BYTES;

@@ -1,4 +1,4 @@
-//! What goes wrong, is changed, and is put right again.
+//! Faults, changes of settings, and their repair.
 
 use std::fmt;
 
@@ -143,7 +143,7 @@ impl World {
         self.apply();
     }
 
-    /// Heals the wire, and wants everything on again.
+    /// Heals the wire, and switches everything on again.
     pub(super) fn heal(&mut self) {
         self.wire.heal();
         let owner = self.any_node();

@@ -1,4 +1,4 @@
-//! The frames of the soak's guests: each packet says in its payload which it is.
+//! The frames of the soak's guests: each packet contains its number in its payload.
 //!
 //! ```text
 //! +--------------------+-------+---------+-------------------+-----------------+----------+
@@ -20,14 +20,14 @@ pub(super) const CELL_HEADER_BYTES: usize = 10;
 pub(super) const CELLS_MAX: u32 = 8;
 const IP_BYTES: usize = 20;
 
-/// What packets of a flow have in common.
+/// Common fields of the packets of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FlowHeader {
     /// Number in the ledger.
     pub id: u32,
     pub from: Ipv4Addr,
     pub to: Ipv4Addr,
-    /// TCP, or else UDP.
+    /// Whether the flow is TCP; otherwise it is UDP.
     pub tcp: bool,
     /// Source and destination port.
     pub ports: (u16, u16),
@@ -106,7 +106,7 @@ fn pattern(flow: u32, number: u32, at: usize) -> u8 {
     (flow.wrapping_mul(31) ^ number.wrapping_mul(7)).wrapping_add(at).to_le_bytes()[0]
 }
 
-/// What a delivered frame is.
+/// Content of a delivered frame.
 #[derive(Debug)]
 pub(super) enum Read {
     /// Packets of a flow, with the addresses and ports that they have now.

@@ -1,9 +1,9 @@
-//! What guests gave and got, kept without a look at the code under test.
+//! Packets that guests sent and received, recorded without a look at the code under test.
 //!
-//! Judged for every packet of a flow: it is delivered once at most, to a node that its address
-//! has led to, with its addresses, ports and bytes unchanged; and not after a later one, if
-//! nothing disturbed the nodes from the moment it was given until it was delivered. What
-//! disturbs (a restart, a dead link, a switch, a peer removed) begins a new *era*.
+//! Checked for every packet of a flow: it is delivered at most once, to a node that its address
+//! has led to, with its addresses, ports and bytes unchanged. It is not delivered after a later
+//! packet, if nothing disturbed the nodes between its sending and its delivery. A disturbance (a
+//! restart, a dead link, a switch, a peer removed) begins a new *era*.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use srd_proto::time::Instant;
 
 use super::frames::{self, Cell, FlowHeader, Read};
 
-/// What is known of a flow.
+/// Record of a flow.
 #[derive(Debug)]
 struct Book {
     header: FlowHeader,
@@ -149,7 +149,7 @@ impl Ledger {
         }
     }
 
-    /// What was wrong first, if anything.
+    /// The first error, if there was one.
     pub(super) fn wrong(&self) -> Result<(), String> {
         self.wrong.clone().map_or(Ok(()), Err)
     }

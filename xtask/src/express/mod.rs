@@ -1,12 +1,12 @@
 //! The soak of the Express stage: hours of simulated time, nodes that restart, links that die,
-//! settings that change, flows that come and go; and judges who know only what guests gave and
-//! got.
+//! settings that change, flows that come and go; and a check that only uses the packets which
+//! guests sent and received.
 //!
 //! An hour is a number of *turns*: two bursts of traffic, things that happen in and around the
 //! first of them, and a time without traffic. At the end of each hour everything heals, a calm
-//! burst over a lossy wire must arrive without a single loss, and then all must fall quiet:
-//! nothing waits, no flow is remembered by a receiver, and the heap is no larger than it was. The
-//! first node is never restarted.
+//! burst over a lossy wire must arrive without a single loss, and then everything must become
+//! idle: nothing waits, no receiver has a record of a flow, and the heap is no larger than it
+//! was. The first node is never restarted.
 //!
 //! | module | what |
 //! |---|---|
@@ -54,7 +54,7 @@ const HEAL: Duration = Duration::from_secs(20);
 const GROWTH_PERCENT: i64 = 10;
 const GROWTH_BYTES: i64 = 256 << 10;
 
-/// How long, and from which seed.
+/// Length and seed of the soak.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     /// Reproduces everything.
@@ -63,11 +63,11 @@ pub(crate) struct Settings {
     pub hours: u32,
     /// Seconds of traffic and trouble in an hour; quiet comes on top.
     pub hour_s: u64,
-    /// Say how each hour was.
+    /// Whether to print the result of each hour.
     pub verbose: bool,
 }
 
-/// What a soak that passed did.
+/// Counters of a soak that passed.
 #[derive(Debug)]
 pub(crate) struct Passed {
     sums: Sums,
@@ -205,7 +205,7 @@ fn calm(world: &mut World) -> Result<(), String> {
         let reach: Vec<_> = world.nodes.iter().map(|node| node.reach).collect();
         return Err(format!("all has healed, but not everybody sees everybody: {reach:?}"));
     }
-    // Plain packets that nobody repeats have arrived or are lost by now.
+    // Plain packets, which are not repeated, have arrived or are lost by now.
     world.ledger.close_all();
     (world.wire.loss_permille, world.wire.repeat_permille) = (10, 5);
     let (before, plain) = (world.ledger.sums, plain_packets(world));
@@ -230,7 +230,7 @@ fn plain_packets(world: &World) -> u64 {
     world.nodes.iter().map(|node| node.express.counters().traffic.plain_tx_pkts).sum()
 }
 
-/// Nobody gives anything: nothing may wait, and receivers forget.
+/// Runs without new packets: nothing may wait, and receivers drop their records.
 fn quiet(world: &mut World) -> Result<(), String> {
     world.run(QUIET)?;
     world.ledger.close_all();

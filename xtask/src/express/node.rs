@@ -17,7 +17,7 @@ pub(super) const FLOWS_MAX: u32 = 512;
 /// Smallest and largest frame of a guest.
 const FRAME_BYTES: (usize, usize) = (40, FRAME_BYTES_MAX);
 
-/// What a node's administrator wants of it; survives restarts.
+/// Settings of a node, which survive restarts.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub express: bool,
@@ -29,7 +29,7 @@ pub(super) struct Wanted {
     pub peers: [WantedPeer; NODES],
 }
 
-/// What is wanted of one peer.
+/// Settings of one peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WantedPeer {
     pub present: bool,
@@ -72,7 +72,7 @@ pub(super) fn inner(node: usize) -> Ipv4Addr {
 /// The address that moves from node to node.
 pub(super) const MOVING: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 
-/// Where a node is in the fabric.
+/// Address of a node in the fabric.
 pub(super) fn outer(node: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, u8::try_from(node).expect("few nodes")], 7471))
 }
@@ -191,7 +191,7 @@ impl Node {
         self.endpoint.remove_peer(now, id);
     }
 
-    /// Makes one peer as it is wanted.
+    /// Applies the settings of one peer.
     pub(super) fn apply(&mut self, now: Instant, other: usize, wanted: &Wanted) {
         let want = wanted.peers[other];
         match self.peers[other] {
@@ -205,7 +205,7 @@ impl Node {
         }
     }
 
-    /// Takes over what is wanted of the whole node.
+    /// Applies the settings of the whole node.
     pub(super) fn apply_own(&mut self, now: Instant, wanted: &Wanted) {
         self.express.set_enabled(now, wanted.express, wanted.express_udp);
         self.express.set_order(wanted.udp_bypass, wanted.order_wait);

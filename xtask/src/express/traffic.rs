@@ -13,7 +13,7 @@ use super::world::World;
 /// Largest packet payload: fits the stage's MTU of 1400 with any header.
 const CELL_BYTES_MAX: u32 = 1300;
 
-/// How much is sent.
+/// Amount of traffic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Burst {
     /// Milliseconds of it.

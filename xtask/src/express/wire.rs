@@ -30,7 +30,7 @@ pub(super) struct Flying {
     pub bytes: Vec<u8>,
 }
 
-/// What happened to packets.
+/// Counters of packets.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct WireCounts {
     pub carried: u64,
@@ -45,7 +45,7 @@ pub(super) struct Wire {
     rng: Rng,
     number: u64,
     free_at: [Instant; NODES],
-    /// When the last packet of each path arrives.
+    /// Arrival time of the last packet of each path.
     last_at: [[[Instant; PATHS]; NODES]; NODES],
     /// Packets lost and repeated of a thousand.
     pub loss_permille: u32,
@@ -120,7 +120,7 @@ impl Wire {
         self.flying.push(Reverse(Flying { at, number, from, to, entropy, bytes }));
     }
 
-    /// When the next packet arrives.
+    /// Arrival time of the next packet.
     pub(super) fn next_at(&self) -> Option<Instant> {
         self.flying.peek().map(|Reverse(flying)| flying.at)
     }

@@ -78,7 +78,7 @@ impl World {
         self.disturb();
     }
 
-    /// Makes every node as it is wanted.
+    /// Applies the settings of every node.
     pub(super) fn apply(&mut self) {
         for (node, wanted) in self.nodes.iter_mut().zip(&self.wanted) {
             node.apply_own(self.now, wanted);
@@ -199,7 +199,7 @@ impl World {
         self.ledger.wrong()
     }
 
-    /// Everything that a node wants to do now. Returns whether that was anything.
+    /// Does everything that a node has to do now. Returns whether there was anything.
     fn drain(&mut self, index: usize) -> bool {
         let Self { nodes, wire, ledger, buf, now, .. } = self;
         let node = &mut nodes[index];

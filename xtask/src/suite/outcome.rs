@@ -3,16 +3,16 @@
 use super::process::{End, Stopped};
 use super::programs::Test;
 
-/// How a test ended.
+/// Outcome of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Every assertion held.
     Passed,
-    /// It passed, and could not judge something, for this reason.
+    /// The test passed, and could not judge something, for this reason.
     Unjudged(String),
-    /// It could not run here, for this reason.
+    /// The test could not run here, for this reason.
     Skipped(String),
-    /// It failed, or did not end: the cause, in words.
+    /// The test failed, or did not end: the cause, as text.
     Failed(String),
 }
 
@@ -21,8 +21,9 @@ pub(super) fn read(test: &Test, end: &End) -> Outcome {
     classify(&test.path, end.success, end.stopped, &end.output)
 }
 
-/// Decides by the exit status, and for a test that passed by its own output: lines there that begin
-/// with `skipped: ` or `not compared` say why it did not run, or what it did not judge.
+/// Decides by the exit status, and for a test that passed by its own output: lines there that
+/// begin with `skipped: ` or `not compared` are the reason why it did not run, or did not judge
+/// something.
 fn classify(path: &str, success: bool, stopped: Option<Stopped>, output: &str) -> Outcome {
     match stopped {
         Some(Stopped::Late(limit)) => {

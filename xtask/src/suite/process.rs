@@ -109,21 +109,21 @@ pub(super) struct Running {
     stopped: Option<Stopped>,
 }
 
-/// Why the runner ended a test.
+/// Reason why the runner ended a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// It took longer than this.
+    /// The test took longer than this.
     Late(Duration),
-    /// It printed more than [`OUTPUT_BYTES_MAX`].
+    /// The test printed more than [`OUTPUT_BYTES_MAX`].
     Loud,
 }
 
-/// How a test's process ended.
+/// End of a test's process.
 #[derive(Debug)]
 pub(super) struct End {
     /// Whether it exited with 0.
     pub(super) success: bool,
-    /// Why it was stopped, if it was.
+    /// Reason why it was stopped, if it was.
     pub(super) stopped: Option<Stopped>,
     /// The end of all that it and the processes that it started have printed.
     pub(super) output: String,
@@ -177,11 +177,11 @@ impl Running {
         Ok(Self { test, place, child, output, began: Instant::now(), limit, stopped: None })
     }
 
-    /// Whether it has ended, and how. Stops it when its time is over, or when it prints too much.
-    /// `seen` is the processor time of all children that have ended before.
+    /// The end of the process, if it has ended. Stops it when its time is over, or when it prints
+    /// too much. `seen` is the processor time of all children that have ended before.
     ///
     /// # Errors
-    /// If the process cannot be asked, or its output not be read.
+    /// The status of the process or its output cannot be read.
     pub(super) fn look(&mut self, now: Instant, seen: &mut Duration) -> Result<Option<End>> {
         let Some(status) = self.child.try_wait()? else {
             let is_late = now.duration_since(self.began) > self.limit;

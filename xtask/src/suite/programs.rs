@@ -52,7 +52,7 @@ impl Test {
         (self.program.file.clone(), arguments.map(str::to_owned).to_vec())
     }
 
-    /// Where it runs.
+    /// Working directory.
     pub(super) fn directory(&self) -> &Path {
         &self.program.directory
     }
@@ -63,7 +63,7 @@ impl Test {
 pub(super) struct OnDemand {
     /// Program and path.
     pub(super) name: String,
-    /// Why, where its attribute says so.
+    /// Reason, if its attribute contains one.
     pub(super) reason: Option<String>,
 }
 
@@ -100,7 +100,7 @@ pub(super) fn build(root: &Path) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// The test program of a message of cargo, if it tells of one.
+/// The test program in a message of cargo, if it contains one.
 fn program(message: &Value) -> Option<Program> {
     let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
     let file = message["executable"].as_str().filter(|_| is_test)?;
@@ -115,12 +115,12 @@ fn program(message: &Value) -> Option<Program> {
     Some(Program { name, file, directory, integration })
 }
 
-/// How many programs there are that are linked for integration tests alone.
+/// Number of programs that are linked for integration tests alone.
 pub(super) fn count(programs: &[Program]) -> usize {
     programs.iter().filter(|program| program.integration).count()
 }
 
-/// Asks each program for its tests.
+/// Lists the tests of each program.
 ///
 /// # Errors
 /// If a program does not answer.
@@ -135,7 +135,7 @@ pub(super) fn tests(programs: &[Program]) -> Result<Found> {
             }
         }
         if !ignored.is_empty() {
-            // A test that is ignored is named with its reason when the program is asked to run it.
+            // An ignored test is listed with its reason when the program is started to run it.
             let mut arguments: Vec<&str> = ignored.iter().map(String::as_str).collect();
             arguments.push("--exact");
             let reasons = reasons(&ask(&program, &arguments)?);

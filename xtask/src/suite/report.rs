@@ -15,7 +15,7 @@ const SLOWEST: usize = 10;
 pub(super) struct Done {
     /// The test.
     pub(super) test: Test,
-    /// How its process ended.
+    /// End of its process.
     pub(super) end: End,
     /// Passed, failed or skipped.
     pub(super) outcome: Outcome,
@@ -159,7 +159,7 @@ impl Report {
         self.programs.values().map(|sums| sums.cpu.as_secs_f64()).sum::<f64>() / rounds
     }
 
-    /// Everything that a reader wants to know at the end. The last line counts the tests.
+    /// The summary at the end. The last line counts the tests.
     pub(super) fn summary(&self) -> String {
         let mut text = String::new();
         self.write(&mut text).expect("a string takes everything");
@@ -254,7 +254,7 @@ impl Report {
     }
 }
 
-/// The packages that a reason says to install: `... apt-get install a b`.
+/// The packages to install according to a reason: `... apt-get install a b`.
 fn packages(reason: &str) -> Vec<&str> {
     let Some((_, behind)) = reason.split_once("apt-get install ") else { return Vec::new() };
     let end = behind.find([')', ';', ',']).unwrap_or(behind.len());

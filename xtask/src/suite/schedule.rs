@@ -19,22 +19,22 @@ const SLOW: &str = include_str!("slow.txt");
 /// Tests that wait, for each processor.
 const WAITING_PER_PROCESSOR: usize = 4;
 
-/// A test may take so long, unless [`SLOW`] says otherwise.
+/// Default time limit of a test; [`SLOW`] has the exceptions.
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// A test of [`SLOW`] may take so many times its seconds, and [`LIMIT`] at least. A test that
 /// computes may take so many times [`LIMIT`]: it has the lowest priority, and waits for others.
 const LIMIT_TIMES: u32 = 8;
 
-/// Tests that compare speeds. They run before those that wait, one at a time, so that the machine
-/// is theirs but for tests of a low priority. The name of a test begins so.
+/// Tests that compare speeds. They run before those that wait, one at a time, so that only tests
+/// of a low priority run beside them. The names of these tests begin with these texts.
 const COMPARING: [&str; 3] = [
     "srd-cli::lab lab_all::experiments_that_compare",
     "srd-cli::lab lab_run::losses_of_one_flow",
     "srd-cli::lab lab_run::one_plain_flow",
 ];
 
-/// So many of these run at a time: each would have others beside it.
+/// Number of these tests that run at a time, since each would have others beside it.
 const COMPARING_AT_A_TIME: usize = 1;
 
 /// Tests with fabrics whose hosts use another congestion control than the machine, which only the
@@ -57,14 +57,14 @@ const COMPUTING: [&str; 11] = [
     "xtask",
 ];
 
-/// How a test uses the machine.
+/// Use of the machine by a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Use {
-    /// It computes.
+    /// The test computes.
     Computes,
-    /// It waits most of the time.
+    /// The test waits most of the time.
     Waits,
-    /// It compares speeds.
+    /// The test compares speeds.
     Compares,
 }
 
@@ -146,7 +146,7 @@ impl Queue {
     }
 }
 
-/// How a test uses the machine.
+/// Use of the machine by a test.
 fn class(test: &Test) -> Use {
     let name = test.full_name();
     if COMPARING.iter().any(|begin| name.starts_with(begin)) {

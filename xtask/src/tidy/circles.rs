@@ -1,8 +1,8 @@
-//! Circles of files: files of one crate that know each other, directly or around a corner.
+//! Circles of files: files of one crate that use each other, directly or through others.
 //!
-//! An edge is a path in the code that begins with `crate::` or `super::` and ends in another file.
-//! A module and the modules inside of it are one room: what they say to each other does not
-//! count, and so re-exports do not either. Tests do not count.
+//! An edge is a path in the code that begins with `crate::` or `super::` and ends in another
+//! file. A module and the modules inside of it are one room: uses between them do not count, and
+//! neither do re-exports. Tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-/// Specifications, and the directories whose comments speak of their rules.
+/// Specifications, and the directories whose comments cite their rules.
 const HOMES: [(&str, &[&str]); 5] = [
     ("srd.md", &["crates/srd-proto/", "crates/srd-crypto/", "crates/srd-net/", "crates/srd-sim/"]),
     ("efa.md", &["crates/srd-efa/src/device/", "crates/srd-efa/src/direct/"]),

@@ -1,13 +1,13 @@
-//! The arrows between our crates, and the reasons for everybody else's.
+//! The arrows between our crates, and the reasons for the dependencies on others.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// Our crates from the bottom up, with the layer of each. Arrows run strictly downwards, so
-/// that nothing knows its neighbour: the simulator cannot leak into the driver, nor a world
-/// into the core.
+/// Our crates from the bottom up, with the layer of each. Arrows run strictly downwards, so no
+/// crate depends on another one of its layer: the simulator cannot leak into the driver, nor a
+/// world into the core.
 const LAYERS: [(&str, u8); 29] = [
     ("srd-crypto", 0),
     ("srd-pcapng", 0),

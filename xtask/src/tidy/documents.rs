@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Where a rule may come from.
+/// Origins of rules.
 const ORIGINS: [&str; 4] = ["paper", "efa-driver", "docs", "ours"];
 
 /// A command that a document shows.
@@ -14,7 +14,7 @@ pub(super) enum Kind {
     Program {
         /// The package that builds it.
         package: &'static str,
-        /// What follows its name.
+        /// Words behind its name.
         words: Vec<String>,
     },
     /// `cargo run --package PACKAGE --example EXAMPLE`.
@@ -26,7 +26,7 @@ pub(super) enum Kind {
     },
     /// A file of this repository, run by its path.
     Script(String),
-    /// Somebody else's.
+    /// A command of another project.
     Other,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn commands(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What a command is.
+/// Kind of a command.
 pub(super) fn classify(command: &str) -> Kind {
     let words: Vec<String> = command
         .split_whitespace()
@@ -85,8 +85,8 @@ pub(super) fn classify(command: &str) -> Kind {
     }
 }
 
-/// The subcommands that a command's words begin with: at most two, of letters and dashes. A command
-/// without subcommands of its own is told apart by the program's help.
+/// The subcommands that a command's words begin with: at most two, of letters and dashes. Whether
+/// a word is a subcommand or an argument follows from the program's help.
 pub(super) fn subcommands(words: &[String]) -> Vec<&str> {
     let is_name = |word: &&str| {
         !word.starts_with('-') && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
@@ -98,8 +98,8 @@ pub(super) fn subcommands(words: &[String]) -> Vec<&str> {
     words.iter().map(String::as_str).take(depth).take_while(is_name).collect()
 }
 
-/// What is wrong with a command, given its program's help: flags that it does not name, files
-/// that do not exist. What follows `--` is another program's.
+/// Fault of a command, given its program's help: flags that the help does not name, files that do
+/// not exist. Words behind `--` belong to another program.
 pub(super) fn check_words(
     words: &[String],
     help: &str,

@@ -3,9 +3,9 @@
 
 use srd_chart::{Bar, BarChart, Colour, Mark};
 
-/// Where it is.
+/// Path of the figure.
 pub(super) const FILE: &str = "docs/one-connection.svg";
-/// Where its figures are.
+/// Document with its data.
 pub(super) const JOURNAL: &str = "docs/perf-notes.md";
 
 /// Names of bars, the row of the journal, and which of the figures in its cells.

@@ -6,9 +6,9 @@ const TEXTS: [&str; 9] =
     ["filter", "host", "line", "name", "peer", "shown", "text", "user", "value"];
 /// Crates whose messages are for people who work on this project.
 const INSIDE: [&str; 3] = ["crates/srd-bench/", "crates/srd-lab/", "crates/srd-sim/"];
-/// What ends a program by a mistake of the programmer.
+/// Calls that end a program by a mistake of the programmer.
 const MISTAKES: [&str; 3] = ["panic!", "assert", "unreachable!"];
-/// A line behind such a comment may show a value so; the comment says why.
+/// A line behind such a comment may show a value in this form; the comment gives the reason.
 const REASON: &str = "// Debug form: ";
 
 /// Findings in the Rust file called `name`.

@@ -12,7 +12,7 @@ pub(crate) const FILE: &str = "xtask/ratchet.txt";
 /// Processor seconds of one run of all tests, which `cargo xtask test` measures.
 pub(crate) const TEST_SECONDS: (&str, &str) = ("processor-seconds", "tests");
 
-/// What is counted, and of what: `("circles", "srd-ofi")`.
+/// Kind and name of a count: `("circles", "srd-ofi")`.
 pub(crate) type Counts = BTreeMap<(String, String), usize>;
 
 const HEAD: &str = "\
@@ -21,6 +21,11 @@ const HEAD: &str = "\
 #   entangled  files that lie on one, per crate
 #   subjects   sentences that begin with a bare \"who\", per crate, and in docs
 #   uncited    rules of a specification whose number no comment names
+#   headless   comments of items that begin with a headless clause (\"What waits\"), per tree
+#   neighbours comments of items that continue another comment (\"The same, ...\")
+#   riddles    sentences with more than four of: that, which, what, it, those, one
+#   types      types named with an everyday word of docs/language.md
+#   people, negations, phrases, nobody  words that docs/language.md lists
 #   programs   test programs that are linked for integration tests alone, in all crates
 #   processor-seconds  of one run of all tests (`cargo xtask test`), on the slowest processor in
 #              use: half as much again as a run took on an AMD EPYC of 2022
@@ -47,7 +52,7 @@ pub(crate) fn write(counts: &Counts) -> String {
     text
 }
 
-/// What got worse.
+/// Counts that got worse.
 pub(super) fn worse(allowed: &Counts, now: &Counts) -> Vec<String> {
     let allowed = |key| allowed.get(key).copied().unwrap_or(0);
     let worse = now.iter().filter(|(key, count)| **count > allowed(*key));

@@ -1,10 +1,10 @@
-//! Sentences whose subject is nobody in particular, such as "who arrives late waits". The reader
-//! has to find out what that is; "a packet that arrives late waits" says it. See docs/language.md.
+//! Sentences whose subject is a bare "who", such as "who arrives late waits". The reader has to
+//! find out what it means; "a packet that arrives late waits" is clear. See docs/language.md.
 
 /// First words of such a sentence.
 const BARE: [&str; 4] = ["Who ", "Whoever ", "Whom ", "He who "];
 
-/// How many sentences of a Rust file's comments begin so.
+/// Number of sentences of a Rust file's comments that begin so.
 pub(super) fn in_rust(text: &str) -> usize {
     let comments = text.lines().map(|line| {
         let line = line.trim_start();
@@ -14,7 +14,7 @@ pub(super) fn in_rust(text: &str) -> usize {
     count(comments)
 }
 
-/// The same of a document, without its code.
+/// Number of sentences of a document that begin so, without its code.
 pub(super) fn in_markdown(text: &str) -> usize {
     let mut inside = false;
     count(text.lines().map(|line| {

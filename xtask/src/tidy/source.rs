@@ -4,7 +4,8 @@
 const LINES_MAX: usize = 600;
 /// Most characters of a line.
 const LINE_CHARS_MAX: usize = 100;
-/// What a finished program does not contain; in two parts, so that this file does not either.
+/// Texts that a finished program does not contain; in two parts, so that this file does not
+/// either.
 const UNFINISHED: [(&str, &str); 4] =
     [("todo", "!("), ("unimplemented", "!("), ("dbg", "!("), ("FIX", "ME")];
 

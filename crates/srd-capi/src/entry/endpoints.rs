@@ -23,11 +23,11 @@ struct Endpoints {
     table: RwLock<Table<Arc<Endpoint>>>,
 }
 
-/// Those of the process that used the library last: this one, or one that it was forked from. What
-/// it leads to stays.
+/// Endpoints of the process that used the library last: this one, or its parent before a fork.
+/// They are never freed.
 static CURRENT: AtomicPtr<Endpoints> = AtomicPtr::new(ptr::null_mut());
 
-/// Those of this process.
+/// Endpoints of this process.
 fn current() -> &'static Endpoints {
     let before = CURRENT.load(Ordering::Acquire);
     // SAFETY: null, or leaked below.
@@ -68,7 +68,8 @@ fn unknown(handle: usize, process: Process) -> Error {
 /// The endpoint of a handle.
 ///
 /// # Errors
-/// `Handle` if there is none; `Forked` in the child of a fork, where it may be the parent's.
+/// `Handle` if the handle is not valid; `Forked` in the child of a fork, where it may be the
+/// parent's.
 pub(super) fn find(handle: usize) -> Outcome<Arc<Endpoint>> {
     let Endpoints { process, table } = current();
     let table = table.read().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +87,7 @@ pub(super) fn add(endpoint: Arc<Endpoint>) -> Outcome<usize> {
 /// Takes an endpoint out.
 ///
 /// # Errors
-/// What [`find`] says.
+/// The errors of [`find`].
 pub(super) fn remove(handle: usize) -> Outcome<Arc<Endpoint>> {
     let Endpoints { process, table } = current();
     let mut table = table.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,9 @@
-//! The functions of `srd.h`. What pointers lead to is read or copied here; everything behind is
+//! The functions of `srd.h`. Memory behind pointers is read or copied here; everything else is
 //! ordinary Rust.
 //!
-//! The safety condition of every function is what `srd.h` asks of programs: pointers that are not
-//! null lead to as much memory as the call says, which stays valid for as long as it says. Null is
-//! refused wherever it makes no sense.
+//! The requirements of `srd.h` on programs are the safety condition of every function: a pointer
+//! other than null leads to memory of the documented size, which stays valid for the documented
+//! time. A null pointer is refused wherever the documentation does not allow it.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -69,7 +69,7 @@ fn piece<T>(buffer: *const T, bytes: usize) -> Outcome<Iov> {
     Ok(Iov { addr: addr as u64, length: bytes as u64 })
 }
 
-/// Where something is to be written.
+/// The variable of the program for a result.
 ///
 /// # Safety
 /// `out` is null, or may be written until the call is over.

@@ -38,10 +38,10 @@ pub unsafe extern "C" fn srd_open(
     })
 }
 
-/// The options of a program that knew `size` bytes of them.
+/// The options of a program whose header has `size` bytes of them.
 ///
 /// # Safety
-/// `options` is null, or leads to as many bytes as its first field says.
+/// `options` is null, or leads to as many bytes as its first field states.
 unsafe fn read(options: *const RawOptions) -> Outcome<RequestedOptions> {
     if options.is_null() {
         return Ok(RequestedOptions::default());

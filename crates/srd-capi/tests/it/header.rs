@@ -1,4 +1,4 @@
-//! `srd.h`, the library and the manual speak of the same things.
+//! `srd.h`, the library and the manual agree.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -104,7 +104,7 @@ fn structures_and_numbers_are_those_of_the_header() {
     assert!(!agrees, "a wrong number was not found");
 }
 
-/// What programs were compiled with stays: these numbers may never change.
+/// Sizes and offsets that programs were compiled with: these numbers may never change.
 #[test]
 fn structures_stay_as_they_were_released() {
     assert_eq!((size_of::<RawOptions>(), OPTIONS_BYTES_MIN), (72, 72));

@@ -1,6 +1,6 @@
 //! Messages between two hosts of the lab with a bad wire between them. Needs root, iproute2,
-//! `/dev/net/tun` and a C compiler; says so and passes where they are missing, except in CI, where
-//! it fails.
+//! `/dev/net/tun` and a C compiler; prints that it was skipped and passes where they are missing,
+//! except in CI, where it fails.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -19,7 +19,7 @@ fn bad() -> Impairment {
     Impairment { loss_ppm: 5000, paths: 64, jitter_ns: 50_000, ..Impairment::default() }
 }
 
-/// Whether this machine can have a fabric with a wire; says why not.
+/// Whether this machine can have a fabric with a wire; prints the reason if not.
 fn ready() -> bool {
     let missing = requirements().into_iter().filter(|m| m.required).map(|m| m.to_string());
     let mut missing: Vec<String> = missing.collect();
@@ -34,8 +34,8 @@ fn ready() -> bool {
     missing.is_empty() && is_here("cc")
 }
 
-/// Streams messages of so many bytes over a wire. What the receiver says in the end, and what the
-/// wire did.
+/// Streams messages of `bytes` bytes in all over a wire. Returns the receiver's last line, and
+/// the counters of the wire.
 fn stream(name: &str, bytes: u64, impairment: &Impairment) -> (String, [Direction; 2]) {
     let place = Place::new();
     let program = place.compile("cc", &["-std=c11", "-lsrd"], &here("tests/ordered.c"));
@@ -69,7 +69,7 @@ fn stream(name: &str, bytes: u64, impairment: &Impairment) -> (String, [Directio
     (last, wire.stop().unwrap())
 }
 
-/// Every byte came, although the wire was as bad as was asked for.
+/// Checks that every byte arrived, although the wire was as bad as configured.
 fn judge(last: &str, bytes: u64, impairment: &Impairment, wire: &[Direction; 2]) {
     println!("{last}{wire:#?}");
     assert!(last.contains("in order and right"), "{last}");

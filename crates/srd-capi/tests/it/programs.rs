@@ -163,7 +163,8 @@ fn a_client_whose_server_is_killed_is_told() {
     let mut address = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
     let mut client = run(&["-n", "10000000", address.trim()]);
-    // It asks once it has used its processor for longer than its start takes: before, it waits.
+    // The program polls from the time when it has used its processor for longer than its start
+    // takes: before, it waits.
     let until = Instant::now() + PATIENCE;
     while cpu_ticks(&client) < 50 {
         assert!(client.try_wait().unwrap().is_none() && Instant::now() < until, "it does not ask");

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// What every program must compile with.
+/// Compiler options of every program.
 const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"];
 
 /// Seconds after which a program that hangs is ended.
@@ -18,7 +18,7 @@ pub(crate) fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Whether a program is here. If not, says so; in CI, fails.
+/// Whether a program is installed. If not, prints it; in CI, fails.
 pub(crate) fn is_here(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     let ci = std::env::var("CI").is_ok_and(|value| value == "true");
@@ -66,7 +66,7 @@ impl Place {
             .unwrap()
     }
 
-    /// A program of the tests, which must say this.
+    /// Runs a program of the tests, whose output must be `words`.
     pub(crate) fn says(&self, source: &str, words: &str) {
         let program = self.compile("cc", &["-std=c11", "-lsrd", "-lpthread"], &here(source));
         let output = self.run(&program);

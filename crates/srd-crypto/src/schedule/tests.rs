@@ -241,8 +241,8 @@ fn a_key_that_met_too_many_forgeries_opens_nothing() {
     assert_eq!(receive(&mut b, at(0), &packet), Err(OpenError::Exhausted));
 }
 
-/// One end of a connection with acknowledgements: its keys, what flies towards it, and what it
-/// last received.
+/// One end of a connection with acknowledgements: its keys, the packets on their way to it, and
+/// the last packet that it received.
 struct End {
     keys: SessionKeys,
     inbound: Vec<(Space, Packet)>,

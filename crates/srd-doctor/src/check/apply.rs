@@ -1,4 +1,4 @@
-//! `--fix`: takes the steps of the fixes, and says what lasts.
+//! `--fix`: executes the steps of the fixes, and reports which effects last.
 
 use super::finding::{Finding, Step};
 use super::system::System;
@@ -6,22 +6,22 @@ use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Where kernel settings are kept over a restart.
+/// File for kernel settings that are to hold after a restart.
 pub(super) const SYSCTL_FILE: &str = "etc/sysctl.d/90-srd.conf";
 
-/// What became of one fix.
+/// Result of one fix.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "result", content = "reason")]
 pub(super) enum Effect {
-    /// It was done.
+    /// The fix was applied.
     Done,
-    /// A file of an image says it now.
+    /// A file of an image contains the fix now.
     Written,
     /// The unit of an image does it at boot.
     AtBoot,
-    /// It was tried, and this is why it failed.
+    /// The fix failed, for this reason.
     Failed(String),
-    /// It is left to a person, for this reason.
+    /// The fix is left to a person, for this reason.
     ByHand(String),
 }
 
@@ -32,7 +32,7 @@ impl Effect {
     }
 }
 
-/// What an image lacks for fixes that only a running system can take.
+/// Reason why a fix that only a running system can take is not applied to an image.
 const NO_PROGRAM: &str = "the image has neither /usr/bin/srd nor /usr/local/bin/srd, which would \
                           set it at boot: install the package there, and repeat this";
 
@@ -44,7 +44,7 @@ pub(super) struct Applied {
     pub(super) command: String,
     #[serde(flatten)]
     pub(super) effect: Effect,
-    /// How it is made to last, beyond kernel settings.
+    /// Description of a way to make the fix last, other than kernel settings.
     pub(super) lasting: Option<String>,
     /// Kernel settings that were changed: what they are, and what they were.
     #[serde(skip)]
@@ -54,8 +54,8 @@ pub(super) struct Applied {
     pub(super) by_unit: bool,
 }
 
-/// Applies what can be applied, in the order of the findings: where two want the same setting, the
-/// later one wants more.
+/// Applies the fixes that can be applied, in the order of the findings: if two change the same
+/// setting, the later one needs more.
 pub(super) fn fixes(system: &System, findings: &[Finding]) -> Vec<Applied> {
     let mut applied = Vec::new();
     for finding in findings {
@@ -68,7 +68,7 @@ pub(super) fn fixes(system: &System, findings: &[Finding]) -> Vec<Applied> {
         let by_unit = fix.steps.len() > settings.len();
         let effect = match fix.by_hand {
             Some(reason) => Effect::ByHand(reason.to_owned()),
-            // An image has no kernel to be told: files are all that is written.
+            // An image has no running kernel: only files are written.
             None if system.is_image() => in_image(system, by_unit),
             None => match take(system, &fix.steps) {
                 Ok(()) => Effect::Done,
@@ -89,7 +89,7 @@ pub(super) fn fixes(system: &System, findings: &[Finding]) -> Vec<Applied> {
     applied
 }
 
-/// What becomes of a fix in an image.
+/// Result of a fix in an image.
 fn in_image(system: &System, by_unit: bool) -> Effect {
     match (by_unit, system.program()) {
         (false, _) => Effect::Written,
@@ -98,13 +98,13 @@ fn in_image(system: &System, by_unit: bool) -> Effect {
     }
 }
 
-/// Takes all steps, also after one that failed; says why the first failed.
+/// Executes all steps, also after one that failed; returns the first failure.
 fn take(system: &System, steps: &[Step]) -> Result<()> {
     let results: Vec<Result<()>> = steps.iter().map(|step| step.take(system)).collect();
     results.into_iter().collect()
 }
 
-/// How to keep what was done beyond the next restart: a line per line.
+/// Instructions for keeping the fixes beyond the next restart: one line each.
 pub(super) fn how_to_keep(applied: &[Applied]) -> Vec<String> {
     let done = || applied.iter().filter(|m| m.effect.is_made());
     let settings: BTreeMap<&String, &String> =

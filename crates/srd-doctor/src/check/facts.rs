@@ -45,7 +45,7 @@ fn busy_poll(system: &System) -> Option<String> {
     Some(format!("busy_read {read} us, busy_poll {poll} us"))
 }
 
-/// What matters of `ethtool -c`: whether receiving adapts, and for how long cards wait.
+/// The relevant part of `ethtool -c`: whether receiving adapts, and the time that cards wait.
 fn coalescing(text: &str) -> Option<String> {
     let lines: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(':')).collect();
     let names =

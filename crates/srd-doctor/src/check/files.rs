@@ -1,11 +1,11 @@
 //! Files below a root directory: reading, and writing that leaves nothing half done.
 //!
-//! A machine image is somebody else's. There links are resolved as if the image were the root
-//! (`openat2`), so none leads out of it; regular files alone are opened, and at most 1 MiB of
-//! text is read.
+//! A machine image is not trusted. Its links are resolved as if the image were the root
+//! (`openat2`), so they cannot lead out of it; only regular files are opened, and at most 1 MiB
+//! of text is read.
 //!
-//! What is written is staged first: every file has its text on the disk under another name before
-//! the first of them takes its own. A disk that fills up meanwhile leaves everything as it was.
+//! Writes are staged: every file is on the disk under another name before the first of them is
+//! renamed. If the disk fills up meanwhile, everything is left unchanged.
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -114,7 +114,7 @@ impl Files {
         self.open(file, OFlags::PATH | OFlags::DIRECTORY).is_ok()
     }
 
-    /// Where a symbolic link leads.
+    /// Target of a symbolic link.
     pub(super) fn link_target(&self, file: &str) -> Option<PathBuf> {
         let (parent, name) = file.rsplit_once('/').unwrap_or(("", file));
         let directory = self.open(parent, OFlags::PATH | OFlags::DIRECTORY).ok()?;
@@ -166,7 +166,7 @@ impl Files {
         Ok((directory, name))
     }
 
-    /// What is in the place of a file that is to be written: nothing, or a regular file.
+    /// Status of the file that is to be replaced: `None`, or a regular file.
     fn replaced(directory: impl AsFd, name: &str) -> io::Result<Option<Stat>> {
         let stat = match fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
@@ -246,7 +246,7 @@ mod tests {
         let outside = directory.path().join("secret");
         symlink(outside, root.join("etc/out")).unwrap();
         assert_eq!(files.text("etc/out").unwrap_err().kind(), ErrorKind::NotFound);
-        // A FIFO that nobody writes to would be waited for.
+        // Opening a FIFO without a writer would block.
         let fifo = root.join("etc/fifo");
         fs::mknodat(fs::CWD, fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         assert!(files.text("etc/fifo").unwrap_err().to_string().contains("no regular file"));

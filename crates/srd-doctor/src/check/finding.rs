@@ -1,14 +1,14 @@
-//! What a check is, what it finds, and how that is fixed.
+//! Definition of a check, its findings, and their fixes.
 //!
-//! A rule only reads. It answers with a outcome, which holds the fix as data: the command that
-//! a person would type, and the steps that `--fix` takes.
+//! A rule only reads. It returns an outcome, which holds the fix as data: the command that a
+//! person would type, and the steps that `--fix` executes.
 
 use super::system::System;
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt;
 
-/// What a system is checked for.
+/// Purpose that a system is checked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
@@ -37,14 +37,14 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// What is checked.
+/// Subject of the checks.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     /// The interface that packets leave by.
     pub(crate) interface: String,
     /// Its driver, where there is one.
     pub(crate) driver: Option<String>,
-    /// What it is checked for.
+    /// Purpose that it is checked for.
     pub(crate) purpose: Purpose,
     /// Whether peers are near: what only long round trips need is left out.
     pub(crate) low_rtt: bool,
@@ -60,7 +60,7 @@ impl Subject {
         format!("sys/class/net/{}/{name}", self.interface)
     }
 
-    /// The same as a person types it for a shell.
+    /// Path of a file of the interface, quoted for a shell.
     pub(crate) fn typed_file(&self, name: &str) -> String {
         format!("/sys/class/net/{}/{name}", typed(&self.interface))
     }
@@ -74,27 +74,27 @@ impl Subject {
     }
 }
 
-/// How much a check matters.
+/// Importance of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Class {
-    /// Without it, it does not work, or works badly.
+    /// A failure means that the system does not work, or works badly.
     Required,
-    /// With it, it works better.
+    /// A failure means that the system could work better.
     Recommended,
 }
 
-/// What came of a check.
+/// Result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
-    /// As wanted.
+    /// The value is as recommended.
     Ok,
-    /// It works, but not as well as it could.
+    /// The system works, but not as well as it could.
     Warn,
     /// A required check that failed.
     Error,
-    /// It says nothing here; the reason is given.
+    /// The check does not apply here; the reason is given.
     NotApplicable,
 }
 
@@ -141,16 +141,17 @@ impl Step {
     }
 }
 
-/// How a finding is fixed.
+/// Fix of a finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fix {
-    /// What a person types.
+    /// Command for a person to type.
     pub(crate) command: String,
-    /// What `--fix` does instead.
+    /// Steps that `--fix` executes instead.
     pub(crate) steps: Vec<Step>,
-    /// Why `--fix` leaves it to a person.
+    /// Reason why `--fix` leaves the fix to a person.
     pub(crate) by_hand: Option<&'static str>,
-    /// How it is made to last, beyond kernel settings, which all last in the same way.
+    /// Description of a way to make the fix last, other than kernel settings, which all last in
+    /// the same way.
     pub(crate) lasting: Option<String>,
 }
 
@@ -186,28 +187,28 @@ impl Fix {
     }
 }
 
-/// What a rule says.
+/// Outcome of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// It says nothing here, for this reason.
+    /// The rule does not apply here, for this reason.
     NotApplicable(String),
-    /// It was looked at.
+    /// The rule was checked.
     Checked { class: Class, status: Status, found: String, wanted: String, fix: Option<Fix> },
 }
 
 impl Outcome {
-    /// It says nothing here.
+    /// The rule does not apply here.
     pub(crate) fn not_applicable(reason: impl Into<String>) -> Self {
         Self::NotApplicable(reason.into())
     }
 
-    /// As wanted.
+    /// The value is as recommended.
     pub(crate) fn ok(class: Class, found: impl Into<String>, wanted: impl Into<String>) -> Self {
         let (found, wanted) = (found.into(), wanted.into());
         Self::Checked { class, status: Status::Ok, found, wanted, fix: None }
     }
 
-    /// Not as wanted: as bad as its class.
+    /// The value is not as recommended: the severity follows from the class.
     pub(crate) fn failed(
         class: Class,
         found: impl Into<String>,
@@ -235,15 +236,15 @@ pub(crate) struct Rule {
     pub(crate) number: u8,
     /// Its name.
     pub(crate) name: &'static str,
-    /// What it is good for, in a sentence.
+    /// Purpose of the rule, in a sentence.
     pub(crate) why: &'static str,
-    /// Whether files say it, without a running kernel.
+    /// Whether files alone contain the value, without a running kernel.
     pub(crate) in_image: bool,
     /// Looks.
     pub(crate) check: fn(&System, &Subject) -> Outcome,
 }
 
-/// A rule with what it said.
+/// A rule with its outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Finding {
     pub(crate) number: u8,
@@ -253,7 +254,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// What came of it.
+    /// Status of the outcome.
     pub(crate) fn status(&self) -> Status {
         match &self.outcome {
             Outcome::NotApplicable(_) => Status::NotApplicable,
@@ -261,7 +262,7 @@ impl Finding {
         }
     }
 
-    /// How it is fixed.
+    /// Fix of the finding.
     pub(crate) fn fix(&self) -> Option<&Fix> {
         match &self.outcome {
             Outcome::NotApplicable(_) => None,
@@ -270,7 +271,7 @@ impl Finding {
     }
 }
 
-/// How many findings came out so.
+/// Number of findings with a status.
 pub(crate) fn count(findings: &[Finding], status: Status) -> usize {
     findings.iter().filter(|finding| finding.status() == status).count()
 }

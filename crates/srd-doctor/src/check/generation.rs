@@ -1,12 +1,12 @@
-//! The rule about the driver of an instance type: what its Nitro version can do, its driver has to
-//! know.
+//! The rule about the driver of an instance type: the driver has to support the features of the
+//! type's Nitro version.
 
 use super::finding::{Class, Fix, Outcome, Purpose, Subject};
 use super::interface::version;
 use super::system::System;
 use srd_card::profile::{Generation, InstanceType};
 
-/// Where Nitro instances say their type.
+/// File in which Nitro instances have their type.
 const TYPE: &str = "sys/devices/virtual/dmi/id/product_name";
 /// The least driver for what a version has: the counters of allowances, that of tracked
 /// connections and ENA Express, fragments beyond their limit.

@@ -1,17 +1,18 @@
-//! A machine image: a root directory without a kernel. What a kernel would be told at boot is in
-//! files, in the order in which systemd-sysctl and modprobe read them; what nobody says has the
-//! kernel's default.
+//! A machine image: a root directory without a running kernel. Settings that the kernel would get
+//! at boot are in files, in the order in which systemd-sysctl and modprobe read them; other
+//! settings have the kernel's default.
 
 use super::files::Files;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Where settings are, from the weakest to the strongest: a file hides those of its name before.
+/// Directories of settings, from the weakest to the strongest: a file hides files of its name in
+/// earlier directories.
 const SYSCTL_DIRS: [&str; 4] =
     ["lib/sysctl.d", "usr/lib/sysctl.d", "usr/local/lib/sysctl.d", "etc/sysctl.d"];
 const SYSCTL_FILE: &str = "etc/sysctl.conf";
-/// What kernels do by themselves (Linux 6.1).
+/// Defaults of the kernel (Linux 6.1).
 const DEFAULTS: [(&str, &str); 14] = [
     ("net.core.busy_poll", "0"),
     ("net.core.busy_read", "0"),
@@ -71,7 +72,7 @@ fn text(files: &Files, file: &str) -> io::Result<String> {
     files.text(file)
 }
 
-/// What a file says of a key, in its last line about it.
+/// Value of a key in a file, from the last line about it.
 pub(super) fn said(text: &str, key: &str) -> Option<String> {
     let lines = text.lines().filter_map(|line| line.trim().split_once('='));
     let mut of_key = lines.filter(|(name, _)| {

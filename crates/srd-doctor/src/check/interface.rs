@@ -8,14 +8,16 @@ const CARD_MTU_MAX: u64 = 8900;
 const CARD_MTU_GOOD: u64 = 8800;
 /// The least outer MTU for the daemon: the 1280 bytes of IPv6 inside, and room for our headers.
 const DAEMON_MTU_MIN: u64 = 1400;
-/// What a network for large packets passes.
+/// MTU of a network for large packets.
 const DAEMON_MTU_GOOD: u64 = 9000;
 /// Descriptors of a ring, where the card has so many.
 const TX_RING: u64 = 1024;
 const RX_RING: u64 = 8192;
 const BQL_MODULE: &str = "sys/module/ena/parameters/enable_bql";
 const LLQ_MODULE: &str = "sys/module/ena/parameters/force_large_llq_header";
-/// The driver that knows ENA Express at full bandwidth, and the one that counts it.
+/// Driver versions: the first that supports ENA Express at full bandwidth, and the first that
+/// counts it.
+/// it.
 const DRIVER_FULL: [u64; 3] = [2, 2, 9];
 const DRIVER_COUNTS: [u64; 3] = [2, 8, 0];
 /// Offloads that batches of UDP packets pass through.

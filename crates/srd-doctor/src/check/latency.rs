@@ -5,7 +5,7 @@ use super::system::System;
 
 /// A CPU that leaves an idle state may take so long, in microseconds.
 const EXIT_US_MAX: u64 = 20;
-/// How long sockets poll, in microseconds.
+/// Time that sockets busy-poll, in microseconds.
 const BUSY_POLL_US: u64 = 50;
 const CPUS: &str = "sys/devices/system/cpu";
 

@@ -46,15 +46,15 @@ use serde_json::Value;
 use std::path::PathBuf;
 use system::System;
 
-/// The largest count that an exit code can say.
+/// The largest count that an exit code can represent.
 const FAILED_MAX: u8 = 250;
 
-/// What is to be checked.
+/// Options of the checks.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The interface that packets leave by; `None` for that of the default route.
     pub interface: Option<String>,
-    /// What the system is checked for; `None` to go by the driver.
+    /// Purpose that the system is checked for; `None`: derived from the driver.
     pub purpose: Option<Purpose>,
     /// Peers are near: what only long round trips need is left out.
     pub low_rtt: bool,
@@ -74,7 +74,7 @@ pub struct Options {
     pub root: PathBuf,
 }
 
-/// What was looked at, what came of it, and what was done about it.
+/// Report: subject, findings, and fixes.
 pub struct Report {
     subject: Subject,
     facts: Vec<Fact>,
@@ -83,7 +83,7 @@ pub struct Report {
     fixes: Option<Vec<Applied>>,
     /// With `persist`: what was written, a line for each.
     persisted: Option<Vec<String>>,
-    /// Files of an image that say something of settings and cannot be read.
+    /// Files of an image that may contain settings and cannot be read.
     unread: Vec<String>,
 }
 
@@ -100,7 +100,8 @@ impl Report {
         show::machine(self)
     }
 
-    /// How many required checks failed, as far as an exit code can tell.
+    /// Number of required checks that failed, up to the largest count that an exit code can
+    /// represent.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         exit_code(&self.findings)
@@ -110,7 +111,7 @@ impl Report {
 /// Checks this system.
 ///
 /// # Errors
-/// There is no such interface or check, or a fix was asked for without root.
+/// The interface or check does not exist, or a fix was requested without root.
 pub fn examine(options: &Options) -> Result<Report> {
     examine_in(options, &system_of(options))
 }
@@ -127,7 +128,7 @@ pub fn take_back(options: &Options) -> Result<Vec<String>> {
     persist::unpersist(&system).map_err(or_sudo)
 }
 
-/// Says what to do about a file that is not ours.
+/// Adds advice to an error about a file that this user may not access.
 fn or_sudo(error: Error) -> Error {
     let is_denied = |cause: &(dyn std::error::Error + 'static)| {
         let cause = cause.downcast_ref::<std::io::Error>();
@@ -180,7 +181,7 @@ fn examine_in(options: &Options, system: &System) -> Result<Report> {
     Ok(Report { subject, facts, findings, fixes, persisted, unread })
 }
 
-/// What a person must know of fixes that could not be written down.
+/// Error text for fixes that could not be written down.
 fn not_kept(system: &System, error: Error) -> Error {
     let what = if system.is_image() {
         "the image is not fixed"
@@ -190,7 +191,8 @@ fn not_kept(system: &System, error: Error) -> Error {
     or_sudo(error).context(what)
 }
 
-/// How many required checks failed, as far as an exit code can tell.
+/// Number of required checks that failed, up to the largest count that an exit code can
+/// represent.
 pub(crate) fn exit_code(findings: &[Finding]) -> u8 {
     let failed = finding::count(findings, Status::Error);
     u8::try_from(failed).unwrap_or(FAILED_MAX).min(FAILED_MAX)

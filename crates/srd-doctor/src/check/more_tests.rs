@@ -45,7 +45,7 @@ fn delays_are_checked_for_those_who_ask_only() {
     for number in [18, 20] {
         assert_eq!(tree.found(number).status(), Status::NotApplicable);
     }
-    // An interrupt for each packet costs those who did not ask for it.
+    // An interrupt for each packet is a cost that is only accepted on request.
     tree.answer("ethtool -c eth0", QUIET);
     assert_eq!(tree.numbers(Status::Warn), [19]);
     tree.options.latency = true;
@@ -154,7 +154,7 @@ fn programs_that_write_small_without_nodelay_are_named() {
     assert_eq!(tree.found(23).status(), Status::Ok);
 }
 
-/// What is below the root's `etc`, with texts.
+/// Files below the root's `etc`, with texts.
 fn etc(tree: &Tree) -> BTreeMap<String, String> {
     fn walk(directory: &std::path::Path, found: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -223,7 +223,7 @@ fn regression_what_an_earlier_fix_has_set_is_persisted_and_taken_back() {
     tree.file("sys/module/tcp_cubic/parameters/hystart_detect", "3");
     let (code, json) = tree.run(true);
     assert!(code == 0 && json["persisted"].is_null(), "{json}");
-    // Somebody else has changed this one since.
+    // This setting has been changed since by another program.
     tree.file("proc/sys/net/ipv4/tcp_limit_output_bytes", "4194305");
     tree.options.persist = true;
     let (_, json) = tree.run(true);
@@ -276,7 +276,7 @@ fn regression_what_a_killed_run_left_half_made_is_made() {
         tree.run(true);
         let whole = etc(&tree);
         gone.iter().for_each(|file| fs::remove_file(tree.path(file)).unwrap());
-        // The next start comes without the unit; the list says that it has been there.
+        // The next start comes without the unit; the list contains that it was there.
         tree.file(parameter, "3");
         let (_, json) = tree.run(true);
         assert!(json["persisted"].to_string().contains("starts at boot"), "{json}");

@@ -1,5 +1,6 @@
-//! What `--fix` has set since the system began without writing it down, so that a later `--persist`
-//! does. The list is in `/run`, and goes when the system ends, as the settings do.
+//! Settings that `--fix` has changed since the system began without writing them down, so that a
+//! later `--persist` can. The list is in `/run`, and is lost when the system ends, like the
+//! settings.
 
 use super::apply::{Applied, Effect};
 use super::finding::Finding;
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 const DIRECTORY: &str = "run";
 const FILE: &str = "run/srd-check-fixed.json";
 
-/// What was done for a check.
+/// Effects of the fix of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Fixed {
     /// Kernel settings: what they are, and what they were before the first time.
@@ -23,8 +24,9 @@ pub(super) struct Fixed {
 /// By the numbers of checks.
 pub(super) type Noted = BTreeMap<u8, Fixed>;
 
-/// Adds what was done. Without the list a later `--persist` writes down what it fixes itself, and
-/// says so: a system whose `/run` cannot be written is fixed all the same.
+/// Adds the effects of fixes. If the list cannot be written, a later `--persist` writes only its
+/// own fixes down, and prints that. So a system whose `/run` cannot be written is fixed
+/// nevertheless.
 pub(super) fn add(system: &System, applied: &[Applied]) {
     let mut all = read(system);
     for fix in applied.iter().filter(|fix| fix.effect == Effect::Done) {
@@ -40,7 +42,7 @@ pub(super) fn add(system: &System, applied: &[Applied]) {
     let _ = write(system, &all);
 }
 
-/// What was done for these checks, as far as settings are still as they were left.
+/// Effects for these checks, as far as the settings are unchanged since.
 pub(super) fn of(system: &System, findings: &[Finding]) -> Noted {
     let mut all = read(system);
     all.retain(|number, _| findings.iter().any(|finding| finding.number == *number));
@@ -51,14 +53,14 @@ pub(super) fn of(system: &System, findings: &[Finding]) -> Noted {
     all
 }
 
-/// What was done for these checks is written down elsewhere now.
+/// Removes the effects for these checks, which are now written down elsewhere.
 pub(super) fn forget(system: &System, findings: &[Finding]) {
     let mut all = read(system);
     all.retain(|number, _| findings.iter().all(|finding| finding.number != *number));
     let _ = write(system, &all);
 }
 
-/// A list that is damaged is none: it is no more than a help.
+/// Reads the list. A damaged list counts as empty, since the list is only a help.
 fn read(system: &System) -> Noted {
     let text = system.text(FILE).ok().flatten();
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()

@@ -1,12 +1,13 @@
-//! What `--persist` writes down, so that it holds after a restart, and `--unpersist` takes back.
+//! Files that `--persist` writes, so that fixes hold after a restart, and that `--unpersist`
+//! restores.
 //!
 //! Kernel settings go to a file of their own in `/etc/sysctl.d`. Everything else (rings, idle
 //! states, interrupts) is set again at boot by the unit `srd-check`, which runs `srd check --fix`
-//! for these checks. A list of what was written, with what was there before, is beside it: taking
-//! back goes by that list alone. Lines of the file in `/etc/sysctl.d` that are not ours stay. All
-//! texts are on the disk before the first file gets its own, and the list is the first: a disk that
-//! fills up leaves nothing half written, and whatever ends the program in between can be taken
-//! back.
+//! for these checks. A list of the written files, with their former contents, is beside it:
+//! `--unpersist` uses that list alone. Lines of the file in `/etc/sysctl.d` that are not ours
+//! stay. All texts are on the disk before the first file gets its own, and the list is the first:
+//! a disk that fills up leaves nothing half written, and after an interruption the changes can be
+//! undone.
 
 use super::Options;
 use super::apply::{Applied, SYSCTL_FILE};
@@ -19,14 +20,14 @@ use serde::{Deserialize, Serialize};
 use srd_trust::place::is_roots_alone;
 use std::collections::BTreeMap;
 
-/// What the unit runs with.
+/// Arguments of the unit.
 const ARGS_FILE: &str = "etc/srd/check.env";
-/// What was written, and what was there before.
+/// List of written files, with their former contents.
 const LIST_FILE: &str = "etc/srd/check-persisted.json";
 const UNIT: &str = "srd-check.service";
 const UNIT_FILE: &str = "etc/systemd/system/srd-check.service";
 const UNIT_LINK: &str = "etc/systemd/system/multi-user.target.wants/srd-check.service";
-/// Where packages put the unit.
+/// Paths of the unit in packages.
 const PACKAGED: [&str; 2] =
     ["usr/lib/systemd/system/srd-check.service", "lib/systemd/system/srd-check.service"];
 const UNIT_TEXT: &str = include_str!("../../../../packaging/srd-check.service");
@@ -37,7 +38,7 @@ const HEADER: &str = "# Written by `srd check --persist`; `srd check --unpersist
 struct Written {
     /// Its name below the root.
     file: String,
-    /// What it had before; `None` if it was not there.
+    /// Former content; `None` if the file did not exist.
     before: Option<String>,
 }
 
@@ -57,15 +58,15 @@ struct List {
     checks: Vec<u8>,
 }
 
-/// What is to be written.
+/// Files to write.
 #[derive(Default)]
 struct Plan {
     list: List,
     texts: Vec<(&'static str, String)>,
-    /// Where a link that starts the unit leads.
+    /// Target of a link that starts the unit.
     link: Option<&'static str>,
     starts: bool,
-    /// What else there is to say.
+    /// Further remarks for the user.
     notes: Vec<String>,
 }
 
@@ -247,7 +248,8 @@ fn known(system: &System) -> Result<Option<List>> {
     let shown = system.shown(LIST_FILE);
     let list: List = serde_json::from_str(&text)
         .with_context(|| format!("{shown} is damaged: look at it, and remove it"))?;
-    // Only what it may have written: the list is a file that anybody could have changed.
+    // Only files that this program may have written: the list is a file that may have been
+    // changed.
     let is_ours = |file: &str| [SYSCTL_FILE, ARGS_FILE, UNIT_FILE, UNIT_LINK].contains(&file);
     if let Some(other) = list.files.iter().find(|written| !is_ours(&written.file)) {
         bail!("{shown} names /{}, which is not of `srd check`", other.file);
@@ -287,7 +289,8 @@ pub(super) fn unpersist(system: &System) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// What others have added to the file of settings since it was written the first time.
+/// Lines that other programs have added to the file of settings since it was written the first
+/// time.
 fn later(system: &System, list: &List, written: &Written) -> Result<Option<String>> {
     let now = system.text(SYSCTL_FILE)?.unwrap_or_default();
     let before = written.before.as_deref().unwrap_or_default();

@@ -207,7 +207,7 @@ pub(crate) fn check(system: &System, subject: &Subject, rules: &[&'static Rule])
     rules.iter().map(checked).collect()
 }
 
-/// What a person types for an image is not what it would be for the machine that it runs on.
+/// Adapts the command of a fix to an image, since it differs from that for the running machine.
 fn in_image(outcome: Outcome, system: &System, subject: &Subject) -> Outcome {
     let Outcome::Checked { class, status, found, wanted, fix: Some(mut fix) } = outcome else {
         return outcome;

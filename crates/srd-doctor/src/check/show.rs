@@ -47,7 +47,7 @@ pub(super) fn people(report: &Report, paint: Paint) -> String {
     format!("{applied}{heading}\n{}\n{verdict}", list(findings, paint))
 }
 
-/// What is looked at, before the list.
+/// Heading before the list: the subject and its facts.
 fn heading(subject: &Subject, facts: &[Fact]) -> String {
     let near = if subject.low_rtt { ", near peers only" } else { "" };
     let near = if subject.latency { format!("{near}, for low delay") } else { near.to_owned() };
@@ -104,7 +104,7 @@ fn class_name(class: Class) -> &'static str {
     }
 }
 
-/// What `--fix` did.
+/// Text about the fixes that `--fix` applied.
 fn applied(applied: &[Applied], is_kept: bool) -> String {
     if applied.is_empty() {
         return "nothing to fix\n".to_owned();
@@ -118,7 +118,7 @@ fn applied(applied: &[Applied], is_kept: bool) -> String {
             Effect::Failed(reason) => ("FAILED", format!("\n         {reason}")),
             Effect::ByHand(reason) => ("by hand", format!("\n         {reason}")),
         };
-        // The command was not run where a file says it, or a unit does it.
+        // The command was not run if a file contains the fix, or a unit applies it.
         let did = match &fix.effect {
             Effect::Written | Effect::AtBoot => String::new(),
             _ => format!(": {}", fix.command),
@@ -133,7 +133,7 @@ fn applied(applied: &[Applied], is_kept: bool) -> String {
     text
 }
 
-/// What `--persist` wrote.
+/// Text about the files that `--persist` wrote.
 fn written(lines: &[String]) -> String {
     if lines.is_empty() {
         return "nothing was changed, so nothing is written down\n\n".to_owned();

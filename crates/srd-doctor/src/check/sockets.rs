@@ -1,8 +1,9 @@
 //! The rule about connections of running programs that write small without TCP_NODELAY: a small
 //! write waits for the acknowledgement of the one before (Nagle), 40 ms with delayed ones.
 //!
-//! How large writes are is not to be seen: the mean of a connection's segments is. Whether a socket
-//! has the option only the program knows, or root, which looks through the program's descriptor.
+//! The size of writes cannot be read from outside, but the mean size of a connection's segments
+//! can. The option of a socket can only be read by the program, or by root through the program's
+//! descriptor.
 //!
 //! Bound: [`LOOKED_AT_MAX`] connections.
 
@@ -11,7 +12,7 @@ use super::system::System;
 
 /// Connections that are looked at.
 const LOOKED_AT_MAX: usize = 4096;
-/// Segments with data below which a mean says nothing.
+/// Least number of segments with data for which a mean is meaningful.
 const SEGMENTS_MIN: u64 = 100;
 /// Connections that are named.
 const NAMED_MAX: usize = 3;
@@ -64,7 +65,7 @@ pub(super) fn nodelay(system: &System, _: &Subject) -> Outcome {
     Outcome::failed(class, found, wanted, fix)
 }
 
-/// A line of `ss -tinpHO`; `None` if it has no program, or says too little.
+/// Parses a line of `ss -tinpHO`; `None` if it lacks the program or a needed value.
 fn connection(line: &str) -> Option<Connection> {
     let (_, users) = line.split_once("users:((\"")?;
     let (program, rest) = users.split_once('"')?;

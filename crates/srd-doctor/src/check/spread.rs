@@ -114,8 +114,8 @@ fn interrupts(system: &System, subject: &Subject, cpus: usize, queues: usize) ->
     Outcome::failed(class, found, wanted, fix)
 }
 
-/// The numbers of the interrupts of an interface's queues: `eth0-Tx-Rx-3`, `mlx5_comp3@pci`, of
-/// which only those with the name of the interface can be told.
+/// The numbers of the interrupts of an interface's queues. Of names such as `eth0-Tx-Rx-3` and
+/// `mlx5_comp3@pci`, only those with the name of the interface can be assigned to it.
 fn of_queues(table: &str, interface: &str) -> Vec<String> {
     let prefix = format!("{interface}-");
     let of_interface =

@@ -1,8 +1,9 @@
-//! What the checks read and what fixes write: files below a root directory, and a few programs.
+//! The system as checks read it and fixes write it: files below a root directory, and a few
+//! programs.
 //!
-//! Everything goes through here, so that tests run on trees of their own, and so that a container
-//! can look at its host through a directory. Nothing is cached: after a fix the same questions
-//! get new answers.
+//! All access goes through here, so that tests run on trees of their own, and a container can
+//! check its host through a directory. Nothing is cached: after a fix, the same calls return new
+//! values.
 
 use super::files::{Batch, Files};
 use super::image;
@@ -17,18 +18,18 @@ const SYSTEM_DIRS: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 /// The longest name of an interface.
 const INTERFACE_BYTES_MAX: usize = 15;
 
-/// Where an image has this program.
+/// Paths of this program in an image.
 const PROGRAMS: [&str; 2] = ["usr/bin/srd", "usr/local/bin/srd"];
 
 /// Runs programs; replaced in tests.
 pub(crate) trait Programs {
-    /// Runs to the end. Standard output, or why there is none.
+    /// Runs a program to the end. Returns its standard output, or the reason of its failure.
     fn run(&self, argv: &[&str]) -> Result<String>;
 
     /// Whether a TCP socket of a process has TCP_NODELAY; `None` if that is not to be seen.
     fn nodelay(&self, pid: u32, fd: u32) -> Option<bool>;
 
-    /// Where the program that runs is.
+    /// Path of the running program.
     fn own(&self) -> std::io::Result<PathBuf> {
         std::env::current_exe()
     }
@@ -74,8 +75,8 @@ pub(crate) struct System {
 }
 
 impl System {
-    /// The system below `root`. Programs speak to the kernel of this very system only, so none
-    /// are run for any other root.
+    /// The system below `root`. Programs query the kernel of the running system only, so for any
+    /// other root no programs are run.
     pub(crate) fn below(root: &Path) -> Self {
         let programs: Option<Box<dyn Programs>> =
             if root == Path::new("/") { Some(Box::new(Installed)) } else { None };
@@ -83,7 +84,7 @@ impl System {
         Self { root: root.to_owned(), files, programs, is_image: false }
     }
 
-    /// A machine image: kernel settings are what its files say.
+    /// A machine image: kernel settings are taken from its files.
     pub(crate) fn image(root: &Path) -> Self {
         let files = Files::below(root, true);
         Self { root: root.to_owned(), files, programs: None, is_image: true }
@@ -135,7 +136,7 @@ impl System {
         self.root.join(file).display().to_string()
     }
 
-    /// What in an image says something of kernel settings and cannot be read, with the reason.
+    /// Files of an image that may contain kernel settings and cannot be read, with the reason.
     pub(crate) fn unread(&self) -> Vec<String> {
         if self.is_image { image::unread(&self.files) } else { Vec::new() }
     }
@@ -145,12 +146,12 @@ impl System {
         self.files.link_target(file).is_some()
     }
 
-    /// Where this program is in an image.
+    /// Path of this program in an image.
     pub(crate) fn program(&self) -> Option<&'static str> {
         PROGRAMS.into_iter().find(|file| self.exists(file))
     }
 
-    /// Where the program that runs is.
+    /// Path of the running program.
     pub(crate) fn own_program(&self) -> Result<PathBuf> {
         let path = self.programs.as_ref().map_or_else(std::env::current_exe, |of| of.own());
         path.context("the path of this program")
@@ -268,7 +269,7 @@ fn default_v4(table: &str) -> Option<String> {
     routes.min().map(|(_, interface)| interface)
 }
 
-/// The same in `/proc/net/ipv6_route`, where loopback stands for "unreachable".
+/// Interface of the default route in `/proc/net/ipv6_route`, where loopback means "unreachable".
 fn default_v6(table: &str) -> Option<String> {
     let routes = table.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

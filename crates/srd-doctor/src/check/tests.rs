@@ -12,7 +12,7 @@ const RINGS: &str = "Ring parameters for eth0:\nPre-set maximums:\nRX:\t\t16384\
 const FEATURES: &str = "Features for eth0:\ntx-checksumming: on\n\ttx-checksum-ipv4: on\n\
                         generic-segmentation-offload: on\ngeneric-receive-offload: on\n";
 
-/// Programs that answer from a list and remember what was asked.
+/// Programs whose answers come from a list, and whose calls are recorded.
 #[derive(Clone, Default)]
 struct Answers {
     known: Rc<RefCell<BTreeMap<String, String>>>,
@@ -39,7 +39,7 @@ impl system::Programs for Answers {
     }
 }
 
-/// A system in which everything is as wanted.
+/// A system in which every value is as recommended.
 struct Tree {
     directory: TempDir,
     answers: Answers,
@@ -180,8 +180,8 @@ fn a_good_host_passes_every_check_that_is_for_it() {
     assert_eq!(tree.run(false).0, 0);
 }
 
-/// One bad value in a good tree: this check alone fails, so badly, and only on its side of the
-/// bound.
+/// Puts one bad value into a good tree. This check alone must fail, with this status, and only on
+/// its side of the bound.
 #[track_caller]
 fn flips(tree: &Tree, number: u8, file: &str, bad: &str, status: Status) {
     let good = tree.text(file);

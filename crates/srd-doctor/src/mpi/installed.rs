@@ -1,4 +1,4 @@
-//! The MPIs of this machine, by what their launchers say of themselves.
+//! The MPIs of this machine, identified by the output of their launchers.
 
 use super::ask;
 use anyhow::{Context, Result, bail};
@@ -10,7 +10,7 @@ use std::process::Command;
 /// Names that launchers have, in the order in which they are looked for.
 const LAUNCHERS: [&str; 6] =
     ["mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich", "mpiexec.mpich", "mpiexec.hydra"];
-/// Where an MPI keeps a libfabric of its own, below the directory above its launcher's.
+/// Paths of an MPI's own libfabric, below the directory above its launcher's.
 const OWN_LIBFABRIC: [&str; 6] = [
     "lib/openmpi/libfabric.so.1",
     "lib/mpich/libfabric.so.1",
@@ -19,7 +19,7 @@ const OWN_LIBFABRIC: [&str; 6] = [
     "lib/libfabric.so.1",
     "lib64/libfabric.so.1",
 ];
-/// What the dynamic linker finds when nothing of its own is there.
+/// Name by which the dynamic linker finds the system's libfabric.
 pub const SYSTEM_LIBFABRIC: &str = "libfabric.so.1";
 
 /// The implementations that are known.
@@ -51,7 +51,7 @@ impl Mpi {
     /// The MPI of a launcher; a bare name is looked for in `PATH`.
     ///
     /// # Errors
-    /// There is no such program, or it is no launcher that we know.
+    /// The program does not exist, or is not a known launcher.
     pub fn of(mpirun: &Path) -> Result<Self> {
         let name = mpirun.to_string_lossy();
         let found = find_program(&name).with_context(|| format!("{name}: no such program"))?;
@@ -97,7 +97,7 @@ impl Mpi {
         self.version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0)
     }
 
-    /// What it calls itself.
+    /// Name of the MPI.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self.kind {
@@ -130,10 +130,10 @@ impl Mpi {
         prefix.and_then(own).unwrap_or_else(|| SYSTEM_LIBFABRIC.into())
     }
 
-    /// Whether it can use libfabric at all, and what says so; else why not.
+    /// Whether the MPI can use libfabric, with the evidence for it.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason why it cannot.
     pub fn uses_libfabric(&self) -> Result<String, String> {
         match self.kind {
             Kind::Intel => Ok("it knows no other network".into()),
@@ -152,7 +152,7 @@ impl Mpi {
         }
     }
 
-    /// Whether configuration files keep an Open MPI from libfabric: the file, and what it says.
+    /// Whether configuration files exclude libfabric from an Open MPI: the file, and its setting.
     #[must_use]
     pub fn excludes_libfabric(&self) -> Option<String> {
         if self.kind != Kind::OpenMpi {
@@ -195,7 +195,7 @@ fn netmods(text: &str) -> Vec<String> {
     names.map(|name| name.split(':').next().unwrap_or(name).to_owned()).collect()
 }
 
-/// What keeps mtl/ofi from being used: `mtl = ^ofi`, or a list without it.
+/// Setting that excludes mtl/ofi: `mtl = ^ofi`, or a list without it.
 fn excluded(settings: &str) -> Option<String> {
     let field = |name: &str| {
         let key = format!("mca:mtl:base:param:mtl:{name}:");

@@ -7,12 +7,12 @@ use std::io::Read;
 
 /// Bytes of a key.
 const BYTES: usize = 32;
-/// What a key looks like.
+/// Description of the text form of a key.
 pub const FORM: &str = "64 hexadecimal digits";
-/// What prints one.
+/// Command that prints a key.
 pub const MAKE: &str = "openssl rand -hex 32";
 
-/// A key that nobody can guess, with the end of its line.
+/// A random key, with a line feed at its end.
 ///
 /// # Errors
 /// The kernel gives no random bytes.
@@ -29,7 +29,7 @@ pub fn draw() -> Result<String> {
     Ok(text)
 }
 
-/// Whether a text is a key; white space around it is none of it.
+/// Whether a text is a key; white space around it is ignored.
 #[must_use]
 pub fn is_one(text: &str) -> bool {
     let text = text.trim();

@@ -6,7 +6,7 @@ use super::installed::{Kind, Mpi};
 use super::offers::PROVIDER;
 use std::path::{Path, PathBuf};
 
-/// What messages between nodes travel by.
+/// Transport of messages between nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Transport {
     /// Kernel TCP, over an interface if one is named.
@@ -16,7 +16,8 @@ pub enum Transport {
     },
     /// SRD, through libfabric.
     Srd {
-        /// The directory of the provider, if libfabric does not find it by itself.
+        /// The directory of the provider, if libfabric does not find it in its default
+        /// directories.
         providers: Option<PathBuf>,
         /// Further `FI_SRD_*` variables, name and value.
         settings: Vec<(String, String)>,
@@ -28,7 +29,7 @@ pub enum Transport {
 pub struct Node {
     /// Its name or address.
     pub address: String,
-    /// How many.
+    /// Number of ranks.
     pub ranks: u32,
 }
 
@@ -37,17 +38,17 @@ pub struct Node {
 pub struct Launch {
     /// The machines; ranks are numbered machine by machine.
     pub nodes: Vec<Node>,
-    /// What is run in place of `ssh`, with its own arguments; MPI appends host and command.
+    /// Program that runs in place of `ssh`, with its own arguments; MPI appends host and command.
     pub agent: Vec<String>,
     /// The interface that launcher and agents talk over, if one is named.
     pub control: Option<String>,
-    /// What messages travel by.
+    /// Transport of messages.
     pub transport: Transport,
     /// Let a rank that waits yield: where there are more ranks than cores.
     pub yields: bool,
 }
 
-/// How to start it.
+/// Command line and environment of a job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Started {
     /// Variables of the launcher itself.
@@ -57,7 +58,7 @@ pub struct Started {
 }
 
 impl Launch {
-    /// Words and variables that start `program` under an MPI.
+    /// Arguments and variables that start `program` under an MPI.
     #[must_use]
     pub fn started(&self, mpi: &Mpi, program: &[String]) -> Started {
         let mut started = match mpi.kind {
@@ -66,7 +67,8 @@ impl Launch {
         };
         started.words.insert(0, mpi.mpirun.display().to_string());
         if mpi.kind == Kind::Intel {
-            // A part for each node: it knows no number of ranks behind a host's name.
+            // A part for each node: this launcher does not accept a number of ranks behind a
+            // host's name.
             for (number, node) in self.nodes.iter().enumerate() {
                 let part = [":", "-n", &node.ranks.to_string(), "-host", &node.address];
                 let part = &part[usize::from(number == 0)..];
@@ -146,7 +148,7 @@ impl Launch {
     }
 }
 
-/// What Open MPI has to be told about its components, name and value.
+/// MCA parameters of Open MPI, name and value.
 #[must_use]
 pub fn mca(transport: &Transport, since_5: bool) -> Vec<(&'static str, String)> {
     match transport {
@@ -164,7 +166,7 @@ pub fn mca(transport: &Transport, since_5: bool) -> Vec<(&'static str, String)> 
     }
 }
 
-/// What the ranks have to find in their environment, name and value.
+/// Environment variables of the ranks, name and value.
 #[must_use]
 pub fn variables(transport: &Transport, mpi: &Mpi) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();

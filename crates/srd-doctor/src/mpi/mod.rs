@@ -1,5 +1,5 @@
-//! MPI on this machine: what is installed, whether libfabric offers SRD to it, and how a job is
-//! launched over kernel TCP or over SRD.
+//! MPI on this machine: the installed ones, whether libfabric offers SRD to them, and the launch
+//! of jobs over kernel TCP or over SRD.
 //!
 //! | module | what |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | [`launch`] | the words and variables that start a job |
 //! | [`ranks`] | the program that is measured, and what it prints |
 //!
-//! Bounds: every program that is asked has a time limit; what it prints is cut to what matters.
+//! Bounds: every program that is run has a time limit; its output is cut to the relevant part.
 
 pub mod installed;
 pub mod key;
@@ -31,21 +31,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a program may take to answer a question.
+/// Time limit for a program's answer.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// Most bytes of an answer that are kept, per stream.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// How long it may take to end when asked to.
+/// Time that a program gets to end after SIGTERM.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
-/// How long its streams may stay open after its end.
+/// Time for which its streams may stay open after its end.
 const LINGER_MAX: Duration = Duration::from_secs(5);
-/// How often to look whether a stream has ended.
+/// Interval of checks for the end of a stream.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What a program printed.
+/// Output of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// Whether it said that it succeeded.
+    /// Whether its exit status is success.
     pub succeeded: bool,
     /// Its standard output.
     pub out: String,
@@ -59,7 +59,8 @@ pub(crate) fn ask(command: &mut Command) -> Result<Answer> {
     ask_for(command, ANSWER_MAX)
 }
 
-/// The same with a limit of its own, and with the standard input that the command has.
+/// Runs a program as [`ask`] does, but with a time limit of its own and the standard input of the
+/// command.
 ///
 /// # Errors
 /// It cannot be started, or does not end in time.
@@ -78,7 +79,8 @@ pub fn ask_for(command: &mut Command, at_most: Duration) -> Result<Answer> {
     }
 }
 
-/// What a stream has brought so far. A program that is left behind may hold it open for ever.
+/// Bytes that a stream has brought so far. A program that is left behind may hold it open for
+/// ever.
 struct Reading {
     bytes: Arc<Mutex<Vec<u8>>>,
     thread: Option<JoinHandle<()>>,

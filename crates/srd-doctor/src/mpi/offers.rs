@@ -1,7 +1,7 @@
-//! What a libfabric offers with a provider in its path.
+//! Offers of a libfabric with a provider in its path.
 //!
-//! Loading somebody's library runs its code, which may crash or hang. So `srd mpi-check --probe`
-//! does that and nothing else ([`probe`]), and [`of`] starts it with a limit on its time.
+//! Loading a foreign library runs its code, which may crash or hang. So `srd mpi-check --probe`
+//! does only this ([`probe`]), and [`of`] starts it with a limit on its time.
 
 use super::ask;
 use crate::libfabric;
@@ -26,7 +26,7 @@ pub struct Offer {
     pub fabric: String,
     /// Its domain, which is an interface.
     pub domain: String,
-    /// Whether endpoints are reliable and without connections, which is what MPIs want.
+    /// Whether endpoints are reliable and connectionless (`FI_EP_RDM`), as MPIs require.
     pub is_rdm: bool,
 }
 
@@ -37,9 +37,9 @@ pub struct Offers {
     pub major: u32,
     /// The version of libfabric, second number.
     pub minor: u32,
-    /// What it offers.
+    /// The offers.
     pub offered: Vec<Offer>,
-    /// Why it offers nothing.
+    /// Reason why there is no offer.
     pub error: Option<String>,
 }
 
@@ -50,13 +50,13 @@ impl Offers {
         (self.major, self.minor) >= OLDEST
     }
 
-    /// What SRD itself offers to MPIs.
+    /// Offers of SRD itself to MPIs.
     pub fn srd(&self) -> impl Iterator<Item = &Offer> {
         self.offered.iter().filter(|offer| offer.provider == PROVIDER && offer.is_rdm)
     }
 }
 
-/// Asks a libfabric in this process, which should be of no other use.
+/// Queries a libfabric in this process, which should have no other purpose.
 ///
 /// # Errors
 /// It cannot be loaded.
@@ -64,11 +64,11 @@ pub fn probe(libfabric: &Path) -> Result<Offers, String> {
     libfabric::ask(libfabric)
 }
 
-/// What a libfabric offers with the providers of a directory, under variables that are set for
-/// it; and what it logs.
+/// Offers of a libfabric with the providers of a directory, under variables that are set for it;
+/// and its log.
 ///
 /// # Errors
-/// It cannot be loaded, crashes or hangs: the last lines of its log say more.
+/// It cannot be loaded, crashes or hangs: the error contains the last lines of its log.
 pub fn of(
     srd: &Path,
     libfabric: &Path,

@@ -1,7 +1,7 @@
-//! Where the libfabric provider is.
+//! The libfabric provider: its path.
 //!
 //! libfabric loads files called `*-fi.so` from the directories of `FI_PROVIDER_PATH`. Cargo has
-//! to call the library otherwise, so [`stage`] puts a link of the right name into a directory.
+//! to give the library another name, so [`stage`] puts a link of the right name into a directory.
 
 use anyhow::{Context, Result};
 use std::env;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "libsrd-fi.so";
 /// The name that cargo gives it.
 const BUILT: &str = "libsrd_fi.so";
-/// Where packages put libfabric's providers.
+/// Directories into which packages install libfabric's providers.
 const LIBRARIES: [&str; 5] = [
     "/usr/lib/libfabric",
     "/usr/lib64/libfabric",
@@ -23,10 +23,10 @@ const LIBRARIES: [&str; 5] = [
     "/usr/local/lib/srd",
 ];
 
-/// It is nowhere.
+/// The provider was not found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NotFound {
-    /// Where it was looked for.
+    /// Paths that were searched.
     pub looked: Vec<PathBuf>,
 }
 
@@ -69,7 +69,7 @@ fn files_in(directory: &Path) -> Vec<PathBuf> {
     vec![directory.join(FILE), directory.join(BUILT)]
 }
 
-/// Where it may be, in order.
+/// Possible paths, in order.
 fn candidates(variable: &str, program: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in variable.split(':').filter(|entry| !entry.is_empty()) {

@@ -17,10 +17,10 @@ pub const WINDOW: u64 = 16;
 /// Lines of a compiler's complaint that an error shows.
 const COMPLAINT_LINES: usize = 6;
 
-/// What one run measured.
+/// Measurements of one run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Seen {
-    /// When counting began, in ns of the monotonic clock.
+    /// Start of counting, in ns of the monotonic clock.
     pub begin_ns: u64,
     /// The library's name and version.
     pub mpi: String,
@@ -28,7 +28,7 @@ pub struct Seen {
     pub hosts: Vec<String>,
     /// Time of each iteration, in us.
     pub us: Vec<f64>,
-    /// When each was over, in ms since the beginning.
+    /// End of each iteration, in ms since the beginning.
     pub at_ms: Vec<f64>,
 }
 
@@ -49,7 +49,7 @@ struct End {
 /// The compiler of an MPI.
 ///
 /// # Errors
-/// There is none.
+/// The MPI has no compiler.
 pub fn compiler(mpi: &Mpi) -> Result<PathBuf> {
     mpi.sibling("mpicc").with_context(|| {
         format!(
@@ -81,17 +81,17 @@ pub fn compile(mpi: &Mpi, directory: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// When counting began, in ns of the monotonic clock, if it has.
+/// Start of counting, in ns of the monotonic clock, if it has begun.
 #[must_use]
 pub fn begun(printed: &str) -> Option<u64> {
     let whole = printed.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole.filter_map(|line| serde_json::from_str::<Begin>(line).ok()).map(|b| b.begin_ns).next()
 }
 
-/// What the program printed. Other lines, which MPIs like to add, are skipped.
+/// Parses the output of the program. Other lines, which MPIs like to add, are skipped.
 ///
 /// # Errors
-/// It did not come to its end, or data was wrong.
+/// The program did not come to its end, or data was wrong.
 pub fn parse(printed: &str) -> Result<Seen> {
     let lines = || printed.lines().filter(|line| line.starts_with('{'));
     let begin = lines().find_map(|line| serde_json::from_str::<Begin>(line).ok());

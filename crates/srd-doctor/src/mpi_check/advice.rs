@@ -1,4 +1,4 @@
-//! What has to be typed so that a job uses SRD.
+//! The command line with which a job uses SRD.
 
 use crate::check::finding::Subject;
 use crate::mpi::installed::SYSTEM_LIBFABRIC;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Variables of the provider that jobs pass on if they are set.
 const PASSED_ON: [&str; 4] = ["FI_SRD_KEY_FILE", "FI_SRD_ENCRYPTION", "FI_SRD_PATHS", "FI_SRD_MTU"];
 
-/// What to type.
+/// Command line and environment.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Advice {
     /// Something to do first, if any.
@@ -20,7 +20,7 @@ pub(super) struct Advice {
     pub(super) variables: Vec<(String, String)>,
     /// The launcher and its words up to the number of ranks and the hosts.
     pub(super) command: Vec<String>,
-    /// How the launcher is told those.
+    /// Form in which the launcher takes the number of ranks and the hosts.
     pub(super) rest: &'static str,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn of(
     Advice { first, variables, command, rest }
 }
 
-/// What gives a provider the name that libfabric looks for, if it has another.
+/// Command that gives a provider the name that libfabric looks for, if it has another name.
 pub(super) fn rename(provider: &Path) -> Option<String> {
     place(Some(provider)).0
 }
@@ -78,7 +78,7 @@ fn place(provider: Option<&Path>) -> (Option<String>, PathBuf) {
     (Some(format!("install -D {} {}", quoted(&from), quoted(&to))), own)
 }
 
-/// Where a distribution's libfabric looks by itself.
+/// Default directory in which a distribution's libfabric looks.
 fn default_directory() -> String {
     format!("/usr/lib/{}-linux-gnu/libfabric", env::consts::ARCH)
 }

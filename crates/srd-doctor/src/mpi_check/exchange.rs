@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How long a job of a second may take, from its launch.
+/// Time limit for a job of a second, from its launch.
 const JOB_MAX: Duration = Duration::from_secs(40);
 const SECONDS: &str = "1";
-/// What is exchanged: the latency of small messages, and the rate of large ones.
+/// Messages of the exchange: small ones for the latency, and large ones for the rate.
 const SMALL_BYTES: &str = "8";
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// Where ranks run, and files are.
+/// Machines of the ranks, and the directory of files.
 pub(super) struct Place<'a> {
     pub(super) host: &'a Host<'a>,
     /// The address by which the other machine reaches this one.
@@ -35,7 +35,7 @@ struct Copies<'a> {
     directory: PathBuf,
 }
 
-/// What was measured.
+/// Measurements.
 struct Seen {
     us: f64,
     mbps: f64,
@@ -68,7 +68,8 @@ pub(super) fn check(place: &Place<'_>, machine: &Machine, list: &mut List) {
         (false, _, _) => nothing("not even TCP works"),
         (true, false, true) => nothing("give the provider the name that libfabric looks for"),
         (true, true, true) => {
-            // As people are told to; where the provider is here, it has to be there, too.
+            // The variables are those of the advice; if the provider is here, it has to be there,
+            // too.
             let advice = machine.advice().map(|advice| advice.variables).unwrap_or_default();
             let path = advice.iter().find(|(name, _)| name == "FI_PROVIDER_PATH");
             let providers = path.map(|(_, path)| PathBuf::from(path));
@@ -139,7 +140,7 @@ fn run(
     ranks::parse(&answer.out).map_err(|error| format!("{error:#}"))
 }
 
-/// What is worth reading of a launcher's complaint.
+/// The relevant lines of a launcher's error output.
 fn complaint(text: &str) -> Option<String> {
     let is_frame = |line: &str| line.chars().all(|c| "-=*".contains(c) || c.is_whitespace());
     let lines = text.lines().map(str::trim).filter(|line| !is_frame(line));

@@ -17,7 +17,7 @@ use std::process::Command;
 /// Bytes of an ICMP echo before its payload: IPv4 or IPv6, and its own header.
 const ECHO_V4_BYTES: u64 = 28;
 const ECHO_V6_BYTES: u64 = 48;
-/// What every network passes.
+/// MTU that every network supports.
 const MTU_LEAST: u64 = 1280;
 
 /// The way to a machine.

@@ -1,4 +1,5 @@
-//! The key that all ranks of a job share: variables that agree, and a file that nobody else reads.
+//! The key that all ranks of a job share: variables that agree, and a file that no other user can
+//! read.
 
 use super::List;
 use crate::check::finding::{Class, Fix, Outcome};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 const WHY: &str = "whoever holds the key can join the job; without one nothing is encrypted";
 const WANTED: &str = "FI_SRD_KEY_FILE names a file that only you can read";
 
-/// What the variables of the provider say.
+/// Values of the provider's variables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Variables {
     pub(super) file: Option<PathBuf>,
@@ -18,7 +19,7 @@ pub(super) struct Variables {
 }
 
 impl Variables {
-    /// Those of this process.
+    /// Values in the environment of this process.
     pub(super) fn read() -> Self {
         Self {
             file: env::var_os("FI_SRD_KEY_FILE").map(PathBuf::from),
@@ -84,7 +85,7 @@ fn of_file(file: &Path) -> Outcome {
     }
 }
 
-/// What is wrong with a file, and the command that fixes it.
+/// Checks a key file. The error is the fault, and the command that fixes it.
 fn look(file: &Path) -> Result<(), (String, String)> {
     let shown = file.display();
     let make = format!("(umask 077; {} > {shown})", key::MAKE);

@@ -1,4 +1,5 @@
-//! This machine: which MPI, which libfabric it loads, whether that offers SRD, by which interface.
+//! This machine: its MPI, the libfabric that the MPI loads, and whether this libfabric offers
+//! SRD, by which interface.
 
 use super::advice::{self, Advice};
 use super::{List, Options};
@@ -15,7 +16,7 @@ const SHARED: [&str; 3] = ["mtu", "srd-buffers", "udp-offload"];
 const INSTALL_MPI: &str = "sudo apt-get install openmpi-bin libopenmpi-dev";
 const INSTALL_LIBFABRIC: &str = "sudo apt-get install libfabric1";
 
-/// What was found, before it is checked.
+/// Findings, before they are checked.
 pub(super) struct Machine {
     /// The MPI that is looked at.
     pub(super) mpi: Option<Mpi>,
@@ -25,9 +26,10 @@ pub(super) struct Machine {
     pub(super) libfabric: PathBuf,
     /// The provider's file, or where it is not.
     pub(super) provider: Result<PathBuf, provider::NotFound>,
-    /// What that libfabric offers by itself: shows that it can be loaded, and its version.
+    /// Offers of this libfabric without the provider: they show that it can be loaded, and its
+    /// version.
     pub(super) bare: Result<Offers, String>,
-    /// What it offers with the provider, and what it logs; `None` without a provider.
+    /// Offers with the provider, and the log; `None` without a provider.
     pub(super) offered: Option<Result<(Offers, Vec<String>), String>>,
     /// The interface.
     pub(super) subject: Subject,
@@ -113,7 +115,7 @@ impl Machine {
         self.provider.as_ref().is_ok_and(|path| advice::rename(path).is_none())
     }
 
-    /// What has to be typed.
+    /// The command line to type.
     pub(super) fn advice(&self) -> Option<Advice> {
         let mpi = self.mpi.as_ref()?;
         Some(advice::of(mpi, self.provider.as_deref().ok(), &self.libfabric, &self.subject))

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 /// Other machines that are looked at in one run.
 const HOSTS_MAX: usize = 64;
 
-/// What is to be checked.
+/// Options of the checks.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Machines that jobs are to run on, beside this one.
@@ -45,11 +45,11 @@ pub struct Options {
     pub provider: Option<PathBuf>,
     /// The interface that packets leave by; `None` for that of the default route.
     pub interface: Option<String>,
-    /// What runs a command on another machine, with its arguments: see [`SSH`].
+    /// Command that runs a command on another machine, with its arguments: see [`SSH`].
     pub agent: String,
 }
 
-/// What was found.
+/// Findings of the checks.
 pub struct Report {
     machine: local::Machine,
     findings: Vec<Finding>,
@@ -112,7 +112,8 @@ impl Report {
         })
     }
 
-    /// How many required checks failed, as far as an exit code can tell.
+    /// Number of required checks that failed, up to the largest count that an exit code can
+    /// represent.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         exit_code(&self.findings)

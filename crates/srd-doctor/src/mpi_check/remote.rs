@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Logs in without asking anybody, or says soon that it cannot.
+/// Logs in without a prompt, or fails soon.
 pub const SSH: &str = "ssh -o BatchMode=yes -o ConnectTimeout=5";
-/// How long a command on another machine may take.
+/// Time limit for a command on another machine.
 const REMOTE_MAX: Duration = Duration::from_secs(20);
 /// A machine and how it is reached.
 pub(super) struct Host<'a> {

@@ -13,7 +13,7 @@ use crate::qp::UD_HEADER_BYTES;
 use crate::qp::{Piece, Posted, QpType};
 use crate::wire::{Opaque, check_of};
 
-/// Why a datagram is refused (M1, M2).
+/// Reason why a datagram is refused (M1, M2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
     BadQpn,
@@ -26,7 +26,7 @@ pub(super) enum Refusal {
     NoTransfer,
 }
 
-/// What has arrived, all of it.
+/// A message that has arrived completely.
 pub(super) struct Arrival {
     pub(super) qpn: Qpn,
     pub(super) opcode: WcOpcode,

@@ -25,7 +25,7 @@ impl Device {
     /// Destroys a protection domain.
     ///
     /// # Errors
-    /// When there is none, or other objects belong to it (B1).
+    /// The domain does not exist, or other objects belong to it (B1).
     pub fn dealloc_pd(&mut self, pd: Pd) -> Result<(), DestroyError> {
         self.pds.get(pd.0).ok_or(DestroyError::NoSuchObject)?;
         let used = self.ahs.iter().any(|(_, ah)| ah.pd == pd.0)
@@ -57,7 +57,7 @@ impl Device {
     /// were delivered or not; other requests go on (B3).
     ///
     /// # Errors
-    /// When there is none.
+    /// The address handle does not exist.
     pub fn destroy_ah(&mut self, ah: Ah) -> Result<(), DestroyError> {
         let entry = self.ahs.remove(ah.0).ok_or(DestroyError::NoSuchObject)?;
         self.ah_of.remove(&(entry.pd, entry.peer));
@@ -81,10 +81,10 @@ impl Device {
         self.cqs.insert(queue, self.config.cqs_max).map(Cq).ok_or(CreateError::Full)
     }
 
-    /// Destroys a completion queue, with what stands in it.
+    /// Destroys a completion queue together with its entries.
     ///
     /// # Errors
-    /// When there is none, or queue pairs use it (B1).
+    /// The queue does not exist, or queue pairs use it (B1).
     pub fn destroy_cq(&mut self, cq: Cq) -> Result<(), DestroyError> {
         let queue = self.cqs.get(cq.0).ok_or(DestroyError::NoSuchObject)?;
         if queue.users > 0 {
@@ -97,8 +97,8 @@ impl Device {
     /// Registers memory.
     ///
     /// # Errors
-    /// When the domain does not exist, the range overflows, remote writing is asked for without
-    /// local writing, or there are `mrs_max`.
+    /// The domain does not exist, the range overflows, remote write access is requested without
+    /// local write access, or there are already `mrs_max` registrations.
     pub fn reg_mr(&mut self, pd: Pd, registration: Registration) -> Result<Mr, CreateError> {
         self.pds.get(pd.0).ok_or(CreateError::NoSuchObject)?;
         self.regions.register(pd.0, registration, (None, 0), self.config.mrs_max)
@@ -118,7 +118,7 @@ impl Device {
         self.regions.register(pd.0, registration, (Some(rkey), 0), self.config.mrs_max)
     }
 
-    /// The same, of memory that begins at `base` of its region.
+    /// Registers memory that begins at offset `base` of its region, under the key `rkey`.
     pub(crate) fn reg_mr_at(
         &mut self,
         pd: Pd,
@@ -184,10 +184,12 @@ impl Device {
         None
     }
 
-    /// Changes a queue pair's state. Error flushes outstanding requests, Reset forgets them (B6).
+    /// Changes the state of a queue pair. Error flushes outstanding requests, Reset discards them
+    /// (B6).
     ///
     /// # Errors
-    /// When there is none, the table has no such transition (B5), or attributes do not fit it.
+    /// The queue pair does not exist, the table has no such transition (B5), or the attributes do
+    /// not fit the transition.
     pub fn modify_qp(
         &mut self,
         now: Instant,
@@ -223,7 +225,7 @@ impl Device {
     /// completions that were not polled are dropped (B4).
     ///
     /// # Errors
-    /// When there is none.
+    /// The queue pair does not exist.
     pub fn destroy_qp(
         &mut self,
         now: Instant,

@@ -11,8 +11,8 @@ use crate::mr::Place;
 use crate::slots::Key;
 
 impl Device {
-    /// Takes note of something that happened in the transport. Events of datagrams that others
-    /// sent through the same endpoint are none of ours, and are left alone.
+    /// Handles an event of the transport. Events of datagrams that were sent by other users of
+    /// the same endpoint are ignored.
     pub fn event(&mut self, _now: Instant, event: &Event) {
         match event {
             Event::Completed { user, status, .. } => {
@@ -25,7 +25,7 @@ impl Device {
             }
             Event::PeerDown { peer, reason } => self.peer_down(*peer, *reason),
             Event::Writable { peer } => self.outbox.unblock(*peer),
-            // What a datagram carries is asked for when one is made.
+            // The size of a datagram is queried when the datagram is made.
             Event::PathMtu { .. } | Event::PeerUp { .. } | Event::Diagnosis { .. } => {}
         }
     }

@@ -15,21 +15,21 @@ use crate::wr::Remote;
 /// The upper byte of the numbers of operations' datagrams.
 pub(super) const TAG: u8 = 0xef;
 
-/// Operations that there may be, whatever the configuration says.
+/// Upper bound of the number of operations, independent of the configuration.
 pub(super) const OPS_MAX: u32 = crate::slots::INDEX_MASK + 1;
 
-/// How far a write has come.
+/// Progress of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
     /// Nothing was sent.
     Unsent,
     /// The first datagram is on its way; the others wait for its acknowledgement (R2).
     Opening,
-    /// The peer knows the transfer.
+    /// The peer has an entry for the transfer.
     Open,
 }
 
-/// What an operation still has to do.
+/// Remaining work of an operation.
 #[derive(Debug)]
 pub(super) enum Work {
     /// A message, until it is handed over.
@@ -66,24 +66,24 @@ pub(super) struct Op {
     pub(super) work: Work,
 }
 
-/// How an attempt to send one datagram of an operation ended.
+/// Result of an attempt to send one datagram of an operation.
 pub(super) enum Step {
-    /// It was handed over, and there is more.
+    /// The datagram was handed over, and there is more to send.
     More,
-    /// It was handed over, and there is no more to do now.
+    /// The datagram was handed over, and nothing more can be sent now.
     Handed,
     /// There is nothing to do until one of its datagrams is settled.
     Idle,
-    /// The transport is full; it will say when it is not.
+    /// The transport is full; an event follows when it has space.
     Full,
     /// The transport has enough for now.
     Later,
-    /// It cannot be done.
+    /// The operation fails with this status.
     Failed(WcStatus),
 }
 
 impl Op {
-    /// Which of its peer's queues it stands in.
+    /// Index of the peer's queue in which the operation waits.
     pub(super) fn queue_number(&self) -> usize {
         match self.work {
             Work::Send { .. } | Work::Read { .. } => 0,
@@ -123,7 +123,7 @@ impl Op {
         }
     }
 
-    /// What goes next, if anything does and its memory is still registered.
+    /// The next datagram to send, if there is one and its memory is still registered.
     pub(super) fn next_datagram(
         &self,
         memory: &mut dyn Memory,

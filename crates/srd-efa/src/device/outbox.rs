@@ -1,4 +1,4 @@
-//! What waits to be handed to the transport, peer by peer.
+//! Operations and control datagrams that wait to be handed to the transport, for each peer.
 //!
 //! Operations that could not send everything at once stand in one of two queues of their peer:
 //! messages and requests in one, and behind them the bytes of reads and writes. Bound: the device's
@@ -14,7 +14,7 @@ use crate::slots::Key;
 
 /// Datagrams of one operation before the next has its turn (R12).
 pub(super) const TURN_DATAGRAMS: u32 = 16;
-/// What a control datagram is completed under: nothing waits for it.
+/// Completion number of a control datagram: its completion is ignored.
 pub(super) const NOBODY: u64 = u64::MAX;
 
 /// Operations that wait for their turn.
@@ -25,14 +25,14 @@ pub(super) struct OpQueue {
     pub(super) turn: u32,
 }
 
-/// What waits for one peer.
+/// Operations and datagrams that wait for one peer.
 #[derive(Debug)]
 pub(super) struct PeerQueue {
     /// Messages and requests; transfers.
     pub(super) queues: [OpQueue; 2],
     /// WRITE ABORTs and READ ERRORs; they go first.
     pub(super) control: VecDeque<Datagram>,
-    /// The transport is full, and will say when it is not.
+    /// The transport is full; an event follows when it has space.
     pub(super) blocked: bool,
     /// Whether it is in the list of peers with work.
     pub(super) ready: bool,
@@ -44,7 +44,7 @@ pub(super) struct Outbox {
     /// Peers for which something waits.
     pub(super) peers: HashMap<PeerId, PeerQueue, Keyed>,
     pub(super) ready: VecDeque<PeerId>,
-    /// What a message may have, to any peer.
+    /// Most payload bytes of a message, to any peer.
     pub(super) payload_bytes_max: usize,
 }
 

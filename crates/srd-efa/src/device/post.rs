@@ -17,12 +17,12 @@ use crate::wr::{RDMA_BYTES_MAX, SGES_MAX};
 use crate::wr::{RecvWr, SendOp, SendWr, Source};
 
 impl Device {
-    /// Posts a send request (`ibv_post_send`). A local key or a length that is wrong is reported by
-    /// the completion (S1, R7).
+    /// Posts a send request (`ibv_post_send`). A local key or a length that is wrong is reported
+    /// by the completion (S1, R7).
     ///
     /// # Errors
-    /// When there is no such queue pair, it is not in Rts or Sqd, the request is none that it
-    /// takes, or there is no room in send queue or completion queue (B8).
+    /// The queue pair does not exist or is not in Rts or Sqd, it does not support the request, or
+    /// send queue or completion queue are full (B8).
     pub fn post_send(
         &mut self,
         now: Instant,
@@ -94,7 +94,8 @@ impl Device {
         Ok(())
     }
 
-    /// The work of a request, its bytes, and the status that says what is wrong with it.
+    /// The work of a request, its length in bytes, and the status: `Ok`, or the fault of the
+    /// request.
     fn work_of(
         &mut self,
         memory: &mut dyn Memory,

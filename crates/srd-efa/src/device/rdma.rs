@@ -151,7 +151,8 @@ impl Device {
         if imm.is_none() || room { Ok(()) } else { Err(Refusal::Rnr) }
     }
 
-    /// Completes a write with immediate data; [`Device::can_complete`] said yes (R4).
+    /// Completes a write with immediate data, after [`Device::can_complete`] has returned true
+    /// (R4).
     fn complete_write(
         &mut self,
         delivery: &Delivery<'_>,
@@ -269,7 +270,7 @@ impl Device {
 }
 
 impl Op {
-    /// Whether a datagram comes from the peer and queue pair that this read asked (R9).
+    /// Whether a datagram comes from the peer and queue pair to which this read was sent (R9).
     fn is_asked_of(&self, delivery: &Delivery<'_>) -> bool {
         (self.peer, self.remote_qpn, self.qpn)
             == (delivery.peer, delivery.src_qpn, delivery.dst_qpn)

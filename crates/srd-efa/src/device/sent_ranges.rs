@@ -1,5 +1,5 @@
-//! Which bytes of a transfer each of its datagrams carried: those of a datagram that is too large
-//! for the path go again in smaller ones (R13).
+//! Byte ranges of the datagrams of a transfer. The range of a datagram that is too large for the
+//! path is sent again in smaller datagrams (R13).
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 struct Row {
     /// The number of the first of them.
     first: u32,
-    /// Where its bytes begin, and how many each has.
+    /// Offset of its first byte, and bytes of each datagram.
     offset: u32,
     bytes: u32,
 }
@@ -16,7 +16,7 @@ struct Row {
 /// The datagrams of a transfer.
 #[derive(Debug, Default)]
 pub(super) struct SentRanges {
-    /// How many were handed over.
+    /// Number of datagrams that were handed over.
     count: u32,
     /// A few: the size changes at the ends of a transfer, and when a path turns out narrower.
     rows: Vec<Row>,
@@ -61,7 +61,7 @@ impl SentRanges {
         }
     }
 
-    /// What goes again next, from and to.
+    /// The next range to send again: from, to.
     pub(super) fn again(&self) -> Option<(u32, u32)> {
         self.again.last().copied()
     }

@@ -30,7 +30,7 @@ pub(super) struct AhEntry {
 pub struct Note {
     /// The peer.
     pub peer: PeerId,
-    /// It read; else it wrote, without immediate data.
+    /// Whether the peer read; otherwise it wrote, without immediate data.
     pub read: bool,
     /// Bytes.
     pub length: u32,
@@ -38,7 +38,8 @@ pub struct Note {
     pub lkey: u32,
     /// All of it was transferred.
     pub whole: bool,
-    /// The peer said that it was part of something larger, and not the last.
+    /// Whether the peer declared this transfer as part of a larger operation, and not as its last
+    /// part.
     pub part: bool,
 }
 
@@ -78,7 +79,8 @@ pub struct Device {
     /// Peers' reads that are being answered.
     pub(super) responding: u32,
     pub(super) transfer_next: u32,
-    /// Ends of peers' transfers. Bound: a caller that asks for notes takes them after each call.
+    /// Ends of peers' transfers. Bound: a caller that has switched notes on takes them after each
+    /// call.
     pub(super) notes: VecDeque<Note>,
     pub(super) counters: Counters,
 }
@@ -123,8 +125,9 @@ impl Device {
         self.cqs.get_mut(cq.0)?.poll()
     }
 
-    /// The oldest note of a peer's transfer that has ended, if the configuration asks for notes:
-    /// to be taken after every call of [`Device::admit`], [`Device::event`] and [`Device::pump`].
+    /// The oldest note about a peer's transfer that has ended. If the configuration switches
+    /// notes on, the caller takes them after every call of [`Device::admit`], [`Device::event`]
+    /// and [`Device::pump`].
     pub fn note(&mut self) -> Option<Note> {
         self.notes.pop_front()
     }
@@ -135,7 +138,8 @@ impl Device {
         }
     }
 
-    /// Where a range of a peer's lies, if it may be used so: for requests that come as messages.
+    /// Location of a range that a peer names, if the peer may use it for this purpose: for
+    /// requests that come as messages.
     pub(crate) fn target(&self, pd: Pd, range: Range, purpose: Purpose) -> Option<Place> {
         self.regions.check(pd.0, range, purpose)
     }

@@ -55,8 +55,8 @@ impl Direct {
         self.entry(peer).filter(|entry| entry.id == id).map(|_| peer)
     }
 
-    /// How an operation ends. A datagram for which its peer has no room is lost, and its sender
-    /// is not informed.
+    /// Outcome of an operation. A datagram that the peer has no receive for is lost, and its
+    /// sender is not informed.
     fn outcome_of(&self, status: WcStatus) -> Outcome {
         let lossy = self.config.service == Service::Datagrams;
         match status {

@@ -15,11 +15,11 @@ impl Direct {
         self.peers.get(peer.0 as usize)?.as_ref()
     }
 
-    /// The peer at an address. It stays known for as long as the endpoint lives.
+    /// The peer at an address. Its entry stays for the life of the endpoint.
     ///
     /// # Errors
     /// `Again` when there are too many peers, `Invalid` for our own address, or if the transport
-    /// knows no key of the peer's.
+    /// has no key of the peer.
     pub fn add_peer(
         &mut self,
         world: &mut World<'_>,
@@ -36,7 +36,7 @@ impl Direct {
         Ok(Peer(index))
     }
 
-    /// Where a peer is.
+    /// Address of a peer.
     pub fn address_of(&self, peer: Peer) -> Option<SocketAddr> {
         self.entry(peer)?.address
     }

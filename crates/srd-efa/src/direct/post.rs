@@ -12,16 +12,16 @@ use crate::slots::Key;
 use crate::wr::{RDMA_BYTES_MAX, SGES_MAX};
 use crate::wr::{RecvWr, Remote, SendOp, SendWr, Source};
 
-/// What a work request's number carries in its upper byte.
+/// Upper byte of a work request's number.
 const TAG: u8 = 4;
 
 impl Direct {
-    /// Sends a message. Its end is told when it stands in the receiver's memory, whatever is
-    /// asked for ([`Until`]).
+    /// Sends a message. It completes when the message is in the receiver's memory, whichever
+    /// [`Until`] is requested.
     ///
     /// # Errors
-    /// `TooLong` beyond [`Direct::message_bytes_max`]; `Again` without room; `Invalid` for a tag,
-    /// more than two pieces, or data of more than 32 bits.
+    /// `TooLong` beyond [`Direct::message_bytes_max`]; `Again` if a table is full; `Invalid` for
+    /// a tag, more than two pieces, or data of more than 32 bits.
     pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
         let Message { to, tag, iov, data, context, until, signaled } = message;
         let imm = immediate(data)?;
@@ -66,13 +66,13 @@ impl Direct {
         self.unless_posted(key, posted)
     }
 
-    /// Reads or writes a peer's memory, one piece from one piece. The end of a write is told when
-    /// all of it stands there.
+    /// Reads or writes a peer's memory, one piece from one piece. A write completes when all of
+    /// its bytes are in the peer's memory.
     ///
     /// # Errors
-    /// `TooLong` beyond [`RDMA_BYTES_MAX`]; `Again` without room; `Invalid` for more pieces, pieces
-    /// that do not fit each other, data of more than 32 bits or with a read, a copy
-    /// ([`Until::Injected`]), or a service that does not do this.
+    /// `TooLong` beyond [`RDMA_BYTES_MAX`]; `Again` if a table is full; `Invalid` for more
+    /// pieces, pieces of different lengths, data of more than 32 bits or with a read, a copy
+    /// ([`Until::Injected`]), or a service without reads and writes.
     pub fn rma(&mut self, world: &mut World<'_>, rma: Rma<'_>) -> Result<(), Refused> {
         let Rma { to, read, local, remote, data, context, until, signaled } = rma;
         let imm = immediate(data)?;
@@ -143,7 +143,7 @@ impl Direct {
         self.unless_posted(key, posted)
     }
 
-    /// Opens a record of something that is asked for.
+    /// Opens a record of a request.
     fn open_request(&mut self, request: Request) -> Result<Key, Refused> {
         let most = self.config.operations_max + self.config.receives_max;
         self.requests.insert(request, most).ok_or(Refused::Again)

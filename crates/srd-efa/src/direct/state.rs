@@ -15,20 +15,21 @@ use crate::memory::Memory;
 use crate::mr::Mr;
 use crate::slots::Slots;
 
-/// The Q key of all: the number of the queue pair says what is spoken.
+/// The Q key of all endpoints: the number of the queue pair identifies the protocol.
 pub(super) const QKEY: u32 = 0;
 
-/// What an endpoint does with what its peer cannot take.
+/// Treatment of a message that its receiver cannot take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Service {
-    /// It is lost. No reads and writes.
+    /// The message is lost. There are no reads and writes.
     Datagrams,
-    /// It waits for a receive; what is too long for it fails.
+    /// The message waits for a receive. A message that is longer than its receive fails.
     Direct,
 }
 
 impl Service {
-    /// The queue pair: endpoints of different services never hear each other.
+    /// The queue pair. Each service has its own, so endpoints of different services exchange no
+    /// messages.
     const fn qpn(self) -> Qpn {
         match self {
             Self::Datagrams => Qpn(2),
@@ -36,7 +37,7 @@ impl Service {
         }
     }
 
-    /// How often a datagram is sent again that found no receive; 7 means for ever.
+    /// Number of retries of a datagram that found no receive; 7: without limit.
     const fn rnr_retries(self) -> u8 {
         match self {
             Self::Datagrams => 3,
@@ -48,7 +49,7 @@ impl Service {
 /// Every limit of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// What it does.
+    /// Service of the endpoint.
     pub service: Service,
     /// Sends, reads and writes that may be under way.
     pub operations_max: u32,
@@ -60,7 +61,7 @@ pub struct Config {
     pub seed: u64,
 }
 
-/// What was asked for and has not ended.
+/// A request that has not completed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) kind: Kind,
@@ -78,7 +79,7 @@ pub(super) struct Request {
 pub(super) struct Entry {
     pub(super) id: PeerId,
     pub(super) ah: Ah,
-    /// Where it is, once that was looked up.
+    /// Address of the peer, once it was looked up.
     pub(super) address: Option<SocketAddr>,
 }
 
@@ -98,7 +99,7 @@ pub struct Direct {
     /// Peers that wrote to us and whose address is still to be looked up.
     pub(super) strangers: Vec<PeerId>,
     pub(super) requests: Slots<Request>,
-    /// What the application lets peers use, by key.
+    /// Memory that peers may use, by key.
     pub(super) shares: HashMap<u64, Mr, Keyed>,
 }
 

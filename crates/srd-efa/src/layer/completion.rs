@@ -1,8 +1,8 @@
-//! What a layer tells its callers: operations that have ended.
+//! Completions: the operations of a layer that have ended.
 
 use crate::layer::world::Peer;
 
-/// What has ended.
+/// Kind of an operation that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A message was sent.
@@ -23,12 +23,12 @@ pub enum Kind {
     RemoteRead,
 }
 
-/// How it ended.
+/// Outcome of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Well.
     Ok,
-    /// It was cancelled.
+    /// The operation was cancelled.
     Cancelled,
     /// The message was longer than its receive: so many bytes found no room.
     Truncated(u64),
@@ -54,9 +54,9 @@ pub enum Outcome {
 /// An operation has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Done {
-    /// What.
+    /// Kind of the operation.
     pub kind: Kind,
-    /// How.
+    /// Outcome of the operation.
     pub outcome: Outcome,
     /// The number given with it; zero for what peers did.
     pub context: u64,
@@ -66,9 +66,9 @@ pub struct Done {
     pub signaled: bool,
     /// The peer at the other end, if there is one.
     pub peer: Option<Peer>,
-    /// Bytes received, or asked for.
+    /// Bytes received, or bytes of the request.
     pub length: u64,
-    /// Where they begin, of a receive for many messages: bytes from its start.
+    /// Offset of this message's bytes in its buffer, for a receive for many messages.
     pub offset: u64,
     /// The message's tag, or zero.
     pub tag: u64,

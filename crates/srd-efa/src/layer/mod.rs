@@ -1,5 +1,6 @@
-//! What the Messaging Layer ([`crate::rdm`]) and the plain verbs ([`crate::direct`]) have in
-//! common: the calls of applications, their completions, and how a world drives both.
+//! The interface that the Messaging Layer ([`crate::rdm`]) and the plain verbs
+//! ([`crate::direct`]) share: the calls of applications, their completions, and how a world
+//! drives both.
 //!
 //! | module | what |
 //! |---|---|
@@ -48,7 +49,7 @@ pub trait Layer: Debug + Send + 'static {
     /// Lets messages leave that wait for others to share their datagram.
     fn flush_coalesced(&mut self) {}
 
-    /// Whether the last call queued nothing that should leave now. Says so once.
+    /// Returns whether the last call queued nothing that should leave now, and resets it.
     fn take_deferred(&mut self) -> bool {
         false
     }
@@ -72,7 +73,7 @@ pub trait Layer: Debug + Send + 'static {
     /// The application has removed a peer.
     fn remove_peer(&mut self, _world: &mut World<'_>, _peer: Peer) {}
 
-    /// Where a peer is, and which run there; zero where that is not known.
+    /// Address of a peer, and its run; the run is zero if it is unknown.
     fn address_of(&self, peer: Peer) -> Option<(SocketAddr, u64)>;
 
     /// Sends a message.
@@ -162,6 +163,6 @@ pub trait Layer: Debug + Send + 'static {
         None
     }
 
-    /// Which operations that are asked for later do not overtake which.
+    /// Sets the order between operations that are posted later.
     fn set_order(&mut self, _order: Order) {}
 }

@@ -1,4 +1,4 @@
-//! What callers ask of a layer: messages, receives, reads and writes, atomic operations.
+//! Requests of callers to a layer: messages, receives, reads and writes, atomic operations.
 
 use crate::layer::world::Peer;
 use crate::mr::Access;
@@ -23,7 +23,7 @@ pub struct RmaIov {
     pub rkey: u64,
 }
 
-/// When an operation completes.
+/// Completion level of an operation: the point at which it completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
     /// Its buffers may be used again as soon as the call returns (`FI_INJECT`); the bytes are
@@ -32,7 +32,8 @@ pub enum Until {
     Injected,
     /// The peer's transport has it (`FI_TRANSMIT_COMPLETE`).
     Transmitted,
-    /// It stands in the peer's memory, where the application said (`FI_DELIVERY_COMPLETE`).
+    /// The data is in the peer's memory, in the buffer that its application posted
+    /// (`FI_DELIVERY_COMPLETE`).
     Delivered,
 }
 
@@ -49,7 +50,7 @@ pub struct Message<'a> {
     pub data: Option<u64>,
     /// Handed back in the completion.
     pub context: u64,
-    /// When it completes.
+    /// Completion level.
     pub until: Until,
     /// Whether success is reported (`FI_COMPLETION`); failure always is.
     pub signaled: bool,
@@ -60,9 +61,9 @@ pub struct Message<'a> {
 pub struct Receive<'a> {
     /// Whether it is for messages with tags.
     pub tagged: bool,
-    /// Which messages. Without tags: `ignore` is all ones.
+    /// Messages that the receive matches. Without tags: `ignore` is all ones.
     pub want: Selector,
-    /// Where they go.
+    /// Buffers for the message.
     pub iov: &'a [Iov],
     /// Handed back in completions.
     pub context: u64,
@@ -72,7 +73,7 @@ pub struct Receive<'a> {
     pub signaled: bool,
 }
 
-/// What to do with an unexpected message that is looked for.
+/// Action on an unexpected message that is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peek {
     /// Only look (`FI_PEEK`).
@@ -98,13 +99,13 @@ pub struct Rma<'a> {
     pub data: Option<u64>,
     /// Handed back in the completion.
     pub context: u64,
-    /// When it completes.
+    /// Completion level.
     pub until: Until,
     /// Whether success is reported; failure always is.
     pub signaled: bool,
 }
 
-/// What elements of an atomic operation are.
+/// Type of the elements of an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // the names of libfabric's `enum fi_datatype`
 pub enum Datatype {
@@ -124,7 +125,7 @@ pub enum Datatype {
     Uint128,
 }
 
-/// What happens to each element `d` with operand `s` (and comparand `c`).
+/// Operation on each element `d` with operand `s` (and comparand `c`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // the names of libfabric's `enum fi_op`
 pub enum AtomicOp {
@@ -162,7 +163,7 @@ pub enum AtomicOp {
 pub struct Atomic<'a> {
     /// The peer.
     pub to: Peer,
-    /// What happens.
+    /// Operation on each element.
     pub op: AtomicOp,
     /// To elements of this type.
     pub datatype: Datatype,
@@ -170,19 +171,19 @@ pub struct Atomic<'a> {
     pub operand: &'a [Iov],
     /// Comparands, for swaps under conditions.
     pub compare: &'a [Iov],
-    /// Where the elements from before go; none if they are not fetched.
+    /// Buffers for the former elements; empty if they are not fetched.
     pub result: &'a [Iov],
     /// The peer's elements.
     pub remote: &'a [RmaIov],
     /// Handed back in the completion.
     pub context: u64,
-    /// When it completes, if it fetches nothing.
+    /// Completion level, if the operation fetches nothing.
     pub until: Until,
     /// Whether success is reported; failure always is.
     pub signaled: bool,
 }
 
-/// Which messages a receive takes.
+/// Messages that a receive matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Selector {
     /// The tag.
@@ -197,7 +198,7 @@ pub struct Selector {
 /// A piece of memory that peers may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shared {
-    /// What [`crate::Memory`] knows it by.
+    /// Number of the region in [`crate::Memory`].
     pub region: u64,
     /// The address of its first byte, as peers name it.
     pub addr: u64,
@@ -205,7 +206,7 @@ pub struct Shared {
     pub length: u64,
     /// Its key: unique here, and the caller's choice.
     pub rkey: u64,
-    /// What peers may do.
+    /// Access rights of peers.
     pub access: Access,
 }
 
@@ -222,10 +223,10 @@ pub enum Family {
     Atomic = 3,
 }
 
-/// How many there are.
+/// Number of families.
 pub(crate) const FAMILIES: usize = 4;
 
-/// Which operations to a peer must not overtake which earlier ones.
+/// Order between operations to one peer: operations that must not overtake earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Order {
     /// By the later one's family: a bit for each family that it waits for.
@@ -233,9 +234,9 @@ pub struct Order {
 }
 
 impl Order {
-    /// The same, and `later` ones do not overtake `earlier` ones. Nothing waits for messages: one
-    /// may end only when its receiver asks for it. Messages and atomic operations need not wait
-    /// for each other.
+    /// Adds the rule that operations of family `later` do not overtake those of family `earlier`.
+    /// A rule about earlier messages has no effect, because a message may not end before its
+    /// receiver posts a receive. Messages and atomic operations need no rule between each other.
     #[must_use]
     pub fn keeping(mut self, later: Family, earlier: Family) -> Self {
         let numbered = |family| matches!(family, Family::Message | Family::Atomic);

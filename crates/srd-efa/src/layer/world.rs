@@ -1,4 +1,4 @@
-//! What a call borrows, its peer, and why it may be refused.
+//! Arguments and results of calls: what a call borrows, its peer, and reasons to refuse it.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::memory::Memory;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Peer(pub u32);
 
-/// What belongs to the world, borrowed for one call.
+/// Parts of the world that a call borrows.
 pub struct World<'a> {
     /// The present.
     pub now: Instant,
@@ -41,7 +41,7 @@ impl World<'_> {
     }
 }
 
-/// Why a call was refused: nothing has happened.
+/// Reason why a call was refused: it has had no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// There is no room now. Try again after progress.

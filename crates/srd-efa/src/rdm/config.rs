@@ -1,6 +1,7 @@
 //! Every limit of an endpoint: those that its caller sets, and those that follow.
 
-/// Most operations, whatever the configuration says: what a datagram's number has room for.
+/// Upper bound of the number of operations, independent of the configuration: the number of a
+/// datagram can represent no more.
 pub(crate) const OPERATIONS_MAX: u32 = crate::slots::INDEX_MASK + 1;
 
 /// Every limit of an endpoint.
@@ -16,7 +17,7 @@ pub struct Config {
     pub seed: u64,
 }
 
-/// Limits that follow from the configuration, or that nobody has needed to change.
+/// Limits that follow from the configuration, and constants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) operations_max: u32,
@@ -30,13 +31,13 @@ pub(crate) struct Bounds {
     pub(crate) hellos_max: usize,
     /// The longest message that is sent without being read by its receiver (G2).
     pub(crate) medium_bytes_max: u64,
-    /// The shortest that is sent as a long one for want of credit (G4).
+    /// The shortest message that is sent as a long one when credit is missing (G4).
     pub(crate) long_bytes_min: u64,
     /// Bytes buffered of messages and parts that came early (G1).
     pub(crate) reorder_bytes_max: usize,
-    /// The same of one peer (G5).
+    /// Bytes buffered of one peer's messages and parts that came early (G5).
     pub(crate) reorder_conn_bytes_max: usize,
-    /// How many ids ahead of its turn a message may come (G1).
+    /// Number of ids by which a message may be ahead of its turn (G1).
     pub(crate) reorder_ids_max: u32,
     /// Credit of all senders together, and the most and the least of one (G5).
     pub(crate) credit_bytes: u64,

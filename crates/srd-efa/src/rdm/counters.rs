@@ -1,7 +1,7 @@
-//! What was counted since the endpoint was made, and how full its tables are: for people who look
+//! Counters since the endpoint was made, and the fill levels of its tables: for people who look
 //! for growth, and for tests of bounds.
 
-/// What was counted since the endpoint was made.
+/// Counters since the endpoint was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RdmCounters {
     /// Refused: what no sender writes.

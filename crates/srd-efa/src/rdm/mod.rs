@@ -17,10 +17,11 @@
 //! # Three decisions
 //! - **Nothing is posted.** A message is looked up while it lies in the packet that brought it,
 //!   and copied once, into the application's buffer.
-//! - **The receiver decides.** Short messages come by credit, and long ones are read by their
-//!   receiver, so many at a time: nothing that senders do can flood it, and it refuses nobody.
-//! - **Doubt opens a session.** When anything sent may be lost, the sender begins to count anew and
-//!   says so first; no message is delivered twice, or out of order, and none vanishes unsaid.
+//! - **The receiver decides.** Short messages are limited by credit, and the receiver reads a
+//!   bounded number of long ones at a time: senders cannot flood it, and it refuses no sender.
+//! - **Doubt opens a session.** When anything sent may be lost, the sender opens a session with
+//!   new message numbers; no message is delivered twice, or out of order, or lost without an
+//!   error.
 
 pub(crate) mod config;
 pub(crate) mod counters;

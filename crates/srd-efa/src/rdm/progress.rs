@@ -118,7 +118,7 @@ impl Rdm {
             && !self.can_ask_reads())
     }
 
-    /// How full its tables are.
+    /// Fill levels of the tables.
     pub fn occupancy(&self) -> Occupancy {
         let (tagged, plain) = (self.tagged.len(), self.plain.len());
         Occupancy {

@@ -49,7 +49,7 @@ pub struct Rdm {
     /// The check of frames for this run (U3).
     pub(super) local_check: u32,
     pub(super) payload_bytes_max: usize,
-    /// The same of one to a peer at our own IP address.
+    /// Our own IP address, and the payload bytes of a datagram to a peer at it.
     pub(super) own: Option<(IpAddr, usize)>,
     pub(super) device: Device,
     pub(super) pd: Pd,
@@ -87,7 +87,7 @@ pub struct Rdm {
     pub(super) multis: Slots<Multi>,
     /// Operations by the local keys of memory that a receiver may read.
     pub(super) shared_by: HashMap<u32, Key, Keyed>,
-    /// What the application lets peers use, by key.
+    /// Memory that peers may use, by key.
     pub(super) shares: HashMap<u64, Mr, Keyed>,
     /// Long messages that are being read, connections that wait for their turn to read more, read
     /// requests under way, and whether more may be posted than at the last attempt.
@@ -193,7 +193,7 @@ impl Rdm {
         }
     }
 
-    /// What a datagram to a peer at this address carries, as far as this machine knows.
+    /// Payload bytes of a datagram to a peer at this address, by local configuration.
     pub(super) fn payload_to(&self, ip: IpAddr) -> usize {
         let own = self.own.filter(|(own, _)| *own == ip);
         own.map_or(self.payload_bytes_max, |(_, bytes)| bytes)

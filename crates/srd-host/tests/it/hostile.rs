@@ -1,9 +1,10 @@
-//! A peer that has the job's key and lies, over loopback, against a host in real memory.
+//! A peer that has the job's key and sends false data, over loopback, against a host in real
+//! memory.
 //!
-//! Each buffer stands at the end of pages of its own, between pages that nobody may touch; when its
-//! operation has ended, nobody may touch it either. So whatever the host does to a byte that is not
-//! its own ends the test at once. `SRD_HOSTILE_SECONDS` makes it longer, and a sanitizer sharper:
-//! `docs/testing.md`.
+//! Each buffer stands at the end of pages of its own, between inaccessible pages; when its
+//! operation has ended, the buffer becomes inaccessible as well. So any access of the host to a
+//! byte that is not its own ends the test at once. `SRD_HOSTILE_SECONDS` makes it longer, and a
+//! sanitizer stricter: `docs/testing.md`.
 
 #![allow(clippy::unwrap_used, reason = "a test, with helpers")]
 #![allow(unsafe_code, reason = "hosts work in memory that is named by address")]
@@ -89,7 +90,7 @@ impl App {
     }
 
     fn call<R>(&self, f: impl FnOnce(srd_host::Call<'_, Ends>) -> R) -> R {
-        // SAFETY: buffers are kept until their operation's end was told, and longer.
+        // SAFETY: buffers are kept until their operation's end was reported, and longer.
         unsafe { self.host.handle().call(f) }.unwrap()
     }
 
@@ -130,7 +131,7 @@ impl App {
         vec![piece]
     }
 
-    /// Asks for something.
+    /// Starts a random operation.
     fn ask(&mut self, rng: &mut Rng, to: Peer) {
         self.next += 1;
         let context = self.next;
@@ -188,7 +189,7 @@ impl App {
         }
     }
 
-    /// From now on nobody may touch the buffers of an operation.
+    /// Makes the buffers of an operation inaccessible.
     fn retire(&mut self, context: u64) {
         for buffer in self.pending.remove(&context).expect("an operation ends once") {
             buffer.forbid();
@@ -199,7 +200,7 @@ impl App {
         }
     }
 
-    /// Hears what has ended.
+    /// Processes completions.
     fn listen(&mut self) {
         self.host.handle().poll();
         loop {
@@ -218,7 +219,7 @@ impl App {
     }
 }
 
-/// A message of a third host's, which nobody lies about.
+/// Sends messages of a third, correct host, which must arrive.
 fn another_gets_through(victim: &mut App) {
     let mut honest = App::new();
     let address = victim.host.address();

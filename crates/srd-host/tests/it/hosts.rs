@@ -273,7 +273,7 @@ fn ends_wait_in_the_messaging_layer_while_the_sink_is_full() {
     for _ in 0..5 {
         assert_eq!(a.await_done().outcome, Outcome::Ok);
     }
-    // The transport acknowledges a message before its end is told.
+    // The transport acknowledges a message before its end is reported.
     let start = Instant::now();
     while b.done.lock().unwrap().len() < 2 {
         assert!(start.elapsed() < PATIENCE, "the sink has room");
@@ -294,7 +294,8 @@ fn a_peer_that_is_not_there_fails_what_is_sent_and_closing_takes_bounded_time() 
     assert!(failed, "what was open failed before the time was up");
 }
 
-/// Sends to a peer that is not there, and closes. Whether what was open was told to have failed.
+/// Sends to an address without a peer, and closes. Returns whether open operations were reported
+/// as failed.
 fn fails_before_the_time_is_up() -> bool {
     let answer_timeout = srd_proto::Duration::from_millis(300);
     let a = One::open(&Options { answer_timeout, ..options() }, usize::MAX);

@@ -65,7 +65,7 @@ impl One {
     }
 }
 
-/// Asks until there is room.
+/// Repeats an operation until it is accepted.
 fn until_taken(mut ask: impl FnMut() -> Result<(), Refused>) {
     while let Err(refused) = ask() {
         assert_eq!(refused, Refused::Again);

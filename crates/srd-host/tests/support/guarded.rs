@@ -1,4 +1,4 @@
-//! Memory between pages that nobody may touch.
+//! Memory between inaccessible pages.
 
 use srd_efa::layer::Iov;
 
@@ -39,7 +39,7 @@ impl Guarded {
         Iov { addr: (end - self.bytes) as u64, length: self.bytes as u64 }
     }
 
-    /// Nobody may touch it from now on.
+    /// Makes the memory inaccessible.
     pub(crate) fn forbid(&self) {
         // SAFETY: the map is ours.
         assert_eq!(unsafe { libc::mprotect(self.map, self.whole, libc::PROT_NONE) }, 0);
@@ -48,7 +48,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the map is ours, and nobody is to use it any more.
+        // SAFETY: the map is ours, and is not used any more.
         unsafe { libc::munmap(self.map, self.whole) };
     }
 }

@@ -63,7 +63,7 @@ pub(crate) struct Liar {
 }
 
 impl Liar {
-    /// One who will lie to the endpoint at an address, of that run.
+    /// A peer that will send false data to the endpoint at an address, of that run.
     pub(crate) fn new(options: &Options, (at, run): (SocketAddr, u64)) -> Self {
         let mut bind = BindOptions::at("127.0.0.1:0".parse().unwrap());
         bind.config.protection = Protection::JobKey(options.job_key.unwrap());
@@ -88,7 +88,8 @@ impl Liar {
         self.local.local_address()
     }
 
-    /// Lies until it is told to stop. Counts the lies that the victim's transport took.
+    /// Sends false data until `stop` is set. Counts the packets that the victim's transport
+    /// accepted.
     pub(crate) fn run(mut self, stop: &AtomicBool, lies: &AtomicU64) {
         let mut rng = Rng::new(11);
         for round in 0u64.. {
@@ -127,7 +128,7 @@ impl Liar {
         while self.ears.rdm.poll().is_some() {}
     }
 
-    /// Something that anybody might ask for.
+    /// Starts a correct operation.
     fn be_honest(&mut self, rng: &mut Rng) {
         let Self { local, ears: Ears { rdm, ram, .. }, victim, .. } = self;
         let (endpoint, now) = local.core_mut();
@@ -154,7 +155,7 @@ impl Liar {
         };
     }
 
-    /// Something that only a liar says; false if it cannot be sent now.
+    /// Sends false data; returns false if it cannot be sent now.
     fn lie(&mut self, rng: &mut Rng) -> bool {
         let script: Vec<u8> = (0..64).map(|_| u8::try_from(rng.below(256)).unwrap()).collect();
         let (input, man) = (&mut Input(&script), &mut self.ears.man);

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::process::{Command, ExitStatus};
 
-/// What differs from the configuration that a daemon began with.
+/// Difference to the configuration that a daemon began with.
 #[derive(Clone, Debug, Default)]
 pub struct Variation {
     /// A peer that is left out.
@@ -23,7 +23,7 @@ impl Overlay<'_> {
         self.daemons.get(&host)?.pid()
     }
 
-    /// How a host's daemon ended, if it ended by itself.
+    /// Exit status of a host's daemon, if it has ended.
     pub fn ended(&mut self, host: HostId) -> Result<Option<ExitStatus>> {
         self.daemons.get_mut(&host).map_or(Ok(None), |daemon| daemon.ended())
     }

@@ -58,10 +58,10 @@ impl Fabric {
         self.loss_above(spine, permille, 0)
     }
 
-    /// Like [`Fabric::loss`], but packets of up to so many bytes, IP header and all, are spared:
-    /// encrypted flows over shared paths can be told apart by the size of their packets. Hosts
-    /// must not hand out super-packets ([`offloads`](crate::FabricConfig::offloads)), which are
-    /// longer.
+    /// Like [`Fabric::loss`], but packets of up to `spares_bytes` bytes, with the IP header, are
+    /// spared: encrypted flows over shared paths can be distinguished by the size of their
+    /// packets. Hosts must not send super-packets ([`offloads`](crate::FabricConfig::offloads)),
+    /// which are longer.
     pub fn loss_above(&self, spine: u16, permille: u16, spares_bytes: u32) -> Result<()> {
         self.config().check_spine(spine)?;
         check("loss permille", permille.into(), 0..=1000)?;
@@ -78,7 +78,7 @@ impl Fabric {
         })
     }
 
-    /// What the spines that lose packets at random have lost since they began to.
+    /// Packets that the spines with random loss have lost since the loss was set.
     pub fn lost(&self) -> Result<Lost> {
         let mut all = Lost::default();
         for spine in self.state()?.faults.loss_permille.into_keys() {
@@ -94,7 +94,7 @@ impl Fabric {
         self.change_faults(|faults| *faults = Faults::default())
     }
 
-    /// What is broken right now.
+    /// Present faults.
     pub fn faults(&self) -> Result<Faults> {
         Ok(self.state()?.faults)
     }

@@ -107,7 +107,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// How many extra MPTCP subflows the hosts have.
+    /// Number of extra MPTCP subflows of the hosts.
     pub fn mptcp_subflows(&self) -> Result<u16> {
         Ok(self.state()?.mptcp_subflows)
     }

@@ -13,7 +13,7 @@ use std::time::Instant;
 /// Packets read before those that are due are written: what one of these waits for the others.
 const READ_AT_ONCE_MAX: usize = 16;
 
-/// One direction of a wire at work. Dropped, it stops and says nothing.
+/// One direction of a wire at work. When dropped, it stops without a result.
 #[derive(Debug)]
 pub(super) struct Carrier {
     thread: Option<JoinHandle<Result<Carried>>>,
@@ -34,7 +34,7 @@ impl Carrier {
         Ok(Carrier { thread: Some(thread), stop: Some(stop) })
     }
 
-    /// Ends it and says what it did.
+    /// Ends the wire and returns its counters.
     pub(super) fn stop(mut self) -> Result<Carried> {
         self.stop = None;
         let thread = self.thread.take().context("it was stopped")?;
@@ -51,7 +51,7 @@ impl Drop for Carrier {
     }
 }
 
-/// What the thread has.
+/// State of the thread.
 struct Line {
     from: OwnedFd,
     to: OwnedFd,
@@ -105,7 +105,7 @@ impl Line {
         });
         let mut ready = [
             PollFd::new(&self.from, PollFlags::IN),
-            // Readable by nobody ever: what can be heard here is that its other end was closed.
+            // Never readable: this only detects that the other end was closed.
             PollFd::new(&self.stopped, PollFlags::empty()),
         ];
         match poll(&mut ready, timeout.as_ref()) {

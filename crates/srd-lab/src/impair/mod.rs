@@ -2,10 +2,10 @@
 //!
 //! The cables of the fabric have queues and no length, and a kernel without `netem` cannot give
 //! them one. Here a process is the wire. Each of the two hosts gets a TUN device with a route to
-//! the other host; what one host sends into it is read, kept for as long as its path is long, or
-//! lost, and written into the other's. All that the two say to each other takes this way; the
-//! fabric and its other hosts know nothing of it. When the process ends, by whatever cause, the
-//! kernel removes the devices, with them the routes, and the cables are in use again.
+//! the other host. A packet that one host sends into it is read, held for the delay of its path,
+//! and written into the other host's device, or it is lost. All traffic between the two takes
+//! this way; the fabric and its other hosts are not affected. When the process ends, by whatever
+//! cause, the kernel removes the devices, with them the routes, and the cables are in use again.
 //!
 //! | module | what |
 //! |---|---|
@@ -14,7 +14,8 @@
 //! | `carry` | reads, waits and writes: a thread for each direction |
 //!
 //! Bounds: [`Impairment::queue_packets_max`] packets under way in each direction; later ones are
-//! dropped and counted. What the reader is too slow for is dropped by the device, and counted, too.
+//! dropped and counted. Packets that the reader is too slow for are dropped by the device, and
+//! counted, too.
 
 mod carry;
 mod path;
@@ -40,25 +41,25 @@ pub const PATHS_MAX: u16 = 1024;
 pub const DELAY_NS_MAX: u64 = 1_000_000_000;
 /// Most packets under way in one direction.
 pub const QUEUE_PACKETS_MAX: u32 = 65_536;
-/// What is lost of a million, when all is.
+/// Loss of all packets, in parts per million.
 const MILLION: u32 = 1_000_000;
 /// Packets that a device keeps for its reader: some milliseconds at full speed.
 const DEVICE_PACKETS_MAX: u32 = 4096;
 
-/// What a wire does to packets; the same in both directions.
+/// Impairment of packets on a wire; equal in both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Impairment {
     /// Packets lost of a million.
     pub loss_ppm: u32,
-    /// How many paths there are. The addresses and ports of a packet choose one, and consecutive
-    /// source ports take consecutive paths: so many in a row take them all.
+    /// Number of paths. The addresses and ports of a packet choose one, and consecutive source
+    /// ports take consecutive paths: as many ports in a row as there are paths use all of them.
     pub paths: u16,
     /// Delay of the shortest path, in nanoseconds.
     pub delay_min_ns: u64,
     /// Delay of the longest path; the others lie between, in equal steps.
     pub delay_max_ns: u64,
-    /// What each packet is late beyond that at most, drawn anew for each. Packets of one path do
-    /// not overtake each other without it.
+    /// Largest additional delay of a packet, drawn anew for each. Without it, packets of one path
+    /// do not overtake each other.
     pub jitter_ns: u64,
     /// Seed of losses, jitter, and of where the first source port goes.
     pub seed: u64,
@@ -95,14 +96,14 @@ impl Impairment {
     }
 }
 
-/// What one direction of a wire did.
+/// Counters of one direction of a wire.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Direction {
     /// The sending host.
     pub from: HostId,
     /// The receiving host.
     pub to: HostId,
-    /// What became of the packets that the wire got.
+    /// Counters of the packets that the wire got.
     #[serde(flatten)]
     pub carried: Carried,
     /// Packets that the sending host's device dropped because the wire did not read fast enough.
@@ -170,7 +171,7 @@ impl Fabric {
         Ok(End { host, namespace, device: format!("to-{peer}") })
     }
 
-    /// Makes a host's device, and lets all that it says to its peer go there.
+    /// Makes a host's device, and routes all traffic to its peer through it.
     fn plug(&self, end: &End, peer: HostId) -> Result<OwnedFd> {
         let device = &end.device;
         let tun = namespace::within(&end.namespace, || sys::tun::open(device))?;
@@ -178,7 +179,7 @@ impl Fabric {
             format!("TUN device {device} in {}: is there a wire already?", end.host)
         })?;
         let mtu = self.config().mtu;
-        // No address but the host's: the kernel must not talk to the wire by itself.
+        // No address but the host's: the kernel must not send packets of its own into the wire.
         let mut batch = format!(
             "link set dev {device} mtu {mtu} txqueuelen {DEVICE_PACKETS_MAX} addrgenmode none up\n"
         );

@@ -1,9 +1,8 @@
-//! Which path of a wire a packet takes.
+//! Choice of a packet's path on a wire.
 //!
-//! Addresses are hashed, and the source port is added: packets of one flow take one path, and so
-//! many consecutive source ports as there are paths take them all.
-//! A hash of everything, as switches have it, would leave a third of the paths unused by as many
-//! ports.
+//! Addresses are hashed, and the source port is added: packets of one flow take one path, and as
+//! many consecutive source ports as there are paths use all paths. A hash of everything, as in
+//! switches, would leave a third of the paths unused with this number of ports.
 
 use crate::random::mix;
 
@@ -20,7 +19,7 @@ pub(super) fn path(packet: &[u8], seed: u64, paths: u16) -> u16 {
     u16::try_from(path).expect("below the number of paths, which has 16 bits")
 }
 
-/// What decides.
+/// Fields that choose the path.
 #[derive(Default)]
 struct Flow<'a> {
     hashed: &'a [u8],

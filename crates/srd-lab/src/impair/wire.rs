@@ -1,12 +1,12 @@
-//! One direction of a wire: what it loses, and when the others leave.
+//! One direction of a wire: it loses packets, and delays the others.
 //!
-//! A packet's fate is drawn when it arrives, and follows from the seed and from how many came
-//! before it. It waits for the delay of its path and its jitter; then it leaves, those that are
-//! due at one moment in the order of their arrival. No clock is read here: times are nanoseconds
-//! of the caller's, and never run backwards.
+//! Loss and delay of a packet are drawn when it arrives, and follow from the seed and from the
+//! number of packets before it. The packet waits for the delay of its path and its jitter; then
+//! it leaves. Packets that are due at one moment leave in the order of their arrival. No clock is
+//! read here: times are nanoseconds of the caller's, and never run backwards.
 //!
-//! Invariant: packets that came are delivered, lost, dropped for want of room, refused by the
-//! receiver, or under way: [`Carried`] adds up.
+//! Invariant: every packet that came is delivered, lost, dropped because the queue was full,
+//! refused by the receiver, or under way: [`Carried`] adds up.
 
 use super::{Impairment, MILLION, path::path};
 use crate::random::Random;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What became of the packets.
+/// Counters of packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Carried {
     /// Packets that came.
@@ -23,7 +23,7 @@ pub struct Carried {
     pub bytes: u64,
     /// Packets handed to the receiving host.
     pub delivered: u64,
-    /// Packets lost, as was asked for.
+    /// Packets lost, as configured.
     pub lost: u64,
     /// Packets dropped because too many were under way.
     pub overflowed: u64,
@@ -37,9 +37,9 @@ pub struct Carried {
     pub under_way_most: u64,
     /// Paths that packets took.
     pub paths_used: u64,
-    /// How late packets left, beyond what was asked for, in microseconds: on average.
+    /// Mean time in microseconds by which packets left later than configured.
     pub late_us_mean: f64,
-    /// And at most.
+    /// Longest time in microseconds by which a packet left later than configured.
     pub late_us_max: f64,
 }
 
@@ -106,7 +106,7 @@ impl Wire {
         self.carried.under_way_most = self.carried.under_way_most.max(now);
     }
 
-    /// When the next packet leaves; `None` while nothing is under way.
+    /// Time when the next packet leaves; `None` while nothing is under way.
     pub(super) fn next_due_ns(&self) -> Option<u64> {
         self.under_way.peek().map(|Reverse(first)| first.due_ns)
     }
@@ -132,7 +132,7 @@ impl Wire {
         self.carried.refused += 1;
     }
 
-    /// What became of everything so far.
+    /// Counters so far.
     pub(super) fn carried(&self) -> Carried {
         let left = self.carried.delivered + self.carried.refused;
         Carried {

@@ -1,7 +1,7 @@
 use super::*;
 
 const US: u64 = 1000;
-/// When all has left.
+/// A time when all packets have left.
 const LATER: u64 = 1_000_000_000;
 
 /// A UDP packet from this source port, with a number in it.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// Signals that end a process and that it may answer.
 const SIGNALS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// What the handler writes to and the listener reads from.
+/// Pipe from the signal handler to the listener.
 pub(crate) struct SignalPipe {
     read: OwnedFd,
     write: OwnedFd,
@@ -160,7 +160,7 @@ pub(crate) enum Nice {
     Normal,
 }
 
-/// How the calling thread is scheduled.
+/// Scheduling policy and priority of the calling thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Scheduling {
     policy: libc::c_int,

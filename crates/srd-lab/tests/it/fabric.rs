@@ -1,5 +1,5 @@
-//! The fabric on a real kernel. Needs root and iproute2; says so and passes where they are
-//! missing.
+//! The fabric on a real kernel. Needs root and iproute2; where they are missing, prints that it
+//! was skipped and passes.
 
 use crate::ready::ready;
 use srd_lab::probe::Pair;
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
-/// How long an answer that must come may take.
+/// Time limit for an answer that must come.
 const WAIT: Duration = Duration::from_secs(20);
 /// One of so many datagrams must be answered: a new fabric may lose the first.
 const TRIES: u16 = 10;
 /// After so long without a datagram no more come.
 const SILENCE: Duration = Duration::from_millis(300);
-/// How long an answer is waited for that may never come.
+/// Time for which an answer is waited for that may never come.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// Names carry the process id: a second checkout may run its tests at the same time.
@@ -42,7 +42,7 @@ fn pair(family: Family) -> Pair {
     Pair { from: FROM, to: TO, family }
 }
 
-/// How many of 16 source ports get an answer.
+/// Number of source ports, of 16, that get an answer.
 fn answers(fabric: &Fabric, family: Family, wait: Duration) -> usize {
     let ping = |port| fabric.ping(pair(family), port, wait).expect("probe").is_some();
     (20_000..20_016).filter(|port| ping(*port)).count()

@@ -1,5 +1,5 @@
-//! The bad wire on a real kernel. Needs root, iproute2 and `/dev/net/tun`; says so where
-//! they are missing.
+//! The bad wire on a real kernel. Needs root, iproute2 and `/dev/net/tun`; where they are
+//! missing, prints that it was skipped.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 const A: HostId = HostId { leaf: 0, host: 0 };
 const B: HostId = HostId { leaf: 1, host: 0 };
-/// How long anything that must come may take.
+/// Time limit for anything that must come.
 const WAIT: Duration = Duration::from_secs(20);
 /// After so long without a datagram no more come.
 const SILENCE: Duration = Duration::from_secs(3);
 const MS: u64 = 1_000_000;
 
-/// A fabric of two hosts, unless this machine cannot have one; then says why.
+/// A fabric of two hosts; if this machine cannot have one, prints the reason.
 fn fabric(test: &str) -> Option<FabricGuard> {
     if !ready(missing_tun()) {
         return None;

@@ -1,8 +1,8 @@
 //! Whether a test can run on this machine. In CI it must: a test that prints `skipped: ` there
 //! fails the run (`.ci/test`).
 
-/// Whether networks of hosts can be made, and nothing of what else is needed is missing; says what
-/// is.
+/// Whether networks of hosts can be made, and every other requirement is met; prints the missing
+/// ones.
 pub(crate) fn ready(missing_too: impl IntoIterator<Item = String>) -> bool {
     let missing = srd_lab::requirements().into_iter().filter(|m| m.required);
     let missing = missing.map(|m| m.to_string()).chain(missing_too);
@@ -14,7 +14,7 @@ pub(crate) fn ready(missing_too: impl IntoIterator<Item = String>) -> bool {
     false
 }
 
-/// What is missing for tests that need a TUN device, such as those with daemons.
+/// The requirement that is missing for tests with a TUN device, such as those with daemons.
 #[allow(dead_code, reason = "not every test needs it")]
 pub(crate) fn missing_tun() -> Option<String> {
     let there = std::path::Path::new("/dev/net/tun").exists();

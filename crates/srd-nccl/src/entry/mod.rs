@@ -32,7 +32,7 @@ fn run(name: &str, f: impl FnOnce() -> Outcome) -> NcclResult {
 
 /// A place that a result goes to.
 unsafe fn out<'a, T>(name: &str, to: *mut T) -> Outcome<&'a mut T> {
-    // SAFETY: NCCL passes null or a valid pointer, which nobody else uses during the call.
+    // SAFETY: NCCL passes null or a valid pointer, which no other thread uses during the call.
     unsafe { to.as_mut() }.ok_or_else(|| Fault::argument(format!("{name} is null")))
 }
 

@@ -63,7 +63,7 @@ pub unsafe extern "C" fn devices(count: *mut c_int) -> NcclResult {
     })
 }
 
-/// What all versions say of a device. Its texts live as long as the process.
+/// Properties of a device that all versions have. Its texts live as long as the process.
 fn common(device: c_int) -> Outcome<Common> {
     let machine = machine::machine()?;
     let info = usize::try_from(device).ok().and_then(|at| machine.devices.get(at));

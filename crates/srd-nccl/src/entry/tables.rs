@@ -1,7 +1,9 @@
-//! What NCCL looks for in the library: a table of calls for each version of its interface.
+//! The symbols that NCCL looks up in the library: a table of calls for each version of its
+//! interface.
 //!
-//! Null stands for what the plugin does not do: memory of GPUs (`regMrDmaBuf`, `getDeviceMr`,
-//! `irecvConsumed`), and devices made of several (`makeVDevice`). NCCL calls neither then.
+//! Null stands for calls that the plugin does not offer: memory of GPUs (`regMrDmaBuf`,
+//! `getDeviceMr`, `irecvConsumed`), and devices made of several (`makeVDevice`). NCCL calls
+//! neither then.
 
 use super::{connection, network, transfer};
 use crate::abi::{Calls, Net, NetV10, PropertiesV11, PropertiesV12};

@@ -13,10 +13,10 @@ use crate::receiver::Buffer;
 use crate::sender::Send;
 use crate::{Fault, Outcome};
 
-/// What a registration is: there is nothing to remember of memory of the host.
+/// Handle of every registration: memory of the host needs no record.
 const REGISTERED: u64 = 1;
 
-/// `regMr`. Memory of GPUs is refused, as `ptrSupport` says: NCCL copies through the host's.
+/// `regMr`. Memory of GPUs is refused, as `ptrSupport` declares: NCCL copies through the host's.
 ///
 /// # Safety
 /// See the module.
@@ -56,7 +56,7 @@ fn piece(data: *mut c_void, size: usize) -> Outcome<Iov> {
     Ok(Iov { addr: address(data), length: size as u64 })
 }
 
-/// A request as NCCL holds it; null, after which NCCL tries again, if there is none.
+/// The pointer of a request for NCCL; null without a request, after which NCCL tries again.
 fn request_pointer(connection: *mut c_void, request: Option<Request>) -> Outcome<*mut c_void> {
     request.map_or(Ok(std::ptr::null_mut()), |request| {
         pointer_of(request_number(handle_of(connection), request))

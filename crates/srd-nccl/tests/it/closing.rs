@@ -148,7 +148,7 @@ fn a_peer_that_cannot_answer_costs_the_endpoint_and_the_context_opens_another() 
     let beside = connected(&left, &third);
     right.close_recv(receiver).unwrap();
     right.finalize().unwrap();
-    // It does not know yet that nobody is there, and its bytes are on their way.
+    // The sender has not detected yet that the peer is gone, and its bytes are on their way.
     let data = pattern(1, 5000);
     let sent = send(&left, sender, &data, 0);
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! Endpoints that speak the plugin's protocol and say what none should.
+//! Endpoints that use the plugin's protocol and send messages that no plugin sends.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -29,7 +29,7 @@ fn say(from: &Port, to: Peer, control: Control) {
     from.call(|s| s.send_control(to, control, Purpose::Port)).unwrap();
 }
 
-/// Messages that wait to be sent, and those that wait to be heard.
+/// Messages that wait to be sent, and messages that wait to be processed.
 fn queued(port: &Port) -> (usize, usize) {
     port.call(|s| (s.sink.outgoing.len(), s.sink.arrived.len())).unwrap()
 }
@@ -38,7 +38,7 @@ fn queued(port: &Port) -> (usize, usize) {
 #[test]
 fn regression_a_peer_that_asks_without_end_is_not_heard_while_answers_wait() {
     let (victim, other) = (port(), port());
-    // All operations are used up by somebody who does not answer.
+    // All operations are used up by a peer that does not answer.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let nobody = peer(&victim, Target { address, incarnation: 7, listener: 0 });
@@ -60,7 +60,7 @@ fn regression_a_peer_that_asks_without_end_is_not_heard_while_answers_wait() {
         }
         assert!(begin.elapsed() < PATIENCE, "the bound is not reached: {outgoing}");
     }
-    // What is asked is answered as soon as there is room.
+    // Requests are answered as soon as there is room.
     victim.call(|s| s.rdm.remove_peer(&mut s.world, nobody)).unwrap();
     let begin = Instant::now();
     while queued(&victim) != (0, 0) || queued(&other) != (0, 0) {
@@ -82,7 +82,7 @@ fn regression_a_connection_is_closed_by_its_own_peer_only() {
     for (to_number, from) in (1..20).flat_map(|a| (1..20).map(move |b| (a, b))) {
         say(&stranger, to, Control::Closed { to: to_number, from });
     }
-    // Messages of a peer are heard in their order: then all of those were.
+    // Messages of a peer are processed in their order: after this one, all of those were.
     say(&stranger, to, Control::Connect { listener: at.listener, sender: 1 });
     let begin = Instant::now();
     let last = loop {

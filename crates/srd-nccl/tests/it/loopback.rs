@@ -234,7 +234,7 @@ fn a_connection_nobody_answers_fails_and_can_be_tried_again() {
     assert!(!try_connect(&left, &mut right_one, Some((&right, listener))).unwrap().is_null());
 }
 
-/// Connects while the listener, if there is one, is asked for connections.
+/// Connects while the listener, if there is one, is polled for connections.
 fn try_connect(
     from: &Plugin,
     handle: &mut support::Handle,
@@ -274,7 +274,7 @@ fn a_listener_takes_so_many_connections_and_refuses_more() {
     let refused = ends.iter().flatten().filter(|end| end.is_err()).count();
     assert_eq!(refused, 1);
     right.close_listen(listener).unwrap();
-    // Those that were never accepted are told.
+    // Senders that were never accepted get an error.
     let data = [0; 8];
     for sender in ends.iter().flatten().flatten() {
         is_refused(&left, *sender, &data);

@@ -1,5 +1,6 @@
 //! Two processes with the plugin between them: on loopback, and in two network namespaces with a
-//! cable between, which needs root. Says so and passes where that is missing, except in CI.
+//! cable between, which needs root. Without root it prints that it was skipped and passes, except
+//! in CI.
 
 #![allow(clippy::unwrap_used, unsafe_code, reason = "a test, with helpers that call as C does")]
 
@@ -44,7 +45,7 @@ impl Running {
         line.trim().into()
     }
 
-    /// Whether it ended well, and what else it said.
+    /// Whether the process ended well, and the rest of its output.
     fn end(&mut self) -> (bool, String) {
         let mut rest = String::new();
         self.said.read_to_string(&mut rest).unwrap();

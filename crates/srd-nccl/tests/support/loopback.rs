@@ -60,7 +60,7 @@ pub(crate) fn end(plugin: &Plugin, request: Request) -> Result<[i32; 8], NcclRes
     }
 }
 
-/// Sends until the plugin says that the other end is closed.
+/// Sends until the plugin reports that the other end is closed.
 pub(crate) fn is_refused(from: &Plugin, sender: *mut c_void, data: &[u8]) {
     let begin = Instant::now();
     // SAFETY: the tests keep the data until the connection is closed.

@@ -14,7 +14,7 @@ use nccl_net_srd::abi::{HANDLE_BYTES, NcclResult, Net, PropertiesV12};
 pub(crate) type Request = *mut c_void;
 /// The handle of a listener.
 pub(crate) type Handle = [u8; HANDLE_BYTES];
-/// What a call returns.
+/// Result of a call.
 pub(crate) type Outcome<T> = Result<T, NcclResult>;
 
 /// A file that Cargo has built for this profile.
@@ -42,7 +42,7 @@ pub(crate) fn symbol(library: &Path, name: &str) -> *const c_void {
     }
 }
 
-/// Says on standard error what the plugin says.
+/// Prints the plugin's log on standard error.
 unsafe extern "C" fn logger(
     level: c_int,
     _: c_ulong,

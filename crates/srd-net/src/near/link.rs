@@ -19,11 +19,12 @@ const TURN_PACKETS_MAX: usize = 64;
 /// A connection to another endpoint, from its beginning.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// It has called, and not sent its address yet.
+    /// The other process has connected, and has not sent its address yet.
     Calling(OwnedFd),
-    /// It was called, and has not answered yet. It may write already.
+    /// This process has connected, and the other has not answered yet. Packets may be written
+    /// already.
     Called(Rings, OwnedFd),
-    /// Both know each other.
+    /// Each process has the other's address.
     Met(Rings, OwnedFd),
 }
 
@@ -47,11 +48,11 @@ impl Link {
         Ok(Self::Called(Rings { peer: to, out, into }, socket))
     }
 
-    /// The connection has a message, or has ended. `may_be` says whether a caller may have an
-    /// address. What it has brought and is no memory goes into `closing`.
+    /// Handles a readable connection, which has a message or has ended. `may_be` returns whether
+    /// a caller may have an address. Received descriptors that are no memory go into `closing`.
     ///
     /// # Errors
-    /// It is of no use any more, and ends by [`Link::end`].
+    /// The link is of no use any more, and ends by [`Link::end`].
     pub(super) fn on_readable(
         self,
         own: SocketAddr,

@@ -1,17 +1,18 @@
-//! How two processes of one machine find each other, and what they hand over.
+//! Setup of a link between two processes of one machine: how they find each other, and the
+//! objects that they hand over.
 //!
-//! An endpoint listens at a socket without a place in the file system, whose name is its address:
-//! it goes with the process, however that ends, and is seen from the same network namespace alone.
-//! An endpoint that sends to an address of this machine calls that name, and brings shared memory
-//! for both directions; the other answers. The connection then stays: a message on it wakes the
-//! other end, and its end shows that the other process is gone. A wake-up is sent without blocking,
-//! whatever the other process does to its end.
+//! An endpoint listens at an abstract Unix socket, whose name is its address. The socket ends
+//! with the process, however that ends, and is visible in the same network namespace only. An
+//! endpoint that sends to an address of this machine connects to that name, and brings shared
+//! memory for both directions; the other answers. The connection then stays: a message on it
+//! wakes the other end, and its end shows that the other process is gone. A wake-up is sent
+//! without blocking, whatever the other process does to its end.
 //!
-//! Both ends ask the kernel which user the other is, and speak to their own user only. The name may
-//! be anybody's, so what arrives says nothing of an address that a packet by UDP would not say. A
-//! caller may claim an address of this machine only: packets to it go to the caller from then on.
-//! Descriptors that are no memory, and connections that may have some, are closed on a thread of
-//! their own, which may wait ([`srd_trust::closing`]).
+//! Both ends query the kernel for the other's user, and accept their own user only. Any user may
+//! bind the name, so an arrival by it is trusted no more than a packet by UDP. A caller may claim
+//! an address of this machine only: packets to it go to the caller from then on. Descriptors that
+//! are no memory, and connections that may carry some, are closed on a thread of their own, which
+//! may wait ([`srd_trust::closing`]).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -42,7 +43,7 @@ pub(super) const SEGMENT_BYTES: usize = (2 * RING_BYTES).next_multiple_of(4096);
 const RIGHTS_MAX: usize = 253;
 /// Wake-ups that are taken in a turn. A process that sends more is not waited for.
 const WAKES_MAX: usize = 16;
-/// What a caller brings, or the called one answers.
+/// A message of a caller, or an answer to it.
 #[derive(Debug)]
 pub(super) struct Message {
     /// The address of its sender.
@@ -62,7 +63,7 @@ pub(super) fn take_wakes(socket: BorrowedFd<'_>, closing: &mut Closing) -> bool 
     let mut byte = [0; 1];
     for _ in 0..WAKES_MAX {
         match take(socket, &mut byte) {
-            // The end; or a message that is none of ours, which is no better.
+            // The end; or an invalid message, which is treated like it.
             Ok((0, descriptors)) => {
                 closing.add(descriptors);
                 return false;
@@ -118,7 +119,7 @@ pub(super) fn listener(at: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The next caller of this user; `None` if there is none.
+/// The next caller of this user; `None` if no caller waits.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => Ok(is_own(socket.as_fd())?.then_some(socket)),
@@ -141,7 +142,7 @@ fn is_own(socket: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(socket_peercred(socket)?.uid == rustix::process::geteuid())
 }
 
-/// Says what address this is, and hands descriptors over.
+/// Sends this address, and hands descriptors over.
 pub(super) fn say(
     socket: BorrowedFd<'_>,
     from: SocketAddr,
@@ -157,7 +158,7 @@ pub(super) fn say(
     Ok(())
 }
 
-/// The next message of the other end; `None` if there is none yet.
+/// The next message of the other end; `None` if no message has come yet.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     closing: &mut Closing,
@@ -177,7 +178,7 @@ pub(super) fn receive(
     }
 }
 
-/// The address that a message says.
+/// The address in a message.
 fn read(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text).ok()?;
     text.strip_prefix(&format!("{VERSION} {SEGMENT_BYTES} "))?.parse().ok()
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
-    /// An address whose name nobody else has, as long as its port is held.
+    /// An address whose name no other test uses, as long as its port is held.
     fn place() -> (std::net::UdpSocket, SocketAddr) {
         let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = port.local_addr().unwrap();

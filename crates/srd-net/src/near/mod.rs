@@ -44,7 +44,8 @@ use crate::wake::IoWaker;
 use table::Table;
 pub use table::links_max;
 
-/// How often sockets are asked while packets come through memory, and otherwise at each call.
+/// Interval of reads from sockets while packets come through memory; otherwise each call reads
+/// them.
 const UDP_LOOK: Duration = Duration::from_micros(20);
 
 /// Packets to endpoints of the same machine, whatever the interface passes: the kernel's own way
@@ -55,7 +56,7 @@ pub(crate) const PACKET_BYTES_MAX: u16 = 8_972;
 #[derive(Debug)]
 pub struct NearIo {
     udp: UdpIo,
-    /// None if it is switched off, or this address cannot be found by its name.
+    /// Links; `None` if they are switched off, or this address cannot be found by its name.
     near: Option<Table>,
     udp_looked_at: Instant,
     stats: NearStats,
@@ -110,13 +111,13 @@ impl NearIo {
         self.near.as_mut().is_none_or(Table::arm)
     }
 
-    /// What went through memory.
+    /// Counters of packets through memory.
     pub fn near_stats(&self) -> NearStats {
         let met = self.near.as_ref().map(Table::counts).unwrap_or_default();
         NearStats { links: met.links, broken: met.broken, ..self.stats }
     }
 
-    /// What has come through memory.
+    /// Receives packets that have come through memory.
     fn receive_near(
         &mut self,
         now: Instant,

@@ -7,9 +7,9 @@
 //!  +----------+----------+-----------------+------------------------------------+
 //! ```
 //!
-//! `written` and `read` count bytes and wrap. A record is never in two parts: one that does not fit
-//! before the end begins at the start, behind a mark. The reader believes nothing: a count or a
-//! length that cannot be is the end of the ring. A writer that finds no room drops the packet, as a
+//! `written` and `read` count bytes and wrap. A record is never in two parts: one that does not
+//! fit before the end begins at the start, behind a mark. The reader trusts nothing: an
+//! impossible count or length ends the ring. A writer that finds no room drops the packet, as a
 //! full queue of a switch does.
 
 use std::sync::atomic::{Ordering, fence};
@@ -35,13 +35,13 @@ const AT_THE_START: u32 = u32::MAX;
 /// The longest packet, as UDP has it.
 pub(super) const PACKET_BYTES_MAX: u32 = 65_507;
 
-/// What travels with a packet.
+/// Metadata that travels with a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Beside {
     /// The source port that it would have had.
     pub(super) port: u16,
     pub(super) ecn: Ecn,
-    /// When it was written, on the clock of the machine.
+    /// Time when it was written, on the clock of the machine.
     pub(super) at: Instant,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Of the ring at a place of a segment.
+    /// The writer of the ring at offset `base` of a segment.
     pub(super) fn new(segment: Segment, base: usize) -> Self {
         Self { segment, base, written: 0, read: 0 }
     }
@@ -110,7 +110,8 @@ impl Writer {
     /// Shows the reader what was put in. Returns whether it is to be woken.
     pub(super) fn publish(&mut self) -> bool {
         self.segment.word(self.base + WRITTEN_AT).store(self.written, Ordering::Release);
-        // The reader says that it sleeps, then looks; this shows, then asks: one sees the other.
+        // The reader publishes that it sleeps, then looks for packets. This side publishes the
+        // packet, then checks for sleep. So at least one side sees the other's write.
         fence(Ordering::SeqCst);
         let sleeps = self.segment.word(self.base + SLEEPS_AT);
         sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::Relaxed) != 0
@@ -132,7 +133,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Of the ring at a place of a segment.
+    /// The reader of the ring at offset `base` of a segment.
     pub(super) fn new(segment: Segment, base: usize) -> Self {
         Self { segment, base, read: 0, end: None }
     }
@@ -152,7 +153,7 @@ impl Reader {
         self.end.unwrap_or_else(now)
     }
 
-    /// Takes the next packet out, into `bytes`; `None` if there is none.
+    /// Takes the next packet out, into `bytes`; `None` if the ring is empty.
     pub(super) fn pop(&mut self, bytes: &mut Vec<u8>) -> Result<Option<Beside>, Broken> {
         let mut there = self.written().wrapping_sub(self.read);
         if there == 0 {
@@ -196,7 +197,7 @@ impl Reader {
         self.segment.word(self.base + READ_AT).store(self.read, Ordering::Release);
     }
 
-    /// Asks to be woken by the next packet. Look for one afterwards: it may have come before.
+    /// Requests a wake-up by the next packet. Look for one afterwards: it may have come before.
     pub(super) fn sleeps(&self, sleeps: bool) {
         self.segment.word(self.base + SLEEPS_AT).store(sleeps.into(), Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! The links of an endpoint: to which endpoints, which it calls again and when, and the descriptor
-//! that it sleeps on.
+//! The links of an endpoint: their destinations, the times of further attempts, and the
+//! descriptor that the endpoint sleeps on.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,9 +18,10 @@ use super::meet;
 use crate::link::local_addresses;
 use crate::sys::os;
 
-/// How often connections are looked at while nothing sleeps on them.
+/// Interval at which connections are checked while no thread sleeps on them.
 const LOOK: Duration = Duration::from_millis(1);
-/// When an address without an endpoint is called again; afterwards each time four times later.
+/// Pause before an address without an endpoint is called again; afterwards each pause is four
+/// times as long.
 const AGAIN: Duration = Duration::from_millis(100);
 /// The longest time until it is called again.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
@@ -46,7 +47,7 @@ pub fn links_max() -> u32 {
     u32::try_from(part).unwrap_or(LINKS_MAX).min(LINKS_MAX)
 }
 
-/// How an address is reached.
+/// Way in which an address is reached.
 #[derive(Clone, Copy, Debug)]
 enum Reach {
     /// The place of its link.
@@ -196,7 +197,7 @@ impl Table {
         }
     }
 
-    /// Gives a link a place; `None` if the system has none for it.
+    /// Gives a link a slot; `None` if the system cannot watch its socket.
     fn put(&mut self, link: Link, counted: Counted) -> Option<usize> {
         let free = self.places.iter().position(Option::is_none);
         let place = free.unwrap_or(self.places.len());
@@ -324,7 +325,7 @@ impl Table {
         };
         let link = link.on_readable(own, may_be, &mut self.closing);
         let Ok(mut link) = link.map_err(|link| link.end(&mut self.closing)) else {
-            // It would not have this endpoint, which asks again much later.
+            // The other side refused this endpoint, which tries again much later.
             let far = Reach::Far { again: now + AGAIN_MAX, wait: AGAIN_MAX };
             let of_it = |reach: &&mut Reach| matches!(reach, Reach::Link(place) if *place == at);
             self.reach.values_mut().filter(of_it).for_each(|reach| *reach = far);

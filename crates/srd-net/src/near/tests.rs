@@ -115,7 +115,7 @@ fn more_than_the_ring_holds_arrives_all_the_same() {
     let payload = vec![9; 8000];
     (0..600).for_each(|_| send(&mut here, peer, payload.clone()));
     let (mut got, mut answers) = (Got::default(), Got::default());
-    // The other end looks away while somebody fills the ring.
+    // The other end does not read while this side fills the ring.
     let start = StdInstant::now();
     let table = here.io().near.as_mut().unwrap();
     let link = table.link_to(Instant::ZERO, there.local_address()).unwrap();
@@ -142,7 +142,7 @@ fn an_endpoint_that_comes_again_at_its_address_is_met_again() {
     let peer = here.connect(address).unwrap();
     meet(&mut here, peer, &mut there);
     drop(there);
-    // What is sent now goes to nobody, by UDP.
+    // A packet that is sent now goes by UDP, where no socket receives it.
     let start = StdInstant::now();
     while here.io().near.as_ref().unwrap().has_link(address) {
         assert!(start.elapsed() < PATIENCE, "the link outlives its end");
@@ -210,7 +210,7 @@ fn links_have_a_bound_and_what_is_beyond_it_goes_by_udp() {
     }
 }
 
-/// Another user of the machine may know the name, and is not spoken to.
+/// Another user of the machine may find the name, and is not accepted.
 #[test]
 fn another_user_is_hung_up_on() {
     let _alone = alone();
@@ -221,7 +221,7 @@ fn another_user_is_hung_up_on() {
     }
     let mut here = anywhere(true);
     let address = here.local_address();
-    // Nobody else has this port, and so nobody else its name.
+    // No other test has this port, and so none has its name.
     let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let strange = port.local_addr().unwrap();
     let called = std::thread::spawn(move || {
@@ -243,7 +243,8 @@ fn another_user_is_hung_up_on() {
     assert_eq!(here.io().near_stats().links, 0);
 }
 
-/// A process of this user calls and says nonsense, or hands over memory that may shrink.
+/// A process of this user connects and sends an invalid message, or hands over memory that may
+/// shrink.
 #[test]
 fn callers_that_say_nonsense_are_hung_up_on() {
     let _alone = alone();
@@ -275,8 +276,8 @@ fn turn_until(here: &mut End, socket: &impl AsFd) {
     }
 }
 
-/// Packets to an address go to the endpoint that has claimed it. So nobody may claim one of
-/// another machine, or of a family that this endpoint does not speak.
+/// Packets to an address go to the endpoint that has claimed it. So an address of another
+/// machine, or of a family that this endpoint does not use, cannot be claimed.
 #[test]
 fn a_caller_may_claim_an_address_of_this_machine_only() {
     let _alone = alone();
@@ -366,7 +367,7 @@ fn regression_descriptors_that_a_caller_brings_are_closed_without_a_wait() {
     for socket in &callers {
         turn_until(&mut here, socket);
     }
-    // Nobody is accepted until they are closed, and packets go by UDP.
+    // No connection is accepted until they are closed, and packets go by UDP.
     let peer = there.connect(address).unwrap();
     exchange(&mut there, peer, &mut here, 100, 1000);
     assert_eq!(here.io().near_stats().links, 0);

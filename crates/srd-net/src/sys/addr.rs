@@ -7,7 +7,7 @@ const V4_BYTES: usize = 16;
 /// Bytes of a `sockaddr_in6`, the largest that is used.
 const V6_BYTES: usize = 28;
 
-/// A `sockaddr_in` or `sockaddr_in6`, as `sendmsg` and `recvmsg` want it.
+/// A `sockaddr_in` or `sockaddr_in6`, for `sendmsg` and `recvmsg`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct SockAddr {
@@ -78,12 +78,12 @@ impl SockAddr {
         }
     }
 
-    /// Where the kernel reads or writes it.
+    /// Pointer through which the kernel reads or writes it.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
         self.bytes.as_mut_ptr().cast()
     }
 
-    /// Where the kernel reads it.
+    /// Pointer through which the kernel reads it.
     pub(crate) fn as_ptr(&self) -> *const libc::sockaddr {
         self.bytes.as_ptr().cast()
     }

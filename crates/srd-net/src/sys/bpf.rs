@@ -31,11 +31,11 @@ const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 /// Bytes of the verifier's explanation that are kept.
 const LOG_BYTES_MAX: usize = 1 << 16;
 
-/// One instruction of eBPF, as the kernel wants it.
+/// One instruction of eBPF, in the kernel's layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) struct Instruction {
-    /// What to do.
+    /// Operation code.
     pub(crate) code: u8,
     /// Destination register in the lower four bits, source register in the upper (on machines
     /// that store the low byte first).
@@ -46,7 +46,7 @@ pub(crate) struct Instruction {
     pub(crate) immediate: i32,
 }
 
-/// Where a program runs.
+/// Hook at which a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     /// In the driver, before the kernel has made a packet of its own of the bytes.
@@ -55,7 +55,7 @@ pub(crate) enum Mode {
     Generic,
 }
 
-/// What a program is for.
+/// Purpose of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// XDP: the packets that an interface receives, before the kernel.
@@ -84,7 +84,7 @@ impl Purpose {
         }
     }
 
-    /// What names maps and programs in lists of the system's.
+    /// Name of maps and programs in lists of the system.
     fn name(self) -> [u8; 16] {
         match self {
             Self::Xdp => *b"srd_xdp\0\0\0\0\0\0\0\0\0",
@@ -93,7 +93,7 @@ impl Purpose {
     }
 }
 
-/// What a map is like.
+/// Properties of a map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// `BPF_MAP_TYPE_...`
@@ -131,7 +131,7 @@ pub(crate) fn make_map(shape: Shape, purpose: Purpose) -> io::Result<OwnedFd> {
 pub(crate) struct SocketMap(OwnedFd);
 
 impl SocketMap {
-    /// One with room for queues below `queues`.
+    /// A map with room for queues below `queues`.
     pub(crate) fn new(queues: u32) -> io::Result<Self> {
         let kind = BPF_MAP_TYPE_XSKMAP;
         let shape = Shape { kind, key_bytes: 4, value_bytes: 4, entries: queues, flags: 0 };
@@ -182,8 +182,8 @@ pub(crate) struct LoadError {
 }
 
 impl Program {
-    /// Loads one. Kernels before 5.18 have no packets of several parts in XDP; there it is loaded
-    /// without saying that it knows them.
+    /// Loads a program. Kernels before 5.18 do not support packets of several parts in XDP; there
+    /// it is loaded without the flag for them.
     pub(crate) fn load(purpose: Purpose, code: &[Instruction]) -> Result<Self, LoadError> {
         let flags = if purpose == Purpose::Xdp { [HAS_FRAGS, 0].as_slice() } else { &[0] };
         let quietly = flags.iter().find_map(|flags| load(purpose, code, *flags, &mut []).ok());
@@ -221,7 +221,7 @@ impl Program {
             interface: u32,
             place: u32,
             flags: u32,
-            /// At tc: the program before which it is put; none is before all.
+            /// Program at tc before which this one is put; zero: before all.
             relative: u32,
             padding: u32,
             revision: u64,
@@ -263,7 +263,7 @@ impl Program {
             repeat: 1,
             duration: 0,
         };
-        // SAFETY: input and its length describe `packet`; no output is asked for.
+        // SAFETY: input and its length describe `packet`; no output is requested.
         unsafe { call_with(BPF_PROG_TEST_RUN, &mut attributes) }?;
         Ok(attributes.verdict)
     }
@@ -339,7 +339,7 @@ impl Link {
         };
         // SAFETY: the kernel writes no more than `bytes` of `info`, which outlives the call.
         unsafe { call(BPF_OBJ_GET_INFO_BY_FD, attributes) }?;
-        // The kernel wrote it, through an address that the compiler knows as a number.
+        // The kernel wrote it, through an address that the compiler sees as a number.
         Ok(std::hint::black_box(&info).interface != 0)
     }
 }
@@ -384,7 +384,7 @@ fn number(fd: &OwnedFd) -> u32 {
 unsafe fn descriptor<A>(command: libc::c_long, attributes: A) -> io::Result<OwnedFd> {
     // SAFETY: the caller vouches for the attributes.
     let fd = unsafe { call(command, attributes) }?;
-    // SAFETY: the descriptor is new and nobody else owns it.
+    // SAFETY: the descriptor is new, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap_or(-1)) })
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 
 const FLAGS: c_long = libc::MSG_DONTWAIT as c_long;
 
-/// The result as the checks of a C function's want it: -1, with `errno` set, for an error.
+/// Converts a result to the convention of C functions: -1, with `errno` set, for an error.
 #[allow(clippy::cast_possible_truncation)] // as wide as a pointer wherever Linux runs
 fn length(result: c_long) -> isize {
     result as isize

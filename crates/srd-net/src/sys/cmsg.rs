@@ -8,7 +8,7 @@ use srd_proto::transmit::Ecn;
 
 /// Bytes before the data.
 const HEADER: usize = size_of::<usize>() + 8;
-/// Room for every message that is written or asked for: ECN, segment size, timestamp.
+/// Room for every message that is written or requested: ECN, segment size, timestamp.
 const CAPACITY: usize = 128;
 
 /// `UDP_SEGMENT` as option and as control message.
@@ -16,7 +16,7 @@ pub(crate) const UDP_SEGMENT: libc::c_int = 103;
 /// `UDP_GRO` as option and as control message.
 pub(crate) const UDP_GRO: libc::c_int = 104;
 
-/// A buffer for control messages, aligned as the kernel wants it.
+/// A buffer for control messages, aligned as the kernel requires.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct Control {
@@ -24,7 +24,7 @@ pub(crate) struct Control {
     length: usize,
 }
 
-/// What the kernel reports about a received message.
+/// The kernel's metadata of a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Received {
     /// The ECN field.
@@ -64,12 +64,12 @@ impl Control {
         self.length
     }
 
-    /// Where the kernel reads or writes.
+    /// Pointer through which the kernel reads or writes.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
         self.bytes.as_mut_ptr().cast()
     }
 
-    /// Asks for segmentation into datagrams of `segment_bytes`.
+    /// Requests segmentation into datagrams of `segment_bytes`.
     pub(crate) fn push_segment(&mut self, segment_bytes: u16) {
         self.push(libc::SOL_UDP, UDP_SEGMENT, &segment_bytes.to_ne_bytes());
     }

@@ -1,8 +1,8 @@
 //! The statistics of an interface's driver, which `ethtool -S` shows.
 //!
-//! Three requests: how many there are, their names, their values. The number may change between
-//! them, when queues are added; the kernel writes no more than it is told there is room for since
-//! Linux 6.13, and before then up to what the driver has. So the buffers have room to spare.
+//! Three requests: their number, their names, their values. The number may change between them,
+//! when queues are added. Since Linux 6.13 the kernel writes no more than the announced number;
+//! before, it writes as many as the driver has. So the buffers have spare room.
 
 use std::ffi::c_char;
 use std::io;
@@ -21,12 +21,12 @@ const SET_STATISTICS: u32 = 1;
 const NAME_BYTES: usize = 32;
 /// Statistics of a driver, at most: more are refused.
 const STATISTICS_MAX: usize = 1 << 16;
-/// How much longer than asked for an answer may become.
+/// Spare bytes beyond the requested size of an answer.
 const SPARE: usize = 4096;
 /// Words of a request before its answer.
 const HEAD_WORDS: usize = 1;
 
-/// A socket to ask through.
+/// A socket for requests.
 #[derive(Debug)]
 pub(crate) struct Ethtool {
     socket: Socket,

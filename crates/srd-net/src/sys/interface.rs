@@ -76,7 +76,7 @@ pub(crate) fn link_kind_of(interface: &str) -> io::Result<u16> {
     Ok(unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family)
 }
 
-/// What the kernel reports about an interface.
+/// Queries the kernel for a property of an interface.
 fn ask(interface: &str, what: libc::c_ulong) -> io::Result<libc::ifreq> {
     // SAFETY: all-zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

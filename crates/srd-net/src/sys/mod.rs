@@ -1,10 +1,10 @@
 //! The operating system: everything that needs `unsafe`, behind safe functions.
 //!
-//! Nothing here knows SRD. Each file wraps one concern: addresses and control messages (pure
+//! Nothing here depends on SRD. Each file wraps one concern: addresses and control messages (pure
 //! byte layouts), one UDP socket, gathering sends, scattering receives, interfaces, TUN devices,
-//! AF_XDP sockets and packet sockets with their rings, BPF programs and what they write, statistics
-//! of drivers, alarms,
-//! and the odd system call (clocks, waiting, wake-ups, random bytes).
+//! AF_XDP sockets and packet sockets with their rings, BPF programs and what they write,
+//! statistics of drivers, alarms, and the odd system call (clocks, waiting, wake-ups, random
+//! bytes).
 #![allow(unsafe_code)]
 
 mod addr;
@@ -34,7 +34,7 @@ pub(crate) fn check(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// The error number of an I/O error; zero if it has none.
+/// The error number of an I/O error; zero if it has no number.
 pub(crate) fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
 }

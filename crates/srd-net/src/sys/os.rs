@@ -75,9 +75,8 @@ pub(crate) fn timer_slack_minimum() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }
 
-/// Lets the heap of this process keep up to `bytes` that nobody uses, instead of giving them back
-/// to the kernel and taking them again, page fault by page fault. Where the C library is not
-/// glibc, nothing happens: others have their own ways.
+/// Lets the heap of this process keep up to `bytes` of unused memory, instead of returning it to
+/// the kernel and taking it again, page fault by page fault. Has an effect with glibc only.
 pub(crate) fn heap_keeps(bytes: u32) {
     #[cfg(target_env = "gnu")]
     {
@@ -89,7 +88,7 @@ pub(crate) fn heap_keeps(bytes: u32) {
     let _ = bytes;
 }
 
-/// What to wait for on one descriptor, and what happened.
+/// Conditions to wait for on one descriptor, and those that occurred.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Interest<'fd> {
@@ -113,7 +112,8 @@ impl<'fd> Interest<'fd> {
         Self { poll, owner: std::marker::PhantomData }
     }
 
-    /// Whether it happened (or the descriptor is in error, which a call on it will tell).
+    /// Whether a condition occurred (or the descriptor has an error, which a call on it will
+    /// return).
     pub(crate) fn is_ready(&self) -> bool {
         self.poll.revents != 0
     }
@@ -158,7 +158,7 @@ impl Wake {
         let fd =
             check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } as isize)?;
         let fd = i32::try_from(fd).unwrap_or(-1);
-        // SAFETY: `fd` was just created and nobody else owns it.
+        // SAFETY: `fd` was just created, and nothing else owns it.
         Ok(Self { file: File::from(unsafe { OwnedFd::from_raw_fd(fd) }) })
     }
 

@@ -7,7 +7,7 @@
 //!  packet    header | address | ... virtio_net_hdr | link header | network header ...
 //! ```
 //!
-//! A block belongs to the kernel until its status says otherwise, and to this process until it
+//! A block belongs to the kernel until its status changes, and then to this process until it
 //! writes the status back: so no byte is ever read and written at a time. A kernel that finds no
 //! block of its own drops the packet from its copy, and counts that.
 
@@ -22,7 +22,7 @@ use super::ring::Mapping;
 const BLOCK_BYTES: u32 = 1 << 18;
 /// The kernel's smallest frame, which only divides blocks on paper.
 const FRAME_BYTES: u32 = 2048;
-/// When the kernel hands over a block that is not full.
+/// Time after which the kernel hands over a block that is not full.
 const BLOCK_TIMEOUT_MS: u32 = 10;
 /// Bytes of `virtio_net_hdr` before each packet.
 const OFFLOAD_BYTES: usize = 10;
@@ -104,8 +104,7 @@ impl PacketRing {
         true
     }
 
-    /// Packets that this socket should have had and those of them that found no room, since this
-    /// was last asked.
+    /// Numbers of packets for this socket, and of those that found no room, since the last call.
     pub(crate) fn statistics(&self) -> io::Result<(u64, u64)> {
         let mut found = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         let mut length = libc::socklen_t::try_from(size_of_val(&found)).unwrap_or(0);
@@ -216,7 +215,7 @@ fn socket() -> io::Result<OwnedFd> {
     // SAFETY: takes and returns integers; the descriptor returned is new and ours.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) } as isize)?;
     let fd = i32::try_from(fd).unwrap_or(-1);
-    // SAFETY: `fd` was just created and nobody else owns it.
+    // SAFETY: `fd` was just created, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,4 +1,4 @@
-//! What BPF programs hand to this process: records in a ring (`BPF_MAP_TYPE_RINGBUF`), a counter.
+//! Data from BPF programs to this process: records in a ring (`BPF_MAP_TYPE_RINGBUF`), a counter.
 //!
 //! ```text
 //!  page 0   how far this process has read          (this process writes it)
@@ -7,9 +7,10 @@
 //!  record   length and two bits: being written, given up | 4 bytes of the kernel's | the bytes
 //! ```
 //!
-//! A record belongs to the kernel until the first bit of its length is cleared, and to this process
-//! until it says that it has read so far: no byte is ever read and written at a time. A program
-//! that finds no room is told so, and goes on without. The bound is the ring's size.
+//! A record belongs to the kernel until the first bit of its length is cleared, and then to this
+//! process until it publishes its read position: no byte is ever read and written at a time. A
+//! program that finds no room gets an error, and goes on without a record. The bound is the
+//! ring's size.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -25,14 +26,14 @@ const MAPPABLE: u32 = 1 << 10;
 
 /// The record is being written (`BPF_RINGBUF_BUSY_BIT`).
 const BUSY: u32 = 1 << 31;
-/// It was given up (`BPF_RINGBUF_DISCARD_BIT`).
+/// Flag of a record that was discarded (`BPF_RINGBUF_DISCARD_BIT`).
 const DISCARDED: u32 = 1 << 30;
 /// Bytes before a record.
 const HEADER_BYTES: usize = 8;
 /// Shares of the ring after which room is given back, while records are read.
 const SHARES: usize = 16;
 
-/// How a look at the ring ended.
+/// State of the ring after a look at it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rest {
     /// Nothing is left.
@@ -51,9 +52,9 @@ pub(crate) struct RecordRing {
     written: Mapping,
     /// Bytes of the ring: a power of two.
     bytes: usize,
-    /// Where its first byte is in `written`.
+    /// Offset of its first byte in `written`.
     begin: usize,
-    /// How far this process has read; it grows beyond the ring's size, and may wrap.
+    /// Read position of this process; it grows beyond the ring's size, and may wrap.
     at: usize,
 }
 
@@ -113,9 +114,9 @@ impl RecordRing {
     /// The bytes of the record at `place`, which is this process's.
     fn record(&self, place: usize, bytes: usize) -> &[u8] {
         let start = self.written.at(self.begin + place + HEADER_BYTES, bytes);
-        // SAFETY: the place is inside of the mapping. The record is finished, and the kernel does
-        // not write there before this process says that it has read so far, which only `look` does,
-        // after the last use of these bytes.
+        // SAFETY: the range is inside of the mapping. The record is finished, and the kernel does
+        // not write there before this process publishes its read position, which only `look`
+        // does, after the last use of these bytes.
         unsafe { std::slice::from_raw_parts(start.cast_const(), bytes) }
     }
 
@@ -145,7 +146,7 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// One that is zero.
+    /// A counter that is zero.
     pub(crate) fn new() -> io::Result<Self> {
         let kind = BPF_MAP_TYPE_ARRAY;
         let shape = Shape { kind, key_bytes: 4, value_bytes: 8, entries: 1, flags: MAPPABLE };
@@ -159,7 +160,7 @@ impl Counter {
         self.fd.as_raw_fd()
     }
 
-    /// What it says.
+    /// Value of the counter.
     pub(crate) fn value(&self) -> u64 {
         let place = self.memory.at(0, size_of::<u64>()).cast();
         // SAFETY: the place is inside of the mapping and aligned, and is only read, atomically.

@@ -33,14 +33,14 @@ pub(crate) struct Receiver {
     headers: Vec<libc::mmsghdr>,
     /// Mean message size, in bytes, smoothed.
     message_bytes: usize,
-    /// What the next call offers.
+    /// Number of slots that the next call offers.
     offered: usize,
-    /// How many came the last time that any came.
+    /// Number of messages of the last call that returned any.
     came: usize,
     full: bool,
 }
 
-/// What the kernel writes beside the bytes of one message.
+/// Metadata that the kernel writes beside the bytes of one message.
 #[derive(Clone, Debug)]
 struct Slot {
     name: SockAddr,
@@ -55,7 +55,7 @@ struct Slot {
 pub(crate) struct Arrival<'a> {
     /// The sender; `None` if the kernel gave no IP address.
     pub source: Option<SocketAddr>,
-    /// What came beside it.
+    /// Metadata of the message.
     pub beside: Received,
     /// Its bytes: segments of `beside.segment_bytes`, the last possibly shorter.
     pub bytes: &'a mut [u8],
@@ -111,8 +111,8 @@ impl Receiver {
         Ok(n)
     }
 
-    /// There was nothing. The next message comes alone if the last one did: then the kernel
-    /// need not look for a second before the first is processed.
+    /// Adapts to a call that returned nothing. The next message comes alone if the last one did:
+    /// then the kernel need not look for a second one before the first is processed.
     pub(crate) fn expect_few(&mut self) {
         self.full = false;
         self.offered = if self.came > 1 { SLOTS_MIN } else { 1 };

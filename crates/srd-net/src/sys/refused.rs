@@ -17,8 +17,8 @@ const ICMP: u8 = 2;
 /// `SO_EE_ORIGIN_ICMP6`.
 const ICMP6: u8 = 3;
 
-/// Asks for errors to be queued. Then a call on the socket also fails, once, for a packet that was
-/// sent before, until the queue is read.
+/// Requests that errors are queued. Then a call on the socket also fails, once, for a packet that
+/// was sent before, until the queue is read.
 pub(crate) fn queue_errors(socket: &Socket) -> io::Result<()> {
     socket.set_each((libc::IP_RECVERR, 1), (libc::IPV6_RECVERR, 1))
 }
@@ -55,8 +55,8 @@ pub(crate) fn take_error(socket: &Socket) -> io::Result<Option<Option<(SocketAdd
     Ok(Some(to.zip(why)))
 }
 
-/// What an ICMP message means for the sender of the packet. Others, and errors of this machine
-/// itself, mean nothing here: calls report them.
+/// Meaning of an ICMP message for the sender of the packet. Other messages, and errors of this
+/// machine itself, are ignored: calls report them.
 fn meaning(refusal: Refusal) -> Option<Undelivered> {
     let kind = match (refusal.origin, refusal.kind, refusal.code) {
         (ICMP, 3, 4) | (ICMP6, 2, _) => return Some(Undelivered::TooBig { mtu: refusal.info }),
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_closed_port_is_told_with_its_address_in_both_families() {
         let each = [("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:0", "[::1]:0")];
-        // A socket of both families hears of each.
+        // A socket of both families gets errors of each.
         let both = [("127.0.0.1:0", "[::]:0"), ("[::1]:0", "[::]:0")];
         for (at, from) in each.into_iter().chain(both) {
             let closed = std::net::UdpSocket::bind(at).unwrap().local_addr().unwrap();

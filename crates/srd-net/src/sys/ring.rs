@@ -71,7 +71,7 @@ impl Mapping {
         Ok(Self { base, bytes })
     }
 
-    /// Where it is, as the kernel wants it.
+    /// Address of the mapping, as a number for the kernel.
     pub(super) fn address(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
     }
@@ -81,7 +81,7 @@ impl Mapping {
         self.bytes
     }
 
-    /// Where the byte at `offset` is; `length` bytes from there on are inside.
+    /// Pointer to the byte at `offset`; `length` bytes from there on are inside.
     pub(super) fn at(&self, offset: usize, length: usize) -> *mut u8 {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.bytes), "a place outside of a mapping");
@@ -92,15 +92,15 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: base and size are those of the mapping, which nobody uses any more.
+        // SAFETY: base and size are those of the mapping, which is not used any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// Where a ring is in what a socket offers.
+/// Location of a ring in a socket's mappings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// What to hand to `mmap`.
+    /// Offset for `mmap`.
     pub(super) offset: libc::off_t,
     /// Offsets of its parts inside.
     pub(super) parts: libc::xdp_ring_offset,

@@ -12,7 +12,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_
 
 use super::ring::Mapping;
 
-/// What keeps the file as large as it is.
+/// Seals that fix the size of the file.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Shared memory.

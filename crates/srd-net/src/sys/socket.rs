@@ -15,15 +15,16 @@ use super::{check, steer};
 pub(crate) struct Socket {
     fd: OwnedFd,
     ipv6: bool,
-    /// Of the IPv6 family, and carries IPv4 as well.
+    /// Whether the socket is of the IPv6 family, and carries IPv4 as well.
     both: bool,
     /// The DSCP of packets that are sent.
     dscp: u8,
 }
 
 impl Socket {
-    /// An unbound socket of the family of `like`. One for every address of the machine, `::`,
-    /// carries IPv4 as well, whatever `net.ipv6.bindv6only` says; any other IPv6 socket does not.
+    /// An unbound socket of the family of `like`. A socket for every address of the machine,
+    /// `::`, carries IPv4 as well, independent of `net.ipv6.bindv6only`; any other IPv6 socket
+    /// does not.
     pub(crate) fn new(like: &SocketAddr) -> io::Result<Self> {
         let mut socket = Self::of_kind(like, libc::SOCK_DGRAM)?;
         if socket.ipv6 {
@@ -53,12 +54,12 @@ impl Socket {
         // SAFETY: takes and returns integers; the descriptor returned is new and ours.
         let fd = check(unsafe { libc::socket(family_of(&like.ip()), kind, 0) } as isize)?;
         let fd = i32::try_from(fd).unwrap_or(-1);
-        // SAFETY: `fd` was just created and nobody else owns it.
+        // SAFETY: `fd` was just created, and nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd, ipv6: like.is_ipv6(), both: false, dscp: 0 })
     }
 
-    /// One that is open and bound.
+    /// A socket that is open and bound.
     pub(crate) fn from_fd(fd: OwnedFd, ipv6: bool) -> Self {
         Self { fd, ipv6, both: false, dscp: 0 }
     }
@@ -76,7 +77,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Fixes its destination (used to ask the kernel about routes).
+    /// Fixes its destination (used to query the kernel for routes).
     pub(crate) fn connect(&self, address: &SocketAddr) -> io::Result<()> {
         let (name, length) = SockAddr::encode(address);
         // SAFETY: `name` holds at least `length` bytes of a socket address.
@@ -106,7 +107,7 @@ impl Socket {
         self.ipv6
     }
 
-    /// Asks for buffers of these sizes: past the system's limit if we may, else up to it.
+    /// Requests buffers of these sizes: past the system's limit if permitted, otherwise up to it.
     /// Returns the receive buffer's real size (the kernel doubles it for its book-keeping).
     pub(crate) fn buffers(&self, send_bytes: u32, receive_bytes: u32) -> io::Result<usize> {
         let force = |forced, plain, bytes: u32| {
@@ -154,19 +155,20 @@ impl Socket {
         )
     }
 
-    /// Sets the DSCP of packets, and their ECN field unless a message says otherwise.
+    /// Sets the DSCP of packets, and the default of their ECN field, which a message may
+    /// override.
     pub(crate) fn mark_packets(&mut self, dscp: u8, ecn: Ecn) -> io::Result<()> {
         self.dscp = dscp;
         let bits = i32::from(traffic_class(dscp, ecn));
         self.set_each((libc::IP_TOS, bits), (libc::IPV6_TCLASS, bits))
     }
 
-    /// Asks for the ECN field of what arrives.
+    /// Requests the ECN field of received packets.
     pub(crate) fn receive_ecn(&self) -> io::Result<()> {
         self.set_each((libc::IP_RECVTOS, 1), (libc::IPV6_RECVTCLASS, 1))
     }
 
-    /// Asks for the kernel's receive time of what arrives.
+    /// Requests the kernel's receive time of received packets.
     pub(crate) fn receive_stamps(&self) -> io::Result<()> {
         // C2
         self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
@@ -177,7 +179,7 @@ impl Socket {
         self.set(libc::SOL_UDP, UDP_GRO, 1)
     }
 
-    /// Whether the kernel knows segmentation offload for UDP.
+    /// Whether the kernel supports segmentation offload for UDP.
     pub(crate) fn knows_segmentation(&self) -> bool {
         self.value(libc::SOL_UDP, UDP_SEGMENT).is_ok()
     }

@@ -14,18 +14,18 @@ use super::check;
 #[derive(Debug)]
 pub(crate) struct Alarm {
     fd: OwnedFd,
-    /// When it rings; `None`: it is not set.
+    /// Expiry time; `None`: the timer is not set.
     rings_at_ns: Option<u64>,
 }
 
 impl Alarm {
-    /// One that is not set.
+    /// A timer that is not set.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
         // SAFETY: takes and returns integers; the descriptor returned is new and ours.
         let fd = check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) } as isize)?;
         let fd = i32::try_from(fd).unwrap_or(-1);
-        // SAFETY: `fd` was just created and nobody else owns it.
+        // SAFETY: `fd` was just created, and nothing else owns it.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, rings_at_ns: None })
     }
 
@@ -41,8 +41,8 @@ impl Alarm {
         };
         let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let setting = libc::itimerspec { it_interval: once, it_value: value };
-        // SAFETY: the descriptor is ours, `setting` is valid for reading, and the old setting
-        // is not asked for.
+        // SAFETY: the descriptor is ours, `setting` is valid for reading, and the old setting is
+        // not requested.
         let result = unsafe {
             libc::timerfd_settime(
                 self.fd.as_raw_fd(),
@@ -56,7 +56,7 @@ impl Alarm {
         Ok(())
     }
 
-    /// It has rung: silences it.
+    /// Clears the expiry.
     pub(crate) fn silence(&mut self) {
         let mut count = [0u8; 8];
         // SAFETY: the descriptor is ours, and the eight bytes are ours to write.

@@ -40,7 +40,7 @@ pub(crate) fn open(name: &str, one_of_several: bool) -> io::Result<(OwnedFd, boo
     // SAFETY: `path` ends with a zero; the descriptor returned is new and ours.
     let fd = check(unsafe { libc::open(path.as_ptr(), flags) } as isize)?;
     let fd = i32::try_from(fd).unwrap_or(-1);
-    // SAFETY: `fd` was just opened and nobody else owns it.
+    // SAFETY: `fd` was just opened, and nothing else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: all-zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

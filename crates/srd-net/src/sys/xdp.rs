@@ -31,9 +31,9 @@ pub(crate) struct Frame {
 /// A part of a packet that has arrived.
 #[derive(Debug)]
 pub(crate) struct Piece {
-    /// What holds it.
+    /// The frame that holds the packet.
     pub(crate) frame: Frame,
-    /// Where it begins in the frame.
+    /// Offset of the packet in the frame.
     pub(crate) offset: usize,
     /// Its bytes.
     pub(crate) length: usize,
@@ -41,12 +41,12 @@ pub(crate) struct Piece {
     pub(crate) more: bool,
 }
 
-/// What to open.
+/// Options of the socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// The interface's index.
     pub(crate) interface: u32,
-    /// Which of its queues.
+    /// Queue of the interface.
     pub(crate) queue: u32,
     /// Whether zero copy is out of question.
     pub(crate) copy: bool,
@@ -70,7 +70,7 @@ pub(super) fn step<T>(step: &'static str, result: io::Result<T>) -> Result<T, Re
     result.map_err(|error| Refused { step, error })
 }
 
-/// What became of the frames of a doorbell.
+/// Result of a doorbell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Doorbell {
     /// All were taken.
@@ -178,7 +178,7 @@ impl XdpSocket {
         self.bind_with(request, 0).map(|()| false)
     }
 
-    /// Without a flag that says otherwise, the kernel tries zero copy and falls back to copies.
+    /// Binds the socket. Without a flag, the kernel tries zero copy and falls back to copies.
     fn bind_with(&self, request: &Request, several: u16) -> io::Result<()> {
         let copy = if request.copy { libc::XDP_COPY } else { 0 };
         let address = libc::sockaddr_xdp {
@@ -251,10 +251,10 @@ impl XdpSocket {
         self.frame(address)
     }
 
-    /// Tells the kernel of queued frames.
+    /// Notifies the kernel of queued frames.
     pub(crate) fn doorbell(&mut self, calls: &mut u64) -> Doorbell {
         self.send.publish();
-        // A driver goes on by itself; copies are made in the calls.
+        // A driver continues without further calls; copies are made in the calls.
         let calls_max = if self.zero_copy { 1 } else { DOORBELL_CALLS_MAX };
         for _ in 0..calls_max {
             if self.send.is_drained() || !self.send.needs_wakeup() {
@@ -290,7 +290,7 @@ impl XdpSocket {
         }
     }
 
-    /// What the kernel counted.
+    /// Counters of the kernel.
     pub(crate) fn statistics(&self) -> io::Result<Statistics> {
         // SAFETY: all-zero is a valid structure of counters.
         let mut found: libc::xdp_statistics = unsafe { std::mem::zeroed() };
@@ -317,7 +317,7 @@ fn socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: takes and returns integers; the descriptor returned is new and ours.
     let fd = check(unsafe { libc::socket(libc::AF_XDP, kind, 0) } as isize)?;
-    // SAFETY: the descriptor was just created and nobody else owns it.
+    // SAFETY: the descriptor was just created, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap_or(-1)) })
 }
 

@@ -1,8 +1,10 @@
-//! What an interface sends and receives, seen by programs at tc: one small record of each packet,
-//! through a ring in memory. For programs that watch; the transport itself uses none of it.
+//! A passive tap of the packets that an interface sends and receives, by programs at tc: one
+//! small record of each packet, through a ring in memory. For programs that watch; the transport
+//! itself does not use it.
 //!
 //! It costs a packet less than half of what a packet socket does ([`crate::tap::Tap`]): no
-//! reference, no copy beyond what tells the flow, nobody woken. `docs/watch.md` says what is seen.
+//! reference, no copy beyond the headers of the flow, no wakeup. `docs/watch.md` describes the
+//! packets that it sees.
 //!
 //! Bounds: the ring's memory, and 64 or 256 bytes of a packet. Packets that find no room are
 //! counted.
@@ -21,13 +23,13 @@ use program::{BYTES, KEPT, LENGTH, PROTOCOL, Recorder, SEGMENT, TIME, WAY};
 /// Bytes that are kept of each packet, from its network header on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {
-    /// What tells its flow: 64 bytes, or 256 if it may be a tunnel.
+    /// Headers of the flow: 64 bytes, or 256 if the packet may be a tunnel.
     Headers,
     /// 256 bytes of every packet.
     More,
 }
 
-/// What is left after a look.
+/// State of the ring after a look at it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
     /// Nothing of what was there when the look began.
@@ -38,19 +40,19 @@ pub enum Left {
     More,
 }
 
-/// Why an interface cannot be seen so.
+/// Reason why an interface cannot be watched by programs.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// There is no such interface, or it does not say what it is.
+    /// The interface does not exist, or does not report its kind.
     Interface(io::Error),
-    /// Its link header is of a kind that the program does not know.
+    /// The program does not support this kind of link header.
     LinkKind(u16),
     /// The kernel refused.
     Refused {
-        /// What it refused.
+        /// Step that it refused.
         step: &'static str,
-        /// How.
+        /// Its error.
         error: io::Error,
         /// The text of the verifier, if it refused the program.
         log: String,
@@ -62,7 +64,7 @@ impl ProbeError {
         move |error| Self::Refused { step, error, log: String::new() }
     }
 
-    /// What kind of an input error this is.
+    /// Kind of the equivalent input error.
     pub fn kind(&self) -> io::ErrorKind {
         match self {
             Self::Interface(error) | Self::Refused { error, .. } => error.kind(),
@@ -101,9 +103,9 @@ impl std::error::Error for ProbeError {}
 pub struct Probe {
     ring: RecordRing,
     lost: Counter,
-    /// What was lost while the programs were attached, one after the other.
+    /// Packets lost while the programs were attached, one after the other.
     lost_before: u64,
-    /// When both were attached, by `CLOCK_MONOTONIC`: older records are not shown.
+    /// Time when both were attached, by `CLOCK_MONOTONIC`: older records are not shown.
     began_ns: u64,
     ingress: Link,
     _egress: Link,
@@ -143,8 +145,8 @@ impl Probe {
         self.began_ns.saturating_add(offset_ns())
     }
 
-    /// Shows up to `records_max` packets that have been recorded. Nobody is woken when there are
-    /// some: look every now and then.
+    /// Shows up to `records_max` recorded packets. A new record causes no wake-up: call this at
+    /// intervals.
     pub fn look(&mut self, records_max: usize, mut see: impl FnMut(Seen<'_>)) -> Left {
         let since_1970_ns = offset_ns();
         let rest = self.ring.look(records_max, |record| {
@@ -206,9 +208,9 @@ const NEAR_NS: u64 = 1_000;
 /// Readings of both clocks at most.
 const READINGS_MAX: usize = 16;
 
-/// What is added to `CLOCK_MONOTONIC` to have the time since 1970; another after the clock was set.
-/// Of several readings the one counts between whose parts the least time has passed: this process
-/// may lose its CPU there.
+/// Difference between the time since 1970 and `CLOCK_MONOTONIC`; it changes when the clock is
+/// set. The reading counts between whose two parts the least time has passed, because this
+/// process may lose its CPU between them.
 fn offset_ns() -> u64 {
     let (mut apart_least, mut offset) = (u64::MAX, 0);
     for _ in 0..READINGS_MAX {

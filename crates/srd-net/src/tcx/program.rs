@@ -13,7 +13,7 @@
 //! Length and bytes are those behind the link header. Time is `CLOCK_MONOTONIC`; EtherType is in
 //! the packet's order; segment is `gso_size`, zero if it is one packet. It looks at the packet's
 //! linear part only to choose how many bytes to keep, and leaves the copy to a function of the
-//! kernel's, which also reads what is not linear. It wakes nobody.
+//! kernel's, which also reads the non-linear part. It causes no wake-up.
 
 use crate::assembler::{
     ARGUMENT_1, ARGUMENT_2, ARGUMENT_3, ARGUMENT_4, Assembler, If, Place, RESULT, Width,
@@ -27,7 +27,7 @@ pub(super) const PROTOCOL: i16 = 12;
 pub(super) const SEGMENT: i16 = 14;
 pub(super) const KEPT: i16 = 16;
 pub(super) const WAY: i16 = 18;
-/// Where the packet's bytes begin: bytes of a record without them.
+/// Offset of the packet's bytes in a record: size of a record without them.
 pub(super) const BYTES: i16 = 24;
 
 /// Bytes that are kept of a packet whose headers are plain: IPv6 and TCP without options.
@@ -38,7 +38,7 @@ pub(super) const MANY_BYTES: i16 = 256;
 /// UDP ports of VXLAN (both) and Geneve.
 const TUNNEL_PORTS: [u16; 3] = [4789, 8472, 6081];
 
-/// What the program writes, and where.
+/// Outputs of the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recorder {
     /// The descriptor of the ring.
@@ -47,7 +47,7 @@ pub(super) struct Recorder {
     pub(super) lost: i32,
     /// Bytes of the link header.
     pub(super) link_bytes: u8,
-    /// What says which way packets go.
+    /// Value that marks the direction of packets.
     pub(super) way: u8,
     /// Whether many bytes are kept of every packet.
     pub(super) whole: bool,
@@ -60,7 +60,7 @@ const RECORD: u8 = 7;
 const REST: u8 = 8;
 /// A value that is looked at.
 const VALUE: u8 = 4;
-/// Where the packet begins, and where its linear part ends.
+/// Registers of the packet's start, and of the end of its linear part.
 const PACKET: u8 = 2;
 const END: u8 = 3;
 
@@ -117,7 +117,7 @@ pub(super) fn assemble(recorder: &Recorder) -> Vec<Instruction> {
     code.finish()
 }
 
-/// Jumps to `many`, unless few bytes of the packet tell its flow.
+/// Jumps to `many`, unless few bytes of the packet are enough to identify its flow.
 fn choose(code: &mut Assembler, link: i16, many: Place) {
     let (few, v6, others) = (code.place(), code.place(), code.place());
     let network = |ethertype: u16| i32::from(ethertype.to_be());

@@ -76,7 +76,7 @@ fn v4(protocol: u8, port: u16) -> Vec<u8> {
     packet
 }
 
-/// The same in IPv6.
+/// An IPv6 packet of this protocol and destination port.
 fn v6(protocol: u8, port: u16) -> Vec<u8> {
     let mut packet: Vec<u8> = (0..400_u16).map(|n| n.to_le_bytes()[0]).collect();
     packet[0] = 0x60;

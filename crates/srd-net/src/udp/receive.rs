@@ -1,4 +1,4 @@
-//! Receiving: one socket for each local address, all of them asked at once.
+//! Receiving: one socket for each local address, all of them read in each call.
 
 use std::io;
 
@@ -14,8 +14,8 @@ use crate::sys::refused;
 #[derive(Debug)]
 pub(super) struct Input {
     pub(super) receiver: Receiver,
-    /// Whether the kernel was asked to coalesce what arrives. That is worth it for streams
-    /// and costs 0.15 us per packet for those that come alone, so it waits for a stream.
+    /// Whether the kernel coalesces arriving datagrams. That is worth it for streams and costs
+    /// 0.15 us for each packet that comes alone, so it is switched on when a stream comes.
     coalescing: bool,
     /// Messages of the last call, and the next of them.
     messages: usize,
@@ -39,9 +39,9 @@ impl UdpIo {
         self.sent_on[path] = ERRORS_LOOKS;
     }
 
-    /// One call to the kernel for each local address; `None`: none has anything. What came is
-    /// handed over in the order in which it arrived at this machine: a sender takes what comes long
-    /// after packets that were sent later for lost.
+    /// Makes one call to the kernel for each local address; `None`: no packet was there. Packets
+    /// are handed over in the order in which they arrived at this machine: a sender takes a
+    /// packet for lost that arrives long after packets that were sent later.
     pub(super) fn receive_now(
         &mut self,
         each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),

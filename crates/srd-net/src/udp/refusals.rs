@@ -30,7 +30,7 @@ impl Refusals {
         }
     }
 
-    /// Why the last packet to `host` was refused, if it was.
+    /// Reason why the last packet to `host` was refused, if it was.
     pub(super) fn last(&self, host: IpAddr) -> Option<i32> {
         self.hosts.iter().find(|(other, _)| *other == host).map(|(_, errno)| *errno)
     }

@@ -11,7 +11,7 @@ use crate::sys::bpf::{Link, Mode, Program, Purpose, SocketMap};
 /// Queues that a socket can be given for.
 pub(super) const QUEUES_MAX: u32 = 256;
 
-/// An interface and what is wanted from it.
+/// An interface and the packets to redirect from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'a> {
     pub(super) interface: &'a str,
@@ -65,7 +65,7 @@ impl Attachment {
         self.map.set(queue, socket).map_err(refused)
     }
 
-    /// Where the program runs.
+    /// Hook at which the program runs.
     pub(super) fn mode(&self) -> Mode {
         self.mode
     }

@@ -15,7 +15,7 @@ use crate::io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Undelivered
 use crate::udp::UdpIo;
 use crate::wake::IoWaker;
 
-/// Which back end moves packets.
+/// Choice of the back end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IoChoice {
     /// AF_XDP where it pays ([`suits`]), else UDP sockets.
@@ -64,8 +64,8 @@ pub enum AnyIo {
 }
 
 impl AnyIo {
-    /// Opens the one that was chosen. Where [`IoChoice::Auto`] does not take AF_XDP, the log says
-    /// why.
+    /// Opens the chosen back end. If [`IoChoice::Auto`] does not choose AF_XDP, the log contains
+    /// the reason.
     ///
     /// # Errors
     /// As [`UdpIo::open`] and [`XdpIo::open`].
@@ -94,11 +94,11 @@ impl AnyIo {
         }
     }
 
-    /// One back end for each of so many shards of a node. AF_XDP has one shard only: a network
+    /// One back end for each of `shards` shards of a node. AF_XDP has one shard only: a network
     /// card's queue does not determine the shard that a packet is for.
     ///
     /// # Errors
-    /// As [`AnyIo::open`], and if AF_XDP is asked for with several shards.
+    /// As [`AnyIo::open`], and if AF_XDP is requested with several shards.
     pub fn open_shards(
         choice: IoChoice,
         options: &XdpOptions,
@@ -138,7 +138,7 @@ impl AnyIo {
     }
 }
 
-/// The same call on the one that is there.
+/// Makes a call on the back end that is open.
 macro_rules! either {
     ($self:ident, $io:ident => $call:expr) => {
         match $self {

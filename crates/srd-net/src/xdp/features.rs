@@ -20,7 +20,7 @@ use crate::sys::bpf;
 use crate::sys::interface;
 use crate::sys::xdp::XdpSocket;
 
-/// The family that knows the numbers of the others.
+/// The family that resolves the numbers of the others.
 const CONTROL: u16 = 0x10;
 const CONTROL_GET_FAMILY: u8 = 3;
 const CONTROL_FAMILY_ID: u16 = 1;
@@ -71,7 +71,7 @@ pub(super) fn check_kind(interface: &str, index: u32) -> Result<(), XdpError> {
     }
 }
 
-/// What the driver of an interface can do.
+/// Features of an interface's driver.
 fn features(index: u32) -> io::Result<u64> {
     let family = ask(CONTROL, CONTROL_GET_FAMILY, CONTROL_FAMILY_NAME, b"netdev\0")?;
     let family = attribute(&family, CONTROL_FAMILY_ID)?;
@@ -81,13 +81,13 @@ fn features(index: u32) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(features.as_slice().try_into().map_err(io::Error::other)?))
 }
 
-/// Asks a family with one attribute. Returns the answer's attributes.
+/// Sends a request with one attribute to a family. Returns the answer's attributes.
 fn ask(family: u16, command: u8, kind: u16, value: &[u8]) -> io::Result<Vec<u8>> {
     let question = question(family, command, kind, value);
     let mut socket = Socket::new(NETLINK_GENERIC)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
-    // The answer is there when the call that asks returns.
+    // The answer is there when the call that sends the request returns.
     socket.set_non_blocking(true)?;
     socket.send(&question, 0)?;
     let (answer, _) = socket.recv_from_full()?;

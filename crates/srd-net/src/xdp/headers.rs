@@ -6,10 +6,11 @@
 //!  | to from type | IPv4 (20) or IPv6 (40) | UDP (8)  | payload
 //! ```
 //!
-//! Every length is checked against the bytes that are there, and every checksum is verified, as
-//! nothing before did it. A UDP checksum that holds the sum over the pseudo-header only is one that
-//! the sender's kernel left to a device (`CHECKSUM_PARTIAL`), and the packet has not been on a
-//! wire: it is taken as the kernel takes it. Zero means "none" in IPv4, and is refused in IPv6.
+//! Every length is checked against the bytes that are there, and every checksum is verified,
+//! since no earlier stage has done so. If a UDP checksum is only the sum over the pseudo-header,
+//! the sender's kernel has left it to a device (`CHECKSUM_PARTIAL`), and the packet has not been
+//! on a wire: it is accepted, as in the kernel. Zero means "no checksum" in IPv4, and is refused
+//! in IPv6.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -28,7 +29,7 @@ const UDP_BYTES: usize = 8;
 pub(super) const HEADERS_BYTES_MAX: usize = ETHERNET_BYTES + V6_BYTES + UDP_BYTES;
 /// The protocol number of UDP.
 const UDP: u8 = 17;
-/// How many routers a packet may pass.
+/// TTL and hop limit: most routers that a packet may pass.
 const HOPS: u8 = 64;
 
 /// A hardware address.
@@ -39,7 +40,7 @@ pub(super) fn ip_headers_bytes(ip: &IpAddr) -> usize {
     UDP_BYTES + if ip.is_ipv4() { V4_BYTES } else { V6_BYTES }
 }
 
-/// What goes in front of a payload. Both addresses are of one family.
+/// Headers in front of a payload. Both addresses are of one family.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headers {
     pub(super) to_mac: Mac,
@@ -144,13 +145,13 @@ fn ecn_of(bits: u8) -> Ecn {
 pub(super) struct Datagram {
     pub(super) from: SocketAddr,
     pub(super) ecn: Ecn,
-    /// Where its payload is in the frame.
+    /// Range of its payload in the frame.
     pub(super) payload: Range<usize>,
     /// Whether the checksum was left to a device.
     pub(super) partial: bool,
 }
 
-/// Why a frame is no packet for us.
+/// Reason why a frame is not a packet for us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HeaderError {
     /// A length does not fit, or it is another protocol.
@@ -171,7 +172,7 @@ pub(super) fn read(frame: &[u8]) -> Result<Datagram, HeaderError> {
 
 fn read_v4(ip: &[u8]) -> Result<Datagram, HeaderError> {
     let (header, _) = ip.split_first_chunk::<V4_BYTES>().ok_or(HeaderError::Malformed)?;
-    // Short frames are filled up on the wire: the length field says where the packet ends.
+    // Short frames are padded on the wire: the length field determines the end of the packet.
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
     let udp = ip.get(V4_BYTES..total).ok_or(HeaderError::Malformed)?;
     if header[0] != 0x45 || header[9] != UDP {
@@ -277,7 +278,8 @@ impl Sum {
         }
     }
 
-    /// What goes into the field, in the machine's order; zero over bytes that contain a right one.
+    /// Value of the checksum field, in the machine's order; zero over bytes that contain a right
+    /// one.
     fn checksum(self) -> u16 {
         !self.folded()
     }

@@ -80,21 +80,21 @@ pub struct XdpIo {
     attachment: Arc<Attachment>,
     /// Frames to send from that are not in use.
     free: Vec<Frame>,
-    /// How many there are.
+    /// Number of frames for sending.
     send_frames: usize,
     /// The interface, for addresses that mean something on one link only.
     index: u32,
-    /// Where each path sends from.
+    /// Source address of each path.
     sources: Arc<[SocketAddr]>,
     dscp: u8,
     kernel: Kernel,
     next_hops: NextHops,
     gather: Gather,
-    /// What the last send waits for.
+    /// Condition that the last send waits for.
     blocked: Option<Blocked>,
     /// Frames are in the send ring, and the kernel has not taken them.
     waiting: bool,
-    /// When the UDP socket is looked at next.
+    /// Time of the next read from the UDP socket.
     udp_look_at: Instant,
     poll: PollMode,
     clock: Clock,
@@ -114,7 +114,7 @@ enum Kernel {
     Elsewhere(UdpSocket),
 }
 
-/// What a send waits for.
+/// Condition that a send waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Blocked {
     /// Frames that are free.
@@ -127,7 +127,7 @@ impl XdpIo {
     /// Opens the UDP sockets and the AF_XDP socket, and attaches the program.
     ///
     /// # Errors
-    /// What is missing, as a message that says what to do.
+    /// The missing requirement, as a message with a remedy.
     pub fn open(options: &XdpOptions) -> Result<Self, XdpError> {
         check(options)?;
         let ip = options.udp.address.ip();
@@ -235,7 +235,7 @@ impl XdpIo {
         u16::try_from(ip_bytes.saturating_sub(headers)).unwrap_or(u16::MAX)
     }
 
-    /// What is counted beside [`PacketIo::stats`].
+    /// Counters beside [`PacketIo::stats`].
     pub fn xdp_stats(&self) -> XdpStats {
         // A socket that is gone counts nothing.
         self.counted.with(&self.socket.statistics().unwrap_or_default())

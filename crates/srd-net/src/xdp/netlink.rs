@@ -1,7 +1,7 @@
-//! What the kernel knows of interface, routes and neighbours: typed questions over rtnetlink.
+//! The kernel's tables of interfaces, routes and neighbours: typed queries over rtnetlink.
 //!
-//! The kernel answers a question for one object before the call that asks returns, so that no
-//! call here waits.
+//! The kernel answers a query for one object before the call that sends it returns, so no call
+//! here waits.
 
 use std::io;
 use std::net::IpAddr;
@@ -39,7 +39,7 @@ pub(super) struct Interface {
     pub(super) up: bool,
 }
 
-/// Where the kernel would send packets for a destination.
+/// Next hop of packets for a destination, as the kernel would choose it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Route {
     /// By which interface.
@@ -48,11 +48,12 @@ pub(super) struct Route {
     pub(super) next_hop: IpAddr,
 }
 
-/// What the kernel knows of a neighbour.
+/// The kernel's entry of a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Neighbour {
     pub(super) mac: Mac,
-    /// Whether it was heard of lately. The kernel asks it again when it next sends there.
+    /// Whether the neighbour was confirmed lately. If not, the kernel queries it when it next
+    /// sends there.
     pub(super) confirmed: bool,
 }
 
@@ -94,7 +95,7 @@ impl Netlink {
         changed
     }
 
-    /// Why AF_XDP cannot work on an interface; none: it may.
+    /// Reason why AF_XDP cannot work on an interface; `None`: it may.
     pub(super) fn objection(&mut self, index: u32) -> io::Result<Option<&'static str>> {
         Ok(self.link(index)?.and_then(|link| objection(&link)))
     }
@@ -242,7 +243,7 @@ impl Netlink {
         Ok(mac.map(|mac| Neighbour { mac, confirmed }))
     }
 
-    /// Asks for one object. None: the kernel has no such thing.
+    /// Queries one object. `None`: the kernel has no such object.
     fn ask(&mut self, question: Message) -> io::Result<Option<Message>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();

@@ -1,11 +1,12 @@
-//! How packets reach a destination over our interface: the hardware address of the next hop.
+//! The next hop of packets to a destination over our interface, with its hardware address.
 //!
-//! The kernel's routes and neighbours decide, and are asked again when something has changed, and
-//! every second. Where the kernel knows no hardware address, or another interface leads there,
-//! packets are left to the UDP socket, which makes the kernel resolve. The same is done with one
-//! batch each second while a neighbour is not confirmed: the kernel does not see what an AF_XDP
-//! socket sends, and checks a neighbour only when it sends there itself. So a neighbour that has
-//! changed its hardware address in silence is found as soon as the kernel alone would find it.
+//! The kernel's routes and neighbours decide. They are queried again after a change, and every
+//! second. If the kernel has no hardware address, or another interface leads to the destination,
+//! packets are left to the UDP socket, which makes the kernel resolve the address. The same is
+//! done with one batch each second while a neighbour is not confirmed: the kernel does not see
+//! packets of an AF_XDP socket, and checks a neighbour only when it sends there itself. So a
+//! neighbour that has silently changed its hardware address is found as soon as the kernel alone
+//! would find it.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,13 +17,14 @@ use srd_proto::time::{Duration, Instant};
 use super::headers::Mac;
 use super::netlink::{Interface, Netlink};
 
-/// How long an answer of the kernel's is used, if nothing changes.
+/// Time for which an answer of the kernel's is used, if nothing changes.
 const REFRESH: Duration = Duration::from_secs(1);
-/// How long "unknown" is used: an answer of the neighbour's is on its entry.
+/// Time for which "unknown" is used: an answer of the neighbour's is on its way.
 const UNKNOWN_REFRESH: Duration = Duration::from_millis(2);
-/// How often changes are looked for. Between two looks each hop is looked up once at most.
+/// Interval of checks for changes. Between two checks each hop is looked up once at most.
 const CHANGES_LOOK: Duration = Duration::from_millis(10);
-/// Destinations that are remembered. Beyond it all are forgotten and asked for again.
+/// Most destinations that are cached. Beyond that, the cache is cleared, and destinations are
+/// queried again.
 const NEXT_HOPS_MAX: usize = 4096;
 
 /// The source of packets: interface, address and mark.
@@ -70,8 +72,8 @@ impl NextHops {
         self.interface.filter(|i| i.up).map_or(0, |i| i.mtu as usize)
     }
 
-    /// The hop to a destination, and whether the kernel should send there now, because it does not
-    /// know the hop or has not heard of it for long.
+    /// The hop to a destination, and whether the kernel should send there now, because it has no
+    /// entry of the hop or has not confirmed it for long.
     pub(super) fn towards(&mut self, destination: SocketAddr, now: Instant) -> (Option<Hop>, bool) {
         let ip = destination.ip();
         if let Some(entry) = self.cached.get(&ip)

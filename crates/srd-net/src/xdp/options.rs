@@ -1,4 +1,4 @@
-//! What to open, and why it cannot be.
+//! Options and errors of opening an AF_XDP back end.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use crate::options::UdpOptions;
 use crate::sys::bpf::LoadError;
 use crate::sys::xdp::Refused;
 
-/// What an [`XdpIo`](super::XdpIo) is opened with.
+/// Options with which an [`XdpIo`](super::XdpIo) is opened.
 #[derive(Clone, Debug)]
 pub struct XdpOptions {
     /// The UDP sockets beside it. Their address selects the interface; it is one address of a
@@ -50,7 +50,7 @@ pub(super) const FRAMES_MIN: u32 = 64;
 /// Most frames of either direction: 512 MiB.
 pub(super) const FRAMES_MAX: u32 = 1 << 17;
 
-/// Why an [`XdpIo`](super::XdpIo) could not be opened.
+/// Reason why an [`XdpIo`](super::XdpIo) could not be opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum XdpError {
@@ -60,7 +60,7 @@ pub enum XdpError {
     Unsuitable {
         /// The interface's name.
         interface: String,
-        /// Why.
+        /// Reason.
         why: &'static str,
     },
     /// The endpoint has several local addresses.
@@ -79,7 +79,7 @@ pub enum XdpError {
     },
     /// This process lacks a right.
     Forbidden {
-        /// What it was about to do.
+        /// Step that needs the right.
         step: &'static str,
         /// The right.
         needs: &'static str,
@@ -88,9 +88,9 @@ pub enum XdpError {
     OutOfRange(String),
     /// The kernel refused for another reason.
     Refused {
-        /// What it refused.
+        /// Step that it refused.
         step: &'static str,
-        /// How.
+        /// Its error.
         error: io::Error,
         /// The text of the verifier, if it refused the program.
         log: String,
@@ -99,7 +99,7 @@ pub enum XdpError {
     Udp(io::Error),
 }
 
-/// What every text about a missing right ends with.
+/// Last words of every text about a missing right.
 const WITHOUT: &str = "`io = \"udp\"` works without it";
 
 impl fmt::Display for XdpError {
@@ -187,11 +187,11 @@ impl From<LoadError> for XdpError {
     }
 }
 
-/// Why AF_XDP does not suit an address.
+/// Reason why AF_XDP does not suit an address.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Why {
-    /// It cannot be opened there.
+    /// AF_XDP cannot be opened there.
     Impossible(XdpError),
     /// The interface's driver copies every packet: UDP sockets with segmentation offload are
     /// faster.

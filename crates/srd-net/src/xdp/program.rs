@@ -1,4 +1,4 @@
-//! The XDP program: which packets of an interface come to the endpoint's AF_XDP socket.
+//! The XDP program: it selects the packets of an interface for the endpoint's AF_XDP socket.
 //!
 //! ```text
 //! Ethernet, IPv4 without options and not a fragment, or IPv6 without extension headers,
@@ -11,11 +11,12 @@
 //! The comparisons are with bytes as they are in the packet, so that constants are made from bytes
 //! in that order and nothing is swapped but the length.
 //!
-//! A packet whose UDP checksum is only begun (`CHECKSUM_PARTIAL`: the field holds the sum over the
-//! pseudo-header) never was on a wire. A driver's own XDP sees single packets of that kind, from
-//! the other end of a veth. Where the program runs later, in the kernel's path, it may also be a
-//! run of packets that segmentation offload has not cut yet, or that receive offload has joined,
-//! and nothing says so; the kernel knows, so that there such packets are left to it.
+//! A packet whose UDP checksum is only begun (`CHECKSUM_PARTIAL`: the field holds the sum over
+//! the pseudo-header) never was on a wire. A driver's own XDP sees single packets of that kind,
+//! from the other end of a veth. Where the program runs later, in the kernel's path, such a
+//! packet may also be a run of packets that segmentation offload has not cut yet, or that receive
+//! offload has joined. The program cannot detect this, but the kernel can, so there these packets
+//! are left to the kernel.
 
 use std::net::IpAddr;
 
@@ -25,7 +26,7 @@ use crate::sys::bpf::{Instruction, Mode};
 /// Let the kernel have it.
 pub(super) const XDP_PASS: u8 = 2;
 
-/// Which packets the program hands to the socket.
+/// Packets that the program hands to the socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketFilter {
     /// Our address.
@@ -34,7 +35,7 @@ pub(super) struct PacketFilter {
     pub(super) port: u16,
     /// The longest IP packet that the socket receives.
     pub(super) ip_bytes_max: u16,
-    /// Where the program runs.
+    /// Hook at which the program runs.
     pub(super) mode: Mode,
     /// The descriptor of the map of sockets.
     pub(super) map: i32,
@@ -48,9 +49,9 @@ const VALUE: u8 = 4;
 const SUM: u8 = 5;
 /// The context; calls keep it.
 const CONTEXT: u8 = 6;
-/// Where the packet begins.
+/// Register of the packet's start.
 const PACKET: u8 = 7;
-/// Where it ends.
+/// Register of the packet's end.
 const END: u8 = 8;
 
 /// `bpf_redirect_map`

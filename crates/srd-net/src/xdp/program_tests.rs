@@ -4,7 +4,7 @@ use super::super::headers::{Headers, Sum};
 use super::*;
 use crate::sys::bpf::{Program, Purpose, SocketMap};
 
-/// Stands for "to the socket": the maps of these tests have none.
+/// Stands for "to the socket": the maps of these tests hold no socket.
 const TAKEN: u8 = 1;
 const PORT: u16 = 9000;
 

@@ -14,8 +14,8 @@ use crate::sys::xdp::Piece;
 
 /// Packets that one look takes.
 const PACKETS_MAX: usize = 64;
-/// How often the UDP socket is looked at while nothing comes by it and the thread does not sleep.
-/// A sleep ends when something does.
+/// Interval of reads from the UDP socket while no packet comes by it and the thread does not
+/// sleep. A packet ends a sleep.
 const UDP_LOOK: Duration = Duration::from_micros(100);
 /// A deadline nearer than this is spun for.
 const SLEEP_MIN: Duration = Duration::from_micros(3);

@@ -173,7 +173,7 @@ impl XdpIo {
         }
     }
 
-    /// Tells the kernel of the frames in the ring.
+    /// Notifies the kernel of the frames in the ring.
     pub(super) fn flush(&mut self) {
         if !self.waiting {
             return;

@@ -9,8 +9,8 @@ use super::{Blocked, Kernel, XdpIo};
 use crate::io::Wait;
 use crate::sys::os::{self, Interest};
 
-/// When a send is tried again whose end causes no event: a full UDP socket, or frames that the
-/// device did not take.
+/// Pause before a send is tried again whose end causes no event: a full UDP socket, or frames
+/// that the device did not accept.
 const RETRY: Duration = Duration::from_micros(200);
 /// Most descriptors that end a sleep.
 const INTERESTS_MAX: usize = 6;
@@ -78,7 +78,7 @@ impl XdpIo {
     }
 }
 
-/// What ended a sleep.
+/// Causes that ended a sleep.
 struct Woken {
     at_ring: bool,
     at_udp: bool,

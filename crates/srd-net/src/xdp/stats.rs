@@ -1,4 +1,4 @@
-//! What the AF_XDP back end counts: the reasons for losses, and what went through the kernel.
+//! Counters of the AF_XDP back end: the reasons for losses, and packets through the kernel.
 
 use crate::io::IoStats;
 use crate::sys::xdp::Statistics;

@@ -109,7 +109,7 @@ fn nodes_that_know_each_other_by_static_key_talk_and_others_do_not() {
         assert_eq!(numbers.len(), 100);
     }
 
-    // A stranger who knows b's key, and one who expects another key of b. Each soon gives up.
+    // A stranger that has b's key, and one that expects another key of b. Each soon gives up.
     let (mut stranger, _) = with_static_key(3);
     stranger.config.peer_timeout = srd_proto::Duration::from_millis(300);
     for expected in [key_b, key_a] {

@@ -20,7 +20,7 @@ use srd_proto::{
 
 use crate::support::PATIENCE;
 
-/// What an application is told.
+/// Events that an application gets.
 #[derive(Default)]
 struct Told(Vec<Event>);
 
@@ -80,7 +80,7 @@ fn regression_what_has_arrived_counts_before_timers_after_a_stall() {
             a.send(peer, datagram(1000)).unwrap();
         }
         if n == 2 {
-            // They leave, the answers arrive, and nobody looks.
+            // They leave, the answers arrive, and are not read.
             a.transmit(&mut told).unwrap();
             std::thread::sleep(Duration::from_millis(2700));
         }
@@ -101,7 +101,7 @@ struct Stalling {
     inner: MemoryIo,
     stall: Arc<Stall>,
     is_due: bool,
-    /// What has arrived while it stood still.
+    /// Packets that have arrived while it stood still.
     arrived: Vec<(PacketMeta, Vec<u8>)>,
     /// Whether that was taken since.
     is_taken: bool,
@@ -222,14 +222,15 @@ fn regression_what_arrived_in_a_stall_does_not_wait_for_a_timer() {
 
 /// Peers of the process that is stopped.
 const PEERS: usize = 300;
-/// For how long it is stopped: longer than any peer's time to answer.
+/// Time for which it is stopped: longer than any peer's time to answer.
 const STOPPED: Duration = Duration::from_secs(5);
-/// How often it is stopped at most, until it has gone on at once.
+/// Most stops, until it has gone on at once.
 const STOPS_MAX: usize = 3;
 /// Set in the process that is stopped.
 const HUB: &str = "SRD_TEST_HUB";
 
-/// As the daemon has it, but for the time to answer: the thread of all peers may stand still, too.
+/// Options as in the daemon, except for the time to answer: the thread of all peers may stand
+/// still, too.
 fn daemon_like() -> srd_net::BindOptions {
     let mut options = srd_net::BindOptions::at(SocketAddr::from(([127, 0, 0, 1], 0)));
     options.config.paths = 1;
@@ -242,8 +243,8 @@ fn daemon_like() -> srd_net::BindOptions {
     options
 }
 
-/// The process that is stopped: sends to each port that it is told, one datagram at a time each,
-/// until its input ends; then says how many peers it has given up.
+/// The process that is stopped. It sends to each port that it reads, one datagram at a time each,
+/// until its input ends; then it prints how many peers it has given up.
 #[test]
 fn hub_process() {
     if std::env::var_os(HUB).is_none() {

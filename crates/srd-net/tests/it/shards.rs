@@ -26,7 +26,7 @@ struct Sums {
     delivered: AtomicU64,
     completed: AtomicU64,
     failed: AtomicU64,
-    /// How those that failed ended, and other events.
+    /// Statuses of failed datagrams, and other events.
     notes: Mutex<Vec<String>>,
     astray: AtomicU64,
     done: AtomicUsize,
@@ -128,7 +128,8 @@ fn exchange(protection: impl Fn(u8) -> Protection, shards: [u8; 2]) {
         assert!(node.iter().all(|shard| shard.local_address() == address));
     }
     let all = usize::from(shards[0] + shards[1]);
-    // With static keys a node takes no stranger: each shard knows the other node before any packet.
+    // With static keys a node accepts no stranger: each shard has the other node's key before any
+    // packet.
     let sums = Sums::default();
     let endpoints = std::thread::scope(|scope| {
         let mut threads = Vec::new();
@@ -165,9 +166,9 @@ fn every_shard_of_a_node_with_keys_reaches_the_other() {
     }
 }
 
-/// A node that takes anyone demands a cookie of a key that it does not know, and its demand goes to
-/// the port that the opening came from. Shard 0 of the caller says nothing: the others must be able
-/// to open a session without one that is there already.
+/// A node that admits anyone demands a cookie of an unknown key, and its demand goes to the port
+/// that the opening came from. Shard 0 of the caller sends nothing: the others must be able to
+/// open a session without an existing one.
 #[test]
 fn regression_every_shard_of_a_stranger_hears_the_demand_for_a_cookie() {
     for last in [1, 2] {

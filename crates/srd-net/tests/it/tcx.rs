@@ -10,8 +10,9 @@ use crate::support::veth::{INTERFACE, Pair};
 use srd_net::tap::{Seen, Tap, now_ns};
 use srd_net::tcx::{Keep, Left, Probe};
 
-/// How far apart the two may see a packet: they stand at different places, between which a busy
-/// machine does something else. A time of another clock would be years apart.
+/// Largest difference of the times at which the two see a packet: they are at different points of
+/// its path, between which a busy machine does something else. A time of another clock would be
+/// years apart.
 const APART_NS: u64 = 5_000_000_000;
 /// Sizes of what the first end sends alone, and of what it sends in segments.
 const ALONE_BYTES: [usize; 3] = [1, 500, 1472];

@@ -102,8 +102,8 @@ fn every_ecn_value_is_carried_in_both_families() {
     }
 }
 
-/// Sends packets until one has the time at which it arrived, and not at which it was read: the
-/// kernel turns stamping on a while after the first socket asks for it.
+/// Sends packets until one has its arrival time instead of its read time: the kernel switches
+/// stamping on some time after the first socket requests it.
 fn await_stamps(from: &mut UdpIo, to: &mut UdpIo) {
     let margin = Duration::from_millis(1);
     let until = from.clock().now() + PATIENCE;
@@ -239,7 +239,7 @@ fn clocks_of_two_endpoints_are_one_axis() {
 #[test]
 fn a_thread_that_is_always_late_still_receives() {
     let (mut a, mut b) = (open("127.0.0.1", 1), open("127.0.0.1", 1));
-    // A sleep that nothing ends but time: the next wait begins without asking.
+    // A sleep that only time ends: the next wait begins without a call to receive.
     let until = b.clock().now() + Duration::from_millis(2);
     assert_eq!(b.receive(Wait::until(until), |_, _, _| {}).unwrap(), 0);
     assert_eq!(a.send(&[batch(b.local_address(), 0, &[100])]).unwrap(), Sent::All);

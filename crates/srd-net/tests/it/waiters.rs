@@ -19,13 +19,13 @@ use srd_proto::{Config, Instant};
 
 /// Longest that anything may take: less than the time that a peer has to answer.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// What surely waits by now, waits.
+/// Time after which a thread that is to wait has surely begun to.
 const SOON: Duration = Duration::from_millis(30);
 const GOOD: u8 = 0;
 const ERROR: u8 = 1;
 const PANIC: u8 = 2;
 
-/// A back end that works until it is told otherwise.
+/// A back end that works until `how` changes.
 struct Breaking {
     inner: MemoryIo,
     how: Arc<AtomicU8>,
@@ -58,7 +58,7 @@ struct Rig {
     waker: Arc<IoWaker>,
 }
 
-/// Nobody is there.
+/// An address without an endpoint.
 fn nobody() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 9], 100))
 }
@@ -98,7 +98,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls only when it is woken: a waker that nobody calls hangs it.
+/// Polls only when it is woken: a waker that is never called hangs it.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));

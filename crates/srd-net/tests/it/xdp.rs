@@ -16,7 +16,7 @@ use srd_proto::{Config, Duration as Span, Protection};
 const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const V6: [&str; 2] = ["fd77::1", "fd77::2"];
 
-/// What moves packets at one end.
+/// Back end at one end.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
     Udp,
@@ -208,7 +208,7 @@ impl Router {
         Some(router)
     }
 
-    /// How many packets it has lost.
+    /// Number of packets that it has lost.
     fn lost(&self) -> u64 {
         let list = ["netns", "exec", &self.0, "nft", "list", "chain", "ip", "t", "loss"];
         let output = Command::new("ip").args(list).output().unwrap();
@@ -243,7 +243,7 @@ fn an_endpoint_that_starts_again_is_known_at_once() {
 #[test]
 fn a_peer_that_changes_its_hardware_address_is_found_again() {
     let Some(pair) = Pair::new(1500, 1) else { return };
-    // The kernel checks neighbours sooner than it would by itself.
+    // The kernel checks neighbours sooner than by default.
     for variable in ["delay_first_probe_time=1", "base_reachable_time_ms=500", "ucast_solicit=1"] {
         pair.set(0, &format!("net.ipv4.neigh.{INTERFACE}.{variable}"));
     }

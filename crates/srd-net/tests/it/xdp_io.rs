@@ -1,5 +1,5 @@
-//! The AF_XDP back end over a veth: what goes in comes out, past the kernel where it should, and
-//! what stands in the way is said. Needs root, for network namespaces of its own.
+//! The AF_XDP back end over a veth: packets pass, past the kernel where they should, and
+//! obstacles are reported. Needs root, for network namespaces of its own.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -303,12 +303,12 @@ fn the_port_unreachable_of_a_packet_that_went_past_the_kernel_is_heard() {
 #[test]
 fn a_neighbour_that_changes_its_hardware_address_in_silence_is_found_again() {
     let Some(pair) = Pair::new(1500, 1) else { return };
-    // The kernel checks neighbours sooner than it would by itself.
+    // The kernel checks neighbours sooner than by default.
     for variable in ["delay_first_probe_time=1", "base_reachable_time_ms=500", "ucast_solicit=1"] {
         pair.set(0, &format!("net.ipv4.neigh.{INTERFACE}.{variable}"));
     }
     let mut a = xdp(&pair, 0, V4[0], |_| {});
-    // The kernel of a socket drops what is for the old address. It says nothing by itself.
+    // The kernel of a socket drops packets for the old address, and announces no new one.
     let mut b = udp(&pair, 1, V4[1]);
     acquaint(&mut a, &mut b);
     // Checks of the kernel's that are on their way come to an end.
@@ -322,7 +322,7 @@ fn a_neighbour_that_changes_its_hardware_address_in_silence_is_found_again() {
         if let Some(old) = known(&pair) {
             break old;
         }
-        // A check that nobody had time to answer has failed.
+        // A check that was not answered in time has failed.
         assert!(std::time::Instant::now() < until, "the neighbour is not found");
         acquaint(&mut a, &mut b);
     };

@@ -1,4 +1,4 @@
-//! What a back end of a test leaves to the one inside of it.
+//! Calls that a back end of a test forwards to the one inside of it.
 
 /// All of [`srd_net::PacketIo`] but `send` and `receive`, done by the field `inner`.
 macro_rules! inner_io {

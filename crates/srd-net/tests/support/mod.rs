@@ -1,5 +1,5 @@
-//! What tests of back ends and endpoints share: packets that can be told apart, and transfers that
-//! check each.
+//! Support of tests of back ends and endpoints: packets that can be distinguished, and transfers
+//! that check each.
 #![allow(dead_code)] // each test program uses a part
 
 pub(crate) mod veth;
@@ -55,14 +55,14 @@ pub(crate) fn collect(io: &mut impl PacketIo, count: usize) -> Vec<(PacketMeta, 
     collect_for(io, count, PATIENCE)
 }
 
-/// A payload that says which it is.
+/// A payload that contains its number.
 pub(crate) fn numbered(i: u32, bytes: usize) -> Bytes {
     let mut payload = vec![u8::try_from(i % 251).unwrap(); bytes.max(4)];
     payload[..4].copy_from_slice(&i.to_be_bytes());
     Bytes::from(payload)
 }
 
-/// Which payload it is.
+/// Number of a payload.
 pub(crate) fn number(payload: &Bytes) -> u32 {
     u32::from_be_bytes(payload[..4].try_into().unwrap())
 }

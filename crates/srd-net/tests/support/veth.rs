@@ -89,7 +89,7 @@ impl Pair {
         must("ip", &[&["-n", &self.names[end]], arguments].concat());
     }
 
-    /// What the kernel knows of its IPv4 neighbours in one end's namespace.
+    /// The kernel's IPv4 neighbours in one end's namespace.
     pub(crate) fn neighbours(&self, end: usize) -> String {
         let arguments = ["-4", "-n", &self.names[end], "neigh", "show", "dev", INTERFACE];
         let output = Command::new("ip").args(arguments).output().unwrap();
@@ -130,8 +130,8 @@ impl Drop for Pair {
     }
 }
 
-/// Makes a network namespace. False without the right to, or without `ip`, which is said, and is
-/// an error in CI.
+/// Makes a network namespace. Without the right to, or without `ip`, prints the reason and
+/// returns false; in CI, fails.
 pub(crate) fn can_add(namespace: &str) -> bool {
     let lacks = match Command::new("ip").args(["netns", "add", namespace]).output() {
         Ok(output) if output.status.success() => return true,

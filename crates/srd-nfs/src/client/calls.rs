@@ -36,25 +36,25 @@ struct Connection {
     unanswered: usize,
 }
 
-/// What became of a record from the client.
+/// Result of accepting a record from the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Taken {
-    /// It waits on this connection.
+    /// The record waits on this connection.
     On(ConnectionId),
-    /// It has no place until a reply comes.
+    /// The record cannot be accepted until a reply comes.
     Full,
-    /// The same call waits already, and will be answered.
+    /// A repetition of a call that waits already, and will be answered.
     Again,
-    /// It replies to a callback that is not known.
+    /// The record replies to an unknown callback.
     Unknown,
 }
 
-/// What became of a record from the server.
+/// Result of accepting a record from the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Received {
-    /// It is for the client.
+    /// The record is for the client.
     Forward,
-    /// It is dropped.
+    /// The record is dropped.
     Drop,
 }
 

@@ -9,8 +9,8 @@
 //! at first, another whenever all of them were busy for a while. A lost one is made again, or gives
 //! its calls to another; the client notices a pause.
 //!
-//! A client that reads no replies fills its own sockets, then those of its connections to the
-//! server; one that calls without end waits. Nobody else does.
+//! A client that reads no replies fills its own sockets, then the sockets of its connections to
+//! the server; a client that sends calls without end waits. Other clients are not affected.
 
 mod calls;
 #[cfg(test)]
@@ -38,25 +38,26 @@ use silence::Watch;
 
 /// Bytes that are read from a client at once.
 const READ_BYTES: usize = 64 << 10;
-/// How often it is asked whether the connections are busy.
+/// Interval at which it is checked whether the connections are busy.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 /// Calls without a reply that keep a connection busy: one on its way, one at the server, one back.
 const BUSY_CALLS_MIN: usize = 3;
 /// Bytes that a busy connection moves between two looks at least: 2 MB/s.
 const BUSY_BYTES_MIN: u64 = 512 << 10;
-/// How long a wait lasts at most before it is looked whether all ends.
+/// Longest wait before the stop flag is checked.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// How clients are served.
+/// Options for serving clients.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What one process takes on.
+    /// Limits of the process.
     pub limits: Limits,
     /// Connections to the server for each client, 1 to [`crate::limits::CONNECTIONS_MAX`].
     pub connections_max: usize,
-    /// How bytes become segments.
+    /// Division of bytes into segments.
     pub pacing: Pacing,
-    /// Serve also connections from ports that any user may have, who then speaks NFS as anybody.
+    /// Whether connections from unprivileged ports are served, too. Any local user can then act
+    /// as any NFS user.
     pub any_user: bool,
 }
 
@@ -230,7 +231,7 @@ impl Client {
     fn wants_another(&self) -> bool {
         let mut table = self.lock();
         let has_place = table.calls.connections() < self.options.connections_max;
-        // Asked in any case: each look begins a new span.
+        // Called in any case: each call begins a new span.
         table.calls.is_busy(BUSY_CALLS_MIN, BUSY_BYTES_MIN) && has_place
     }
 
@@ -280,8 +281,8 @@ impl Client {
         self.work.notify_all();
     }
 
-    /// Takes the next record for a connection, waiting for it; `None` when all ends or `is_lost`
-    /// says that the connection is.
+    /// Takes the next record for a connection, waiting for it; `None` when the process ends or
+    /// `is_lost` returns true.
     fn next(&self, on: ConnectionId, is_lost: impl Fn() -> bool) -> Option<Arc<Record>> {
         let mut table = self.lock();
         loop {

@@ -1,4 +1,4 @@
-//! Connections whose packets nobody acknowledges, ended long before the kernel would.
+//! Connections whose packets are not acknowledged, ended long before the kernel would.
 //!
 //! A TCP connection keeps to its path. When that dies, the kernel repeats a segment after 0.2, 0.6,
 //! 1.4, 3, 6 s and so on, on the same path, and a path that returns in between is not noticed
@@ -18,11 +18,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-/// How often it is looked.
+/// Interval of checks.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 /// Repetitions in a row without an acknowledgement: 1.4 s, or more where round trips are long.
 const REPEATED_MAX: u32 = 3;
-/// Where the kernel tells it.
+/// Tables of the kernel that contain the number.
 const TABLES: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
 
 /// Calls and replies of a connection, counted.
@@ -109,7 +109,8 @@ impl Watch {
     }
 }
 
-/// How often in a row the kernel has repeated what a socket sent, by a table of the kernel.
+/// Number of times in a row that the kernel has retransmitted data of a socket, from a table of
+/// the kernel.
 fn repeated(table: &str, inode: u64) -> Option<u32> {
     let inode = inode.to_string();
     let mut sockets = table.lines().skip(1).map(|line| line.split_ascii_whitespace());

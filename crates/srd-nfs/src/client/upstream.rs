@@ -22,7 +22,7 @@ const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// A connection that lasted so long was no failed try.
 const STEADY_MIN: Duration = Duration::from_secs(5);
-/// The same failure is logged again after this time.
+/// Pause before the same failure is logged again.
 const LINE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Keeps a connection until the client leaves, or until it is lost while another can take over.
@@ -34,7 +34,7 @@ pub(super) fn run(client: &Client, id: ConnectionId) {
         let up = Instant::now();
         converse(client, id, link);
         client.metrics.upstreams.dec();
-        // A server that takes connections and ends them at once is not asked without pause.
+        // A server that accepts connections and ends them at once is not tried without pause.
         if up.elapsed() > STEADY_MIN {
             retry = Retry::default();
         }

@@ -70,7 +70,7 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// Whether ports below 1024 can be had; says why not.
+/// Whether ports below 1024 can be bound; prints the reason if not.
 fn may_have_reserved_ports() -> bool {
     reserved::check().inspect_err(|error| println!("skipped: no port below 1024: {error}")).is_ok()
 }
@@ -83,7 +83,7 @@ fn client_half(to: &Server, any_user: bool) -> (Acceptor, Metrics) {
     (client::start(listen(), dialer, &options, &metrics).unwrap(), metrics)
 }
 
-/// A server's half without TLS, or with one that wants no certificate of clients.
+/// A server's half without TLS, or with TLS that requires no certificate of clients.
 fn server_half(to: &Server, limits: Limits, authority: Option<&Authority>) -> (Acceptor, Metrics) {
     let certificates = authority.map(|authority| {
         let own = authority.identity("nas.example", 30);
@@ -96,7 +96,7 @@ fn server_half(to: &Server, limits: Limits, authority: Option<&Authority>) -> (A
     (serve::start(listen(), dialer, certificates, options, &metrics).unwrap(), metrics)
 }
 
-/// Any user of the machine spoke NFS as anybody, over a connection of its own.
+/// Any user of the machine could act as any NFS user, over a connection of its own.
 #[test]
 fn regression_users_other_than_root_are_not_served_without_tls() {
     let server = Server::echo();
@@ -154,7 +154,7 @@ fn another_address() -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, 77)
 }
 
-/// One address had all places and kept everybody else out.
+/// One address had all slots and kept all others out.
 #[test]
 fn regression_an_address_has_a_part_of_the_places() {
     if !rustix::process::geteuid().is_root() {
@@ -218,7 +218,7 @@ fn regression_strangers_that_send_no_record_make_room_for_clients() {
     };
     let mut silent: Vec<_> = (0..3).map(|_| link().split()).collect();
     eventually("three strangers are taken", || metrics.upstreams.get() == 3);
-    // Half a record is none.
+    // Half a record does not count.
     silent[2].1.send(&call(7, 100).bytes()[..50]).unwrap();
     let mut clients: Vec<_> = (0..3)
         .map(|_| {

@@ -58,7 +58,7 @@ fn regression_a_client_that_reads_nothing_and_sends_nonsense_is_ended_at_once() 
     assert_eq!(metrics.clients_failed.get(), 1);
 }
 
-/// They were given up at once.
+/// The waiting calls were given up at once.
 #[test]
 fn regression_calls_of_a_client_that_waits_are_answered_when_all_ends() {
     let server = Server::slow(Duration::from_millis(300));

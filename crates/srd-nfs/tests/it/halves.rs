@@ -96,7 +96,7 @@ fn calls_and_replies_pass_through_both_halves_with_tls() {
     }
 }
 
-/// What the half beside the client says when it meets this certificate under this name.
+/// Error of the half beside the client when it meets this certificate under this name.
 fn refusal(authority: &Authority, days: i64, name: &str, ca: &Authority) -> String {
     let server = Server::echo();
     let files =
@@ -230,7 +230,8 @@ fn connections_beyond_the_limit_are_closed_and_places_are_given_back() {
     assert_eq!(receive(&stream), reply(&call(1, 10)));
 }
 
-/// They had all places until they were given up, and came again: no client was served.
+/// Connections without a handshake held all slots until they were given up, and came again: no
+/// client was served.
 #[test]
 fn regression_strangers_that_shake_no_hands_make_room_for_clients() {
     let (server, authority) = (Server::echo(), Authority::new());

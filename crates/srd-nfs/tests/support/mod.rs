@@ -28,7 +28,7 @@ pub(crate) fn call(xid: u32, bytes: usize) -> Record {
     Record::of(&message).unwrap()
 }
 
-/// The reply that the stand-in gives: to the NULL call what RFC 5531 says, otherwise an echo.
+/// The reply of the stand-in: to the NULL call the reply of RFC 5531, otherwise an echo.
 pub(crate) fn reply(call: &Record) -> Record {
     let mut message = call.message().to_vec();
     message[7] = 1;
@@ -65,7 +65,8 @@ impl Server {
         Self::start(Manner::Slow(pause))
     }
 
-    /// It answers so many calls of a connection, and ends it at the next, unanswered.
+    /// A stand-in that answers this number of calls of a connection, and ends the connection at
+    /// the next call, unanswered.
     pub(crate) fn that_ends_after(calls: usize) -> Self {
         Self::start(Manner::EndsAfter(calls))
     }
@@ -123,7 +124,7 @@ impl Authority {
         let directory = tempfile::tempdir().unwrap();
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
-        // Issuers are told apart by their names, so each has its own.
+        // Issuers are distinguished by their names, so each has its own.
         let name = directory.path().display().to_string();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use super::fid::{fi_addr_t, fid};
 
 layout! {
-    /// What an address vector shall be.
+    /// Requested attributes of an address vector.
     struct fi_av_attr: 48 {
         r#type @ 0: c_int,
         rx_ctx_bits @ 4: c_int,
@@ -26,7 +26,7 @@ layout! {
 }
 
 ops! {
-    /// What an address vector can do, up to release 1.17.
+    /// Operations of an address vector, up to release 1.17.
     struct fi_ops_av: 64 {
         insert @ 8: fn(
             av: *mut fid_av, addr: *const c_void, count: usize, fi_addr: *mut fi_addr_t,

@@ -54,7 +54,7 @@ pub const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
 pub const FI_SYNC_ERR: u64 = 1 << 58;
 pub const FI_NUMERICHOST: u64 = 1 << 55;
 
-// How an atomic operation is asked for.
+// Flags of `query_atomic`: the form of an atomic operation.
 pub const FI_FETCH_ATOMIC: u64 = 1 << 58;
 pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;
 

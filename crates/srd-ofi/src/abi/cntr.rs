@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use super::fid::fid;
 
 layout! {
-    /// What a counter shall be.
+    /// Requested attributes of a counter.
     struct fi_cntr_attr: 24 {
         events @ 0: c_int,
         wait_obj @ 4: c_int,
@@ -23,7 +23,7 @@ layout! {
 }
 
 ops! {
-    /// What a counter can do.
+    /// Operations of a counter.
     struct fi_ops_cntr: 64 {
         read @ 8: fn(cntr: *mut fid_cntr) -> u64,
         readerr @ 16: fn(cntr: *mut fid_cntr) -> u64,

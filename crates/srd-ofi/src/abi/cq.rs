@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use super::fid::{fi_addr_t, fid};
 
 layout! {
-    /// What a completion queue shall be.
+    /// Requested attributes of a completion queue.
     struct fi_cq_attr: 40 {
         size @ 0: usize,
         flags @ 8: u64,
@@ -26,7 +26,7 @@ layout! {
 }
 
 ops! {
-    /// What a completion queue can do.
+    /// Operations of a completion queue.
     struct fi_ops_cq: 64 {
         read @ 8: fn(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize,
         readfrom @ 16: fn(
@@ -84,7 +84,7 @@ pub const FI_CQ_FORMAT_MSG: c_int = 2;
 pub const FI_CQ_FORMAT_DATA: c_int = 3;
 pub const FI_CQ_FORMAT_TAGGED: c_int = 4;
 
-/// What one can wait on.
+/// Kinds of wait objects.
 pub const FI_WAIT_NONE: c_int = 0;
 pub const FI_WAIT_UNSPEC: c_int = 1;
 pub const FI_WAIT_FD: c_int = 3;

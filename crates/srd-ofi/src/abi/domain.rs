@@ -19,7 +19,7 @@ layout! {
 }
 
 ops! {
-    /// What a domain can do.
+    /// Operations of a domain.
     struct fi_ops_domain: 96 {
         av_open @ 8: fn(
             domain: *mut fid_domain, attr: *mut fi_av_attr, av: *mut *mut fid_av,
@@ -82,7 +82,7 @@ layout! {
 }
 
 ops! {
-    /// How memory is registered.
+    /// Operations that register memory.
     struct fi_ops_mr: 32 {
         reg @ 8: fn(
             fid: *mut fid, buf: *const c_void, len: usize, access: u64, offset: u64,

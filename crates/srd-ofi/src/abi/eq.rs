@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use super::fid::fid;
 
 layout! {
-    /// What an event queue shall be.
+    /// Requested attributes of an event queue.
     struct fi_eq_attr: 32 {
         size @ 0: usize,
         flags @ 8: u64,
@@ -37,7 +37,7 @@ layout! {
 }
 
 ops! {
-    /// What an event queue can do.
+    /// Operations of an event queue.
     struct fi_ops_eq: 48 {
         read @ 8: fn(
             eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, len: usize, flags: u64,

@@ -17,7 +17,7 @@ layout! {
 }
 
 ops! {
-    /// What a fabric can do.
+    /// Operations of a fabric.
     struct fi_ops_fabric: 56 {
         domain @ 8: fn(
             fabric: *mut fid_fabric, info: *mut fi_info, domain: *mut *mut fid_domain,

@@ -30,7 +30,7 @@ ops! {
 }
 
 layout! {
-    /// What an operation's context points to, where a provider asks for the room.
+    /// Memory that an operation's context points to, if the provider requires it (`FI_CONTEXT`).
     struct fi_context: 32 {
         internal @ 0: [*mut c_void; 4],
     }
@@ -47,7 +47,7 @@ pub const FI_ADDR_UNSPEC: fi_addr_t = u64::MAX;
 /// No address.
 pub const FI_ADDR_NOTAVAIL: fi_addr_t = u64::MAX;
 
-/// Classes of objects: what `fid.fclass` says.
+/// Classes of objects: values of `fid.fclass`.
 pub const FI_CLASS_FABRIC: usize = 1;
 pub const FI_CLASS_DOMAIN: usize = 2;
 pub const FI_CLASS_EP: usize = 3;

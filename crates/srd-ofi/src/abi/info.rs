@@ -1,4 +1,4 @@
-//! What `fi_getinfo` takes and gives (`rdma/fabric.h`).
+//! Arguments and results of `fi_getinfo` (`rdma/fabric.h`).
 //!
 //! In C some of these structures name the type of an open fabric or domain, which is defined above
 //! this file; here they name its head, with which it begins. The provider uses none of them.

@@ -1,8 +1,8 @@
 //! libfabric's binary interface, written by hand from its headers: releases 1.17 to 2.x.
 //!
-//! Types and constants carry the names that they have in C, and mean what libfabric's manual pages
-//! say; each file names its header. Every size and every offset is asserted at compile time, and
-//! a test compares all of them with the headers of the machine.
+//! Types and constants have the names and meanings of libfabric's headers and manual pages; each
+//! file names its header. Every size and every offset is asserted at compile time, and a test
+//! compares all of them with the headers of the machine.
 //!
 //! | file | what |
 //! |---|---|
@@ -22,7 +22,7 @@
 
 use std::ffi::{c_char, c_int};
 
-/// Where C puts a structure's fields.
+/// Layout of a structure in C.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// The structure.
@@ -33,7 +33,7 @@ pub struct Layout {
     pub fields: &'static [(&'static str, usize)],
 }
 
-/// What a call that is not offered returns.
+/// Return value of a call that is not offered.
 trait Refusal {
     const REFUSED: Self;
 }
@@ -68,7 +68,7 @@ macro_rules! layout {
         }
 
         impl $name {
-            /// Where C puts the fields.
+            /// Offsets of the fields in C.
             pub const LAYOUT: crate::abi::Layout = crate::abi::Layout {
                 name: stringify!($name),
                 bytes: $bytes,
@@ -99,7 +99,7 @@ macro_rules! ops {
         }
 
         impl $name {
-            /// Where C puts the slots.
+            /// Offsets of the slots in C.
             pub const LAYOUT: crate::abi::Layout = crate::abi::Layout {
                 name: stringify!($name),
                 bytes: $bytes,

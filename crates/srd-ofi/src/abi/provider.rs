@@ -1,5 +1,5 @@
-//! What a provider hands to the core that loads it (`rdma/providers/fi_prov.h`), and the calls of
-//! the core that a provider may use.
+//! The structure that a provider returns to the core that loads it (`rdma/providers/fi_prov.h`),
+//! and the calls of the core that a provider may use.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -16,7 +16,7 @@ use crate::offers::IOV_LIMIT;
 use crate::transfer::{Buffer, Compute, TransferFlags};
 use crate::{Errno, Outcome};
 
-/// What an endpoint computes in peers' memory.
+/// Atomic operations of an endpoint.
 pub(super) static OPS: fi_ops_atomic = fi_ops_atomic {
     write,
     writev,
@@ -44,7 +44,8 @@ struct Elements {
 impl Elements {
     const NONE: Self = Self { pieces: ptr::null(), count: 0 };
 
-    /// The bytes of elements of a size. Nowhere, as fetches without an operand have it, is none.
+    /// The bytes of elements of size `size`. No pieces, or a null pointer, as fetches without an
+    /// operand pass it, give an empty buffer.
     unsafe fn buffer(self, size: usize) -> Outcome<Buffer> {
         if self.count > IOV_LIMIT {
             return Err(Errno(FI_EINVAL));
@@ -61,7 +62,7 @@ impl Elements {
     }
 }
 
-/// What a call asks for.
+/// Arguments of a call.
 #[derive(Clone, Copy)]
 struct Call {
     form: Form,
@@ -74,8 +75,8 @@ struct Call {
     context: *mut c_void,
 }
 
-/// Asks for it. `remote` are the peer's elements; `None` for as many as the operands, or results,
-/// at an address under a key.
+/// Submits the operation. `remote` are the peer's elements; `Err`: as many as the operands, or
+/// results, at an address under a key.
 unsafe fn compute(
     ep: *mut fid_ep,
     call: &Call,
@@ -85,8 +86,8 @@ unsafe fn compute(
     let ask = || -> Outcome {
         let operation = Operation::from_numbers(call.form, call.op, call.datatype);
         let Operation { op, datatype, size } = operation.ok_or(Errno(FI_EOPNOTSUPP))?;
-        // SAFETY: the application passes as many pieces as it says, and leaves them alone until
-        // it hears of the end; the endpoint is open.
+        // SAFETY: the application passes as many pieces as it declares, and does not touch them
+        // until the operation completes; the endpoint is open.
         unsafe {
             let operand = if operation.is_some_and(|operation| operation.has_operand()) {
                 call.operand.buffer(size)?
@@ -128,7 +129,7 @@ unsafe fn described(
     result: Elements,
     flags: u64,
 ) -> isize {
-    // SAFETY: the application passes a message, with as many pieces as it says.
+    // SAFETY: the application passes a message, with as many pieces as it declares.
     unsafe {
         let Some(msg) = msg.as_ref() else { return -(FI_EINVAL as isize) };
         if msg.rma_iov.is_null() || !(1..=IOV_LIMIT).contains(&msg.rma_iov_count) {
@@ -170,7 +171,7 @@ unsafe extern "C" fn write(
     context: *mut c_void,
 ) -> isize {
     let piece = one(buf, count);
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { writev(ep, &piece, ptr::null_mut(), 1, to, addr, key, datatype, op, context) }
 }
 
@@ -189,12 +190,12 @@ unsafe extern "C" fn writev(
     let operand = Elements { pieces: iov, count };
     let (compare, result) = (Elements::NONE, Elements::NONE);
     let call = Call { form: Form::Change, datatype, op, operand, compare, result, to, context };
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { compute(ep, &call, Err((addr, key)), by_endpoint) }
 }
 
 unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { described(ep, Form::Change, msg, Elements::NONE, Elements::NONE, flags) }
 }
 
@@ -214,7 +215,7 @@ unsafe extern "C" fn inject(
     let context = ptr::null_mut();
     let call = Call { form: Form::Change, datatype, op, operand, compare, result, to, context };
     let how = |endpoint: &Endpoint| TransferFlags::inject(endpoint.tx_flags());
-    // SAFETY: as that function wants it; the Messaging Layer copies operands.
+    // SAFETY: as that function requires; the Messaging Layer copies operands.
     unsafe { compute(ep, &call, Err((addr, key)), how) }
 }
 
@@ -234,7 +235,7 @@ unsafe extern "C" fn readwrite(
 ) -> isize {
     let (piece, mut result) = (one(buf, count), one(result, count));
     let none = ptr::null_mut();
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe {
         readwritev(
             ep,
@@ -273,7 +274,7 @@ unsafe extern "C" fn readwritev(
     let result = Elements { pieces: resultv, count: result_count };
     let compare = Elements::NONE;
     let call = Call { form: Form::Fetch, datatype, op, operand, compare, result, to, context };
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { compute(ep, &call, Err((addr, key)), by_endpoint) }
 }
 
@@ -286,7 +287,7 @@ unsafe extern "C" fn readwritemsg(
     flags: u64,
 ) -> isize {
     let result = Elements { pieces: resultv, count: result_count };
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { described(ep, Form::Fetch, msg, Elements::NONE, result, flags) }
 }
 
@@ -308,7 +309,7 @@ unsafe extern "C" fn compwrite(
 ) -> isize {
     let (piece, compare, mut result) = (one(buf, count), one(compare, count), one(result, count));
     let none = ptr::null_mut();
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe {
         compwritev(
             ep,
@@ -353,7 +354,7 @@ unsafe extern "C" fn compwritev(
     let compare = Elements { pieces: comparev, count: compare_count };
     let result = Elements { pieces: resultv, count: result_count };
     let call = Call { form: Form::Compare, datatype, op, operand, compare, result, to, context };
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { compute(ep, &call, Err((addr, key)), by_endpoint) }
 }
 
@@ -370,11 +371,11 @@ unsafe extern "C" fn compwritemsg(
 ) -> isize {
     let compare = Elements { pieces: comparev, count: compare_count };
     let result = Elements { pieces: resultv, count: result_count };
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { described(ep, Form::Compare, msg, compare, result, flags) }
 }
 
-/// Says how many elements an operation takes.
+/// Returns the number of elements that an operation may have.
 unsafe fn valid(
     ep: *mut fid_ep,
     form: Form,
@@ -403,7 +404,7 @@ unsafe extern "C" fn writevalid(
     op: c_int,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { valid(ep, Form::Change, datatype, op, count) }
 }
 
@@ -413,7 +414,7 @@ unsafe extern "C" fn readwritevalid(
     op: c_int,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { valid(ep, Form::Fetch, datatype, op, count) }
 }
 
@@ -423,6 +424,6 @@ unsafe extern "C" fn compwritevalid(
     op: c_int,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { valid(ep, Form::Compare, datatype, op, count) }
 }

@@ -196,7 +196,7 @@ unsafe extern "C" fn straddr(
     buf: *mut c_char,
     len: *mut usize,
 ) -> *const c_char {
-    // SAFETY: an address is there, whose family tells its length.
+    // SAFETY: `addr` points to an address, whose family determines its length.
     let decoded = unsafe {
         let bytes = if *addr.cast::<u16>() == 10 { 28 } else { 16 };
         Address::decode(slice::from_raw_parts(addr.cast(), bytes))

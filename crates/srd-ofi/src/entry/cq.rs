@@ -63,7 +63,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     // SAFETY: this is the table of completion queues.
     let queue = unsafe { state_of::<CompletionQueue>(fid) };
     let Some(queue) = queue.map(|queue| queue.queue()) else { return -FI_EINVAL };
-    // SAFETY: both commands want an `int` to write to.
+    // SAFETY: both commands take a pointer to an `int`.
     unsafe { answer_wait(command, arg, queue.descriptor(), queue.waiting()) }
 }
 
@@ -90,7 +90,7 @@ pub(super) unsafe fn answer_wait(
     code(answer.and_then(write))
 }
 
-/// Where the application wants completions: entries of the queue's format, and their senders.
+/// Memory into which completions are written: entries of the queue's format, and their senders.
 struct Entries {
     buffer: *mut u8,
     sources: *mut fi_addr_t,
@@ -108,8 +108,8 @@ impl Entries {
             data: completion.data,
             tag: completion.tag,
         };
-        // SAFETY: the application gives room for more entries of this format than `at`, and for
-        // as many senders if it wants them.
+        // SAFETY: the application passes memory for more entries of this format than `at`, and
+        // for as many senders if `sources` is not null.
         unsafe {
             let to = self.buffer.add(at * self.bytes);
             ptr::copy_nonoverlapping((&raw const entry).cast::<u8>(), to, self.bytes);

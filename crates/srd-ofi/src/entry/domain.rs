@@ -66,7 +66,7 @@ pub(super) unsafe extern "C" fn open(
     code(open())
 }
 
-/// Says how large elements are, and how many fit an operation.
+/// Returns the size of elements, and the number of them that an operation may have.
 unsafe extern "C" fn query_atomic(
     _: *mut fid_domain,
     datatype: c_int,

@@ -1,4 +1,4 @@
-//! Calls on endpoints, but for data.
+//! Calls on endpoints, except data transfer.
 
 use std::ffi::{c_int, c_void};
 use std::slice;

@@ -50,7 +50,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     // SAFETY: this is the table of event queues.
     let queue = unsafe { state_of::<EventQueue>(fid) };
     let Some(queue) = queue.map(|queue| queue.queue()) else { return -FI_EINVAL };
-    // SAFETY: both commands want an `int` to write to.
+    // SAFETY: both commands take a pointer to an `int`.
     unsafe { answer_wait(command, arg, queue.descriptor(), queue.waiting()) }
 }
 

@@ -15,10 +15,10 @@ use crate::preferred;
 use crate::service::Service;
 use crate::{Errno, Outcome};
 
-/// Set by the core's own layers (`ofi_rxm`, `ofi_rxd`), which ask what they could stand on. Unless
-/// `FI_SRD_LAYERS` is set they hear of nothing: a layer over datagrams would come first in the
-/// list of what there is, before the native endpoint, and bring an acknowledgement and a window of
-/// its own.
+/// Flag of calls by the core's own layers (`ofi_rxm`, `ofi_rxd`), which look for a provider below
+/// them. Unless `FI_SRD_LAYERS` is set, such a call finds nothing: a layer over datagrams would
+/// come first in the list of providers, before the native endpoint, and add a second
+/// acknowledgement and a second window.
 const FOR_A_LAYER: u64 = 1 << 59;
 
 /// Bytes of a domain's attributes that all releases share: without the padding after the last.
@@ -45,11 +45,11 @@ pub(super) unsafe extern "C" fn getinfo(
         Ok(offers) => offers,
         Err(error) => return -error.0,
     };
-    // SAFETY: the core wants the list at `out`.
+    // SAFETY: the core passes `out` for the list.
     super::code(unsafe { write_all(core, &offers, out) })
 }
 
-/// What fits.
+/// The offers that fit a call.
 fn answer(
     hints: Option<Hints>,
     places: &Places,
@@ -83,7 +83,7 @@ fn answer(
     if offers.is_empty() { Err(nothing) } else { Ok(offers) }
 }
 
-/// What node and service of the call name.
+/// Resolves node and service of the call.
 fn places(node: Option<&str>, service: Option<&str>, flags: u64) -> Outcome<Places> {
     let source = flags & FI_SOURCE != 0;
     if node.is_none() && service.is_none() {
@@ -121,7 +121,7 @@ pub(super) unsafe fn read(info: &fi_info) -> Hints {
         if from.is_null() {
             return None;
         }
-        // SAFETY: the application says that so many bytes are there.
+        // SAFETY: the application declares that `bytes` bytes are there.
         Address::decode(unsafe { std::slice::from_raw_parts(from.cast(), bytes) })
     };
     // SAFETY: attributes are null or whole; names are null or C strings. Later releases only
@@ -154,7 +154,7 @@ unsafe fn write_all(core: &Core, offers: &[Offer], out: *mut *mut fi_info) -> Ou
         // SAFETY: the core allocated the info with all its attributes, and it is ours alone.
         let written = if info.is_null() { None } else { unsafe { write(offer, &mut *info) } };
         if written.is_none() {
-            // SAFETY: both came from the core, and nobody has seen them.
+            // SAFETY: both came from the core, and have not been handed out.
             unsafe {
                 core.free_info(info);
                 core.free_info(first);
@@ -165,7 +165,7 @@ unsafe fn write_all(core: &Core, offers: &[Offer], out: *mut *mut fi_info) -> Ou
         unsafe { (*info).next = first };
         first = info;
     }
-    // SAFETY: the core wants the list there.
+    // SAFETY: the core passes `out` for the list.
     unsafe { *out = first };
     Ok(())
 }
@@ -197,7 +197,7 @@ unsafe fn write(offer: &Offer, info: &mut fi_info) -> Option<()> {
 fn allocate_address(address: Address) -> Option<(*mut c_void, usize)> {
     let encoded = address.encode();
     let bytes = encoded.as_slice();
-    // SAFETY: asks for memory of this size.
+    // SAFETY: allocates memory of this size.
     let memory = unsafe { libc::malloc(bytes.len()) };
     if memory.is_null() {
         return None;

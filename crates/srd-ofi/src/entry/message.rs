@@ -1,4 +1,4 @@
-//! What the calls that move messages have in common, with a tag or without.
+//! Common parts of the calls that move messages, with a tag or without.
 
 use std::ffi::c_void;
 
@@ -39,7 +39,7 @@ pub(super) unsafe fn simple(
     context: *mut c_void,
 ) -> isize {
     sent(buffer.and_then(|buffer| {
-        // SAFETY: the application leaves the buffer alone until it hears of the end.
+        // SAFETY: the application does not touch the buffer until the operation completes.
         unsafe {
             let endpoint = endpoint(ep);
             let send = Send { to, tag, buffer, data, context: at(context) };
@@ -71,12 +71,12 @@ pub(super) unsafe fn send_described(
     tag: Option<u64>,
     flags: u64,
 ) -> isize {
-    // SAFETY: there are as many pieces as the message says.
+    // SAFETY: there are as many pieces as the message declares.
     let buffer = unsafe { buffer(message.iov, message.count) };
     let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(message.data);
     sent(buffer.and_then(|buffer| {
         let send = Send { to: message.addr, tag, buffer, data, context: at(message.context) };
-        // SAFETY: the application leaves the buffer alone until it hears of the end.
+        // SAFETY: the application does not touch the buffer until the operation completes.
         unsafe { endpoint(ep).send(&send, TransferFlags::flags(flags)) }
     }))
 }
@@ -90,7 +90,7 @@ pub(super) unsafe fn received(
     context: *mut c_void,
 ) -> isize {
     sent(buffer.and_then(|buffer| {
-        // SAFETY: the application leaves the buffer alone until it hears of the end.
+        // SAFETY: the application does not touch the buffer until the operation completes.
         unsafe {
             let endpoint = endpoint(ep);
             let recv = Recv { from, tag, buffer, context: at(context) };
@@ -106,11 +106,11 @@ pub(super) unsafe fn receive_described(
     tag: Option<(u64, u64)>,
     flags: u64,
 ) -> isize {
-    // SAFETY: there are as many pieces as the message says.
+    // SAFETY: there are as many pieces as the message declares.
     let buffer = unsafe { buffer(message.iov, message.count) };
     sent(buffer.and_then(|buffer| {
         let recv = Recv { from: message.addr, tag, buffer, context: at(message.context) };
-        // SAFETY: the application leaves the buffer alone until it hears of the end.
+        // SAFETY: the application does not touch the buffer until the operation completes.
         unsafe { endpoint(ep).recv(&recv, flags) }
     }))
 }

@@ -1,4 +1,4 @@
-//! Calls from C. What pointers lead to is copied or borrowed here; everything behind is ordinary
+//! Calls from C. Memory behind pointers is copied or borrowed here; everything else is ordinary
 //! Rust.
 //!
 //! An object of libfabric is a structure that begins with its head, `fid_...`, whose address the
@@ -6,9 +6,9 @@
 //! to `fi_close`. Other objects that need the state share it, and while one does, `fi_close`
 //! answers `-FI_EBUSY`.
 //!
-//! What libfabric's manual asks of applications is the safety condition of every function of this
-//! module: pointers are null where that is allowed, or valid for the call; objects are used between
-//! opening and closing only, and closed once.
+//! The requirements of libfabric's manual on applications are the safety condition of every
+//! function of this module: pointers are null where that is allowed, or valid for the call;
+//! objects are used between opening and closing only, and closed once.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
@@ -41,9 +41,9 @@ pub mod tagged;
 /// # Safety
 /// `Head` is `repr(C)` and begins with a `fid`; heads of `CLASS` are made from this type only.
 pub unsafe trait Object: Sized {
-    /// What the application sees.
+    /// The structure that the application holds a pointer to.
     type Head;
-    /// What `fid.fclass` says.
+    /// Value of `fid.fclass`.
     const CLASS: usize;
     /// The calls that every object has.
     const OPS: &'static fi_ops;
@@ -63,7 +63,7 @@ fn head<T: Object>(context: *mut c_void) -> fid {
     fid { fclass: T::CLASS, context, ops: table(T::OPS) }
 }
 
-/// A table of calls as C wants it. Nobody writes into tables.
+/// A table of calls as a pointer for C. No caller writes into tables.
 fn table<T>(ops: &'static T) -> *mut T {
     std::ptr::from_ref(ops).cast_mut()
 }
@@ -80,7 +80,7 @@ unsafe fn give<T: Object>(
     let head = head(&state);
     let (state, process) = (Arc::new(state), Process::current());
     let handle = Box::into_raw(Box::new(Handle::<T> { head, state, process }));
-    // SAFETY: `out` is where the application wants the pointer, and the head is first.
+    // SAFETY: `out` is the application's variable for the pointer, and the head is first.
     unsafe { *out = handle.cast() };
     Ok(())
 }
@@ -99,7 +99,8 @@ unsafe fn state_of<'a, T: Object>(fid: *const fid) -> Option<&'a Arc<T>> {
     (class == T::CLASS).then(|| unsafe { state::<T>(fid.cast()) })
 }
 
-/// Closes an object that nobody else holds. In the child of a fork it only is forgotten.
+/// Closes an object that no other object uses. In the child of a fork, the object is only
+/// forgotten.
 unsafe extern "C" fn close<T: Object>(fid: *mut fid) -> c_int {
     let Some(state) = (
         // SAFETY: the application passes an object that is not closed.
@@ -130,7 +131,7 @@ fn count(outcome: Outcome<usize>) -> isize {
     outcome.map_or_else(|error| -(error.0 as isize), |count| count.cast_signed())
 }
 
-/// What a transfer returns: zero, or a negative error.
+/// Return value of a transfer: zero, or a negative error.
 fn sent(outcome: Outcome) -> isize {
     outcome.map_or_else(|error| -(error.0 as isize), |()| 0)
 }

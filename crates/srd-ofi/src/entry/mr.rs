@@ -23,7 +23,7 @@ unsafe impl Object for Registration {
         &fi_ops { close: close::<Self>, bind, control, ..fi_ops::REFUSING };
 }
 
-/// How a domain registers memory.
+/// Operations of a domain that register memory.
 pub(super) static OPS: fi_ops_mr = fi_ops_mr { reg, regv, regattr, ..fi_ops_mr::REFUSING };
 
 unsafe extern "C" fn reg(
@@ -68,7 +68,7 @@ unsafe extern "C" fn regattr(
 ) -> c_int {
     // SAFETY: the application passes attributes, or null.
     let Some(attr) = (unsafe { attr.as_ref() }) else { return -FI_EINVAL };
-    // Memory of devices is not offered, so nobody may ask for it.
+    // Memory of devices is not offered, so an application may not request it.
     if attr.iface != 0 {
         return -FI_ENOSYS;
     }

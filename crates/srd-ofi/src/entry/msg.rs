@@ -10,7 +10,7 @@ use crate::abi::errno::FI_EINVAL;
 use crate::abi::fid::{fi_addr_t, iovec};
 use crate::transfer::Buffer;
 
-/// What an endpoint does with messages without a tag.
+/// Operations of an endpoint on messages without a tag.
 pub(super) static OPS: fi_ops_msg = fi_ops_msg {
     recv,
     recvv,
@@ -42,7 +42,7 @@ unsafe extern "C" fn recv(
     from: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { received(ep, Ok(Buffer::one(at(buf), len)), from, None, context) }
 }
 
@@ -54,14 +54,14 @@ unsafe extern "C" fn recvv(
     from: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: there are so many pieces; the rest is as that function wants it.
+    // SAFETY: `count` pieces are there; the rest is as that function requires.
     unsafe { received(ep, buffer(iov, count), from, None, context) }
 }
 
 unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
     // SAFETY: the application passes a message, or null.
     let Some(msg) = (unsafe { msg.as_ref() }) else { return -(FI_EINVAL as isize) };
-    // SAFETY: with as many pieces as it says.
+    // SAFETY: the message has as many pieces as it declares.
     unsafe { receive_described(ep, &described(msg), None, flags) }
 }
 
@@ -73,7 +73,7 @@ unsafe extern "C" fn send(
     to: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { simple(ep, Ok(Buffer::one(at(buf), len)), None, to, None, context) }
 }
 
@@ -85,14 +85,14 @@ unsafe extern "C" fn sendv(
     to: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: there are so many pieces; the rest is as that function wants it.
+    // SAFETY: `count` pieces are there; the rest is as that function requires.
     unsafe { simple(ep, buffer(iov, count), None, to, None, context) }
 }
 
 unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
     // SAFETY: the application passes a message, or null.
     let Some(msg) = (unsafe { msg.as_ref() }) else { return -(FI_EINVAL as isize) };
-    // SAFETY: with as many pieces as it says.
+    // SAFETY: the message has as many pieces as it declares.
     unsafe { send_described(ep, &described(msg), None, flags) }
 }
 
@@ -102,7 +102,7 @@ unsafe extern "C" fn inject(
     len: usize,
     to: fi_addr_t,
 ) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { injected(ep, Buffer::one(at(buf), len), None, to, None) }
 }
 
@@ -115,7 +115,7 @@ unsafe extern "C" fn senddata(
     to: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { simple(ep, Ok(Buffer::one(at(buf), len)), Some(data), to, None, context) }
 }
 
@@ -126,6 +126,6 @@ unsafe extern "C" fn injectdata(
     data: u64,
     to: fi_addr_t,
 ) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { injected(ep, Buffer::one(at(buf), len), Some(data), to, None) }
 }

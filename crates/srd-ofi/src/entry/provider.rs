@@ -1,4 +1,5 @@
-//! What libfabric finds in the library: `fi_prov_ini`, and the provider that it returns.
+//! The symbol that libfabric looks up in the library, `fi_prov_ini`, and the provider that it
+//! returns.
 
 use std::cell::UnsafeCell;
 use std::ptr;
@@ -29,7 +30,7 @@ static PROVIDER: Shared = Shared(UnsafeCell::new(fi_provider {
     cleanup,
 }));
 
-/// The provider, as the core knows it. The core writes into it.
+/// The provider, as a pointer for the core. The core writes into it.
 #[must_use]
 pub fn provider() -> *mut fi_provider {
     PROVIDER.0.get()

@@ -15,7 +15,7 @@ use crate::offers::IOV_LIMIT;
 use crate::transfer::{Access, Buffer, TransferFlags};
 use crate::{Errno, Outcome};
 
-/// What an endpoint does with peers' memory.
+/// Operations of an endpoint on peers' memory.
 pub(super) static OPS: fi_ops_rma = fi_ops_rma {
     read,
     readv,
@@ -29,7 +29,7 @@ pub(super) static OPS: fi_ops_rma = fi_ops_rma {
     ..fi_ops_rma::REFUSING
 };
 
-/// Where an access goes.
+/// Remote address of an access.
 struct Target {
     to: fi_addr_t,
     addr: u64,
@@ -46,8 +46,8 @@ unsafe fn access(
     context: *mut c_void,
 ) -> isize {
     sent(buffer.and_then(|buffer| {
-        // SAFETY: the endpoint is open, and the application leaves the buffer alone until it hears
-        // of the end.
+        // SAFETY: the endpoint is open, and the application does not touch the buffer until the
+        // operation completes.
         unsafe {
             let endpoint: &Endpoint = super::state::<Endpoint>(ep);
             let piece = RmaIov { addr: target.addr, length: buffer.bytes(), rkey: target.key };
@@ -74,8 +74,8 @@ unsafe fn injected(ep: *mut fid_ep, buffer: Buffer, target: &Target, data: Optio
 /// An access as a message describes it.
 unsafe fn described(ep: *mut fid_ep, read: bool, msg: *const fi_msg_rma, flags: u64) -> isize {
     let ask = || -> Outcome {
-        // SAFETY: the application passes a message, with as many pieces as it says, and leaves
-        // its own alone until it hears of the end.
+        // SAFETY: the application passes a message, with as many pieces as it declares, and does
+        // not touch its own pieces until the operation completes.
         unsafe {
             let msg = msg.as_ref().ok_or(Errno(FI_EINVAL))?;
             let buffer = buffer(msg.msg_iov, msg.iov_count)?;
@@ -116,7 +116,7 @@ unsafe extern "C" fn read(
     context: *mut c_void,
 ) -> isize {
     let buffer = Ok(Buffer::one(at(buf), len));
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { access(ep, true, buffer, &Target { to, addr, key }, None, context) }
 }
 
@@ -130,12 +130,12 @@ unsafe extern "C" fn readv(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: there are so many pieces; the rest is as that function wants it.
+    // SAFETY: `count` pieces are there; the rest is as that function requires.
     unsafe { access(ep, true, buffer(iov, count), &Target { to, addr, key }, None, context) }
 }
 
 unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { described(ep, true, msg, flags) }
 }
 
@@ -150,7 +150,7 @@ unsafe extern "C" fn write(
     context: *mut c_void,
 ) -> isize {
     let buffer = Ok(Buffer::one(at(buf), len));
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { access(ep, false, buffer, &Target { to, addr, key }, None, context) }
 }
 
@@ -164,12 +164,12 @@ unsafe extern "C" fn writev(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: there are so many pieces; the rest is as that function wants it.
+    // SAFETY: `count` pieces are there; the rest is as that function requires.
     unsafe { access(ep, false, buffer(iov, count), &Target { to, addr, key }, None, context) }
 }
 
 unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { described(ep, false, msg, flags) }
 }
 
@@ -181,7 +181,7 @@ unsafe extern "C" fn inject(
     addr: u64,
     key: u64,
 ) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { injected(ep, Buffer::one(at(buf), len), &Target { to, addr, key }, None) }
 }
 
@@ -197,7 +197,7 @@ unsafe extern "C" fn writedata(
     context: *mut c_void,
 ) -> isize {
     let buffer = Ok(Buffer::one(at(buf), len));
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { access(ep, false, buffer, &Target { to, addr, key }, Some(data), context) }
 }
 
@@ -210,6 +210,6 @@ unsafe extern "C" fn injectdata(
     addr: u64,
     key: u64,
 ) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { injected(ep, Buffer::one(at(buf), len), &Target { to, addr, key }, Some(data)) }
 }

@@ -10,7 +10,7 @@ use crate::abi::errno::FI_EINVAL;
 use crate::abi::fid::{fi_addr_t, iovec};
 use crate::transfer::Buffer;
 
-/// What an endpoint does with messages with a tag.
+/// Operations of an endpoint on messages with a tag.
 pub(super) static OPS: fi_ops_tagged = fi_ops_tagged {
     recv,
     recvv,
@@ -44,7 +44,7 @@ unsafe extern "C" fn recv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { received(ep, Ok(Buffer::one(at(buf), len)), from, Some((tag, ignore)), context) }
 }
 
@@ -58,14 +58,14 @@ unsafe extern "C" fn recvv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: there are so many pieces; the rest is as that function wants it.
+    // SAFETY: `count` pieces are there; the rest is as that function requires.
     unsafe { received(ep, buffer(iov, count), from, Some((tag, ignore)), context) }
 }
 
 unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
     // SAFETY: the application passes a message, or null.
     let Some(msg) = (unsafe { msg.as_ref() }) else { return -(FI_EINVAL as isize) };
-    // SAFETY: with as many pieces as it says.
+    // SAFETY: the message has as many pieces as it declares.
     unsafe { receive_described(ep, &described(msg), Some((msg.tag, msg.ignore)), flags) }
 }
 
@@ -78,7 +78,7 @@ unsafe extern "C" fn send(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { simple(ep, Ok(Buffer::one(at(buf), len)), None, to, Some(tag), context) }
 }
 
@@ -91,14 +91,14 @@ unsafe extern "C" fn sendv(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: there are so many pieces; the rest is as that function wants it.
+    // SAFETY: `count` pieces are there; the rest is as that function requires.
     unsafe { simple(ep, buffer(iov, count), None, to, Some(tag), context) }
 }
 
 unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
     // SAFETY: the application passes a message, or null.
     let Some(msg) = (unsafe { msg.as_ref() }) else { return -(FI_EINVAL as isize) };
-    // SAFETY: with as many pieces as it says.
+    // SAFETY: the message has as many pieces as it declares.
     unsafe { send_described(ep, &described(msg), Some(msg.tag), flags) }
 }
 
@@ -109,7 +109,7 @@ unsafe extern "C" fn inject(
     to: fi_addr_t,
     tag: u64,
 ) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { injected(ep, Buffer::one(at(buf), len), None, to, Some(tag)) }
 }
 
@@ -123,7 +123,7 @@ unsafe extern "C" fn senddata(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { simple(ep, Ok(Buffer::one(at(buf), len)), Some(data), to, Some(tag), context) }
 }
 
@@ -135,6 +135,6 @@ unsafe extern "C" fn injectdata(
     to: fi_addr_t,
     tag: u64,
 ) -> isize {
-    // SAFETY: as that function wants it.
+    // SAFETY: as that function requires.
     unsafe { injected(ep, Buffer::one(at(buf), len), Some(data), to, Some(tag)) }
 }

@@ -14,7 +14,7 @@ const DESCRIPTORS: u64 = 8;
 /// Ends of links through memory that a process has at most, of two descriptors each.
 const LINKS: u64 = 256;
 
-/// What the program says after a word, by name.
+/// Output of the program: values by name.
 struct Report(String);
 
 impl Report {

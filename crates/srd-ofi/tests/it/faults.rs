@@ -1,4 +1,4 @@
-//! What the application is told when peers die, restart, are not there, or do not listen: real
+//! Errors that the application gets when peers die, restart, do not exist, or do not listen: real
 //! processes, over libfabric.
 
 #![allow(clippy::unwrap_used, reason = "a test, with helpers")]
@@ -15,12 +15,12 @@ const RESTARTED: (i32, i32) = (libc::ECONNRESET, 6);
 const SILENT: (i32, i32) = (libc::ETIMEDOUT, 5);
 
 const LOCAL: &str = "127.0.0.1";
-/// Longer than twice the pause between two openings of a session: a sender that only asks for a
-/// session must end as well.
+/// Longer than twice the pause between two openings of a session: an operation that only tries to
+/// open a session must end as well.
 const ANSWERS_WITHIN_MS: &str = "2500";
-/// What takes a second and a little more, on a machine that may be busy: that `fi_close` returns,
-/// and that a peer is given up of which its host says that it is gone. Peers have thrice as long to
-/// answer.
+/// Limit of operations that take about a second on an idle machine: the return of `fi_close`, and
+/// the failure of a peer whose host reports that its port is closed. Peers have three times as
+/// long to answer.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Every kind of operation, to peer `to`: small messages until sent and until delivered, of several
@@ -41,7 +41,7 @@ fn post_every_kind(node: &mut Node, to: u64) -> Vec<u64> {
     vec![2, 3, 4, 5, 6, 9, 9]
 }
 
-/// A port at which nothing listens, nor begins to: a socket that is connected hears its own peer
+/// A port without a listener, now and later: a connected socket receives packets of its own peer
 /// only.
 fn nobody() -> (UdpSocket, u16) {
     let held = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -59,7 +59,8 @@ fn contexts(ends: &[End]) -> Vec<u64> {
     contexts
 }
 
-/// Two endpoints that have spoken; the first one's number for the second, and its port.
+/// Two endpoints that have exchanged messages; the first one's number for the second, and its
+/// port.
 fn acquainted(program: &Program, settings: &[(&str, &str)]) -> (Node, Node, u64, u16) {
     let (mut a, mut b) = (program.start(settings), program.start(settings));
     a.open(LOCAL, 0);
@@ -75,7 +76,8 @@ fn acquainted(program: &Program, settings: &[(&str, &str)]) -> (Node, Node, u64,
 #[test]
 fn a_killed_peer_is_told_as_silent_for_every_kind_of_operation() {
     let Some(program) = Program::compile("node") else { return };
-    // The host lives and says that nothing listens at the port: no need to wait for the time-out.
+    // The host lives and reports that no process listens at the port: no need to wait for the
+    // time-out.
     let (mut a, b, to, port) = acquainted(&program, &[]);
     b.stop();
     let posted = post_every_kind(&mut a, to);
@@ -98,7 +100,7 @@ fn a_restarted_peer_is_told_as_restarted_and_its_new_address_works() {
     let (mut a, b, to, port) = acquainted(&program, &[]);
     b.stop();
     let posted = post_every_kind(&mut a, to);
-    // It is there again soon: the host's word that nothing listens is believed after 0.7 s.
+    // The peer is back soon: the host's report that no process listens is acted on after 0.7 s.
     let next = program.start(&[]);
     b.kill();
     let mut b = next;
@@ -133,7 +135,7 @@ fn whoever_is_there_is_reached_again_after_a_restart() {
     b.kill();
     let mut b = program.start(&[]);
     b.open(LOCAL, port);
-    // The first finds out; what is posted when that was told arrives.
+    // The first message may get the error; messages that are posted after the error arrive.
     a.post(&format!("send {anyone} 8 3 1"));
     assert!(matches!(a.end().errors(), (0, 0) | RESTARTED));
     a.post(&format!("send {anyone} 8 4 1"));
@@ -150,7 +152,7 @@ fn a_receiver_hears_of_a_sender_that_died_in_the_middle_when_it_next_speaks_to_i
     a.post(&format!("send {to} 4000000 2 1"));
     assert_eq!(a.ends(1, 50), [], "nobody has received it");
     a.stop();
-    // The message is announced: its receiver must read it, and nobody answers.
+    // The message is announced: its receiver must read it, and gets no answer.
     b.post("recv 4000000 2 1");
     a.kill();
     b.post(&format!("send {back} 8 3 1"));
@@ -190,7 +192,7 @@ fn start_keyed(program: &Program, key: Option<&str>) -> Node {
     program.start(&settings)
 }
 
-/// What is sent to `to` ends as unreachable, when the time is over and not before.
+/// A send to `to` ends as unreachable, when the time is over and not before.
 fn assert_never_answers(a: &mut Node, to: u64) {
     let (start, patience) = (Instant::now(), ANSWERS_WITHIN_MS.parse().unwrap());
     a.post(&format!("send {to} 8 2 1"));

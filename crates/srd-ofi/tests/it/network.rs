@@ -1,5 +1,5 @@
-//! What the application is told when the network fails between two hosts: real processes in two
-//! network namespaces. Needs root.
+//! Errors that the application gets when the network fails between two hosts: real processes in
+//! two network namespaces. Needs root.
 
 #![allow(clippy::unwrap_used, reason = "a test, with helpers")]
 

@@ -29,8 +29,8 @@ fn pingpong(provider: &Provider, (kind, key): (&str, &str), arguments: &[&str]) 
     command
 }
 
-/// A port that is free, below those that the kernel gives to connections: a client that calls
-/// before its server listens could otherwise be given that port, and meet itself.
+/// A free port below the range that the kernel assigns to connections. A client that connects
+/// before its server listens could otherwise be given the server's port, and connect to itself.
 fn free_port() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -42,7 +42,7 @@ fn free_port() -> String {
     }
 }
 
-/// A process, and what it says. It is ended when it is dropped, or takes too long.
+/// A process and its output. It is ended when it is dropped, or takes too long.
 struct Running {
     child: Child,
     said: File,
@@ -56,7 +56,7 @@ impl Running {
         Self { child, said }
     }
 
-    /// Whether it succeeded, and what it said.
+    /// Whether the process succeeded, and its output.
     fn finish(&mut self) -> (bool, String) {
         let start = Instant::now();
         let status = loop {
@@ -82,7 +82,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs a server and a client; the client tries until the server listens. Returns what they said.
+/// Runs a server and a client; the client tries until the server listens. Returns their outputs.
 fn converse(provider: &Provider, how: (&str, &str), size: &str) -> (String, String) {
     let start = Instant::now();
     let run = |arguments: &[&str]| Running::start(pingpong(provider, how, arguments));

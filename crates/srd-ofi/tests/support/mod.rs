@@ -38,7 +38,7 @@ impl Provider {
     }
 }
 
-/// Whether a program is here. If not, says so; in CI, fails.
+/// Whether a program is installed. If not, prints it; in CI, fails.
 pub(crate) fn is_here(program: &str, package: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
@@ -47,7 +47,7 @@ pub(crate) fn is_here(program: &str, package: &str) -> bool {
     found
 }
 
-/// Whether libfabric's headers are here. If not, says so; in CI, fails.
+/// Whether libfabric's headers are installed. If not, prints it; in CI, fails.
 pub(crate) fn has_headers() -> bool {
     let found = Path::new("/usr/include/rdma/providers/fi_prov.h").exists();
     if !found {
@@ -56,7 +56,7 @@ pub(crate) fn has_headers() -> bool {
     found
 }
 
-/// A test that cannot run says why, and fails in CI.
+/// Prints why a test cannot run; in CI, fails.
 pub(crate) fn lacks(what: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "in CI: {what}");
     println!("skipped: {what}");

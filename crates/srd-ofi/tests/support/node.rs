@@ -1,4 +1,4 @@
-//! Programs in C that speak to libfabric, and processes of `node.c` that tests talk to.
+//! Programs in C that use libfabric, and processes of `node.c` that tests send commands to.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -23,8 +23,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Compiles a program of this directory; `None` if the machine lacks what it takes, which is
-    /// said.
+    /// Compiles a program of this directory; `None` if the machine lacks a compiler or headers,
+    /// which is printed.
     pub(crate) fn compile(name: &str) -> Option<Self> {
         if !is_here("cc", "gcc") || !has_headers() {
             return None;
@@ -49,12 +49,12 @@ impl Program {
         command
     }
 
-    /// A process that obeys.
+    /// Starts a process that executes commands.
     pub(crate) fn start(&self, settings: &[(&str, &str)]) -> Node {
         Node::of(self.command().envs(settings.iter().copied()))
     }
 
-    /// The same in a network namespace.
+    /// Starts a process that executes commands, in a network namespace.
     pub(crate) fn start_in(&self, namespace: &str, settings: &[(&str, &str)]) -> Node {
         let inner = self.command();
         let mut outer = Command::new("ip");
@@ -71,7 +71,7 @@ pub(crate) struct Node {
     output: BufReader<ChildStdout>,
 }
 
-/// How an operation ended.
+/// Completion of an operation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum End {
     /// Context and length.
@@ -104,7 +104,7 @@ impl End {
         }
     }
 
-    /// What a person reads; nothing for success.
+    /// Text for the user; empty for success.
     pub(crate) fn text(&self) -> &str {
         match self {
             Self::Ok(..) => "",
@@ -128,12 +128,12 @@ impl Node {
         line.trim_end().to_string()
     }
 
-    /// Says something without waiting for the answer.
+    /// Sends a command without waiting for the answer.
     pub(crate) fn tell(&mut self, command: &str) {
         writeln!(self.input, "{command}").unwrap();
     }
 
-    /// What the process answers, behind the word that it must begin with.
+    /// Sends a command and returns the answer, without its first word, which must be `word`.
     pub(crate) fn ask(&mut self, command: &str, word: &str) -> String {
         self.tell(command);
         let line = self.line();
@@ -235,7 +235,7 @@ impl Node {
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
     }
 
-    /// The process ends, with no chance to say anything.
+    /// Kills the process, which cannot react.
     pub(crate) fn kill(mut self) {
         self.end_now();
     }

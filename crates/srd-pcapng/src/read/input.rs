@@ -13,7 +13,7 @@ pub(super) struct Input<R> {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Where the first byte of the buffer is in the source.
+    /// Offset of the buffer's first byte in the source.
     offset: u64,
 }
 
@@ -27,7 +27,7 @@ impl<R> Input<R> {
         &self.buffer[self.start..self.end]
     }
 
-    /// Where those begin in the source.
+    /// Offset of the unread bytes in the source.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
@@ -40,8 +40,9 @@ impl<R> Input<R> {
 }
 
 impl<R: Read> Input<R> {
-    /// Reads until so many bytes are there. False: the source ended before. No more is waited for
-    /// than was asked for, since the source may be a pipe whose writer goes on for hours.
+    /// Reads until the buffer holds `wanted` unread bytes. Returns false if the source ended
+    /// before. Does not wait for more than `wanted` bytes, since the source may be a pipe whose
+    /// writer runs for hours.
     pub(super) fn fill(&mut self, wanted: usize) -> Result<bool, ReadError> {
         while self.end - self.start < wanted {
             if self.end == self.buffer.len() {

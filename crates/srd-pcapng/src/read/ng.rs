@@ -43,7 +43,7 @@ const NANO: i128 = 1_000_000_000;
 const FCS_BYTES_MAX: u8 = 8;
 const TOO_SHORT: &str = "the block there is too short for its type";
 
-/// How packets of an interface are written down.
+/// Parameters of an interface that its packets are written with.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     /// Units of time in a second.
@@ -209,7 +209,7 @@ impl Blocks {
                     2 => Some(Direction::Out),
                     _ => None,
                 };
-                // Bits 5 to 8; zero says nothing.
+                // Bits 5 to 8; zero: not specified.
                 let said = u8::try_from(flags >> 5 & 0xf).unwrap_or(0);
                 fcs_bytes = if said > 0 { said } else { fcs_bytes };
             }
@@ -226,7 +226,8 @@ impl Blocks {
         Ok(Placed { packet, bytes: PACKET_BYTES..end })
     }
 
-    /// It belongs to the first interface of its section, and has no time.
+    /// Reads a simple packet block. Its packet belongs to the first interface of the section and
+    /// has no time.
     fn simple(&self, block: &[u8]) -> Result<Placed, &'static str> {
         if block.len() < SIMPLE_BYTES {
             return Err(TOO_SHORT);
@@ -275,7 +276,8 @@ fn resolution(value: &[u8]) -> Result<u64, &'static str> {
     base.checked_pow(u32::from(value & 0x7f)).ok_or("if_tsresol is finer than 64 bits can count")
 }
 
-/// The draft says bits, and its example is 4: what is too many bytes are bits.
+/// Length of the frame check sequence in bytes. The draft defines the value in bits, but its
+/// example is 4; so a value that is too large for bytes is taken as bits.
 fn fcs_bytes(value: u8) -> u8 {
     if value <= FCS_BYTES_MAX { value } else { value / 8 }
 }

@@ -1,6 +1,6 @@
-//! Five mixes of known composition: each is named right, and nothing else is; and the type that
-//! is called sufficient carries it through the card's own limits and tracking, while the next
-//! smaller one of its family exceeds what it was said to lack.
+//! Five mixes of known composition. Each is classified correctly, with no other kind. The
+//! sufficient type carries the mix through the card's own limits and tracking, while the next
+//! smaller type of its family exceeds the limits that it was reported to lack.
 #![allow(clippy::cast_possible_truncation, clippy::unwrap_used)]
 
 use srd_card::profile::{InstanceType, Profile};
@@ -286,7 +286,7 @@ fn bursts_behind_a_harmless_minute_are_named_and_their_peak_decides_the_type() {
     assert!(report.advice.iter().any(|advice| advice.about == "bursts"));
 }
 
-/// The same from a file, which does not say which way packets go.
+/// The mix from a file, which does not mark directions.
 #[test]
 fn a_capture_says_the_same_as_its_packets() {
     let directory = tempfile::tempdir().unwrap();

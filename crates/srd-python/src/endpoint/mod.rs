@@ -7,7 +7,7 @@
 //! ```
 //! The endpoint's thread never takes the interpreter's lock. A call that can end at once does so
 //! with the lock held; one that waits lets go of it. Bounds: `send_queue` datagrams to each peer,
-//! `receive_queue` that wait to be taken; beyond it peers are told to try again.
+//! `receive_queue` that wait to be taken; beyond it peers get an answer to try again.
 
 mod notify;
 mod operation;
@@ -37,7 +37,7 @@ use operation::Outcome;
 use options::{KeyText, Options};
 pub(crate) use peer::{Message, Peer};
 
-/// Endpoints that this process has opened, which are told apart by it.
+/// Number of endpoints that this process has opened; it identifies them.
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// An endpoint and its thread.
@@ -181,7 +181,7 @@ impl Endpoint {
         self.notifier.descriptor()
     }
 
-    /// What can go on: receiving, sending, and operations by number.
+    /// Takes the operations that can go on: receiving, sending, and operations by number.
     fn take_pending(&self) -> PyResult<(bool, bool, Vec<u64>)> {
         self.inner()?;
         let pending = self.notifier.take_pending();
@@ -229,7 +229,7 @@ impl Endpoint {
         received.map_or_else(|| Err(raise::closed()), |received| self.message(py, received))
     }
 
-    /// Takes what has arrived; if there is nothing, `take_pending` says when there is.
+    /// Takes a datagram that has arrived; if none has, `take_pending` returns later that one has.
     fn poll_recv(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         let inner = self.inner()?;
         if let Some(received) = inner.try_recv().map_err(|_| raise::closed())? {
@@ -260,8 +260,8 @@ impl Endpoint {
         wait::wait_for(py, work, limit(timeout)?)?.unwrap_or_else(|| Err(raise::timed_out(what)))
     }
 
-    /// Queues a datagram if there is room. `False`: there is none, and `take_pending` says when
-    /// there is.
+    /// Queues a datagram if there is room. `False`: the queue is full, and `take_pending` returns
+    /// later that it has room.
     fn poll_send(&self, peer: &Peer, data: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.inner()?;
         let peer = peer.of(self.number)?;
@@ -318,7 +318,7 @@ impl Endpoint {
         report::counters(py, &report)
     }
 
-    /// What has happened since the last call, other than arrivals: kind, address, and words.
+    /// Events since the last call, other than arrivals: kind, address, and text.
     fn events(&self) -> PyResult<Vec<report::EventParts>> {
         Ok(self.inner()?.take_events().into_iter().map(report::event).collect())
     }

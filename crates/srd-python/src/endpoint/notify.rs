@@ -1,8 +1,8 @@
-//! How the endpoint's thread notifies an event loop: a descriptor that the loop watches, and what
-//! has happened since the loop last ran.
+//! Notification of an event loop by the endpoint's thread: a descriptor that the loop watches,
+//! and the events since the loop last ran.
 //!
-//! However much happens in between, the descriptor is written once. The bound: two flags, and one
-//! number for each operation that is under way.
+//! However many events there are in between, the descriptor is written once. The bound: two
+//! flags, and one number for each operation that is under way.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,7 +12,7 @@ use std::task::{Wake, Waker};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// What has happened since the last look.
+/// Events since the last look.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     /// Something arrived, or the endpoint has ended.
@@ -32,7 +32,7 @@ pub(crate) struct Notifier {
     pending: Mutex<Pending>,
 }
 
-/// What a waker notifies of.
+/// Source of a waker's notification.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Arrival,

@@ -12,7 +12,7 @@ use srd_host::Process;
 use super::peer::Peer;
 use super::raise;
 
-/// What an operation came to.
+/// Result of an operation.
 pub(crate) enum Outcome {
     Done,
     Peer(srd_net::Peer),
@@ -51,7 +51,7 @@ impl Operation {
 
 #[pymethods]
 impl Operation {
-    /// Its number, by which the endpoint says that it can go on.
+    /// Number under which the endpoint reports that the operation can go on.
     #[getter]
     fn number(&self) -> u64 {
         self.number

@@ -1,4 +1,4 @@
-//! What an endpoint is opened with: checked, with remedies.
+//! Options with which an endpoint is opened: checked, with remedies.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     busy_poll: bool,
 }
 
-/// What they come to.
+/// Checked options.
 pub(crate) struct Checked {
     pub(crate) bind: BindOptions,
     pub(crate) public_key: Option<[u8; 32]>,
@@ -73,7 +73,7 @@ fn key_of_file(path: &Path, name: &str) -> PyResult<[u8; 32]> {
     read_key(&text).map_or_else(|| wrong(format!("{name} {}: {KEY_FORM}", path.display())), Ok)
 }
 
-/// The private key of a file, which is made if there is none.
+/// The private key in a file; a missing file is made.
 fn lasting_key(path: &Path) -> PyResult<[u8; 32]> {
     let name = "private_key_file";
     if path.exists() {
@@ -93,7 +93,7 @@ fn lasting_key(path: &Path) -> PyResult<[u8; 32]> {
     }
 }
 
-/// Makes the file of a key, whole or not at all; there is none yet.
+/// Makes the file of a key, whole or not at all. The file does not exist yet.
 fn write_key(path: &Path, key: &[u8; 32]) -> io::Result<()> {
     let hexadecimal =
         |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();

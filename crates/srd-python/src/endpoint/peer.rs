@@ -1,4 +1,4 @@
-//! What Python sees of remote endpoints and of what arrives.
+//! Remote endpoints and received datagrams, as Python objects.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use srd_host::Process;
 
 use super::raise;
 
-/// A remote endpoint, as one of ours knows it.
+/// A remote endpoint, as a peer of one of ours.
 #[pyclass(frozen, module = "opensrd", name = "Peer")]
 pub(crate) struct Peer {
     /// Not dropped in the child of a fork, where a lock may be held for ever.
     inner: Option<srd_net::Peer>,
     process: Process,
-    /// Which endpoint of this process knows it.
+    /// Endpoint of this process that has this peer.
     endpoint: u64,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Message {
     /// The peer that sent it.
     #[pyo3(get)]
     peer: Py<Peer>,
-    /// What it carries.
+    /// Payload.
     #[pyo3(get)]
     data: Py<PyBytes>,
 }

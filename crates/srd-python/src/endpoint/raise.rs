@@ -1,4 +1,4 @@
-//! What the transport refuses, as exceptions of `opensrd.errors`.
+//! Errors of the transport, as exceptions of `opensrd.errors`.
 
 use pyo3::PyErr;
 use srd_net::{BindError, ConnectError, FlushError, SendError};

@@ -24,12 +24,12 @@ thread_local! {
     static HERE: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
-/// The latest end of a wait; `None`: there is none.
+/// The latest end of a wait; `None`: no limit.
 pub(crate) fn until(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
-/// How long to sleep before the next question whether a signal has come; `None`: the time is over.
+/// Time to sleep before the next check for a signal; `None`: the time is over.
 pub(crate) fn slice(until: Option<Instant>) -> Option<Duration> {
     let left = until.map_or(ASK, |until| until.saturating_duration_since(Instant::now()));
     (left > Duration::ZERO).then_some(left.min(ASK))

@@ -1,17 +1,17 @@
-//! Memory of front ends whose file is cut off, or whose pages cannot be had.
+//! Memory of front ends whose file is truncated, or whose pages cannot be allocated.
 //!
-//! A file that is not sealed against it may become shorter while it is mapped. An access to what
-//! is not there any more raises SIGBUS, which ends a process. The handler here maps zeros in the
-//! place of the whole region if the address is one of a region that was registered, notes that for
-//! its owner, and the access goes on; for all other addresses, and for signals that a process has
-//! sent, it does what was done before it was there. (libwayland does so for buffers of clients.)
+//! A file that is not sealed against it may become shorter while it is mapped. An access beyond
+//! its new end raises SIGBUS, which ends a process. If the address is in a registered region, the
+//! handler here maps zeros in the place of the whole region, marks the region as lost for its
+//! owner, and the access goes on. For all other addresses, and for signals that a process has
+//! sent, it does what the former handler did. (libwayland does so for buffers of clients.)
 //!
-//! Everything that the handler touches is in atomic variables, and it calls nothing but `mmap`: it
-//! may interrupt any thread anywhere. The call must not fail, since the process would end then. So
-//! the zeros are those of a file in memory without pages, of which each region has a part of its
-//! own: a shared mapping of it is charged neither to what the machine may promise
-//! (`vm.overcommit_memory=2`) nor to the limit of this process's data, as private memory is. Where
-//! not even one page more can be had, pages that were set aside stand for those that are touched.
+//! Everything that the handler touches is in atomic variables, and it calls nothing but `mmap`:
+//! it may interrupt any thread anywhere. The call must not fail, since the process would end
+//! then. So the zeros come from a file in memory without pages, of which each region has a part
+//! of its own. Unlike private memory, a shared mapping of this file is charged neither to the
+//! machine's commit limit (`vm.overcommit_memory=2`) nor to the limit of this process's data. If
+//! not even one page can be allocated, reserved pages take the place of pages that are touched.
 //!
 //! Bound: [`RANGES_MAX`] regions at once, in all of the process.
 
@@ -38,7 +38,7 @@ const FAULTS_MAX: usize = 256;
 /// The beginning of a range that is being set up.
 const RESERVED: usize = 1;
 
-/// A range of addresses; it begins at 0 if there is none.
+/// A range of addresses; an unused one begins at 0.
 struct Range {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -68,7 +68,7 @@ struct Installed {
     before: libc::sigaction,
 }
 
-/// A region that the handler knows. It has to go before its mapping does.
+/// Registration of a region with the handler. It has to be dropped before the mapping.
 #[derive(Debug)]
 pub(crate) struct Guard(usize);
 
@@ -113,13 +113,13 @@ impl Drop for Guard {
     }
 }
 
-/// Where the part of a place begins in the file of zeros.
+/// Offset of a slot's part in the file of zeros.
 fn part(place: usize) -> u64 {
     place as u64 * PART_BYTES
 }
 
 fn page_bytes() -> usize {
-    // SAFETY: asks for a constant.
+    // SAFETY: queries a constant.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
@@ -132,7 +132,7 @@ fn install() -> Option<Installed> {
         unsafe { (std::mem::zeroed::<libc::sigaction>(), std::mem::zeroed::<libc::sigaction>()) };
     action.sa_sigaction = on_bus_error as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: both point to actions, and the handler has the form that SA_SIGINFO asks for.
+    // SAFETY: both point to actions, and the handler has the form that SA_SIGINFO requires.
     let done = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, &raw mut before) };
     (done == 0).then_some(Installed { zeros, before })
 }

@@ -1,7 +1,7 @@
 //! Signals by event descriptors, without a wait.
 //!
 //! A front end has the same open file as the device. It can make it a blocking one, and fill its
-//! counter, at any moment, so that a `write` waits until somebody reads; `pwritev2` knows no
+//! counter, at any moment, so that a `write` waits for a reader; `pwritev2` does not support
 //! `RWF_NOWAIT` for event descriptors (Linux 6.18). The kernel's own signals never wait:
 //! asynchronous I/O adds one to the counter of a descriptor that a request names
 //! (`IOCB_FLAG_RESFD`) when that request is done. So a signal is a read of no bytes from an empty
@@ -69,7 +69,7 @@ impl Drop for Context {
     }
 }
 
-/// How this process gives signals.
+/// Mechanism by which this process gives signals.
 #[derive(Debug)]
 enum Signals {
     Context(Context),
@@ -199,8 +199,7 @@ mod tests {
         Err(io::Error::from_raw_os_error(libc::EAGAIN))
     }
 
-    /// A local user has taken all of `fs.aio-max-nr`: signals are given all the same, and wait for
-    /// nothing.
+    /// A local user has taken all of `fs.aio-max-nr`: signals are still given, without waiting.
     #[test]
     fn regression_signals_are_given_without_asynchronous_io() {
         let ring = match Ring::new() {

@@ -27,7 +27,7 @@ const REQUEST_BYTES: usize = 64;
 /// Bytes of an outcome.
 const OUTCOME_BYTES: usize = 16;
 
-/// Where the parts of the ring of requests are (`struct io_sqring_offsets`).
+/// Offsets of the parts of the submission ring (`struct io_sqring_offsets`).
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Requests {
@@ -41,7 +41,7 @@ struct Requests {
     reserved: [u32; 3],
 }
 
-/// Where the parts of the ring of outcomes are (`struct io_cqring_offsets`).
+/// Offsets of the parts of the completion ring (`struct io_cqring_offsets`).
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Outcomes {
@@ -76,7 +76,7 @@ const _: () = assert!(size_of::<Parameters>() == 120);
 pub(crate) struct Ring {
     ring: OwnedFd,
     rings: Mapping,
-    /// It lives as long as the ring reads requests from it. All of them are zeros.
+    /// Array of requests, which the ring reads as long as it exists. All of them are zeros.
     _requests: Mapping,
     tail_at: usize,
     head_at: usize,
@@ -121,7 +121,7 @@ impl Mapping {
 
 impl Ring {
     /// # Errors
-    /// The kernel has none, or does not let this process have one.
+    /// The kernel does not support io_uring, or does not permit it for this process.
     pub(crate) fn new() -> io::Result<Self> {
         let mut of = Parameters::default();
         // SAFETY: the kernel reads and writes the parameters.
@@ -130,8 +130,8 @@ impl Ring {
         if ring < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has made this descriptor, which is nobody else's. It ends with the
-        // execution of another program.
+        // SAFETY: the kernel has made this descriptor, and nothing else owns it. It is closed
+        // when another program is executed.
         let ring = unsafe { OwnedFd::from_raw_fd(ring) };
         if of.features & ONE_MAPPING == 0 {
             return Err(io::ErrorKind::Unsupported.into());

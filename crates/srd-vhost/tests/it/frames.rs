@@ -1,4 +1,4 @@
-//! Frames pass, in both directions, as the driver wants them.
+//! Frames pass in both directions, in the layouts that the driver chooses.
 
 #![allow(clippy::unwrap_used)]
 
@@ -122,7 +122,7 @@ fn with_event_indices_the_driver_says_at_which_buffer_it_is_told() {
         FrontEnd::told(&front.rings[RECEIVE].call)
     });
     assert_eq!(told, [0, 0, 1, 0]);
-    // The other way around: the device says at which frame it wants a kick.
+    // In the other direction, the device sets the index at which it needs a kick.
     assert!(!device.rest());
     let asked = front.rings[SEND].used_at() + 4 + u64::from(SIZE) * 8;
     assert_eq!(front.read_u16(asked), 0);

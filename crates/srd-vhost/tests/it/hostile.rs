@@ -1,4 +1,4 @@
-//! What drivers and front ends do wrong is counted and dropped, and never read or written
+//! Errors of drivers and front ends are counted and dropped, and cause no read or write
 //! elsewhere.
 
 #![allow(clippy::unwrap_used)]

@@ -165,7 +165,7 @@ fn regression_full_and_blocking_events_hold_up_nothing() {
             device.wake();
         }
         assert_eq!(front.used(RECEIVE).len(), 3);
-        // An error, too: the driver's index says nonsense.
+        // An error, too: the driver's index is invalid.
         let index = front.rings[SEND].available_at() + 2;
         front.write(index, &0x7fff_u16.to_le_bytes());
         assert_eq!((device.read(), device.counts().broken_rings), (None, 1));

@@ -69,7 +69,7 @@ fn memory_that_can_be_sealed_has_to_be() {
     }
 }
 
-/// Where the test below is to run into an error of its own.
+/// Environment variable under which the test below runs into a bus error of its own.
 const INNER: &str = "SRD_VHOST_TEST_BUS_ERROR";
 
 /// A bus error of a program's own ends it as if there were no device: another program's handler
@@ -86,7 +86,8 @@ fn regression_bus_errors_elsewhere_end_the_program_as_before() {
         let file = memfd_create("own", MemfdFlags::CLOEXEC).unwrap();
         let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
         use std::os::fd::AsRawFd;
-        // SAFETY: maps a file without bytes, and reads what is not there: the end is wanted.
+        // SAFETY: maps a file without bytes, and reads beyond its end: the process is meant to
+        // end.
         unsafe {
             let at = libc::mmap(std::ptr::null_mut(), 4096, read, shared, file.as_raw_fd(), 0);
             assert_ne!(at, libc::MAP_FAILED);

@@ -45,7 +45,7 @@ fn regions_come_and_go_one_by_one_up_to_the_number_that_is_said() {
         assert!(add(&mut front, &mut device, &region(far(n), 4096, far(n), 0), 1), "{n}");
     }
     assert!(!add(&mut front, &mut device, &region(far(99), 4096, far(99), 0), 1));
-    // Those that overlap, are not in their file, or that there are none of.
+    // Regions that overlap, are not in their file, or do not exist.
     let remove = |front: &mut FrontEnd, device: &mut _, body: &[u8]| {
         front.is_done(device, request::REM_MEM_REG, body, &[])
     };
@@ -56,7 +56,7 @@ fn regions_come_and_go_one_by_one_up_to_the_number_that_is_said() {
     assert!(device.counts().refused == 4 && device.counts().violations == 0);
     front.send_frame(&frame(2));
     assert_eq!(device.read(), Some(frame(2)), "refusals change nothing");
-    // A buffer in a region that has gone is none.
+    // A buffer in a removed region is invalid.
     assert!(remove(&mut front, &mut device, &buffers));
     front.offer(SEND, 1);
     assert_eq!((device.read(), device.counts().malformed), (None, 1));
@@ -66,14 +66,14 @@ fn regions_come_and_go_one_by_one_up_to_the_number_that_is_said() {
     assert_eq!(device.read(), Some(frame(3)));
 }
 
-/// A request that there is none of, or with features that were not offered, is answered if that
-/// was asked for and agreed on, and the session goes on; without an answer it ends.
+/// A request that does not exist, or with features that were not offered, is answered if an
+/// answer was requested and agreed on, and the session goes on; without an answer it ends.
 #[test]
 fn what_is_not_offered_is_refused_by_an_answer_where_one_is_wanted() {
     let cases = [
         (request::SET_FEATURES, 1_u64 << 34),
         (request::SET_PROTOCOL_FEATURES, 1 << 1),
-        // SET_LOG_FD, SEND_RARP, SET_STATUS, and one that nobody has.
+        // SET_LOG_FD, SEND_RARP, SET_STATUS, and one that does not exist.
         (7, 0),
         (19, 0),
         (39, 0),
@@ -87,7 +87,8 @@ fn what_is_not_offered_is_refused_by_an_answer_where_one_is_wanted() {
         assert!(!front.is_done(&mut device, number, &value.to_ne_bytes(), &[]), "{number}");
         assert_eq!((device.counts().refused, device.counts().violations), (refused, 0));
     }
-    // Requests that are done say so, and those with a body of their own say that.
+    // Executed requests are answered with success, and requests with an answer of their own with
+    // that one.
     assert!(front.is_done(&mut device, request::SET_OWNER, &[], &[]));
     assert!(front.is_done(&mut device, request::SET_FEATURES, &PLAIN.to_ne_bytes(), &[]));
     assert_eq!(front.ask(&mut device, request::GET_QUEUE_NUM, &[]).len(), 8);

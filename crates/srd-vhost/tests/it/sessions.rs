@@ -43,7 +43,8 @@ fn a_back_end_that_comes_back_finds_its_place_in_the_rings() {
     first.flush();
     drop(first);
     assert!(!path.exists());
-    // The front end keeps its rings, and says to another back end how far they were used.
+    // The front end keeps its rings, and sends another back end the indices up to which they were
+    // used.
     let mut second = Device::open(&path).unwrap();
     let mut again = FrontEnd::connect(&path);
     std::mem::swap(&mut front.rings, &mut again.rings);
@@ -202,7 +203,7 @@ fn what_is_no_request_ends_the_front_end() {
         assert!(!device.is_connected());
     }
     assert_eq!(device.counts().violations, 3);
-    // Half a request is waited for, without holding up anybody.
+    // The rest of a half request is waited for, which holds nothing up.
     let mut stream = UnixStream::connect(&path).unwrap();
     let whole = Header { request: 3, wants_answer: false, body_bytes: 0 }.write();
     stream.write_all(&whole[..5]).unwrap();

@@ -26,7 +26,7 @@ const HAS_STOPPED: &str = "the server has stopped";
 const SERVER_MAX: Duration = Duration::from_secs(300);
 
 /// A mount of one file. Its server answers until a descriptor of the file is open, and then no
-/// more: all else that it is asked waits until this is dropped.
+/// more: every later request waits until this is dropped.
 pub(crate) struct Stopped {
     pub(crate) file: OwnedFd,
     server: Child,
@@ -34,7 +34,8 @@ pub(crate) struct Stopped {
 }
 
 impl Stopped {
-    /// Mounts the file at this place; says why not, and returns `None`, where that is not possible.
+    /// Mounts the file at this path; where that is not possible, prints the reason and returns
+    /// `None`.
     pub(crate) fn mount(at: &Path) -> Option<Self> {
         let device = File::options().read(true).write(true).open("/dev/fuse");
         let device = device.inspect_err(|error| println!("skipped: /dev/fuse: {error}")).ok()?;

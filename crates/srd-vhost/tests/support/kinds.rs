@@ -75,7 +75,7 @@ pub(crate) fn stopped(directory: &Path) -> Option<Kind> {
 
 #[allow(unsafe_code)]
 fn timer() -> OwnedFd {
-    // SAFETY: takes and returns integers; the descriptor is new and nobody else's.
+    // SAFETY: takes and returns integers; the descriptor is new, and nothing else owns it.
     unsafe {
         let fd = libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC);
         assert!(fd >= 0);

@@ -18,7 +18,7 @@ use srd_vhost::message::{Header, request, u32_at, u64_at};
 use srd_vhost::session::{RECEIVE, SEND, feature};
 use srd_vhost::{Device, Frame};
 
-/// A device that a front end speaks to.
+/// A device that a front end is connected to.
 pub(crate) trait Turned {
     /// Lets it work, if it is one of this process.
     fn turn(&mut self);
@@ -30,7 +30,7 @@ impl Turned for Device {
     }
 }
 
-/// A device of another process works by itself.
+/// A device of another process runs without help.
 impl Turned for () {
     fn turn(&mut self) {}
 }
@@ -129,7 +129,7 @@ impl FrontEnd {
         assert!(device.is_running() && device.is_connected());
     }
 
-    /// Says all that it takes until frames can pass.
+    /// Sends all requests that are needed before frames can pass.
     pub(crate) fn introduce(&mut self, device: &mut impl Turned, features: u64, bases: [u32; 2]) {
         let offered = self.ask(device, request::GET_FEATURES, &[]);
         assert_eq!(u64_at(&offered, 0).unwrap() & features, features);
@@ -144,13 +144,13 @@ impl FrontEnd {
         }
     }
 
-    /// Agrees on an answer to each request that wants one, and on regions one by one.
+    /// Agrees on an answer to each request on demand, and on regions one by one.
     pub(crate) fn agree(&mut self, device: &mut impl Turned) {
         let offered = self.ask(device, request::GET_PROTOCOL_FEATURES, &[]);
         self.number(request::SET_PROTOCOL_FEATURES, u64_at(&offered, 0).unwrap());
     }
 
-    /// A request with an answer that says whether it was done.
+    /// Sends a request with an answer, and returns whether the answer reports success.
     pub(crate) fn is_done(
         &mut self,
         device: &mut impl Turned,
@@ -214,7 +214,7 @@ impl FrontEnd {
         }
     }
 
-    /// Says where a ring is, by addresses of the front end's: descriptors, used, available.
+    /// Sends the addresses of a ring, as front-end addresses: descriptors, used, available.
     pub(crate) fn place(&mut self, index: usize, places: [u64; 3]) {
         let mut body = [u32::try_from(index).unwrap(), 0].map(u32::to_ne_bytes).concat();
         body.extend(places.iter().chain(&[0]).flat_map(|at| at.to_ne_bytes()));
@@ -230,7 +230,7 @@ impl FrontEnd {
         send(&self.stream, request, false, body, fds);
     }
 
-    /// As [`FrontEnd::say`], with the bit that wants an answer.
+    /// Sends a request as [`FrontEnd::say`] does, with the bit that requests an answer.
     pub(crate) fn say_wanting(&self, request: u32, body: &[u8]) {
         send(&self.stream, request, true, body, &[]);
     }
@@ -259,7 +259,7 @@ impl FrontEnd {
         self.say(request, &[index, value].map(u32::to_ne_bytes).concat(), &[]);
     }
 
-    /// Asks, lets the device work, and returns the body of the answer.
+    /// Sends a request, lets the device work, and returns the body of the answer.
     pub(crate) fn ask(&mut self, device: &mut impl Turned, request: u32, body: &[u8]) -> Vec<u8> {
         self.ask_with(device, request, body, &[])
     }
@@ -364,7 +364,7 @@ impl FrontEnd {
         }
     }
 
-    /// What came back of a ring since the last call: heads with bytes written.
+    /// Entries that came back in a used ring since the last call: heads with bytes written.
     pub(crate) fn used(&mut self, index: usize) -> Vec<(u32, u32)> {
         let end = self.read_u16(self.rings[index].used_at() + 2);
         let mut used = Vec::new();
@@ -394,7 +394,7 @@ impl FrontEnd {
         Some(Frame { ethernet: bytes[12..26].try_into().unwrap(), packet })
     }
 
-    /// How often a descriptor was written since the last call.
+    /// Number of times that a descriptor was written since the last call.
     pub(crate) fn told(fd: &OwnedFd) -> u64 {
         let mut count = [0; 8];
         rustix::io::read(fd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))

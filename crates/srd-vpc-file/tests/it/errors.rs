@@ -133,7 +133,7 @@ fn quotas_count_prefix_lists_with_all_that_they_may_have() {
     let text = format!("{BASE}{list}{groups}");
     let error = parse(&text, Path::new("vpc.toml")).unwrap_err();
     assert!(error.what.starts_with("1200 rules"), "{error}");
-    // Each by itself is within, and two of them at one interface are not.
+    // Each of them alone is within the quota, and two of them at one interface are not.
     let groups =
         "[group.g]\ningress = [\"all from list p\"]\n[group.h]\ningress = [\"all from list p\"]\n";
     let eni = "[interface.e]\nsubnet = \"s\"\naddress = [\"10.0.1.9\"]\ngroups = [\"g\", \"h\"]\n";

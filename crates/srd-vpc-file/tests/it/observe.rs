@@ -1,4 +1,4 @@
-//! Flow logs and mirrors as a file says them.
+//! Flow logs and mirrors in the form of a file.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! What the rules of AWS's documents say about packets, asked of clouds from `vpc.toml`.
+//! Rules of AWS's documents about packets, checked in clouds from `vpc.toml`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -73,7 +73,8 @@ const fn tcp(port: u16) -> Inner {
     Inner::Tcp(50_000, port)
 }
 
-/// How the receiving or the only asked interface tracks the flow.
+/// Tracking of the flow by the receiving interface, or the only interface whose groups were
+/// evaluated.
 fn tracking(connection: &Connection) -> Option<Tracking> {
     connection.first.steps.iter().rev().find_map(|step| match step {
         Step::Groups { tracking, .. } => *tracking,

@@ -21,7 +21,7 @@ impl<V> Default for Blocks<V> {
 }
 
 impl<V> Blocks<V> {
-    /// Puts a value at a block, unless `keep` wants the one that is there already.
+    /// Puts a value at a block, unless `keep` returns true for the value that is there already.
     pub(super) fn put(&mut self, block: IpNet, value: V, keep: impl Fn(&V, &V) -> bool) {
         let length = block.prefix_len();
         match block.network() {
@@ -82,7 +82,7 @@ impl<V> Blocks<V> {
         Some(v4.chain(v6.map(|at| IpAddr::V6(at.into()))).collect())
     }
 
-    /// How many blocks the table holds.
+    /// Number of blocks in the table.
     pub(super) fn len(&self) -> usize {
         let v4: usize = self.v4.values().map(BTreeMap::len).sum();
         v4 + self.v6.values().map(BTreeMap::len).sum::<usize>()
@@ -99,7 +99,7 @@ impl<V> Blocks<V> {
 }
 
 impl<V: Default> Blocks<V> {
-    /// The value of exactly this block, which is put there if there is none.
+    /// The value of exactly this block; a default value is inserted if the block is absent.
     pub(super) fn entry(&mut self, block: IpNet) -> &mut V {
         let length = block.prefix_len();
         match block.network() {

@@ -1,4 +1,4 @@
-//! What of a world a host needs.
+//! Compilation of the tables of one host from a world.
 
 use super::blocks::{self, Blocks};
 use super::index::Index;
@@ -24,8 +24,8 @@ impl Rules {
         rules
     }
 
-    /// Compiles tables that ask for interfaces of other hosts. `held`: groups whose addresses the
-    /// caller has already, and that are left empty.
+    /// Compiles tables that query the interfaces of other hosts. `held`: groups whose addresses
+    /// the caller has already; their tables are left empty.
     pub(super) fn build(
         world: &World,
         index: &Index,
@@ -230,8 +230,8 @@ impl Rules {
         }
     }
 
-    /// Says where an interface is. Interfaces come in the order of their identifiers: of several
-    /// with one address the first keeps it.
+    /// Enters the location of an interface. Interfaces come in the order of their identifiers: of
+    /// several with one address the first keeps it.
     fn map(&mut self, world: &World, index: &Index, id: EniId, eni: &Eni) {
         let Some(subnet) = world.subnets.get(&eni.subnet) else { return };
         let Some(table) = self.mapping.get_mut(&subnet.vpc) else { return };

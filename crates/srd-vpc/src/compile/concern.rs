@@ -1,9 +1,10 @@
-//! What a change of a host's tables concerns: whose verdicts may be others now. Verdicts that
-//! nothing here names are the same under both.
+//! The verdicts that a change of a host's tables may affect. A verdict that is not covered is the
+//! same under the old and the new tables.
 //!
-//! What the verdict of a packet rests on, in three parts: the way of its interface (routes, lists,
-//! gateways, the interface itself), the groups of its interface, and which interface has the
-//! address at the other end, and where. Groups are not asked about flows that are tracked.
+//! The verdict of a packet depends on three parts: the path of its interface (routes, lists,
+//! gateways, the interface itself), the groups of its interface, and the interface at the other
+//! end: which one has the address, and its location. Groups are not evaluated for flows that are
+//! tracked.
 
 use super::blocks::differing;
 use super::*;
@@ -12,12 +13,12 @@ use core::net::IpAddr;
 /// More addresses than this at once concern everything.
 const ADDRESSES_MAX: usize = 1024;
 
-/// What a change concerns.
+/// Extent of the verdicts that a change may affect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Concern {
     /// Everything that is kept.
     Everything,
-    /// These, and nothing else.
+    /// The listed verdicts, and nothing else.
     These(Concerned),
 }
 
@@ -51,7 +52,8 @@ impl Concern {
 }
 
 impl Rules {
-    /// What is concerned if `new` takes the place of these tables. Costs a walk along both.
+    /// Verdicts that may change if `new` takes the place of these tables. Costs a walk along
+    /// both.
     pub fn concern(&self, new: &Self) -> Concern {
         self.concerned(new).map_or(Concern::Everything, Concern::These)
     }

@@ -1,4 +1,4 @@
-//! What the tables of a host say about a packet.
+//! Verdicts of a host's tables on packets.
 
 use super::policy::AclRules;
 use super::*;
@@ -17,26 +17,26 @@ struct Way {
     routes_left: usize,
 }
 
-/// Whether a packet begins a flow, or belongs to one that groups have allowed: those are not asked
-/// again.
+/// Whether a packet begins a flow, or belongs to a flow that groups have allowed: then groups are
+/// not evaluated again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
-    /// It begins one.
+    /// The packet begins a flow.
     New,
-    /// It belongs to a connection that the interface remembers.
+    /// The packet belongs to a connection that the interface tracks.
     Established,
 }
 
-/// What becomes of a packet that an interface of the host sends.
+/// Verdict on a packet that an interface of the host sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent<'a> {
-    /// Where it goes.
+    /// Next hop of the packet.
     pub next: Next<'a>,
     /// The packet, with the addresses that gateways have written.
     pub packet: Packet,
     /// The NAT gateway that it passes.
     pub nat: Option<NatGatewayId>,
-    /// Whether the sender's groups track its flow; `None` if they are not asked.
+    /// Whether the sender's groups track its flow; `None` if they were not evaluated.
     pub tracking: Option<Tracking>,
 }
 
@@ -51,7 +51,7 @@ pub struct Arrival {
     pub begins: Result<(), Reason>,
 }
 
-/// Where a packet goes that the sender's side lets pass.
+/// Next hop of a packet that the sender's side lets pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next<'a> {
     /// To a service of the network's own.
@@ -60,35 +60,36 @@ pub enum Next<'a> {
     Left(Exit),
     /// To an interface, whose host judges with [`Rules::receive`].
     To {
-        /// Where the interface is.
+        /// Location of the interface.
         place: &'a Place,
-        /// Whether the packet enters the interface's subnet from outside of it, so that the
-        /// subnet's list is asked.
+        /// Whether the packet enters the interface's subnet from outside, so that the subnet's
+        /// list is evaluated.
         crosses: bool,
-        /// How far apart the two are.
+        /// Distance between the two.
         reach: Reach,
         /// Whether source and destination are the two interfaces' own: none of them is a middlebox
         /// that forwards packets of others.
         direct: bool,
     },
-    /// To a NAT gateway of a cloud that can be reached: an answer, if it is of a connection that
-    /// the gateway knows; else it is refused ([`Reason::OutwardsOnly`]).
+    /// To a NAT gateway of a cloud that can be reached. If the gateway has a connection of the
+    /// packet, the packet is an answer; otherwise it is refused ([`Reason::OutwardsOnly`]).
     Nat(NatGatewayId),
-    /// Nowhere yet: the tables do not know where an interface is. The packet waits for the answer
-    /// and is judged again.
+    /// Not decided yet: the tables lack the location of an interface. The packet waits for the
+    /// answer and is judged again.
     Ask(Question),
 }
 
-/// Why no interface is known as a packet's sender.
+/// Reason why a packet's sender could not be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoSender {
-    /// It does not have the source address and is no middlebox, or the two clouds are not peered.
+    /// The interface does not have the source address and is no middlebox, or the two clouds are
+    /// not peered.
     NotIts,
-    /// The tables do not know it.
+    /// The tables lack the interface.
     Ask(Question),
 }
 
-/// Which interface has an address.
+/// Result of looking an address up.
 enum At<'a> {
     Here(&'a Place),
     Nobody,
@@ -151,7 +152,7 @@ impl Rules {
     }
 
     /// Judges a packet that arrives for an interface of the host. `crosses`: from outside of the
-    /// interface's subnet. Of an established flow tracking is not said again.
+    /// interface's subnet. For an established flow, tracking is not returned again.
     pub fn receive(
         &self,
         eni: EniId,
@@ -170,7 +171,7 @@ impl Rules {
         tracking.ok_or(Reason::GroupsIn).map(Some)
     }
 
-    /// Where the interface is that claims to have sent a packet to an interface of this host.
+    /// Location of the interface that claims to have sent a packet to an interface of this host.
     pub fn sender(&self, to: EniId, from: EniId, source: IpAddr) -> Result<&Place, NoSender> {
         let port = self.ports.get(&to).ok_or(NoSender::NotIts)?;
         let own = self.subnet(port.subnet).map_err(|_| NoSender::NotIts)?.vpc;
@@ -417,9 +418,9 @@ impl Rules {
         if place.eni == to { Ok(()) } else { Err(Reason::AnotherWayBack) }
     }
 
-    /// Where the interface is that claims to have sent a packet through a NAT gateway to an
-    /// interface of this host, and whether the packet enters that one's subnet from outside. The
-    /// source is the gateway's address.
+    /// Location of the interface that claims to have sent a packet through a NAT gateway to an
+    /// interface of this host, and whether the packet enters the receiver's subnet from outside.
+    /// The source is the gateway's address.
     pub fn sender_by_nat(
         &self,
         to: EniId,

@@ -1,4 +1,4 @@
-//! What a host has to change.
+//! Changes that a host has to make to its tables.
 
 use super::blocks::Blocks;
 use super::policy::AclRules;
@@ -41,7 +41,7 @@ impl Delta {
 }
 
 impl Rules {
-    /// Follows a change, and says whose verdicts may be others now.
+    /// Applies a change, and returns the verdicts that it may affect.
     pub fn apply(&mut self, delta: Delta) -> Concern {
         let mut concern = Concern::These(Concerned::default());
         if let Some(mut whole) = delta.whole {

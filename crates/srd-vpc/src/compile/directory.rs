@@ -1,9 +1,10 @@
-//! Which hosts need to hear of a change, and the answers to what they ask.
+//! The hosts that a change has to be sent to, and the answers to their queries.
 //!
-//! A directory has the whole world; each host has what it needs. The directory remembers of a host
-//! what its tables rest on and what it was told, so that it says of an [`Edit`] whom it
-//! concerns without looking at the others. Bound: one entry for each host that has asked for its
-//! tables, with as many needs as these tables have, and at most [`HELD_MAX`] questions.
+//! A directory has the whole world; each host has the part that it needs. For each host, the
+//! directory keeps the objects that its tables depend on and the answers that it holds. So it
+//! finds the hosts that an [`Edit`] concerns without looking at the others. Bound: one entry for
+//! each host that has requested its tables, with as many needs as these tables have, and at most
+//! [`HELD_MAX`] questions.
 
 use super::build::cloud;
 use super::index::{Index, host_of, memberships};
@@ -17,7 +18,7 @@ use ipnet::IpNet;
 /// Questions whose answers a host may hold: those that it has learned, and those on their way.
 pub const HELD_MAX: usize = KNOWN_MAX + ON_THE_WAY_MAX;
 
-/// All objects, and what each host was told of them.
+/// All objects, and the answers that each host holds.
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
     world: World,
@@ -35,7 +36,7 @@ struct Host {
     held: BTreeSet<Question>,
 }
 
-/// What hosts know of an interface, before and after a change.
+/// The parts of an interface that hosts depend on, before and after a change.
 #[derive(PartialEq)]
 struct Seen {
     host: Option<Arc<str>>,
@@ -44,7 +45,7 @@ struct Seen {
 }
 
 impl Directory {
-    /// A directory of a world. It has told no host anything yet.
+    /// A directory of a world. No host has tables or answers of it yet.
     pub fn new(world: World) -> Self {
         let index = Index::new(&world);
         Self { world, index, ..Self::default() }
@@ -55,7 +56,7 @@ impl Directory {
         &self.world
     }
 
-    /// The tables of a host, which hears of changes from now on.
+    /// The tables of a host, which gets changes from now on.
     pub fn tables(&mut self, host: &str) -> Rules {
         self.leave(host);
         let rules = Rules::build(&self.world, &self.index, host, &BTreeSet::new());
@@ -63,7 +64,7 @@ impl Directory {
         rules
     }
 
-    /// A host is gone, or has forgotten everything: it hears of no changes any more.
+    /// Removes a host that has ended or has lost its tables: it gets no more changes.
     pub fn leave(&mut self, host: &str) {
         let Some(gone) = self.hosts.remove(host) else { return };
         for id in &gone.needs.named {
@@ -74,9 +75,10 @@ impl Directory {
         }
     }
 
-    /// Answers what the tables of a host ask. The host hears when the answer does not hold any
-    /// more. What is out of its reach does not exist for it. `None`: the host has no tables of this
-    /// directory, or holds [`HELD_MAX`] answers and has not said which it has forgotten.
+    /// Answers a query of a host's tables. The host is notified when the answer is no longer
+    /// valid. An object that it cannot reach does not exist for it. `None`: the host has no
+    /// tables of this directory, or holds [`HELD_MAX`] answers and has not reported any as
+    /// dropped.
     pub fn answer(&mut self, host: &str, question: Question) -> Option<Answer> {
         let (world, index) = (&self.world, &self.index);
         let name = self.hosts.get_key_value(host)?.0.clone();
@@ -110,8 +112,8 @@ impl Directory {
         }
     }
 
-    /// Changes the world, and says what each host that is concerned has to change. Hosts that are
-    /// not named have nothing to do.
+    /// Changes the world, and returns the change of each host that is concerned. Other hosts have
+    /// nothing to do.
     pub fn apply(&mut self, edits: &[Edit]) -> BTreeMap<Arc<str>, Delta> {
         let mut marks = Marks::default();
         for edit in edits {
@@ -169,7 +171,8 @@ impl Directory {
         self.seen(id, marks)
     }
 
-    /// What is known of an interface; the blocks of its groups are remembered as they are.
+    /// The parts of an interface that hosts depend on. Marks the present memberships of its
+    /// groups.
     fn seen(&self, id: EniId, marks: &mut Marks) -> Option<Seen> {
         let eni: &Eni = self.world.enis.get(&id)?;
         for (group, block) in memberships(eni) {
@@ -238,7 +241,7 @@ impl Directory {
         marks.whole.extend(hosts.map(|(name, _)| name.clone()));
     }
 
-    /// Questions about a block's addresses that somebody holds an answer to.
+    /// Questions about a block's addresses to which a host holds the answer.
     fn held_within(&self, vpc: VpcId, block: IpNet) -> impl Iterator<Item = Question> + '_ {
         let (first, last) = (block.network(), block.broadcast());
         let range = Question::Address(vpc, first)..=Question::Address(vpc, last);
@@ -346,7 +349,8 @@ impl Directory {
             self.enter(&host, &rules, has);
             let of = &self.hosts[&host];
             if of.needs.reached != reached {
-                // What was out of reach was said not to exist, and the other way round.
+                // An object that was out of reach was answered as absent, and the other way
+                // round.
                 marks.withdrawn.extend(of.held.iter().map(|question| (*question, host.clone())));
             }
             deltas.entry(host).or_default().whole = Some(rules);

@@ -6,8 +6,8 @@ use crate::object::*;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// One object as it is from now on; none: it is removed. Objects that tables do not depend on
-/// (options, logs, mirrors) have no edits.
+/// The new state of an object; `None`: the object is removed. Objects that tables do not depend
+/// on (options, logs, mirrors) have no edits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
     /// A cloud.

@@ -1,4 +1,4 @@
-//! A world by what it is asked for: host, address, group, instance, subnet.
+//! Indexes of a world: by host, address, group, instance, subnet.
 //!
 //! Bound: as many entries as the world has interfaces, and for each as many as it has addresses and
 //! groups.

@@ -1,12 +1,12 @@
-//! What a host has been told of interfaces of other hosts.
+//! Answers about interfaces of other hosts.
 //!
-//! A table that asks holds the answers that packets of its guests have needed. An answer says so
-//! much that the next packet needs no question: also that nobody has an address is an answer.
-//! Bounds: [`KNOWN_MAX`] answers, and [`SHARE_MAX`] for each of those that ask. A table never
-//! forgets what is in use ([`Rules::sweep`] takes what no packet has needed since the sweep
-//! before), but for one that is full: one that has fewer answers than another may take one of those
-//! ([`Rules::make_room`]). So those that ask for everything, however many they are, leave another
-//! one as much as each of them has.
+//! A table that queries a directory holds the answers that packets of its guests have needed. An
+//! answer suffices for the next packet as well; the answer that no interface has an address is
+//! kept, too. Bounds: [`KNOWN_MAX`] answers, and [`SHARE_MAX`] for each asker. An answer in use
+//! is kept ([`Rules::sweep`] drops the answers that no packet has needed since the sweep before)
+//! unless the table is full. Then an asker with fewer answers takes the place of an answer of the
+//! asker with the most ([`Rules::make_room`]). So askers that query everything, however many they
+//! are, leave another asker as many answers as each of them has.
 
 use super::tree::tree_bytes;
 use super::*;
@@ -16,13 +16,13 @@ use ipnet::IpNet;
 
 /// The most answers of a host: about 10 MB.
 pub const KNOWN_MAX: usize = 65_536;
-/// The most answers that one interface, or one other host, has asked for: a guest that tries all
-/// addresses of its cloud takes no other guest's place.
+/// The most answers that one interface, or one other host, has requested: a guest that tries all
+/// addresses of its cloud takes no other guest's entries.
 pub const SHARE_MAX: u32 = 16_384;
-/// Answers that are on the way to a host, or that it has not said yet that it did not learn.
+/// Most answers that are on the way to a host, or whose receipt it has not reported yet.
 pub(super) const ON_THE_WAY_MAX: usize = 8192;
 
-/// What tables ask.
+/// A query of tables to the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Question {
     /// Which interface of a cloud has an address, and where is it?
@@ -34,14 +34,15 @@ pub enum Question {
 /// An answer, with its question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Where the interface is that has an address; none if there is none.
+    /// Location of the interface that has an address; `None` if no interface has it.
     Address(VpcId, IpAddr, Option<Place>),
-    /// What is to be known of an interface; none if there is none, or none that the host may reach.
+    /// Location and addresses of an interface; `None` if it does not exist, or the host may not
+    /// reach it.
     Interface(EniId, Option<Remote>),
 }
 
 impl Answer {
-    /// What it answers.
+    /// The question of this answer.
     pub fn question(&self) -> Question {
         match self {
             Self::Address(vpc, address, _) => Question::Address(*vpc, *address),
@@ -65,26 +66,26 @@ impl Answer {
     }
 }
 
-/// Whose packet has asked.
+/// Sender of the packet that caused a query.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asker {
-    /// One that an interface of this host sends.
+    /// A packet that an interface of this host sends.
     Interface(EniId),
-    /// One that another host sends.
+    /// A packet that another host sends.
     Host(Arc<str>),
 }
 
-/// Why an answer was not learned.
+/// Reason why an answer was not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotLearned {
     /// [`KNOWN_MAX`] answers are there.
     Full,
-    /// [`SHARE_MAX`] answers are there that the same one has asked for.
+    /// The table holds [`SHARE_MAX`] answers of this asker.
     ShareFull,
-    /// It is about a cloud that the host does not reach.
+    /// The answer is about a cloud that the host does not reach.
     OutOfReach,
-    /// Nobody has asked, or has waited so long.
+    /// No query is open, or it has timed out.
     NotAsked,
 }
 
@@ -92,7 +93,7 @@ pub enum NotLearned {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Known {
     answers: BTreeMap<Question, Held>,
-    /// What each has asked for, of those that have answers.
+    /// Questions of each asker that has answers.
     shares: BTreeMap<Asker, BTreeSet<Question>>,
     /// The number of sweeps.
     round: u32,
@@ -197,9 +198,9 @@ impl Rules {
         self.known.learn(asker, answer)
     }
 
-    /// Forgets one of the answers of the one that has most, if the table is full and this one has
-    /// fewer: which, and whose verdicts rest on it. Whatever answers need not tell the host of
-    /// changes of it.
+    /// Drops one answer of the asker that has the most, if the table is full and this asker has
+    /// fewer. Returns the question of the dropped answer, and the verdicts that depend on it. The
+    /// directory need not send the host changes of it any more.
     pub fn make_room(&mut self, asker: &Asker) -> Option<(Question, Concern)> {
         let Known { answers, shares, .. } = &self.known;
         if answers.len() < KNOWN_MAX {
@@ -217,12 +218,12 @@ impl Rules {
         self.known.answers.contains_key(&question)
     }
 
-    /// The answers that are known, and who has asked.
+    /// The stored answers, with their askers.
     pub fn known(&self) -> impl Iterator<Item = (&Asker, &Answer)> {
         self.known.answers.values().map(|held| (&held.asker, &held.answer))
     }
 
-    /// Forgets an answer, and says whose verdicts rest on it.
+    /// Drops an answer, and returns the verdicts that depend on it.
     pub fn withdraw(&mut self, question: Question) -> Concern {
         let concern = match self.known.answers.get(&question).map(|held| &held.answer) {
             None => Concern::These(Concerned::default()),
@@ -242,8 +243,9 @@ impl Rules {
         concern
     }
 
-    /// Forgets what no packet has needed since the last sweep, and says what that was. The caller
-    /// forgets all verdicts now: what is in use is then asked for before the next sweep.
+    /// Drops the answers that no packet has needed since the last sweep, and returns their
+    /// questions. The caller drops all cached verdicts now: an answer in use is then looked up
+    /// again before the next sweep.
     pub fn sweep(&mut self) -> Vec<Question> {
         let round = self.known.round;
         let idle = self.known.those(|held| held.used.0.load(Ordering::Relaxed) != round);

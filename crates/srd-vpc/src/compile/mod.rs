@@ -1,15 +1,16 @@
-//! The rules of a [`World`](crate::object::World) as tables for one host: what its interfaces need,
-//! and nothing else.
+//! The rules of a [`World`](crate::object::World) as tables for one host: the rules that its
+//! interfaces need, and nothing else.
 //!
-//! [`Rules::send`] judges what an interface of the host sends, up to the interface that it is for;
-//! [`Rules::receive`] judges at the receiver's host, [`Rules::from_internet`] what arrives from
-//! outside. Together they say what [`judge`](crate::judge::judge) says, without steps.
+//! [`Rules::send`] judges a packet that an interface of the host sends, up to the receiving
+//! interface; [`Rules::receive`] judges it at the receiver's host, and [`Rules::from_internet`] a
+//! packet from outside. Together they return the verdict of [`judge`](crate::judge::judge),
+//! without its steps.
 //!
 //! [`Rules::compile`] makes tables that hold every interface of the clouds that the host reaches:
-//! right for small clouds. Tables of a [`Directory`] hold the host's own interfaces and what its
-//! rules name; where another interface is, they *ask* ([`Question`]) when a packet needs it, and
-//! remember the [`Answer`] up to a bound. The directory says of a list of [`Edit`]s which hosts
-//! need to hear of them, as a [`Delta`] for each; [`Rules::apply`] follows it.
+//! right for small clouds. Tables of a [`Directory`] hold the host's own interfaces and the
+//! objects that its rules name. They *query* the location of another interface ([`Question`])
+//! when a packet needs it, and store the [`Answer`] up to a bound. For a list of [`Edit`]s, the
+//! directory returns a [`Delta`] for each host that is concerned; [`Rules::apply`] applies it.
 //!
 //! | file | tables |
 //! |---|---|
@@ -70,15 +71,15 @@ pub struct Rules {
     acls: BTreeMap<AclId, AclRules>,
     /// Addresses of each group that a rule names.
     members: Members,
-    /// Whether the tables hold the host's own interfaces only, and ask for others.
+    /// Whether the tables hold the host's own interfaces only, and query others.
     asks: bool,
-    /// The clouds that can be reached, and their interfaces: the host's own if the tables ask,
-    /// else all.
+    /// The clouds that can be reached, with their interfaces: only the host's own if the tables
+    /// query others, otherwise all.
     mapping: BTreeMap<VpcId, Blocks<Place>>,
-    /// Those of these interfaces whose source and destination check is off: any address may be the
-    /// source of what they send.
+    /// Interfaces of these clouds whose source and destination check is off: their packets may
+    /// have any source address.
     unchecked: BTreeMap<EniId, (VpcId, Place)>,
-    /// What was answered of other interfaces.
+    /// Answers about other interfaces.
     known: Known,
     /// Clouds of the host's interfaces, and clouds that an active connection joins them to.
     peered: BTreeSet<(VpcId, VpcId)>,
@@ -110,7 +111,7 @@ struct SubnetRules {
     services: Option<(Ipv4Addr, bool)>,
 }
 
-/// Where an interface is.
+/// Location of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The interface.
@@ -119,7 +120,7 @@ pub struct Place {
     pub subnet: SubnetId,
     /// The host that its instance is placed on.
     pub host: Option<Arc<str>>,
-    /// What of its packets may ride SRD.
+    /// Traffic of the interface that may use SRD.
     pub express: ExpressSpec,
     /// Its zone.
     zone: Arc<str>,
@@ -127,7 +128,7 @@ pub struct Place {
     cluster: Option<PlacementId>,
 }
 
-/// What routes lead to, as far as routes of this host do.
+/// Targets of the host's routes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Gateways {
     /// Internet gateways and the clouds that they are attached to.
@@ -176,7 +177,7 @@ impl Rules {
         self.ports.keys().copied()
     }
 
-    /// Where an interface of the host is.
+    /// Location of an interface of the host.
     pub fn port(&self, eni: EniId) -> Option<&Place> {
         self.ports.get(&eni).map(|port| &port.place)
     }
@@ -186,14 +187,14 @@ impl Rules {
         Some(self.subnets.get(&self.ports.get(&eni)?.subnet)?.vpc)
     }
 
-    /// How many entries the tables hold: interfaces, addresses of the mapping, and addresses of
+    /// Number of entries of the tables: interfaces, addresses of the mapping, and addresses of
     /// groups, in this order.
     pub fn sizes(&self) -> [usize; 3] {
         let mapping = self.mapping.values().map(Blocks::len).sum();
         [self.ports.len(), mapping, self.members.values().map(Blocks::len).sum()]
     }
 
-    /// How many answers about other interfaces the tables remember.
+    /// Number of stored answers about other interfaces.
     pub fn answers(&self) -> usize {
         self.known.len()
     }

@@ -1,10 +1,10 @@
-//! What the tables of a host rest on.
+//! Objects that the tables of a host depend on.
 
 use super::*;
 use crate::object::{Destination, RulePeer, World};
 
-/// The objects whose change concerns a host. Of an object that does not exist the name is here, so
-/// that the host hears when it comes into being.
+/// The objects whose change concerns a host. The name of an object that does not exist is
+/// included, so that the host is notified when it is created.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Needs {
     /// Groups of the host's interfaces.

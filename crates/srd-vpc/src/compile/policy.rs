@@ -45,7 +45,7 @@ struct Peers {
 }
 
 impl Policy {
-    /// Merges groups. `visible` says whether rules may name a group.
+    /// Merges groups. `visible` returns whether rules may name a group.
     pub(super) fn new(
         world: &World,
         groups: &[GroupId],

@@ -5,7 +5,7 @@ use core::mem::size_of;
 /// Places of a node of a B-tree, and entries of one that was filled in order.
 const PLACES: usize = 11;
 const FILLED: usize = 6;
-/// What a node has besides: its parent, its place there, and its length.
+/// Overhead of a node: its parent, its index there, and its length.
 const NODE_BYTES: usize = 16;
 
 /// Bytes of a B-tree of so many entries of `K` and `V`.

@@ -1,4 +1,5 @@
-//! Access control lists: numbered, the first match decides, asked at the border of a subnet only.
+//! Access control lists: numbered, the first match decides, evaluated at the border of a subnet
+//! only.
 
 use super::groups::Direction;
 use super::traffic;
@@ -6,7 +7,7 @@ use crate::id::SubnetId;
 use crate::object::{Acl, World};
 use crate::packet::Packet;
 
-/// What a list says.
+/// Decision of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) acl: crate::id::AclId,
@@ -15,7 +16,7 @@ pub(super) struct Decision {
     pub(super) allow: bool,
 }
 
-/// What the list of a subnet says about a packet that enters or leaves it.
+/// Decision of a subnet's list about a packet that enters or leaves the subnet.
 pub(super) fn decide(
     world: &World,
     subnet: SubnetId,

@@ -9,7 +9,7 @@ use crate::id::SubnetId;
 use crate::object::{Target, World};
 use crate::packet::Packet;
 
-/// What happens to a connection's first packet, and to its answer.
+/// Verdicts on a connection's first packet, and on its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
     /// The first packet.
@@ -55,8 +55,8 @@ pub fn connection_by_port(
         }
     };
     let mut answer = judge_answer(world, from, &back, &|_, _, _| true, translated);
-    // Both addresses are those that the other end knows, or it takes the answer for something else;
-    // a gateway knows the interface.
+    // Both addresses must be those that the other end expects, or it takes the answer for another
+    // flow; a gateway identifies the interface.
     let is_back =
         answer.packet == packet.answer() && (translated.is_none() || is_at(answer.verdict, origin));
     if answer.passes() && !is_back {
@@ -115,7 +115,7 @@ fn back_in(world: &World, first: &Judgement, exit: Exit) -> Judgement {
     answer
 }
 
-/// Asks the list of a subnet, and for what leaves the subnet its route.
+/// Evaluates the list of a subnet, and the route of a packet that leaves the subnet.
 fn ask(
     world: &World,
     subnet: SubnetId,

@@ -1,8 +1,8 @@
 //! Security groups: what the interfaces of a group may receive and send.
 //!
 //! All groups of an interface are merged; rules only allow. A rule that names a group stands for
-//! the private addresses of that group's interfaces, in the same cloud or in one that is peered,
-//! one level deep. Source: *Security group rules* in Amazon's VPC guide.
+//! the private addresses of the group's interfaces, in its own cloud or in a peered one, one
+//! level deep. Source: *Security group rules* in Amazon's VPC guide.
 
 use super::traffic;
 use crate::id::{EniId, GroupId, GroupRuleId, NatGatewayId, VpcId};
@@ -11,7 +11,7 @@ use crate::packet::{Inner, Packet};
 use core::net::IpAddr;
 use ipnet::IpNet;
 
-/// The direction in which rules are asked.
+/// The direction in which rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// Towards the interface.
@@ -87,18 +87,19 @@ pub(crate) fn has_address(eni: &Eni, address: IpAddr) -> bool {
     }
 }
 
-/// Why a flow takes an entry of the tracking table, or that it takes none.
+/// Reason why a flow takes an entry of the tracking table, or that it takes no entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tracking {
     /// Neither direction could be refused, so nothing is remembered.
     Untracked,
     /// Neither TCP nor UDP: always tracked.
     OtherProtocol,
-    /// What allows it does not allow it from or to everywhere.
+    /// The rule that allows the flow does not allow all addresses.
     RuleIsNarrow,
     /// The other direction is not open to everything, everywhere.
     AnswersAreNarrow,
-    /// What it passes is always tracked: a NAT gateway, an egress-only gateway, some services.
+    /// The flow passes something that is always tracked: a NAT gateway, an egress-only gateway,
+    /// some services.
     Automatic,
 }
 

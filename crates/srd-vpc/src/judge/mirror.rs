@@ -1,4 +1,4 @@
-//! Which packets a mirror filter accepts.
+//! Matching of packets with mirror filters.
 
 use super::traffic;
 use crate::object::{MirrorFilter, MirrorRule};

@@ -1,4 +1,4 @@
-//! What happens to a packet, step by step.
+//! The verdict on a packet, step by step.
 //!
 //! [`judge`] walks all objects anew for each packet, without a cache and without a table of
 //! connections. It is slow and meant to be obviously right: other forms of the same rules are

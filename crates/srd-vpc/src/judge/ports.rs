@@ -1,8 +1,8 @@
-//! For which ports a connection works: lists remember nothing, so that answers pass only to ports
-//! that they let through, and nobody knows beforehand which port a client, or a NAT gateway, takes.
+//! Ports for which a connection works. Lists are stateless, so answers pass only to ports that
+//! they allow, and the port that a client or a NAT gateway chooses is not known beforehand.
 //!
-//! The ports that lists name divide a range into parts, within each of which all ports fare alike:
-//! one of each part is tried.
+//! The ports that lists name divide a range into parts, within each of which all ports have the
+//! same verdict: one of each part is tried.
 
 use super::connection::{Connection, connection_by_port};
 use super::step::{Origin, Step, Translator};
@@ -24,7 +24,7 @@ pub const LINUX_PORTS: (u16, u16) = (32_768, 60_999);
 pub enum PortOf {
     /// The client's.
     Client,
-    /// That of a NAT gateway on the way.
+    /// The port of a NAT gateway on the way.
     Nat(NatGatewayId),
 }
 
@@ -42,7 +42,7 @@ pub struct Condition {
 /// The fate of a connection over all ports that may be taken for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
-    /// The connection from one port: one for which it works, if there is one.
+    /// The connection from one port, which is a port for which it works, if there is such a port.
     pub connection: Connection,
     /// On which ports it depends; none if it works for all of them, or for none.
     pub conditions: Vec<Condition>,
@@ -69,7 +69,7 @@ pub fn explain(
         let packet = from_port(packet, client_port);
         connection_by_port(world, origin, &packet, Some(nat_port))
     };
-    // The two ports are asked about by different lists: each is varied while the other is good.
+    // The two ports are checked by different lists: each is varied while the other one passes.
     let nat_wanted = if nat.is_some() { NAT_PORTS } else { client };
     let mut good = (port, if nat.is_some() { port.max(NAT_PORTS.0) } else { port });
     if !at(good.0, good.1).works() {
@@ -128,7 +128,8 @@ fn from_port(packet: &Packet, port: u16) -> Packet {
     Packet { inner, ..*packet }
 }
 
-/// A range in parts, within each of which no list tells two ports of the packet's protocol apart.
+/// Parts of a range of ports. Within a part, every list decides equally for all ports of the
+/// packet's protocol.
 fn parts(lists: &[&Acl], packet: &Packet, (first, last): (u16, u16)) -> Vec<(u16, u16)> {
     let mut begins = BTreeSet::from([first]);
     for entry in lists.iter().flat_map(|list| &list.entries) {

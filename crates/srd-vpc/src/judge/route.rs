@@ -1,8 +1,8 @@
 //! Route tables: the longest prefix that contains the destination wins.
 //!
-//! Of several routes of one length a static one beats a propagated one, and a static one for a
-//! block beats one for a prefix list. The local routes of a cloud's blocks are always there; a
-//! static route for exactly such a block takes its place, and no propagated route leads to an
+//! Among routes of equal length, a static route beats a propagated one, and a static route for a
+//! block beats a route for a prefix list. The local routes of a cloud's blocks are always there;
+//! a static route for exactly such a block takes its place, and no propagated route leads to an
 //! address inside one. Source: *Route priority* in Amazon's VPC guide.
 
 use crate::id::{RouteTableId, SubnetId};
@@ -47,7 +47,7 @@ pub(crate) fn is_reserved(to: IpAddr) -> bool {
     }
 }
 
-/// Of routes of one length the one with the highest rank wins.
+/// Rank of a route: of routes of equal length, the one with the highest rank wins.
 pub(crate) fn rank(route: &Route) -> u8 {
     match (route.propagated, route.destination) {
         (false, Destination::Block(_)) => 3,

@@ -1,4 +1,4 @@
-//! What is found on the way of a packet, and how it ends.
+//! Steps of a packet's evaluation, and its verdict.
 
 use super::groups::{Direction, Tracking};
 use crate::id::*;
@@ -8,19 +8,19 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 use ipnet::IpNet;
 
-/// Where a packet comes from.
+/// Origin of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// An interface sends it.
     Eni(EniId),
-    /// It comes from the internet.
+    /// The packet comes from the internet.
     Internet,
 }
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Is the source an address of the interface that sends? Middleboxes are not asked.
+    /// Whether the source is an address of the interface that sends. Middleboxes are not checked.
     Source {
         /// The interface.
         eni: EniId,
@@ -38,12 +38,12 @@ pub enum Step {
         /// Whether the interface remembers the flow, if it is allowed.
         tracking: Option<Tracking>,
     },
-    /// The answer of a flow that was allowed: groups are not asked.
+    /// The packet is an answer of a flow that was allowed: groups are not evaluated.
     Established {
         /// The interface.
         eni: EniId,
     },
-    /// Both ends are in one subnet: neither lists nor routes are asked.
+    /// Both ends are in one subnet: neither lists nor routes are evaluated.
     SameSubnet(SubnetId),
     /// The access control list of a subnet.
     Acl {
@@ -57,7 +57,7 @@ pub enum Step {
         packet: Packet,
         /// The entry that decided; the last, implicit one if none.
         number: Option<u16>,
-        /// What it said.
+        /// Decision of the list.
         allow: bool,
     },
     /// The route table of a subnet.
@@ -71,7 +71,7 @@ pub enum Step {
     },
     /// A gateway writes another source.
     Source4 {
-        /// What does it.
+        /// Gateway that translates.
         by: Translator,
         /// The address before.
         from: Ipv4Addr,
@@ -80,7 +80,7 @@ pub enum Step {
     },
     /// A gateway writes another destination.
     Destination4 {
-        /// What does it.
+        /// Gateway that translates.
         by: Translator,
         /// The address before.
         from: Ipv4Addr,
@@ -89,7 +89,7 @@ pub enum Step {
     },
     /// The address was looked up.
     Mapping {
-        /// The cloud that was asked.
+        /// The cloud whose addresses were searched.
         vpc: VpcId,
         /// The address.
         address: IpAddr,
@@ -105,7 +105,7 @@ pub enum Step {
     },
 }
 
-/// What translates addresses.
+/// A gateway that translates addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Translator {
     /// An internet gateway, for an elastic address.
@@ -123,14 +123,14 @@ impl core::fmt::Display for Translator {
     }
 }
 
-/// How a packet ends.
+/// Verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// At an interface.
+    /// The packet arrives at an interface.
     Delivered(EniId),
     /// Outside of all clouds.
     Left(Exit),
-    /// At a service of the network's own.
+    /// The packet arrives at a service of the network's own.
     Served(Service),
     /// Nowhere.
     Dropped(Reason),
@@ -147,8 +147,8 @@ pub enum Exit {
     Endpoint(EndpointId),
 }
 
-/// Services that each interface reaches, by addresses that no cloud has, whatever groups and lists
-/// say.
+/// Services that each interface reaches at addresses that no cloud has, independent of groups and
+/// lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
     /// Names: the base address of the cloud plus two, 169.254.169.253, fd00:ec2::253.
@@ -159,12 +159,12 @@ pub enum Service {
     Time,
 }
 
-/// Why a packet is dropped.
+/// Reason why a packet is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// Source and destination are of different families.
     Families,
-    /// The source is none of the sender's addresses.
+    /// The source is not an address of the sender.
     NotItsAddress,
     /// The source is an address of a cloud, or one that the internet does not carry.
     NotFromOutside,
@@ -191,7 +191,7 @@ pub enum Reason {
     NotCarried,
     /// An egress-only gateway, or a NAT gateway, lets no connection in.
     OutwardsOnly,
-    /// The peering connection is not active, or is none of this cloud's.
+    /// The peering connection is not active, or does not belong to this cloud.
     NotPeered,
     /// The other cloud does not have the address: peering leads no further.
     NoTransit,
@@ -205,7 +205,7 @@ pub enum Reason {
     AnotherWayBack,
     /// Routes lead in a circle.
     Circle,
-    /// It is from an interface to the same address.
+    /// The packet is from an interface to the same address.
     ToItself,
     /// An object that another refers to does not exist.
     Missing(Gone),
@@ -255,7 +255,7 @@ pub enum Gone {
     Gateway,
 }
 
-/// How far apart the ends are: limits for one flow depend on it.
+/// Distance between the ends: limits for one flow depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
     /// In one cluster placement group.
@@ -273,13 +273,13 @@ pub enum Reach {
 /// A verdict and the way to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
-    /// What was looked at, in order.
+    /// Steps of the evaluation, in order.
     pub steps: Vec<Step>,
-    /// How it ended.
+    /// Verdict on the packet.
     pub verdict: Verdict,
     /// The packet at its end, with the addresses that gateways have written.
     pub packet: Packet,
-    /// How far apart the ends are, if it arrived.
+    /// Distance between the ends, if the packet arrived.
     pub reach: Option<Reach>,
 }
 

@@ -1,4 +1,4 @@
-//! Which packets a rule is about.
+//! Matching of packets with the traffic of a rule.
 
 use crate::object::Traffic;
 use crate::packet::{Inner, Packet, protocol};

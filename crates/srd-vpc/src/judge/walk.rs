@@ -1,4 +1,4 @@
-//! The order in which everything is asked.
+//! The order of evaluation.
 
 use super::acl;
 use super::groups::{self, Direction, Tracking};
@@ -34,7 +34,7 @@ pub struct Translated {
     pub port: Option<u16>,
 }
 
-/// Judges a packet; groups of interfaces that remember its connection are not asked.
+/// Judges a packet; groups of interfaces that track its connection are not evaluated.
 pub fn judge_flow(
     world: &World,
     origin: Origin,

@@ -1,4 +1,4 @@
-//! What leads out of a cloud: gateways, elastic addresses, peering, gateway endpoints.
+//! Exits of a cloud: gateways, elastic addresses, peering, gateway endpoints.
 
 use crate::id::*;
 use alloc::string::String;
@@ -31,7 +31,7 @@ pub struct NatGateway {
     pub subnet: SubnetId,
     /// Its private address in that subnet.
     pub private: Ipv4Addr,
-    /// The elastic address of a public gateway; a private gateway has none.
+    /// The elastic address of a public gateway; `None` for a private gateway.
     pub address: Option<AllocationId>,
 }
 
@@ -51,9 +51,9 @@ pub struct ElasticAddress {
 pub struct Peering {
     /// The tag `Name`, or empty.
     pub name: String,
-    /// The cloud that asked.
+    /// The cloud that requested the connection.
     pub requester: VpcId,
-    /// The cloud that was asked.
+    /// The cloud that accepts the connection.
     pub accepter: VpcId,
     /// Did the accepter agree? Nothing passes before.
     pub active: bool,

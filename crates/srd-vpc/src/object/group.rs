@@ -11,7 +11,7 @@ use ipnet::IpNet;
 pub struct Group {
     /// The group's name, unique within its cloud.
     pub name: String,
-    /// What people say it is for.
+    /// Description of the group.
     pub description: String,
     /// The cloud that it belongs to.
     pub vpc: VpcId,
@@ -24,13 +24,13 @@ pub struct Group {
 pub struct GroupRule {
     /// The rule's own identifier.
     pub id: GroupRuleId,
-    /// Which way packets go.
+    /// Direction of packets: true for outbound.
     pub egress: bool,
-    /// Which packets.
+    /// Matched packets.
     pub traffic: Traffic,
     /// The other side.
     pub peer: RulePeer,
-    /// What people say it is for.
+    /// Description of the rule.
     pub description: String,
 }
 

@@ -86,11 +86,11 @@ pub struct Instance {
 pub struct Placement {
     /// The group's name.
     pub name: String,
-    /// How its instances lie to each other.
+    /// Placement of its instances relative to each other.
     pub strategy: Strategy,
 }
 
-/// How the instances of a placement group lie to each other.
+/// Placement of the instances of a placement group relative to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
     /// Close together, in one zone.

@@ -64,9 +64,9 @@ fields! {
     Packets "packets" 2 Int64,
     /// Bytes, from the IP headers on.
     Bytes "bytes" 2 Int64,
-    /// When the first packet came, seconds of Unix.
+    /// Time when the first packet came, in Unix seconds.
     Start "start" 2 Int64,
-    /// When the last packet came, seconds of Unix.
+    /// Time when the last packet came, in Unix seconds.
     End "end" 2 Int64,
     /// ACCEPT or REJECT.
     Action "action" 2 Text,
@@ -100,7 +100,7 @@ fields! {
     PktDstAwsService "pkt-dst-aws-service" 5 Text,
     /// ingress or egress, seen from the interface.
     FlowDirection "flow-direction" 5 Text,
-    /// How packets leave: 1 in the cloud, 2 gateway, 4 peering, 7 endpoint, 8 internet.
+    /// Path by which packets leave: 1 in the cloud, 2 gateway, 4 peering, 7 endpoint, 8 internet.
     TrafficPath "traffic-path" 5 Int32,
     /// Nothing: instances have no containers of ECS.
     EcsClusterArn "ecs-cluster-arn" 7 Text,
@@ -126,7 +126,7 @@ fields! {
     RejectReason "reject-reason" 8 Text,
     /// Nothing: records are of interfaces.
     ResourceId "resource-id" 9 Text,
-    /// Nothing: the card does not know.
+    /// Empty: the card has no such information.
     EncryptionStatus "encryption-status" 10 Int32,
 }
 

@@ -64,9 +64,9 @@ pub struct RouteTable {
 /// One route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Which destinations it is for.
+    /// Destinations that the route matches.
     pub destination: Destination,
-    /// Where their packets go.
+    /// Target of their packets.
     pub target: Target,
     /// Did a gateway propagate it? A static route beats a propagated one of the same length.
     pub propagated: bool,
@@ -81,7 +81,7 @@ pub enum Destination {
     List(PrefixListId),
 }
 
-/// Where a route leads.
+/// Target of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
     /// Inside the cloud.
@@ -119,11 +119,11 @@ pub struct Acl {
 pub struct AclEntry {
     /// 1 to 32,766; the lowest number that matches decides.
     pub number: u16,
-    /// Which way packets go.
+    /// Direction of packets: true for outbound.
     pub egress: bool,
     /// Allow or deny.
     pub allow: bool,
-    /// Which packets.
+    /// Matched packets.
     pub traffic: Traffic,
     /// The other side: the source of what enters, the destination of what leaves.
     pub block: IpNet,

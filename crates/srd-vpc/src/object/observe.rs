@@ -1,4 +1,4 @@
-//! What watches packets: flow logs and traffic mirroring.
+//! Observation of packets: flow logs and traffic mirroring.
 
 use super::Traffic;
 use super::log_field::LogField;
@@ -12,9 +12,9 @@ use ipnet::IpNet;
 pub struct FlowLog {
     /// The tag `Name`, or empty.
     pub name: String,
-    /// Which interfaces it is about.
+    /// Interfaces that are logged.
     pub resource: Logged,
-    /// Which flows.
+    /// Flows that are logged.
     pub traffic: LoggedTraffic,
     /// The fields of a record, in order; those of version 2 if empty.
     pub fields: Vec<LogField>,
@@ -22,7 +22,7 @@ pub struct FlowLog {
     pub interval: u16,
     /// The directory that files are written to.
     pub directory: String,
-    /// What the files are.
+    /// Format of the files.
     pub format: LogFormat,
 }
 
@@ -42,12 +42,12 @@ impl FlowLog {
     }
 }
 
-/// What the files of a flow log are.
+/// Format of the files of a flow log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// Lines of text behind a line with the names of the fields.
     Text,
-    /// The same, compressed with gzip.
+    /// Lines of text as [`LogFormat::Text`], compressed with gzip.
     Gzip,
     /// Apache Parquet.
     Parquet,
@@ -71,16 +71,16 @@ pub enum Logged {
     Vpc(VpcId),
     /// All of a subnet.
     Subnet(SubnetId),
-    /// One.
+    /// A single interface.
     Eni(EniId),
 }
 
 /// The flows that a log is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoggedTraffic {
-    /// Those that passed.
+    /// Flows that were accepted.
     Accept,
-    /// Those that were refused.
+    /// Flows that were refused.
     Reject,
     /// All.
     All,
@@ -111,11 +111,11 @@ pub struct MirrorFilter {
 pub struct MirrorRule {
     /// 1 to 32,766; the lowest number that matches decides.
     pub number: u16,
-    /// Which way packets go, seen from the source's instance.
+    /// Direction of packets, seen from the source's instance: true for outbound.
     pub egress: bool,
     /// Copy, or do not.
     pub accept: bool,
-    /// Which packets, by protocol and destination ports.
+    /// Matched packets, by protocol and destination ports.
     pub traffic: Traffic,
     /// Source ports from the first to the second; all if none.
     pub source_ports: Option<(u16, u16)>,
@@ -141,14 +141,14 @@ pub struct MirrorSession {
     pub name: String,
     /// The interface whose packets are copied.
     pub source: EniId,
-    /// Where copies go.
+    /// Target of copies.
     pub target: MirrorTargetId,
-    /// Which packets are copied.
+    /// Filter that selects the packets to copy.
     pub filter: MirrorFilterId,
     /// 1 to 32,766: of several sessions of a source the lowest number whose filter accepts copies.
     pub number: u16,
     /// The VXLAN network identifier of the copies, 24 bits.
     pub vni: u32,
-    /// How many bytes of a packet are copied; all if none.
+    /// Most bytes of a packet that are copied; `None`: all.
     pub packet_length: Option<u16>,
 }

@@ -1,4 +1,5 @@
-//! The compiled tables say what the walk over all objects says, on random worlds and packets.
+//! The compiled tables give the verdicts of the walk over all objects, on random worlds and
+//! packets.
 #![allow(clippy::unwrap_used)]
 
 use crate::generate;
@@ -10,7 +11,8 @@ use srd_vpc::object::*;
 use srd_vpc::packet::Packet;
 use std::collections::BTreeMap;
 
-/// What both must say: verdict, packet, distance, tracking of the sender and of the receiver.
+/// Results that both must agree on: verdict, packet, distance, tracking of the sender and of the
+/// receiver.
 #[derive(Debug, PartialEq)]
 enum Said {
     Dropped(Reason),
@@ -89,7 +91,8 @@ fn compile(world: &World) -> BTreeMap<String, Rules> {
     ["h0", "h1", "h2"].map(|host| (host.to_string(), Rules::compile(world, host))).into()
 }
 
-/// Compares so many packets, and says how often each kind of verdict was reached.
+/// Compares `packets` packets in each world, and returns how often each kind of verdict was
+/// reached.
 fn compare(worlds: u64, packets: u64) -> BTreeMap<String, u64> {
     let mut reached = BTreeMap::new();
     for seed in 0..worlds {
@@ -113,7 +116,7 @@ fn compare(worlds: u64, packets: u64) -> BTreeMap<String, u64> {
     reached
 }
 
-/// A comparison that never reaches a verdict says nothing about it.
+/// Checks that every kind of verdict was reached: a comparison without it would not test it.
 fn assert_all_reached(reached: &BTreeMap<String, u64>) {
     for name in [
         "Families",

@@ -1,4 +1,4 @@
-//! What a change concerns: packets that it does not name have the same verdicts under both tables.
+//! Extent of a change: packets that it does not cover have the same verdicts under both tables.
 #![allow(clippy::unwrap_used)]
 
 use crate::generate;
@@ -55,7 +55,8 @@ fn change(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// How many verdicts were kept, were new, and were new though nothing had changed for them.
+/// Numbers of verdicts that were kept, that were made anew, and that were made anew without a
+/// difference.
 #[derive(Debug, Default)]
 struct Count {
     kept: u64,

@@ -1,5 +1,5 @@
-//! Tables that follow deltas are those that a compilation makes, and say what the walk says, after
-//! random series of changes; each host hears of what concerns it, and of nothing else.
+//! After random series of changes, tables that apply deltas equal compiled tables, and give the
+//! verdicts of the walk. Each host gets the changes that concern it, and no others.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 use crate::generate;
@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 const HOSTS: [&str; 3] = ["h0", "h1", "h2"];
-/// A packet asks for its way at most twice: near, and where its route leads.
+/// Most queries of a packet on its way: one near the sender, and one at the target of its route.
 const QUESTIONS_MAX: usize = 2;
 
 /// A control plane and three hosts.
@@ -36,7 +36,7 @@ impl Cloud {
         self.hosts.get_mut(host).unwrap().learn(asker, answer).unwrap();
     }
 
-    /// What becomes of a packet that an interface sends; questions are answered on the way.
+    /// Verdict on a packet that an interface sends; queries are answered on the way.
     fn send(&mut self, eni: EniId, packet: &Packet) -> Result<Verdict, Reason> {
         let host = host_of(self.directory.world(), eni);
         for _ in 0..=QUESTIONS_MAX {
@@ -62,7 +62,7 @@ impl Cloud {
         panic!("{packet:?} asks more than {QUESTIONS_MAX} times");
     }
 
-    /// The receiver's host knows the sender, and where it is.
+    /// Checks that the receiver's host finds the sender, and its location.
     fn check_sender(&mut self, here: &str, there: &str, [from, to]: [EniId; 2], source: IpAddr) {
         let found = self.hosts[there].sender(to, from, source).cloned();
         let found = match found {
@@ -102,7 +102,8 @@ fn host_of(world: &World, eni: EniId) -> Arc<str> {
     world.instances[&instance].host.as_deref().unwrap().into()
 }
 
-/// Gives interfaces of a cloud that have one address another: the tables of one host cannot know.
+/// Gives interfaces of a cloud with equal addresses different ones: the tables of one host cannot
+/// distinguish them.
 fn without_twins(mut world: World) -> World {
     let mut taken = BTreeSet::new();
     for eni in world.enis.values_mut() {
@@ -190,7 +191,7 @@ fn follow(seeds: std::ops::Range<u64>) -> BTreeMap<&'static str, u64> {
             let deltas = cloud.apply(&edits);
             assert_eq!(*cloud.directory.world(), next);
             for (host, delta) in &deltas {
-                // Addresses of groups, lists and answers go to nobody who does not need them.
+                // Addresses of groups, lists and answers go only to hosts that need them.
                 if !delta.is_whole() {
                     assert!(cloud.hosts[host] != before[host], "seed {seed}, {host}: {delta:?}");
                 }
@@ -271,7 +272,7 @@ fn a_full_share_learns_nothing_new_until_something_is_idle() {
     assert_eq!(rules.learn(asker(1), answer(SHARE_MAX)), Ok(()));
 }
 
-/// An instance with four interfaces took all answers: no other reached anybody new.
+/// An instance with four interfaces took all answers: no other one reached a new address.
 #[test]
 fn regression_those_that_ask_for_everything_leave_another_one_as_much_as_each_has() {
     for greedy in [1, 4, 5, 15, 400] {

@@ -113,7 +113,7 @@ fn a_moved_interface_is_withdrawn_where_it_was_asked_for() {
     let withdrawn: Vec<_> = deltas.iter().filter(|(_, d)| !d.withdrawn().is_empty()).collect();
     let names: Vec<&str> = withdrawn.iter().map(|(name, _)| &***name).collect();
     assert_eq!(names, ["host-3", "host-7", "host-9"]);
-    // The host that it left, and the one that has it now.
+    // The former host of the instance, and its present one.
     assert_eq!(deltas.len(), asking.len() + 2);
     let eni = EniId(u64::from(3 * OF_HOST));
     assert!(matches!(tables[3].send(eni, &packet(3), Flow::New).unwrap().next, Next::To { .. }));

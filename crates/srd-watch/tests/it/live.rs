@@ -110,7 +110,7 @@ fn eight_flows(source: Choice) {
     });
 }
 
-/// What one source has seen of the port of a test: bytes and packets by direction.
+/// Traffic at the port of a test that one source has seen: bytes and packets by direction.
 #[derive(Debug, Default)]
 struct Tally {
     kinds: Vec<Kind>,

@@ -304,7 +304,7 @@ impl Rig {
         }
     }
 
-    /// An end crashes and comes back, with nothing that it knew.
+    /// Restarts an end after a crash, with none of its former state.
     fn restart(&mut self, end: usize) {
         let ends = self.ends.len();
         self.ends[end] = End::new(Config::default(), end, ends, 2, self.now);

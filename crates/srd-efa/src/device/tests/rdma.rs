@@ -334,7 +334,7 @@ fn a_write_that_stays_silent_gives_its_place_away() {
     rig.post(2, 1, 1, SendOp::RdmaWrite { local, remote, imm: None });
     rig.run(BRIEFLY);
     assert_eq!(rig.ends[1].device.transfers_in().0, 1);
-    // Its initiator is stopped for good, but nobody says so.
+    // The initiator has stopped for good, but the target gets no event about it.
     rig.ends[2] = End::new(Config::default(), 2, 3, 1, rig.now);
     rig.wire.retain(|_, (to, _, _)| *to != 2);
     rig.dead = Some(2);

@@ -59,7 +59,7 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// What may be granted now, with a window of so many bytes.
+    /// The credit limit that may be granted now, with a window of `window` bytes.
     pub(crate) fn limit(&self, window: u64) -> u64 {
         u64::try_from(self.consumed.saturating_add_unsigned(window)).unwrap_or(0)
     }
@@ -77,8 +77,8 @@ pub(crate) struct Connection {
     pub source: Option<u32>,
     pub session: Option<Session>,
     pub hello: Option<PendingHello>,
-    /// Operations to be sent: messages and atomic operations in their order (G1), reads and writes,
-    /// which have none (A1).
+    /// Operations to be sent: messages and atomic operations in their order (G1), reads and
+    /// writes in any order (A1).
     pub messages: VecDeque<Key>,
     pub rmas: VecDeque<Key>,
     /// Operations that must not overtake earlier ones (A6), and how many of each family are under
@@ -93,7 +93,7 @@ pub(crate) struct Connection {
     pub refused: Vec<Key>,
     /// The peer may have restarted: a HELLO finds out (H5).
     pub in_doubt: bool,
-    /// The transport is full, and will say when it is not.
+    /// The transport is full; an event follows when it has space.
     pub blocked: bool,
     /// Whether it is in the list of connections with work.
     pub ready: bool,
@@ -176,13 +176,13 @@ pub(crate) struct Entry {
     pub address: SocketAddr,
     /// The run that is meant; zero for any.
     pub incarnation: u64,
-    /// How often it was added.
+    /// Number of times that the peer was added.
     pub references: u32,
     /// Its connection; none for this endpoint itself.
     pub conn: Option<u32>,
 }
 
-/// What a control frame is for.
+/// Purpose of a control frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ControlKind {
     /// Opens a session.
@@ -198,6 +198,6 @@ pub(crate) struct Control {
     pub kind: ControlKind,
     pub check: u32,
     pub bytes: Bytes,
-    /// How often it was lost with a context of the transport.
+    /// Number of times that the frame was lost with a context of the transport.
     pub tries: u8,
 }

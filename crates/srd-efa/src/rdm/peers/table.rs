@@ -204,7 +204,7 @@ impl Rdm {
             && !self.controls.iter().any(|(_, control)| control.conn == index)
     }
 
-    /// The connection of a transport peer, made if there is none.
+    /// The connection of a transport peer; it is made if it does not exist.
     pub(crate) fn make_conn(&mut self, id: PeerId, address: SocketAddr) -> Option<u32> {
         let index = id.index();
         if let Some(found) = self.conn_of(id) {
@@ -284,8 +284,8 @@ impl Rdm {
         Some(number)
     }
 
-    /// What is under way to the peer ends as `Removed`, as soon as the transport has let go of
-    /// it. A peer that wrote to us stays known.
+    /// Removes a peer. Its outstanding operations end as `Removed`, as soon as the transport has
+    /// released their memory. A peer that has sent to us keeps its connection.
     pub fn remove_peer(&mut self, world: &mut World<'_>, peer: Peer) {
         let Some(entry) = self.entries.get_mut(peer.0 as usize).and_then(Option::as_mut) else {
             return;
@@ -307,7 +307,7 @@ impl Rdm {
         }
     }
 
-    /// Where a peer is, and its run as far as it is known.
+    /// Address of a peer, and its run; the run is zero if it is unknown.
     pub fn address_of(&self, peer: Peer) -> Option<(SocketAddr, u64)> {
         let entry = self.entry(peer)?;
         let Some(index) = entry.conn else { return Some((entry.address, self.incarnation)) };

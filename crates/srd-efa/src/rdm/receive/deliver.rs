@@ -19,7 +19,7 @@ use crate::rdm::wire::frame::LongIov;
 use crate::rdm::wire::message::{MESSAGE_COST, MessageFrame, MessageHeader};
 
 impl Rdm {
-    /// What is known of a message from a connection.
+    /// Description of a message from a connection.
     fn info_of(
         &self,
         index: u32,

@@ -1,4 +1,5 @@
-//! Judges what peers send: which peer's it is, whether it is for this run, and which frame it is.
+//! Dispatches frames of peers: finds the connection, checks that the frame is for this run, and
+//! calls the function for its type.
 //!
 //! A frame that is refused has changed nothing, and may come again (U2, U4).
 

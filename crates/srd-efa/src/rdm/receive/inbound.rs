@@ -14,27 +14,27 @@ use crate::rdm::wire::frame::LongIov;
 use crate::slots::Key;
 use crate::wr::Remote;
 
-/// Why a frame is refused (U2, U4).
+/// Reason why a frame is refused (U2, U4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// No sender writes that.
+    /// The frame is one that no correct sender writes.
     Malformed,
-    /// It is for another run of this endpoint, or its session is not open.
+    /// The frame is for another run of this endpoint, or its session is not open.
     Stale,
     /// There is no room now.
     Rnr,
-    /// It may not use that memory so.
+    /// The peer has no right to this access.
     BadAddress,
 }
 
-/// What is known of a message beside its bytes.
+/// Description of a message, without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageInfo {
     /// The peer that it came from; none for ourselves.
     pub peer: Option<PeerId>,
     /// The run that sent it.
     pub run: u64,
-    /// What it took of its sender's credit (G4).
+    /// Bytes that the message took of its sender's credit (G4).
     pub charge: u64,
     pub source: u32,
     pub tag: Option<u64>,
@@ -55,14 +55,14 @@ impl MessageInfo {
     }
 }
 
-/// Where the bytes of an unexpected message are.
+/// Location of the bytes of an unexpected message.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// All are here.
     Whole(Box<[u8]>),
     /// Some are here: in the partial message of this id.
     Parts(u32),
-    /// At the sender.
+    /// All bytes are at the sender.
     Long(Box<LongIn>),
     /// In the buffer of an operation of ours, whose peer is this endpoint.
     Loopback(Key),
@@ -91,11 +91,11 @@ pub(crate) struct Posted {
 pub(crate) struct Multi {
     pub size: u64,
     pub used: u64,
-    /// It takes no more messages when less than this is left (G7).
+    /// The receive takes no more messages when less than this is left (G7).
     pub min: u64,
     /// Messages that are still landing.
     pub landing: u32,
-    /// It takes no more messages.
+    /// Whether the receive takes no more messages.
     pub closed: bool,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct Landing {
     pub context: u64,
     pub signaled: bool,
     pub iov: IoVec,
-    /// Where it begins in the pieces, and how many of its bytes have room.
+    /// Offset of the message in the pieces, and number of its bytes that fit.
     pub offset: u64,
     pub room: u64,
     pub multi: Option<Key>,
@@ -123,16 +123,16 @@ impl Landing {
     }
 }
 
-/// Where the parts of a message go.
+/// Destination of the parts of a message.
 #[derive(Debug)]
 pub(crate) enum Destination {
     /// Its header has not had its turn: they wait, each with its offset.
     Unknown(Vec<(u16, Box<[u8]>)>),
-    /// Into a buffer of ours, until a receive asks for it.
+    /// A buffer of ours, until a receive matches the message.
     Buffer { buffer: Vec<u8>, kept: MessageKey, tagged: bool },
     /// Into a receive.
     Landing(Box<Landing>),
-    /// It was thrown away.
+    /// The message was discarded.
     Nowhere(Box<MessageInfo>),
 }
 
@@ -152,7 +152,7 @@ impl Partial {
         Self { early: None, got: 0, length: 0, place }
     }
 
-    /// One of which nothing has come.
+    /// A partial message of which nothing has come.
     #[cfg(test)]
     pub(crate) fn nothing() -> Self {
         Self::new(Destination::Unknown(Vec::new()))
@@ -181,7 +181,7 @@ impl Partial {
     }
 }
 
-/// Where a long message lies at its sender.
+/// Location of a long message at its sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LongIn {
     /// The sender's run.
@@ -196,7 +196,7 @@ pub(crate) struct Reading {
     /// Its sender, in the transport.
     pub peer: PeerId,
     pub from: LongIn,
-    /// Bytes asked for.
+    /// Bytes requested so far.
     pub asked: u64,
     /// Requests that have not completed.
     pub requests: u32,

@@ -15,7 +15,7 @@ pub(crate) struct Links {
 pub(crate) trait Linked {
     /// Its links in a lane.
     fn links(&mut self, lane: usize) -> &mut Links;
-    /// The same, to be read.
+    /// The links of an entry in a lane, shared.
     fn look(&self, lane: usize) -> &Links;
 }
 

@@ -1,4 +1,4 @@
-//! Which message goes into which receive.
+//! Matching of messages and receives.
 //!
 //! ```text
 //!  arrival --> receives that name its source --+--> the one posted first
@@ -23,26 +23,26 @@ use crate::slots::{Key, Slots};
 const BY_SOURCE: usize = 0;
 const ALL: usize = 1;
 
-/// How much may wait.
+/// Most receives and messages that may wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Receives posted and not matched.
     pub receives_max: u32,
-    /// Messages kept and not asked for, claimed ones included.
+    /// Messages kept until a receive takes them, claimed ones included.
     pub messages_max: u32,
 }
 
-/// A message, as far as matching knows it.
+/// The fields of a message that matching compares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
-    /// Its tag; zero if it has none.
+    /// Tag; zero for a message without a tag.
     pub tag: u64,
     /// The peer that sent it.
     pub source: u32,
 }
 
 impl Selector {
-    /// Whether a message is what this asks for.
+    /// Whether a message matches this selector.
     pub const fn fits(&self, envelope: &Envelope) -> bool {
         let source_fits = match self.source {
             Some(source) => source == envelope.source,
@@ -63,7 +63,7 @@ pub struct MessageKey(Key);
 #[derive(Debug)]
 struct Posted<R> {
     want: Selector,
-    /// How many were posted before it.
+    /// Sequence number of the receive, in the order of posting.
     order: u64,
     links: Links,
     receive: R,
@@ -82,7 +82,7 @@ impl<R> Linked for Posted<R> {
 #[derive(Debug)]
 struct Unexpected<M> {
     envelope: Envelope,
-    /// It is somebody's already (`FI_CLAIM`), and stands in no chain.
+    /// Whether a caller has claimed the message (`FI_CLAIM`). Then it is in no chain.
     claimed: bool,
     links: [Links; 2],
     message: M,
@@ -103,12 +103,12 @@ impl<M> Linked for Unexpected<M> {
 struct Source {
     receives: Chain,
     messages: Chain,
-    /// How many stand in both: without any, the entry goes.
+    /// Number of entries in both chains; at zero, this record is removed.
     entries: u32,
 }
 
-/// The queues of posted receives, each with what the caller knows of it (`R`), and of
-/// messages that nobody has asked for yet (`M`).
+/// The queues of posted receives, each with the caller's record (`R`), and of messages that match
+/// no posted receive yet (`M`).
 #[derive(Debug)]
 pub struct Matcher<R, M> {
     limits: Limits,
@@ -146,8 +146,9 @@ impl<R, M> Matcher<R, M> {
         self.len() == (0, 0)
     }
 
-    /// The receive for a message that has arrived: of those that it fits, the one posted first.
-    /// It stays until it is withdrawn, as one for several messages (`FI_MULTI_RECV`) must.
+    /// The receive for a message that has arrived: the first posted one that matches. It stays
+    /// posted until it is withdrawn, because a receive may take several messages
+    /// (`FI_MULTI_RECV`).
     pub fn receive_for(&self, envelope: &Envelope) -> Option<ReceiveKey> {
         let first = |chain: &Chain| {
             let mut fits = chain.iter(&self.receives, 0).filter(|(_, p)| p.want.fits(envelope));
@@ -158,12 +159,12 @@ impl<R, M> Matcher<R, M> {
         Some(ReceiveKey(key))
     }
 
-    /// What the caller knows of a receive.
+    /// The caller's record of a receive.
     pub fn receive_mut(&mut self, key: ReceiveKey) -> Option<&mut R> {
         self.receives.get_mut(key.0).map(|posted| &mut posted.receive)
     }
 
-    /// The receive posted first that the caller looks for by what it knows of it. Looks at all.
+    /// The first posted receive whose record satisfies a condition. Looks at all receives.
     pub fn find(&self, is_it: impl Fn(&R) -> bool) -> Option<ReceiveKey> {
         let found = self.receives.iter().filter(|(_, posted)| is_it(&posted.receive));
         found.min_by_key(|(_, posted)| posted.order).map(|(key, _)| ReceiveKey(key))
@@ -257,7 +258,7 @@ impl<R, M> Matcher<R, M> {
     }
 
     /// Claims a kept message (`FI_PEEK | FI_CLAIM`): no receive finds it any more, and it waits
-    /// until it is taken under its key. False if there is none, or it has been claimed.
+    /// until it is taken under its key. False if the message does not exist, or has been claimed.
     pub fn claim(&mut self, key: MessageKey) -> bool {
         match self.messages.get_mut(key.0) {
             Some(kept) if !kept.claimed => {
@@ -283,8 +284,8 @@ impl<R, M> Matcher<R, M> {
         self.messages.remove(key.0).map(|kept| kept.message)
     }
 
-    /// The first kept message of a source that nobody has claimed: when the peer is lost, the
-    /// caller takes them one by one.
+    /// The first kept message of a source that is not claimed: when the peer is lost, the caller
+    /// takes them one by one.
     pub fn first_from(&self, source: u32) -> Option<MessageKey> {
         self.message_for(&Selector { tag: 0, ignore: u64::MAX, source: Some(source) })
     }

@@ -147,7 +147,7 @@ fn both_queues_have_a_bound() {
     m.keep(Envelope { tag: 99, source: 1 }, 8).unwrap();
 }
 
-/// What a matcher does, written down as simply as can be: two lists, searched from the front.
+/// Model of a matcher, as simple as possible: two lists, searched from the front.
 #[derive(Default)]
 struct Model {
     receives: Vec<(Selector, u32)>,

@@ -16,7 +16,7 @@ use crate::rdm::state::Rdm;
 use crate::rdm::wire::field::STATUS_OK;
 use crate::rdm::wire::frame::Frame;
 
-/// What each buffered frame or part costs beside its bytes.
+/// Overhead in bytes that each buffered frame or part is charged.
 const PIECE_COST: usize = 128;
 
 impl Rdm {

@@ -128,14 +128,14 @@ impl AtomicOp {
     }
 }
 
-/// What numbers have in common.
+/// Operations that all numeric types have.
 trait Number: Copy + PartialEq {
     fn of(bytes: &[u8]) -> Self;
     fn put(self, into: &mut [u8]);
     fn of_truth(truth: bool) -> Self;
     fn sum(self, other: Self) -> Self;
     fn product(self, other: Self) -> Self;
-    /// Bitwise operations; itself where there are none.
+    /// Applies a bitwise operation; returns `self` for a type without bitwise operations.
     fn bits(self, _: AtomicOp, _: Self, _: Self) -> Self {
         self
     }

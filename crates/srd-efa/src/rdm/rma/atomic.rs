@@ -23,7 +23,7 @@ use crate::rdm::wire::frame::{AtomicIov, Frame};
 use crate::rdm::wire::message::MESSAGE_COST;
 use crate::slots::Key;
 
-/// What an operation is to do, checked.
+/// An operation to execute, checked.
 struct Request<'a> {
     kind: AtomicKind,
     iov: &'a [RmaIov],
@@ -114,7 +114,8 @@ impl Rdm {
         Step::Over
     }
 
-    /// A peer's operation, in its turn. What is wrong with it is said in its RESULT (A3).
+    /// Executes a peer's operation, in its turn. A fault of the operation is reported in its
+    /// RESULT (A3).
     pub(crate) fn on_atomic(
         &mut self,
         index: u32,
@@ -153,8 +154,8 @@ impl Rdm {
         Ok(())
     }
 
-    /// Executes an operation on our own memory. Returns the elements from before, or the status
-    /// that says what is wrong (A4).
+    /// Executes an operation on our own memory. Returns the former elements, or the status of the
+    /// failure (A4).
     fn execute(&self, request: &Request<'_>, memory: &mut dyn Memory) -> Result<Vec<u8>, u8> {
         let Request { kind: AtomicKind { op, datatype, form }, iov, operands } = *request;
         let bytes = iov.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length));

@@ -61,8 +61,8 @@ impl Rdm {
         Ok(())
     }
 
-    /// Takes it back: transfers that use it fail. [`Rdm::lent`] tells whether the transport still
-    /// sends from it.
+    /// Ends the share: transfers that use it fail. [`Rdm::lent`] returns whether the transport
+    /// still sends from it.
     pub fn unshare(&mut self, rkey: u64) {
         if let Some(mr) = self.shares.remove(&rkey) {
             let _ = self.device.dereg_mr(mr);

@@ -35,8 +35,8 @@ impl Rdm {
         }
     }
 
-    /// Whether the last call queued nothing that should leave now: it posted a receive, or a
-    /// message that waits for a batch. Says so once.
+    /// Returns whether the last call queued nothing that should leave now, and resets it: the
+    /// call posted a receive, or a message that waits for a batch.
     pub fn take_deferred(&mut self) -> bool {
         core::mem::take(&mut self.deferred)
     }

@@ -21,25 +21,25 @@ use crate::slots::Key;
 
 /// The upper byte of the numbers of operations' datagrams.
 const TAG: u8 = 0xed;
-/// Of control frames.
+/// Tag in the numbers of control frames.
 pub(crate) const TAG_CONTROL: u8 = 0xec;
-/// Of batches.
+/// Tag in the numbers of batches.
 pub(crate) const TAG_BATCH: u8 = 0xee;
 
-/// Of work requests that read long messages.
+/// Tag in the numbers of work requests that read long messages.
 pub(crate) const TAG_LONG: u8 = 1;
 
-/// Of work requests of reads and writes.
+/// Tag in the numbers of work requests of reads and writes.
 pub(crate) const TAG_RMA: u8 = 2;
 
-/// How often a message may be sent again because the peer forgot the session (H4).
+/// Number of retries of a message whose session the peer has lost (H4).
 pub(crate) const TRIES_MAX: u8 = 8;
 
 /// The result of an attempt to go on with an operation.
 pub(crate) enum Step {
     /// There is nothing more to hand over.
     Over,
-    /// It has to wait.
+    /// The operation has to wait.
     Wait,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Handed {
     Yes,
-    /// The transport is full; an event says when it is not.
+    /// The transport is full; an event follows when it has space.
     Full,
     /// The transport will never take it: too large, or the peer is gone.
     Never,
@@ -65,7 +65,7 @@ pub(crate) struct Out {
 #[derive(Debug)]
 pub(crate) struct BatchInFlight(pub Vec<Key>);
 
-/// Where an operation's bytes come from.
+/// Source of an operation's bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     /// The application's memory, which it leaves alone until the operation ends.
@@ -106,12 +106,12 @@ impl Source {
     }
 }
 
-/// How far a message has come.
+/// Progress of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// It has no id.
+    /// The message has no id yet.
     Waiting,
-    /// It has one, and so many of its bytes were handed over.
+    /// The message has an id, and `sent` bytes were handed over.
     Sending { sent: u64 },
     /// All of it was handed over.
     Sent,
@@ -128,13 +128,13 @@ pub(crate) struct MessageOut {
     /// Bytes in the datagram with the header, and in each of those behind it.
     pub first_bytes: u64,
     pub part_bytes: u64,
-    /// What was too large for the path, and goes again in smaller parts: from, to.
+    /// Ranges that were too large for the path, and are sent again in smaller parts: from, to.
     pub again: Vec<(u64, u64)>,
     /// Keys under which the receiver may read it, if it is long.
     pub shared: Vec<Mr>,
 }
 
-/// Which atomic operation.
+/// Kind of an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AtomicKind {
     pub op: AtomicOp,
@@ -162,7 +162,8 @@ pub(crate) struct RmaOut {
     pub read: bool,
     pub source: Source,
     pub remote: RmaIoVec,
-    /// Bytes asked of the device, or handed over; and whether anything was, of no bytes too.
+    /// Bytes handed over or requested from the device; and whether anything was, since a length
+    /// may be zero.
     pub asked: u64,
     pub begun: bool,
     /// Work requests of the device that have not completed.
@@ -173,7 +174,7 @@ pub(crate) struct RmaOut {
     pub again: bool,
 }
 
-/// What is to be done.
+/// Work of an operation.
 #[derive(Debug)]
 pub(crate) enum Work {
     Message(MessageOut),
@@ -202,10 +203,11 @@ pub(crate) struct Op {
     pub in_flight: u32,
     pub acked: u32,
     pub refused: u32,
-    /// How often all of it was sent again.
+    /// Number of times that all of the operation was sent again.
     pub tries: u8,
     pub failure: Option<Outcome>,
-    /// It has ended so, but the transport still sends from its memory (G3).
+    /// Outcome of an operation that has ended although the transport still sends from its memory
+    /// (G3).
     pub leaving: Option<Outcome>,
     /// The status of the peer's RECEIPT or RESULT, once it has come.
     pub answer: Option<u8>,

@@ -1,9 +1,10 @@
-//! The order of reads and writes, for applications that ask for one (A6).
+//! The order of reads and writes, for applications that request one (A6).
 //!
-//! Messages and atomic operations keep their order by their ids. Reads and writes have none: their
-//! datagrams take every path. An operation that must not overtake earlier ones to its peer is held
-//! back here until those have ended: what was read has come, what was written stands in the
-//! peer's memory. Without an order to keep, nothing waits. Bound: `operations_max`.
+//! Messages and atomic operations keep their order by their ids. Reads and writes have none:
+//! their datagrams take every path. An operation that must not overtake earlier ones to its peer
+//! is held back here until those have ended: bytes that are read have arrived, and bytes that are
+//! written are in the peer's memory. Without an order to keep, nothing waits. Bound:
+//! `operations_max`.
 
 use crate::layer::completion::Kind;
 use crate::layer::request::{Family, Order};
@@ -23,12 +24,12 @@ impl Op {
 }
 
 impl Rdm {
-    /// The order to keep from now on: of operations that are asked for later.
+    /// Sets the order of operations that are posted from now on.
     pub fn set_order(&mut self, order: Order) {
         self.order = order;
     }
 
-    /// Whether an operation that was asked for just now has to wait for its turn.
+    /// Whether an operation that was just posted has to wait for its turn.
     pub(crate) fn wait_turn(&mut self, index: u32, key: Key) -> bool {
         if self.order == Order::default() {
             return false;

@@ -12,7 +12,7 @@ use crate::rdm::state::Rdm;
 use crate::rdm::wire::field::{STATUS_BAD_KEY, STATUS_OK};
 use crate::slots::Key;
 
-/// How often a control frame is sent again after a context was lost (H5).
+/// Number of retries of a control frame after a context was lost (H5).
 const CONTROL_TRIES_MAX: u8 = 3;
 
 impl Rdm {
@@ -41,7 +41,7 @@ impl Rdm {
         self.requeue_refused(index);
     }
 
-    /// No datagram and no work request of an operation is under way: it ends, or goes on.
+    /// Ends or continues an operation of which no datagram and no work request is under way.
     pub(crate) fn on_idle(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let requests = if let Work::Rma(rma) = &op.work { rma.requests } else { 0 };
@@ -92,8 +92,8 @@ impl Rdm {
         }
     }
 
-    /// The peer did not know the session: nothing was delivered, so all of the operation can go
-    /// again, in a new session (H4).
+    /// Handles a refusal because the peer has lost the session: nothing was delivered, so all of
+    /// the operation can be sent again, in a new session (H4).
     fn refused(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let index = op.conn;
@@ -117,8 +117,8 @@ impl Rdm {
         self.wake(index);
     }
 
-    /// When the last datagram of a session that is over was settled, operations that were refused
-    /// go back to the head of the queue, in their order (H4).
+    /// Puts refused operations back at the head of the queue, in their order, when the last
+    /// datagram of a former session was settled (H4).
     pub(crate) fn requeue_refused(&mut self, index: u32) {
         let Some(conn) = self.conn_mut(index).filter(|l| l.in_flight == 0 && !l.refused.is_empty())
         else {
@@ -214,7 +214,8 @@ impl Rdm {
         self.fail_where(outcome, |op| op.conn == index);
     }
 
-    /// The same for operations that are meant for a run, or have been sent to it.
+    /// Every operation of a connection fails that is meant for run `run`, or of which anything
+    /// has been sent.
     pub(crate) fn fail_run(&mut self, index: u32, run: u64) {
         self.fail_where(Outcome::Restarted, |op| {
             let begun = op.acked > 0 || op.in_flight > 0;
@@ -222,7 +223,7 @@ impl Rdm {
         });
     }
 
-    /// The same for operations to a peer as the application numbers it.
+    /// Every operation to a peer, by the application's number of it, fails.
     pub(crate) fn fail_peer(&mut self, peer: u32, outcome: Outcome) {
         self.fail_where(outcome, |op| op.peer == peer);
     }
@@ -246,7 +247,8 @@ impl Rdm {
             if op.is_begun()
                 && let Some(conn) = self.conn_mut(index)
             {
-                // The receiver waits for it: another session tells it that no more comes.
+                // The receiver waits for this message: a new session notifies it that the message
+                // does not come.
                 conn.session = None;
                 conn.in_doubt = conn.remote != 0;
                 self.wake(index);
@@ -290,7 +292,7 @@ impl Op {
         }
     }
 
-    /// Nothing of it was delivered.
+    /// Starts an operation again of which nothing was delivered.
     fn restart(&mut self) {
         match &mut self.work {
             Work::Message(message) => {

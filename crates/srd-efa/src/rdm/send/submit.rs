@@ -44,7 +44,7 @@ impl Rdm {
         )
     }
 
-    /// Where the bytes of an operation come from.
+    /// Source of the bytes of an operation.
     pub(crate) fn source_of(
         &self,
         world: &mut World<'_>,
@@ -277,7 +277,7 @@ impl Rdm {
         }
     }
 
-    /// What follows from an attempt to hand a datagram over.
+    /// Updates the state after an attempt to hand a datagram over.
     pub(crate) fn note_handed(&mut self, index: u32, key: Key, handed: Handed) -> Option<Step> {
         match handed {
             Handed::Yes => {
@@ -301,7 +301,7 @@ impl Rdm {
     }
 }
 
-/// How an operation's end is reported.
+/// The completion of an operation.
 pub(crate) fn done_of(op: &Op, outcome: Outcome) -> Done {
     Done {
         kind: op.kind,

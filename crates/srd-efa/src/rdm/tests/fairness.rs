@@ -1,11 +1,11 @@
-//! What one peer can take from the others, and what is given back when a peer has gone.
+//! Limits of what one peer can take from the others, and release of it when the peer has gone.
 
 use super::*;
 use crate::wire::Opaque;
 use srd_proto::{Delivery, Status};
 
 impl Net {
-    /// A node hears a frame that another's transport carried, whoever wrote it.
+    /// Hands a node a frame that another node's transport carried, whoever wrote it.
     fn hear(&mut self, at: usize, from: usize, check: u32, payload: &[u8]) -> Status {
         let imm = Opaque::Send { check, imm: None }.encode();
         let Node { endpoint, rdm, ram, .. } = &mut self.nodes[at];

@@ -55,7 +55,7 @@ fn header(id: u32) -> wire::message::MessageHeader {
     wire::message::MessageHeader { id, tag: Some(7), data: Some(1), token: Some(9) }
 }
 
-/// One of each frame, valid but for what it names.
+/// One of each frame, valid except for the ids and keys that it names.
 fn frames(id: u32) -> Vec<Vec<u8>> {
     let long = [wire::frame::LongIov { rkey: 5, length: 100_000 }; 2];
     let atomic = [wire::frame::AtomicIov { addr: 0, rkey: 5, bytes: 8 }];
@@ -276,7 +276,7 @@ fn words_that_nobody_waits_for_are_counted_and_change_nothing() {
     assert_eq!(rdm.done.len(), 0);
 }
 
-/// A message of 1000 bytes that no receive asks for.
+/// A message of 1000 bytes that matches no receive.
 fn unasked(id: u32) -> Vec<u8> {
     let header = wire::message::MessageHeader { id, tag: Some(8), data: None, token: None };
     let mut frame = wire::message::encode(&header, None, 1000);

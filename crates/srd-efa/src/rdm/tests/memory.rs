@@ -199,7 +199,7 @@ fn every_atomic_operation_does_what_it_says_to_a_peers_elements_and_to_our_own()
     }
 }
 
-/// One element of one type, computed as the books say, by other means than the code.
+/// One element of one type, computed by other means than the code.
 #[test]
 fn arithmetic_agrees_with_plain_sums_on_chosen_numbers() {
     let int = |op, d: i32, s: i32, c: i32| {

@@ -161,7 +161,7 @@ impl Net {
         self.on(at, |rdm, world| rdm.add_peer(world, address(of), 0).unwrap())
     }
 
-    /// The same, meaning the run that is there now.
+    /// Adds a peer for its current run only.
     fn exact(&mut self, at: usize, of: usize) -> Peer {
         let run = self.nodes[of].incarnation;
         self.on(at, |rdm, world| rdm.add_peer(world, address(of), run).unwrap())
@@ -292,7 +292,7 @@ impl Net {
         }
     }
 
-    /// A node crashes and comes back, with nothing that it knew.
+    /// Restarts a node after a crash, with none of its former state.
     fn restart(&mut self, node: usize) {
         let incarnation = self.nodes[node].incarnation + 1000;
         let limits = (&self.config, &self.core);

@@ -1,12 +1,12 @@
-//! Order of reads and writes, for who asks for it. Each rule is shown beside what happens without:
-//! over this wire an operation does overtake another.
+//! Order of reads and writes, for applications that request one. Each rule is shown beside the
+//! behaviour without it: over this wire an operation does overtake another.
 
 use super::shares::*;
 use super::*;
 
 /// Bytes of an operation: several datagrams.
 const LONG: u64 = 6000;
-/// Where what is written comes from, and where what is read goes.
+/// Offsets of the bytes that are written, and of the buffer that is read into.
 const FIRST: u64 = 0;
 const SECOND: u64 = 100_000;
 const BACK: u64 = 200_000;
@@ -59,7 +59,7 @@ fn finish(net: &mut Net) -> Vec<(Kind, u64, Outcome)> {
     panic!("operations that never end");
 }
 
-/// How many of some rounds something was overtaken in. `round` tells whether.
+/// Number of rounds in which an operation was overtaken. `round` returns whether it was.
 fn overtaken(order: Order, round: fn(&mut Net, Peer) -> bool) -> u64 {
     let (mut net, to) = ordered(order);
     let mut count = 0;
@@ -166,10 +166,10 @@ fn who_asks_for_one_order_waits_for_nothing_else() {
     assert_eq!(count, 0);
     transfer(&mut net, to, true, BACK, LONG);
     transfer(&mut net, to, false, FIRST, LONG);
-    // The read waits, and what was asked for after it stays behind it.
+    // The read waits, and operations that were posted after it stay behind it.
     let count: usize = held(&net);
     assert_eq!(count, 2);
-    // Nothing waits for messages, and nothing for what keeps its order by itself.
+    // No operation waits for messages, nor for operations that keep their order without a rule.
     let none = Order::default();
     assert_eq!(none.keeping(Writes, Messages), none);
     assert_eq!(none.keeping(Atomics, Atomics).keeping(Messages, Atomics), none);

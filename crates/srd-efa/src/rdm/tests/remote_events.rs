@@ -1,4 +1,4 @@
-//! What a peer is told of transfers that consist of several.
+//! Events at the peer of transfers that consist of several requests.
 
 use super::*;
 
@@ -17,8 +17,8 @@ fn net() -> Net {
     net
 }
 
-/// Starts a transfer of two pieces here and two there, cut in other places, and runs until the
-/// peer was told of something: of what.
+/// Starts a transfer of two pieces here and two there, cut at different offsets, and runs until
+/// the peer has an event. Returns the event.
 fn two_by_two(net: &mut Net, read: bool, until: Until, length: u64, data: Option<u64>) -> Done {
     let to = net.peer(0, 1);
     let (cut, half) = (length / 3, length / 2);

@@ -1,9 +1,9 @@
-//! Memory that a node shares, and what asks for it.
+//! Memory that a node shares, and the requests that use it.
 
 use super::*;
 
 pub(super) const KEY: u64 = 0x1234_5678_9abc_def0;
-/// Where node 1's shared memory lies, and where peers take it to begin.
+/// Offset of node 1's shared memory, and the address that peers use for it.
 pub(super) const RAM: usize = RAM_BYTES / 2;
 pub(super) const BASE: u64 = 0x7000_0000;
 pub(super) const SIZE: u64 = 1 << 20;

@@ -24,13 +24,14 @@ pub(crate) const KIND: u8 = 11;
 pub(crate) struct Batch<'a> {
     pub first: u32,
     pub count: u32,
-    /// What the messages cost of their sender's credit, together.
+    /// Bytes that the messages take of their sender's credit, together.
     pub charge: u64,
     entries: &'a [u8],
 }
 
 impl<'a> Batch<'a> {
-    /// What follows the base of the frame; `None` for what no sender writes.
+    /// Decodes the bytes behind the base of the frame; `None` for a frame that no correct sender
+    /// writes.
     pub(crate) fn decode(count: u8, first: u32, entries: &'a [u8]) -> Option<Self> {
         let mut batch = Self { first, count: 0, charge: 0, entries };
         let mut rest = entries;

@@ -1,11 +1,11 @@
-//! What frames have in common: their first bytes, their fields, and the check beside them that says
-//! which run, and which session of it, they are for (U3).
+//! Common parts of frames: their first bytes, their fields, and the check beside them, which
+//! identifies the run and the session that they are for (U3).
 
 use bytes::{BufMut, BytesMut};
 
 use crate::wire::check_of;
 
-/// The version that we speak.
+/// The version of the protocol.
 pub(crate) const VERSION: u8 = 1;
 /// Bytes before the optional fields of every frame.
 pub(crate) const BASE_BYTES: usize = 8;
@@ -19,7 +19,7 @@ pub(crate) const PARTS: u8 = 8;
 pub(crate) const STATUS_OK: u8 = 0;
 /// The memory that it names may not be used so.
 pub(crate) const STATUS_BAD_KEY: u8 = 1;
-/// It makes no sense, or could not be finished.
+/// The operation is invalid, or could not be finished.
 pub(crate) const STATUS_FAILED: u8 = 2;
 
 /// Takes fields off the front of a frame.
@@ -67,12 +67,12 @@ pub(crate) fn qkey_of(incarnation: u64) -> u32 {
     (incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
-/// What travels of it in frames that belong to no session.
+/// The check of an endpoint's run in frames that belong to no session.
 pub(crate) fn run_check(incarnation: u64) -> u32 {
     check_of(qkey_of(incarnation))
 }
 
-/// What travels of it in messages of a session.
+/// The check of an endpoint's run in messages of a session.
 pub(crate) fn session_check(incarnation: u64, session: u32) -> u32 {
     check_of(qkey_of(incarnation) ^ session.wrapping_mul(0x85eb_ca6b))
 }

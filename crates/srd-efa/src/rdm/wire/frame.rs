@@ -87,7 +87,7 @@ pub(crate) enum Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// What a peer has written; `None` for what no sender writes.
+    /// Decodes a peer's frame; `None` for a frame that no correct sender writes.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (base, rest) = bytes.split_first_chunk::<BASE_BYTES>()?;
         let [kind, second, third, fourth, number @ ..] = *base;
@@ -125,7 +125,7 @@ impl<'a> Frame<'a> {
         Some(frame)
     }
 
-    /// Later versions may say more, behind what all of them begin with.
+    /// Decodes a HELLO or an ANSWER. Later versions may append fields.
     fn hello_or_answer(
         kind: u8,
         version: u8,
@@ -185,12 +185,12 @@ impl Frame<'_> {
         }
     }
 
-    /// How many ids it has.
+    /// Number of message ids that the frame takes.
     pub(crate) fn span(&self) -> u32 {
         if let Self::Batch(batch) = self { batch.count } else { 1 }
     }
 
-    /// What it costs of its sender's credit.
+    /// Bytes that the frame takes of its sender's credit.
     pub(crate) fn charge(&self) -> u64 {
         match self {
             Self::Message(message) => message.charge(),

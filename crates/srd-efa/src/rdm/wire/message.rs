@@ -12,16 +12,17 @@ use crate::rdm::wire::field::{BASE_BYTES, DATA, PARTS, RECEIPT, Reader, TAGGED, 
 pub(crate) const KIND: u8 = 4;
 /// The longest header of a MESSAGE: tag, data, token and length.
 pub(crate) const MESSAGE_HEADER_MAX: usize = BASE_BYTES + 8 + 8 + 8 + 4;
-/// What every message costs of its sender's credit, beside its bytes.
+/// Bytes that every message takes of its sender's credit, beside its payload.
 pub(crate) const MESSAGE_COST: u64 = 256;
 
-/// What a MESSAGE and a LONG say of the message.
+/// Fields of the message in a MESSAGE and a LONG.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MessageHeader {
     pub id: u32,
     pub tag: Option<u64>,
     pub data: Option<u64>,
-    /// What the sender wants to hear when it stands in the receiver's buffer.
+    /// Token of the RECEIPT that the receiver returns when the message is in its buffer; `None`:
+    /// no RECEIPT.
     pub token: Option<u64>,
 }
 
@@ -29,13 +30,14 @@ pub(crate) struct MessageHeader {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MessageFrame<'a> {
     pub header: MessageHeader,
-    /// That of the whole message, if more of it comes.
+    /// Length of the whole message, if more of it comes.
     pub length: Option<u32>,
     pub bytes: &'a [u8],
 }
 
 impl<'a> MessageFrame<'a> {
-    /// What follows the base of the frame; `None` for what no sender writes.
+    /// Decodes the bytes behind the base of the frame; `None` for a frame that no correct sender
+    /// writes.
     pub(crate) fn decode(flags: u8, id: u32, mut reader: Reader<'a>) -> Option<Self> {
         let tag = reader.u64_if(flags & TAGGED != 0)?;
         let data = reader.u64_if(flags & DATA != 0)?;
@@ -48,7 +50,7 @@ impl<'a> MessageFrame<'a> {
         Some(Self { header: MessageHeader { id, tag, data, token }, length, bytes })
     }
 
-    /// What it costs of its sender's credit (G4).
+    /// Bytes that the message takes of its sender's credit (G4).
     pub(crate) fn charge(&self) -> u64 {
         MESSAGE_COST + self.length.map_or(self.bytes.len() as u64, u64::from)
     }

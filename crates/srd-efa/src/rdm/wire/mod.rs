@@ -1,4 +1,4 @@
-//! What messaging layers say to each other: the frames, and what travels beside them in the verbs'
+//! The protocol between messaging layers: the frames, and the fields beside them in the verbs'
 //! SEND.
 //!
 //! ```text

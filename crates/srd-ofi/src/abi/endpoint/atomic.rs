@@ -23,7 +23,7 @@ layout! {
 }
 
 layout! {
-    /// How many elements an operation takes, and how large they are.
+    /// Number and size of the elements of an atomic operation.
     struct fi_atomic_attr: 16 {
         count @ 0: usize,
         size @ 8: usize,
