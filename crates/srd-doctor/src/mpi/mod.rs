@@ -59,7 +59,7 @@ pub(crate) fn ask(command: &mut Command) -> Result<Answer> {
     ask_for(command, ANSWER_MAX)
 }
 
-/// Runs a program as [`ask`] does, but with a time limit of its own and the standard input of the
+/// Runs a program as `ask` does, but with a time limit of its own and the standard input of the
 /// command.
 ///
 /// # Errors

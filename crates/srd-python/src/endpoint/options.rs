@@ -139,7 +139,7 @@ pub(crate) fn address(host: &str, port: u16) -> PyResult<SocketAddr> {
 
 impl Options {
     /// # Errors
-    /// What cannot be, and what would be right.
+    /// An error with the fault and its remedy.
     pub(crate) fn check(&self) -> PyResult<Checked> {
         let (protection, public_key) = self.protection()?;
         let mut bind = BindOptions::at(address(&self.bind.0, self.bind.1)?);
