@@ -27,7 +27,8 @@
 //! | `edge` | the internet's side |
 //! | `transport`, `hosts` | other hosts over SRD, and their traffic |
 //! | `plane`, `asking` | the whole VPC on a thread of its own, and what the card asks of it |
-//! | `undo`, `locks` | what is done at the end, however it comes; and what keeps cards apart |
+//! | [`helper`] | what needs privileges, and what is given back at the end, however it comes |
+//! | `locks` | what keeps cards apart |
 //! | `earlier` | cards of earlier versions |
 //! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
 //! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
@@ -59,6 +60,7 @@ mod gateways;
 mod gone;
 mod guests;
 mod handover;
+pub mod helper;
 mod hosts;
 mod kernel;
 mod kernel_counts;
@@ -78,6 +80,7 @@ mod pending;
 mod place;
 mod plane;
 mod port;
+mod privileges;
 mod programs;
 pub mod protocol;
 mod reload;
@@ -90,7 +93,6 @@ mod status;
 mod trace;
 mod transport;
 mod turns;
-mod undo;
 mod warnings;
 mod world;
 

@@ -7,16 +7,18 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant as WallInstant};
 
+use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
+use crate::helper::Helper;
 use crate::protocol::{Answer, Request};
 use crate::trace::Noted;
 
@@ -45,6 +47,8 @@ pub(crate) enum Command {
 pub(crate) struct Orders {
     queue: SyncSender<Command>,
     wake: Arc<OwnedFd>,
+    /// What threads that ask may ask for themselves.
+    helper: Arc<OnceLock<Helper>>,
 }
 
 impl Orders {
@@ -52,7 +56,17 @@ impl Orders {
     pub(crate) fn new() -> io::Result<(Self, Receiver<Command>, Arc<OwnedFd>)> {
         let (queue, commands) = sync_channel(COMMANDS_MAX);
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok((Self { queue, wake: Arc::clone(&wake) }, commands, wake))
+        let helper = Arc::default();
+        Ok((Self { queue, wake: Arc::clone(&wake), helper }, commands, wake))
+    }
+
+    /// The helper is there.
+    pub(crate) fn set_helper(&self, helper: Helper) {
+        let _ = self.helper.set(helper);
+    }
+
+    pub(crate) fn helper(&self) -> Result<&Helper> {
+        self.helper.get().context("the card has no helper")
     }
 
     /// Whether the loop will see it.
