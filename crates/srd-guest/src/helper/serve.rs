@@ -21,9 +21,6 @@ use crate::failure::Missing;
 use crate::locks;
 use crate::{kernel_counts, place};
 
-/// By how much it is nicer than the card.
-const NICE: i32 = 10;
-
 /// An answer with its descriptors.
 pub(super) type Said = (Answer, Vec<OwnedFd>);
 
@@ -33,8 +30,6 @@ pub(super) type Said = (Answer, Vec<OwnedFd>);
 /// Privileges or the settings of the helper are wrong.
 pub fn serve() -> Result<()> {
     privileges::keep_helper_only().context("cannot give up privileges")?;
-    // Packets come first: it and the programs that it runs take the time that they leave.
-    let _ = rustix::process::nice(NICE);
     let card = stdin().as_fd().try_clone_to_owned()?;
     let begun = begin(&card);
     let answer = begun.as_ref().map_or_else(failed, |_| Answer::Done);
