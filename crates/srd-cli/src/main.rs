@@ -93,6 +93,9 @@ enum Command {
     /// Run instances of a virtual private cloud on this machine, with the limits of their types.
     #[command(subcommand)]
     Card(card::CardCommand),
+    /// The process that keeps privileges for `srd card up`.
+    #[command(hide = true)]
+    CardHelper,
     /// Run a program as an instance: with the address, the rules and the limits that it would have.
     Run(Box<card::run::RunArgs>),
     /// Find bursts of packets on any interface, and name their flows and the limits they exceed.
@@ -135,10 +138,8 @@ fn main() -> ExitCode {
     };
     let daemon = matches!(
         cli.command,
-        Command::Daemon(daemon::DaemonCommand::Up(_))
-            | Command::NfsProxy(_)
-            | Command::Card(card::CardCommand::Up(_))
-    );
+        Command::Daemon(daemon::DaemonCommand::Up(_)) | Command::NfsProxy(_) | Command::CardHelper
+    ) || matches!(&cli.command, Command::Card(card::CardCommand::Up(args)) if args.is_daemon());
     log::to_stderr(cli.verbose, daemon);
     let code = match run(cli.command, cli.verbose > 0) {
         Ok(code) => code,
@@ -169,6 +170,7 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Lab(command) => lab::run(command),
         Command::Vpc(command) => vpc::run(&command),
         Command::Card(command) => card::run(&command),
+        Command::CardHelper => card::helper(),
         Command::Run(args) => card::run::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Profile(args) => profile::run(&args),

@@ -46,7 +46,6 @@ pub mod netconf;
 pub mod notify;
 mod pages;
 pub mod plane;
-mod privileges;
 mod routing;
 pub mod run;
 pub mod snapshot;

@@ -1,25 +1,29 @@
 //! Changes of what there is: another VPC file, an instance more or less.
 //!
 //! ```text
-//!  asked --> namespaces that are new: made on another thread --> rules and instances, at once
-//!        \-- none -------------------------------------------/
+//!  asked --> what is new: made by the helper --> rules and instances, at once --> done
+//!        \-- nothing --------------------------/        \--> instances made again --/
 //! ```
 //!
-//! Packets go on while namespaces are made, by the rules before; other changes wait. A change that
-//! fails while they are made has changed nothing. An instance whose type or addresses are others is
-//! removed and made again within the change itself.
+//! Packets go on while something is made, by the rules before; other changes wait. A change that
+//! fails while what is new is made has changed nothing. An instance whose type or addresses are
+//! others is removed when the rules are in force, and then made again; if that fails, the rules
+//! before are taken again. Nothing here waits for the helper.
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::sync::mpsc::{SendError, Sender};
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use srd_net::clock;
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
 use crate::guests::check;
+use crate::maker::Needs;
 use crate::namespace;
 use crate::orders::Command;
-use crate::pending::{Change, Then};
+use crate::pending::{Change, Step, Then};
 use crate::place::Places;
 use crate::protocol::{Answer, Attach, NamespaceName};
 use crate::state::Service;
@@ -66,43 +70,93 @@ impl Service {
         self.change(now, Ok(vpc), Then::Detached(name.to_owned()));
     }
 
-    /// Takes another VPC, at once if no namespace is to be made for it.
+    /// Takes another VPC, at once if nothing is to be made for it.
     fn change(&mut self, now: Instant, vpc: Result<Vpc>, then: Then) {
-        let wanted = vpc.and_then(|vpc| {
+        let needs = vpc.and_then(|vpc| {
             let world = vpc.world();
             check(&world, &self.options.host)?;
-            let wanted = self.wanted(&world)?;
-            Ok((vpc, wanted))
+            let needs = self.needs(&world)?;
+            Ok((vpc, needs))
         });
-        match wanted {
-            Ok((vpc, wanted)) if wanted.is_empty() => {
-                let done = self.apply_or_stay(now, vpc, Places::new());
-                self.say(now, then, done);
-            }
-            Ok((vpc, wanted)) => match self.maker.make(wanted) {
-                Ok(()) => self.changes.under_way = Some(Change { vpc, then }),
-                Err(error) => self.say(now, then, Err(error)),
-            },
+        match needs {
+            Ok((vpc, needs)) if needs.is_empty() => self.take(now, vpc, Places::new(), then, None),
+            Ok((vpc, needs)) => self.make_for(now, Step::Begins(vpc), needs, then),
             Err(error) => self.say(now, then, Err(error)),
         }
     }
 
-    /// The namespaces of the change that is under way are there, or cannot be.
-    pub(crate) fn made(&mut self, now: Instant, made: Result<Places>) {
-        let Some(Change { vpc, then }) = self.changes.under_way.take() else { return };
-        let done = made.and_then(|places| self.apply_or_stay(now, vpc, places));
-        self.say(now, then, done);
+    /// Has the helper make what a change needs.
+    fn make_for(&mut self, now: Instant, step: Step, needs: Needs, then: Then) {
+        let wanted = needs.wanted.iter().map(|of| of.name.clone());
+        let names = wanted.chain(needs.sockets.iter().map(|(name, _)| name.clone())).collect();
+        match self.maker.make(needs) {
+            Ok(()) => self.changes.under_way = Some(Change { step, then, names }),
+            Err(error) => self.failed(now, step, then, error),
+        }
     }
 
-    /// Takes another VPC, or stays with this one if that fails.
-    fn apply_or_stay(&mut self, now: Instant, vpc: Vpc, places: Places) -> Result<()> {
-        let before = self.vpc.clone();
-        self.apply(now, vpc, places).map_err(|error| match self.apply(now, before, Places::new()) {
-            Ok(()) => error,
-            Err(also) => {
-                error.context(format!("the rules before are in force again, but: {also:#}"))
+    /// What a change needs is there, or cannot be.
+    pub(crate) fn made(&mut self, now: Instant, made: Result<(Places, BTreeSet<Ipv4Addr>)>) {
+        let Some(Change { step, then, names }) = self.changes.under_way.take() else { return };
+        let (places, routed) = match made {
+            Ok(made) => made,
+            Err(error) => return self.failed(now, step, then, error),
+        };
+        if let Some(edge) = &mut self.gateways.edge {
+            edge.has_routed(routed);
+        }
+        let is_left_out = |name: &String| !places.contains_key(name);
+        self.guests.left_out.extend(names.into_iter().filter(is_left_out));
+        match step {
+            Step::Begins(vpc) => self.take(now, vpc, places, then, None),
+            Step::Finishes { before, why } => match (self.finish(now, places), why) {
+                (Ok(()), None) => self.say(now, then, Ok(())),
+                (Ok(()), Some(why)) => self.say(now, then, Err(why)),
+                (Err(error), why) => {
+                    self.failed(now, Step::Finishes { before, why }, then, error);
+                }
+            },
+        }
+    }
+
+    fn finish(&mut self, now: Instant, places: Places) -> Result<()> {
+        self.make_guests(now, places)?;
+        self.settle_guests(now);
+        Ok(())
+    }
+
+    /// A step of a change has failed.
+    fn failed(&mut self, now: Instant, step: Step, then: Then, error: Error) {
+        match step {
+            Step::Begins(_) => self.say(now, then, Err(error)),
+            Step::Finishes { before, why: None } => {
+                self.take(now, before, Places::new(), then, Some(error));
             }
-        })
+            Step::Finishes { why: Some(why), .. } => {
+                let also = format!("the rules before are in force again, but: {error:#}");
+                self.say(now, then, Err(why.context(also)));
+            }
+        }
+    }
+
+    /// Takes another VPC, or stays with this one if that fails. `why`: another change has failed,
+    /// and this is the VPC before it.
+    fn take(&mut self, now: Instant, vpc: Vpc, places: Places, then: Then, why: Option<Error>) {
+        let before = self.vpc.clone();
+        let done = self.apply(now, vpc, places).and_then(|()| self.needs_again());
+        match done {
+            Ok(needs) if needs.is_empty() => self.say(now, then, why.map_or(Ok(()), Err)),
+            Ok(needs) => self.make_for(now, Step::Finishes { before, why }, needs, then),
+            Err(error) => self.failed(now, Step::Finishes { before, why }, then, error),
+        }
+    }
+
+    /// Makes what this host has more in this world than it had before, when a card has been taken
+    /// over.
+    pub(crate) fn begin_guests(&mut self, now: Instant) {
+        let vpc = self.vpc.clone();
+        self.remove_guests(now);
+        self.change(now, Ok(vpc), Then::Begun);
     }
 
     fn say(&mut self, now: Instant, then: Then, done: Result<()>) {
@@ -118,6 +172,11 @@ impl Service {
                 // A connection that does not wait any more has ended, and its instance with it.
                 if let Err(SendError(Ok(name))) = back.send(answer) {
                     self.detach(now, &name);
+                }
+            }
+            Then::Begun => {
+                if let Err(error) = done {
+                    tracing::error!("the rules of the new file: {error:#}; all else goes on");
                 }
             }
             Then::Detached(name) => {

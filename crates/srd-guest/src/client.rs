@@ -46,6 +46,18 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
+/// The card has ended since it was connected to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gone;
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the card has ended")
+    }
+}
+
+impl std::error::Error for Gone {}
+
 impl Client {
     /// Connects.
     ///
@@ -86,10 +98,19 @@ impl Client {
         self.stream.get_ref().set_read_timeout(Some(wait))?;
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
-        self.stream.get_mut().write_all(line.as_bytes()).context("the card does not listen")?;
+        let has_gone = |error: &std::io::Error| {
+            matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+        };
+        match self.stream.get_mut().write_all(line.as_bytes()) {
+            Err(error) if has_gone(&error) => return Err(Gone.into()),
+            written => written.context("the card does not listen")?,
+        }
         let mut answer = Vec::new();
         let limit = LINE_BYTES_MAX as u64 * 16;
         (&mut self.stream).take(limit).read_until(b'\n', &mut answer).map_err(|error| {
+            if has_gone(&error) {
+                return Gone.into();
+            }
             let what = match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                     format!("the card has not answered for {} s", wait.as_secs())
@@ -99,7 +120,7 @@ impl Client {
             anyhow::Error::new(error).context(what)
         })?;
         if answer.is_empty() {
-            bail!("the card has ended");
+            return Err(Gone.into());
         }
         clean_json(&mut answer);
         match serde_json::from_slice(&answer).context("the card's answer is not understood")? {

@@ -125,6 +125,7 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
     let peers = &document.peer;
     let transport = transport::read(&source, document.transport.as_ref(), peers, &host)?;
     Ok(Options {
+        config: Some(path.to_owned()),
         file: document.vpc.as_ref().map(place),
         host,
         scale: document.scale.as_ref().map_or(Ok(1), |scale| read_scale(&source, scale))?,

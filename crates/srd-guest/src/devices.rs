@@ -8,10 +8,19 @@ use srd_net::Tun;
 use srd_proto::time::Instant;
 
 use crate::adapter::{Facts, queues_max};
+use crate::maker::{DeviceAsked, More};
 use crate::memory::MemoryGuest;
 use crate::port::Port;
-use crate::protocol::{DeviceChange, DeviceReport};
+use crate::protocol::{Answer, DeviceChange, DeviceReport, NamespaceName};
 use crate::state::{Running, Service};
+
+/// What became of a change.
+pub(crate) enum Set {
+    /// It is in force.
+    Done(Box<DeviceReport>),
+    /// It takes so many more queues of the device with this name now, in this namespace.
+    Needs(NamespaceName, String, u16),
+}
 
 impl Service {
     /// Gives the first interface of an instance to a program of this process. The instance is one
@@ -38,7 +47,8 @@ impl Service {
         instance: &str,
         device: Option<&str>,
         change: &DeviceChange,
-    ) -> Result<DeviceReport> {
+        opened: Option<Vec<Tun>>,
+    ) -> Result<Set> {
         let running = self.guests.by_name.get_mut(instance);
         let running =
             running.with_context(|| format!("there is no instance `{instance}` on this host"))?;
@@ -65,10 +75,16 @@ impl Service {
             let before = &kernel.adapter.settings;
             let (settings, steering) = before.changed(&running.steering, change, &facts)?;
             let more = settings.queues.saturating_sub(before.queues);
-            let opened = match &running.namespace {
-                Some(namespace) if more > 0 => namespace.inside().open_more(&name, more)?,
-                _ => Vec::new(),
+            let opened = match (&running.namespace, opened) {
+                (Some(namespace), None) if more > 0 => {
+                    return Ok(Set::Needs(namespace.name().clone(), name, more));
+                }
+                (_, opened) => opened.unwrap_or_default(),
             };
+            if opened.len() != usize::from(more) {
+                close(opened);
+                bail!("the device {device} of `{instance}` was changed meanwhile: try again");
+            }
             // All that can fail comes before anything is changed. // D10
             self.turns.watch_more(port, &opened)?;
             let steering = Arc::new(steering);
@@ -87,7 +103,7 @@ impl Service {
             running.steering = steering;
         }
         let kernel = self.devices.get(&port).and_then(Port::kernel).with_context(gone)?;
-        Ok(DeviceReport {
+        Ok(Set::Done(Box::new(DeviceReport {
             instance: instance.to_owned(),
             instance_type: kind.name.to_owned(),
             namespace: running.namespace.as_ref().map(|of| of.name().clone()),
@@ -97,7 +113,34 @@ impl Service {
             settings: kernel.adapter.settings.clone(),
             rules: kernel.adapter.rules(),
             rule_places: running.steering.size(),
-        })
+        })))
+    }
+
+    /// Obeys a request for a device, with the queues that were opened for it. If it needs more, it
+    /// is obeyed when they are there.
+    pub(crate) fn change_device(
+        &mut self,
+        now: Instant,
+        asked: DeviceAsked,
+        opened: Option<Vec<Tun>>,
+    ) {
+        let DeviceAsked { instance, device, change, .. } = &asked;
+        let said = match self.set_device(now, instance, device.as_deref(), change, opened) {
+            Ok(Set::Done(report)) => Ok(Answer::Device(report)),
+            Ok(Set::Needs(namespace, name, queues)) => {
+                let back = asked.back.clone();
+                match self.maker.open_more(More { namespace, name, queues, asked }) {
+                    Ok(()) => return,
+                    Err(error) => {
+                        let _ = back.send(Answer::Failed { what: format!("{error:#}") });
+                        return;
+                    }
+                }
+            }
+            Err(error) => Err(error),
+        };
+        let failed = |error| Answer::Failed { what: format!("{error:#}") };
+        let _ = asked.back.send(said.unwrap_or_else(failed));
     }
 }
 

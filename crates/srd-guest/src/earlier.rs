@@ -7,12 +7,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::thread;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::{PidfdFlags, pidfd_open};
 use srd_trust::peer;
 use srd_trust::socket::connect;
 
@@ -22,8 +18,6 @@ pub(crate) const SOCKET: &str = "/run/srd/card.sock";
 const LOCKS: &str = "/run/srd/locks";
 /// How a lock is opened of which nothing is believed.
 const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
-/// How long a card is waited for that has handed everything over, and ends.
-const END_WAIT_MAX: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// A connection to such a card of root's that runs, if there is one.
 pub(crate) fn card() -> Option<UnixStream> {
@@ -51,23 +45,6 @@ fn is_held(path: &Path) -> bool {
     };
     let file = open.ok().filter(is_ours);
     file.is_some_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
-}
-
-/// Removes what cards have left when the process has ended that listens at the other end: until
-/// then it has its socket and its locks, also when it has handed everything over.
-pub(crate) fn clean_after(giver: &UnixStream) {
-    let giver = socket_peercred(giver).and_then(|of| pidfd_open(of.pid, PidfdFlags::empty()));
-    let wait = move || {
-        if let Ok(giver) = &giver {
-            let mut ended = [PollFd::new(giver, PollFlags::IN)];
-            let again = Err(rustix::io::Errno::INTR);
-            while poll(&mut ended, Some(&END_WAIT_MAX)) == again {}
-        }
-        clean();
-    };
-    if let Err(error) = thread::Builder::new().name("srd-card-clean".into()).spawn(wait) {
-        tracing::warn!("what a card of an earlier version has left stays: {error}");
-    }
 }
 
 /// Removes what cards that have ended have left.

@@ -14,8 +14,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use anyhow::{Context, Result};
 use srd_net::Tun;
 
-use crate::namespace::{ip, run};
-use crate::undo::Undo;
+use crate::namespace::{batch, ip, run};
 
 /// The device.
 pub(crate) const DEVICE: &str = "srd-igw";
@@ -27,14 +26,7 @@ pub(crate) const OWN: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const MTU: u16 = 1500;
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 
-/// A device that was made, and the addresses that are routed into it.
-#[derive(Debug)]
-pub(crate) struct Device {
-    tun: Tun,
-    routed: BTreeSet<Ipv4Addr>,
-}
-
-/// The internet's side.
+/// The internet's side, as the card has it.
 #[derive(Debug)]
 pub(crate) struct Edge {
     /// None while it is gone.
@@ -42,23 +34,10 @@ pub(crate) struct Edge {
     routed: BTreeSet<Ipv4Addr>,
 }
 
-/// Makes the device with its addresses and routes.
-pub(crate) fn make(publics: &BTreeSet<Ipv4Addr>) -> Result<Device> {
-    let tun = Tun::open(DEVICE).context("a TUN device for the internet's side")?;
-    let mtu = MTU.to_string();
-    ip(&["link", "set", DEVICE, "mtu", &mtu, "up"])?;
-    ip(&["addr", "add", &format!("{OWN}/32"), "dev", DEVICE])?;
-    let mut edge = Edge { tun: Some(tun), routed: BTreeSet::new() };
-    edge.route(publics)?;
-    let Edge { tun, routed } = edge;
-    Ok(Device { tun: tun.context("the device")?, routed })
-}
-
 impl Edge {
-    pub(crate) fn open(publics: &BTreeSet<Ipv4Addr>, private: bool, undo: &Undo) -> Result<Self> {
-        let Device { tun, routed } = make(publics)?;
-        forward(private, undo)?;
-        Ok(Self { tun: Some(tun), routed })
+    /// The device, and the addresses that are routed into it.
+    pub(crate) fn new(tun: Tun, routed: BTreeSet<Ipv4Addr>) -> Self {
+        Self { tun: Some(tun), routed }
     }
 
     /// The device was deleted, and its routes with it.
@@ -67,8 +46,9 @@ impl Edge {
         self.routed.clear();
     }
 
-    /// It was made again. Rules for packets name it, and hold as before.
-    pub(crate) fn find(&mut self, Device { tun, routed }: Device) {
+    /// It was made again with routes of these addresses. Rules for packets name it, and hold as
+    /// before.
+    pub(crate) fn find(&mut self, tun: Tun, routed: BTreeSet<Ipv4Addr>) {
         (self.tun, self.routed) = (Some(tun), routed);
     }
 
@@ -82,34 +62,27 @@ impl Edge {
         self.tun.as_mut()
     }
 
-    /// Routes these public addresses into the device, and no others. While it is gone there is
-    /// nothing to do: it is made with routes.
-    pub(crate) fn route(&mut self, publics: &BTreeSet<Ipv4Addr>) -> Result<()> {
-        if self.tun.is_none() {
-            return Ok(());
+    /// Which of these addresses are not routed into the device. While it is gone there is nothing to
+    /// do: it is made with routes.
+    pub(crate) fn missing(&self, publics: &BTreeSet<Ipv4Addr>) -> BTreeSet<Ipv4Addr> {
+        match self.tun {
+            Some(_) => publics.difference(&self.routed).copied().collect(),
+            None => BTreeSet::new(),
         }
-        // What is routed is known after each step, so that a failure can be taken back.
-        let over: Vec<Ipv4Addr> = self.routed.difference(publics).copied().collect();
-        for address in over {
-            if let Err(error) = ip(&["route", "del", &format!("{address}/32"), "dev", DEVICE]) {
-                tracing::warn!("the route of {address} was removed by another: {error:#}");
-            }
-            self.routed.remove(&address);
-        }
-        let new: Vec<Ipv4Addr> = publics.difference(&self.routed).copied().collect();
-        let own = OWN.to_string();
-        for address in new {
-            ip(&["route", "add", &format!("{address}/32"), "dev", DEVICE, "src", &own])
-                .with_context(|| format!("the public address {address} is in use here"))?;
-            self.routed.insert(address);
-        }
-        Ok(())
     }
 
-    /// The device that another process has set up, with the addresses that it has routed there.
-    pub(crate) fn adopt(tun: Tun, routed: BTreeSet<Ipv4Addr>, private: bool) -> Result<Self> {
-        run("nft", &[&to_machine(private)])?;
-        Ok(Self { tun: Some(tun), routed })
+    /// These are routed now, unless the device is gone.
+    pub(crate) fn has_routed(&mut self, added: BTreeSet<Ipv4Addr>) {
+        if self.tun.is_some() {
+            self.routed.extend(added);
+        }
+    }
+
+    /// Takes those of the routed addresses that are none of these.
+    pub(crate) fn take_over(&mut self, publics: &BTreeSet<Ipv4Addr>) -> BTreeSet<Ipv4Addr> {
+        let over = self.routed.difference(publics).copied().collect();
+        self.routed.retain(|address| publics.contains(address));
+        over
     }
 
     /// The addresses that are routed into the device.
@@ -121,6 +94,56 @@ impl Edge {
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         matches!(address, IpAddr::V4(address) if self.routed.contains(&address))
     }
+}
+
+/// Makes the device with its address, and routes of these.
+pub(crate) fn make(publics: &BTreeSet<Ipv4Addr>) -> Result<Tun> {
+    let tun = Tun::open(DEVICE).context("a TUN device for the internet's side")?;
+    let mtu = MTU.to_string();
+    ip(&["link", "set", DEVICE, "mtu", &mtu, "up"])?;
+    ip(&["addr", "add", &format!("{OWN}/32"), "dev", DEVICE])?;
+    route(publics, &BTreeSet::new())?;
+    Ok(tun)
+}
+
+/// Routes addresses into the device, all or none, and others not any more: one program for all of
+/// either.
+pub(crate) fn route(add: &BTreeSet<Ipv4Addr>, remove: &BTreeSet<Ipv4Addr>) -> Result<()> {
+    let delete = |address: &Ipv4Addr| format!("route del {address}/32 dev {DEVICE}");
+    let add_one = |address: &Ipv4Addr| format!("route add {address}/32 dev {DEVICE} src {OWN}");
+    let lines = |all: Vec<String>| all.join("\n");
+    if !remove.is_empty() {
+        let all = lines(remove.iter().map(delete).collect());
+        if let Err(error) = batch(&["-force", "-batch", "-"], &all) {
+            tracing::warn!("routes were removed by another: {error:#}");
+        }
+    }
+    if add.is_empty() {
+        return Ok(());
+    }
+    let Err(error) = batch(&["-batch", "-"], &lines(add.iter().map(add_one).collect())) else {
+        return Ok(());
+    };
+    // It ends at the first line that fails.
+    let failed = failed_line(&format!("{error:#}")).unwrap_or(add.len());
+    let done: Vec<String> = add.iter().take(failed.saturating_sub(1)).map(delete).collect();
+    if !done.is_empty() {
+        let _ = batch(&["-force", "-batch", "-"], &lines(done));
+    }
+    let address = add.iter().nth(failed.saturating_sub(1)).copied().unwrap_or(OWN);
+    Err(error.context(format!("the public address {address} is in use here")))
+}
+
+/// The number of the line that `ip -batch` says has failed.
+fn failed_line(said: &str) -> Option<usize> {
+    let (_, behind) = said.rsplit_once("Command failed -:")?;
+    let digits: String = behind.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+/// Rules for packets in the place of those that another process has set.
+pub(crate) fn adopt(private: bool) -> Result<()> {
+    run("nft", &[&to_machine(private)])
 }
 
 /// Rules for packets of instances to this machine itself, in the place of earlier ones.
@@ -136,10 +159,11 @@ fn to_machine(private: bool) -> String {
     rules
 }
 
-/// Packets of instances leave this machine with its address.
-fn forward(private: bool, undo: &Undo) -> Result<()> {
+/// Packets of instances leave this machine with its address. Returns whether it forwarded packets
+/// before, as the kernel writes it.
+pub(crate) fn forward(private: bool) -> Result<String> {
     let before = fs::read_to_string(FORWARD).context(FORWARD)?;
-    let before = before.trim();
+    let before = before.trim().to_owned();
     let mut rules = format!(
         "add table ip {TABLE}\nflush table ip {TABLE}\n\
          add chain ip {TABLE} out {{ type nat hook postrouting priority 100 ; }}\n\
@@ -153,11 +177,56 @@ fn forward(private: bool, undo: &Undo) -> Result<()> {
         rules +=
             &format!("add rule ip {TABLE} through iifname != {DEVICE} oifname != {DEVICE} drop\n");
     }
-    undo.later(&format!("nft delete table ip {TABLE}"))?;
-    run("nft", &[&rules])?;
-    if before != "1" {
-        undo.later(&format!("echo {before} > {FORWARD}"))?;
-        fs::write(FORWARD, "1").context(FORWARD)?;
+    let set = run("nft", &[&rules]).and_then(|()| {
+        if before != "1" {
+            fs::write(FORWARD, "1").context(FORWARD)?;
+        }
+        Ok(())
+    });
+    if set.is_err() {
+        give_back(&before);
     }
-    Ok(())
+    set.map(|()| before)
+}
+
+/// Removes the rules for packets, and forwards them as before.
+pub(crate) fn give_back(before: &str) {
+    if before != "1"
+        && let Err(error) = fs::write(FORWARD, before)
+    {
+        tracing::warn!("{FORWARD} stays: {error}");
+    }
+    if let Err(error) = run("nft", &["delete", "table", "ip", TABLE]) {
+        tracing::warn!("the table {TABLE} of packet rules stays: {error:#}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_found_that_a_batch_ended_at() {
+        let said = "ip route add: RTNETLINK answers: File exists\nCommand failed -:17";
+        assert_eq!(failed_line(said), Some(17));
+        assert_eq!(failed_line("Command failed -:"), None);
+        assert_eq!(failed_line("killed"), None);
+    }
+
+    #[test]
+    fn addresses_are_routed_once_and_none_while_the_device_is_gone() {
+        let all = |last: &[u8]| -> BTreeSet<Ipv4Addr> {
+            last.iter().map(|last| Ipv4Addr::new(198, 51, 100, *last)).collect()
+        };
+        let fd = fs::File::open("/dev/null").unwrap().into();
+        let mut edge = Edge::new(Tun::adopt(fd, false), all(&[1, 2]));
+        assert_eq!(edge.missing(&all(&[2, 3])), all(&[3]));
+        edge.has_routed(all(&[3]));
+        assert_eq!(edge.take_over(&all(&[2, 3])), all(&[1]));
+        assert!(edge.has(IpAddr::from([198, 51, 100, 3])) && edge.routed().count() == 2);
+        edge.lose();
+        assert!(edge.missing(&all(&[7])).is_empty());
+        edge.has_routed(all(&[7]));
+        assert_eq!(edge.routed().count(), 0);
+    }
 }

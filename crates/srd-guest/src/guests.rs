@@ -1,6 +1,6 @@
 //! The instances of this host: made, added, removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,11 +17,13 @@ use srd_vpc::object::{Eni, World};
 
 use crate::adapter::{Adapter, steering_of};
 use crate::failure::WrongSettings;
+use crate::helper::Meet;
+use crate::maker::Needs;
 use crate::namespace::{Device, Namespace};
 use crate::place::{Place, Places, Wanted};
-use crate::port::{Meets, Port};
+use crate::port::{Bound, Port};
 use crate::protocol::{DeviceSettings, is_name};
-use crate::resolv_conf::resolver_of;
+use crate::resolv_conf::{Resolvers, resolver_of};
 use crate::state::{Options, Running, Service};
 use crate::world::Vpc;
 
@@ -36,10 +38,13 @@ impl Service {
         let missing = missing(&self.world, &self.options.host, &self.guests.by_name);
         self.guests.left_out.retain(|left| missing.iter().any(|(_, name)| name == left));
         for (id, name) in missing {
-            let place = places.remove(&name);
-            if place.is_none() && self.guests.left_out.contains(&name) {
-                continue;
-            }
+            let place = match places.remove(&name) {
+                Some(place) => place,
+                // Its front ends listen.
+                None if self.options.joins(&name) => Place::default(),
+                // It is left out, or made again when its place is there.
+                None => continue,
+            };
             self.guests.left_out.remove(&name);
             self.make(now, id, &name, place).with_context(|| format!("instance `{name}`"))?;
         }
@@ -50,28 +55,12 @@ impl Service {
         Ok(())
     }
 
-    fn make(
-        &mut self,
-        now: Instant,
-        id: InstanceId,
-        name: &str,
-        place: Option<Place>,
-    ) -> Result<()> {
+    fn make(&mut self, now: Instant, id: InstanceId, name: &str, place: Place) -> Result<()> {
         let (kind, enis) = kind_of(&self.world, id)?;
         let profile = burst_of(Profile::of(kind), &self.options);
         let socket = self.options.vhost_user.get(name).cloned();
-        let place = match (place, &socket) {
-            (Some(place), _) => Some(place),
-            (None, Some(_)) => None,
-            // The one before it had another type or other addresses: programs that ran there go on.
-            (None, None) => {
-                let wanted = Wanted { may_find: true, ..wanted(&self.world, id, name)? };
-                wanted.make(&self.undo)?
-            }
-        };
-        let (mut namespace, mut queues) = place.map_or((None, Vec::new().into_iter()), |place| {
-            (place.namespace, place.devices.into_iter())
-        });
+        let Place { devices: queues, mut namespace, sockets } = place;
+        let (mut queues, mut sockets) = (queues.into_iter(), sockets.into_iter());
         if let Some(namespace) = &mut namespace {
             namespace.set_ends_programs(self.options.end_programs);
         }
@@ -90,10 +79,13 @@ impl Service {
                     Port::tun(queues, Adapter::new(now, settings, steering, eni)?)
                 }
                 Some(path) => {
-                    let path = socket_of(path, &device);
                     let link = link(&self.world, interface);
-                    Port::vhost(&path, self.options.meets(name, Meets::Listens), link)
-                        .with_context(|| format!("the socket {}", path.display()))?
+                    match self.options.joins(name) {
+                        true => Port::joining(&socket_of(path, &device), link)?,
+                        false => {
+                            Port::vhost(sockets.next().context("a socket was not made")?, link)?
+                        }
+                    }
                 }
             };
             devices.push((*eni, device, port));
@@ -167,16 +159,19 @@ impl Service {
 
     /// Makes the sockets of interfaces that another process had.
     pub(crate) fn begin_sockets(&mut self) -> Result<()> {
-        let Self { guests, options, world, .. } = self;
+        let Self { guests, options, world, helper, .. } = self;
         let mut made = Vec::new();
         for (name, running) in &guests.by_name {
             let Some(path) = options.vhost_user.get(name) else { continue };
             for (port, eni, device) in &running.interfaces {
                 let path = socket_of(path, device);
                 let Some(interface) = world.enis.get(eni) else { continue };
-                let meets = options.meets(name, Meets::Replaces);
-                let at = Port::vhost(&path, meets, link(world, interface));
-                made.push((*port, at.with_context(|| format!("{}", path.display()))?));
+                let link = link(world, interface);
+                let at = match options.joins(name) {
+                    true => Port::joining(&path, link)?,
+                    false => Port::vhost(Bound::listen(&path, Meet::Replaces, helper)?, link)?,
+                };
+                made.push((*port, at));
             }
         }
         made.into_iter().try_for_each(|(port, device)| self.watch(port, device))
@@ -197,11 +192,15 @@ impl Service {
         self.services.set_world();
         self.vpc = vpc;
         self.set_edges();
-        if let Some(edge) = &mut self.gateways.edge {
-            edge.route(&Vpc::publics(&self.world))?;
-        }
+        self.end_routes();
         self.remove_guests(now);
         self.make_guests(now, places)?;
+        self.settle_guests(now);
+        Ok(())
+    }
+
+    /// Does for the instances that run now what is done for all of them.
+    pub(crate) fn settle_guests(&mut self, now: Instant) {
         self.set_resolvers();
         for (port, eni, _) in self.guests.by_name.values().flat_map(|of| &of.interfaces) {
             if let (Some(device), Some(eni)) =
@@ -211,7 +210,17 @@ impl Service {
             }
         }
         self.plan_logs(now);
-        Ok(())
+    }
+
+    /// Takes away routes of addresses that nobody has any more.
+    fn end_routes(&mut self) {
+        let Some(edge) = &mut self.gateways.edge else { return };
+        let over = edge.take_over(&Vpc::publics(&self.world));
+        if !over.is_empty()
+            && let Err(error) = self.maker.route(BTreeSet::new(), over)
+        {
+            tracing::warn!("routes of public addresses stay: {error:#}");
+        }
     }
 
     /// Gives each namespace the resolver of its cloud.
@@ -221,7 +230,13 @@ impl Service {
             Some((namespace, resolver_of(&self.world, running.interfaces.first()?.1)?))
         };
         let wanted = self.guests.by_name.values().filter_map(resolver).collect();
-        self.resolv_confs.set(wanted, &self.undo);
+        let changes = self.resolvers.set(wanted);
+        if !changes.is_empty()
+            && let Err(error) = self.maker.set_resolvers(changes)
+        {
+            tracing::warn!("resolvers of instances: {error:#}");
+            self.resolvers = Resolvers::default();
+        }
     }
 
     /// Removes instances that are not here any more, or whose interfaces are others.
@@ -254,14 +269,8 @@ impl Service {
                 let ports: Vec<PortId> =
                     running.interfaces.iter().map(|(port, ..)| *port).collect();
                 let devices = self.end(now, &ports);
-                let place = Place { devices, namespace: running.namespace };
-                let mut here = self.world.instances.values();
-                if here.any(|i| i.name == name && i.host.as_ref() == Some(&self.options.host)) {
-                    // Another one of its name is made at once, which has to find it gone.
-                    drop(place);
-                } else {
-                    self.maker.remove(place);
-                }
+                let namespace = running.namespace;
+                self.maker.remove(Place { devices, namespace, sockets: Vec::new() });
             }
         }
     }
@@ -282,15 +291,36 @@ fn missing(
 }
 
 impl Service {
-    /// The namespaces that are to be made for a world.
-    pub(crate) fn wanted(&self, world: &World) -> Result<Vec<Wanted>> {
-        let all = missing(world, &self.options.host, &self.guests.by_name).into_iter();
-        let all = all.filter(|(_, name)| !self.options.vhost_user.contains_key(name));
-        let wanted = |(id, name): (InstanceId, String)| {
-            let may_find = self.guests.left_out.contains(&name);
-            Ok(Wanted { may_find, ..wanted(world, id, &name)? })
-        };
-        all.map(wanted).collect()
+    /// What is to be made for a world.
+    pub(crate) fn needs(&self, world: &World) -> Result<Needs> {
+        let mut needs = Needs::default();
+        for (id, name) in missing(world, &self.options.host, &self.guests.by_name) {
+            match self.options.vhost_user.get(&name) {
+                Some(_) if self.options.joins(&name) => {}
+                Some(path) => {
+                    let devices = wanted(world, id, &name)?.devices;
+                    let paths = devices.iter().map(|device| socket_of(path, device));
+                    needs.sockets.push((name, paths.collect()));
+                }
+                None => {
+                    let may_find = self.guests.left_out.contains(&name);
+                    needs.wanted.push(Wanted { may_find, ..wanted(world, id, &name)? });
+                }
+            }
+        }
+        if let Some(edge) = &self.gateways.edge {
+            needs.routes = edge.missing(&Vpc::publics(world));
+        }
+        Ok(needs)
+    }
+
+    /// What is to be made again for the world that is in force. The instances before had other types
+    /// or addresses: programs that ran there go on.
+    pub(crate) fn needs_again(&self) -> Result<Needs> {
+        let mut needs = self.needs(&self.world)?;
+        needs.wanted.retain(|of| !self.guests.left_out.contains(&of.name));
+        needs.wanted.iter_mut().for_each(|of| of.may_find = true);
+        Ok(needs)
     }
 }
 
@@ -304,6 +334,7 @@ fn wanted(world: &World, id: InstanceId, name: &str) -> Result<Wanted> {
         devices: devices.collect(),
         queues: settings.queues,
         tx_ring: settings.tx_ring,
+        resolver: enis.first().and_then(|eni| resolver_of(world, *eni)),
         may_find: false,
     })
 }

@@ -27,7 +27,8 @@
 //! | `edge` | the internet's side |
 //! | `transport`, `hosts` | other hosts over SRD, and their traffic |
 //! | `plane`, `asking` | the whole VPC on a thread of its own, and what the card asks of it |
-//! | `undo`, `locks` | what is done at the end, however it comes; and what keeps cards apart |
+//! | [`helper`] | what needs privileges, and what is given back at the end, however it comes |
+//! | `locks` | what keeps cards apart |
 //! | `earlier` | cards of earlier versions |
 //! | `guests`, `status`, `kernel_counts` | instances, made and removed, and what the kernel counts of them |
 //! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
@@ -62,6 +63,7 @@ mod gateways;
 mod gone;
 mod guests;
 mod handover;
+pub mod helper;
 mod hosts;
 mod kernel;
 mod kernel_counts;
@@ -82,6 +84,7 @@ mod pending;
 mod place;
 mod plane;
 mod port;
+mod privileges;
 mod programs;
 pub mod protocol;
 mod publishing;
@@ -95,7 +98,6 @@ mod status;
 mod trace;
 mod transport;
 mod turns;
-mod undo;
 mod views;
 mod warnings;
 mod world;

@@ -4,10 +4,10 @@
 //! | file | held by |
 //! |---|---|
 //! | `srd-i-NAME` | the card that has the namespace of this name |
-//! | `PID.keeper` | the child with this number that keeps a list of what is undone |
-//! | `PID.card` | the process that adds to that list; two, while one takes over |
+//! | `PID.keeper` | the helper with this number |
+//! | `PID.card` | the card that has this helper |
 //!
-//! A child whose card is gone works through its list. What it undoes, a card that starts meanwhile
+//! A helper whose card is gone gives everything back. What it undoes, a card that starts meanwhile
 //! would have set in vain: a start waits for it, [`WAIT_MAX`] at most.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -93,10 +93,6 @@ impl Lock {
         Self::take(directory, name)?.with_context(|| format!("another card has {name}"))
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
@@ -115,7 +111,27 @@ fn is_at(file: &File, path: &Path) -> bool {
     there.is_some() && file.metadata().map(key).ok() == there
 }
 
-/// Says that this process adds to the list of a child, as long as the file is open.
+/// Says that this process is a helper, as long as the file is open.
+pub(crate) fn keep(directory: &Path) -> Result<File> {
+    make(directory)?;
+    let path = own(directory, "keeper");
+    let file = open(&path).with_context(|| format!("the lock {}", path.display()))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+/// This helper has given everything back.
+pub(crate) fn forget_keeper(directory: &Path) {
+    for of in ["keeper", "card"] {
+        let _ = fs::remove_file(own(directory, of));
+    }
+}
+
+fn own(directory: &Path, of: &str) -> PathBuf {
+    directory.join(format!("{}.{of}", std::process::id()))
+}
+
+/// Says that this process has a helper, as long as the file is open.
 pub(crate) fn add_to(directory: &Path, keeper: u32) -> Result<File> {
     let path = directory.join(format!("{keeper}.card"));
     let file = open(&path).with_context(|| format!("the lock {}", path.display()))?;
@@ -218,6 +234,29 @@ mod tests {
         drop(begun);
         assert!(!at.join("srd-i-left").exists() && at.join("srd-i-begun").exists());
         assert!(left(&directory.path().join("none")).is_empty());
+    }
+
+    /// What a killed card's helper undoes would be gone for the next one.
+    #[test]
+    fn regression_a_start_waits_for_the_helper_of_a_card_that_was_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().join("locks");
+        make(&at).unwrap();
+        // No process has so high a number.
+        let lock = |name: &str| Lock::take(&at, name).unwrap().unwrap();
+        let (helper, card) = (lock("4194305.keeper"), lock("4194305.card"));
+        wait_for_keepers(&at); // a card that lives is not waited for
+        drop(card);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(300));
+                done.store(true, std::sync::atomic::Ordering::SeqCst);
+                drop(helper);
+            });
+            wait_for_keepers(&at);
+            assert!(done.load(std::sync::atomic::Ordering::SeqCst));
+        });
     }
 
     #[test]

@@ -1,36 +1,52 @@
-//! Namespaces and devices are made and removed on a thread of their own: programs run for that, and
-//! the kernel waits for its readers, for tens of milliseconds in which the loop moves packets.
+//! What the helper makes and removes is asked for on a thread of its own: it takes tens of
+//! milliseconds, in which the loop moves packets.
 //!
-//! Bound: one change at a time has namespaces made, and [`DEVICES_AT_ONCE`] devices are made again;
-//! [`JOBS_MAX`] jobs wait. What finds no place is removed where packets are moved.
+//! Bound: one change at a time has its places made, [`DEVICES_AT_ONCE`] devices are made again, and
+//! each device waits for one front end; [`JOBS_MAX`] jobs wait. What finds no place is removed
+//! where packets are moved, without waiting for it.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
+use srd_card::vpc::PortId;
 use srd_net::Tun;
 
-use crate::edge::{self, Device as EdgeDevice};
-use crate::namespace::{Device, Inside};
+use crate::helper::{Helper, Meet};
+use crate::namespace::Device;
 use crate::orders::Orders;
-use crate::place::{Place, Places, Wanted, make_all};
+use crate::place::{Place, Places, Wanted};
+use crate::port::Bound;
+use crate::protocol::{Answer, DeviceChange, NamespaceName};
 use crate::turns::INSTANCES_MAX;
-use crate::undo::Undo;
 
 /// Devices that are made again at the same time.
 pub(crate) const DEVICES_AT_ONCE: usize = 16;
-/// Jobs that wait: all instances go at once, and namespaces and devices are made meanwhile.
-const JOBS_MAX: usize = INSTANCES_MAX + 1 + DEVICES_AT_ONCE;
+/// Jobs that wait: all instances go at once, and places and devices are made meanwhile.
+const JOBS_MAX: usize = 2 * INSTANCES_MAX + DEVICES_AT_ONCE;
+
+/// What a change needs before its rules can be in force.
+#[derive(Debug, Default)]
+pub(crate) struct Needs {
+    /// Places in namespaces.
+    pub(crate) wanted: Vec<Wanted>,
+    /// Sockets of vhost-user, by instance.
+    pub(crate) sockets: Vec<(String, Vec<PathBuf>)>,
+    /// Public addresses that are to be routed to the internet's side.
+    pub(crate) routes: BTreeSet<Ipv4Addr>,
+}
 
 /// A device of an instance that is to be made again.
 #[derive(Debug)]
 pub(crate) struct Again {
     /// The number of its loss.
     pub(crate) loss: u64,
-    pub(crate) inside: Inside,
+    pub(crate) namespace: NamespaceName,
     /// Its place among those of the instance, and whether there are others.
     pub(crate) place: (usize, bool),
     pub(crate) device: Device,
@@ -38,35 +54,65 @@ pub(crate) struct Again {
     pub(crate) ring: u32,
 }
 
+/// A change of a device that needs more queues.
+#[derive(Debug)]
+pub(crate) struct More {
+    pub(crate) namespace: NamespaceName,
+    /// The name that the device has now.
+    pub(crate) name: String,
+    pub(crate) queues: u16,
+    pub(crate) asked: DeviceAsked,
+}
+
+/// What was asked for a device, and by whom.
+#[derive(Debug)]
+pub(crate) struct DeviceAsked {
+    pub(crate) instance: String,
+    pub(crate) device: Option<String>,
+    pub(crate) change: DeviceChange,
+    pub(crate) back: Sender<Answer>,
+}
+
 enum Job {
-    Make(Vec<Wanted>),
+    Make(Needs),
     Remove(Place),
     Edge(u64, BTreeSet<Ipv4Addr>),
+    Route { add: BTreeSet<Ipv4Addr>, remove: BTreeSet<Ipv4Addr> },
+    Resolvers(Vec<(NamespaceName, Option<Ipv4Addr>)>),
     Device(Box<Again>),
+    Queues(Box<More>),
+    Front(PortId, PathBuf),
 }
 
 /// A result of the thread.
 pub(crate) enum Made {
-    /// The namespaces of the change that is under way.
-    Places(Result<Places>),
-    /// The device of the internet's side, for the loss with this number.
-    Edge(u64, Result<EdgeDevice>),
+    /// The places of the change that is under way, and the addresses that are routed for it.
+    Places(Result<(Places, BTreeSet<Ipv4Addr>)>),
+    /// The device of the internet's side, for the loss with this number, with routes of these.
+    Edge(u64, Result<(Tun, BTreeSet<Ipv4Addr>)>),
+    /// Addresses that are routed now.
+    Routed(BTreeSet<Ipv4Addr>),
     /// A device of an instance.
     Device(u64, Result<Vec<Tun>>),
+    /// More queues of one.
+    Queues(DeviceAsked, Result<Vec<Tun>>),
+    /// The front end of an interface, if it was there.
+    Front(PortId, Option<UnixStream>),
 }
 
 /// The thread.
 #[derive(Debug)]
 pub(crate) struct Maker {
     jobs: Option<SyncSender<Job>>,
-    made: Receiver<Made>,
+    /// None when this ends: then the thread does not wait for the loop.
+    made: Option<Receiver<Made>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Maker {
     /// The loop is woken when something was made.
-    pub(crate) fn start(undo: Undo, orders: Orders) -> Result<Self> {
-        Self::with(orders, JOBS_MAX, move |job| work(&undo, job))
+    pub(crate) fn start(helper: Helper, orders: Orders) -> Result<Self> {
+        Self::with(orders, JOBS_MAX, move |job| work(&helper, job))
     }
 
     fn with(
@@ -75,9 +121,7 @@ impl Maker {
         mut work: impl FnMut(Job) -> Option<Made> + Send + 'static,
     ) -> Result<Self> {
         let (jobs, queue) = sync_channel(jobs_max);
-        // Room for all that can be made at the same time: the thread never waits for the loop,
-        // which waits for the thread at the end.
-        let (back, made) = sync_channel(2 + DEVICES_AT_ONCE);
+        let (back, made) = sync_channel(jobs_max);
         let run = move || {
             for job in queue {
                 if let Some(made) = work(job) {
@@ -87,17 +131,17 @@ impl Maker {
             }
         };
         let thread = thread::Builder::new().name("srd-card-make".into()).spawn(run)?;
-        Ok(Self { jobs: Some(jobs), made, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), made: Some(made), thread: Some(thread) })
     }
 
     /// The next result since the last call, if there is one.
     pub(crate) fn try_next(&self) -> Option<Made> {
-        self.made.try_recv().ok()
+        self.made.as_ref()?.try_recv().ok()
     }
 
-    /// Begins to make places; [`Made::Places`] has them.
-    pub(crate) fn make(&self, wanted: Vec<Wanted>) -> Result<()> {
-        self.give(Job::Make(wanted))
+    /// Begins to make what a change needs; [`Made::Places`] has it.
+    pub(crate) fn make(&self, needs: Needs) -> Result<()> {
+        self.give(Job::Make(needs))
     }
 
     /// Begins to make the device of the internet's side again.
@@ -105,9 +149,29 @@ impl Maker {
         self.give(Job::Edge(loss, publics))
     }
 
+    /// Begins to route addresses to the internet's side, and others not any more.
+    pub(crate) fn route(&self, add: BTreeSet<Ipv4Addr>, remove: BTreeSet<Ipv4Addr>) -> Result<()> {
+        self.give(Job::Route { add, remove })
+    }
+
+    /// Begins to give namespaces their resolvers.
+    pub(crate) fn set_resolvers(&self, all: Vec<(NamespaceName, Option<Ipv4Addr>)>) -> Result<()> {
+        self.give(Job::Resolvers(all))
+    }
+
     /// Begins to make a device of an instance again; [`DEVICES_AT_ONCE`] at most.
     pub(crate) fn make_device(&self, again: Again) -> Result<()> {
         self.give(Job::Device(Box::new(again)))
+    }
+
+    /// Begins to open more queues of a device.
+    pub(crate) fn open_more(&self, more: More) -> Result<()> {
+        self.give(Job::Queues(Box::new(more)))
+    }
+
+    /// Begins to connect to the front end of an interface.
+    pub(crate) fn join(&self, port: PortId, path: PathBuf) -> Result<()> {
+        self.give(Job::Front(port, path))
     }
 
     /// Removes the place of an instance. A place of the same name that is made later waits for it.
@@ -125,23 +189,89 @@ impl Maker {
     }
 }
 
-fn work(undo: &Undo, job: Job) -> Option<Made> {
+impl Needs {
+    /// Whether there is nothing to make.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.wanted.is_empty() && self.sockets.is_empty() && self.routes.is_empty()
+    }
+
+    /// Makes all of it, or nothing.
+    pub(crate) fn make(self, helper: &Helper) -> Result<(Places, BTreeSet<Ipv4Addr>)> {
+        let Self { wanted, sockets, routes } = self;
+        if !routes.is_empty() {
+            helper.route(&routes, &BTreeSet::new())?;
+        }
+        match make_places(helper, &wanted, sockets) {
+            Ok(places) => Ok((places, routes)),
+            Err(error) => {
+                if !routes.is_empty() {
+                    helper.route(&BTreeSet::new(), &routes)?;
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+fn make_places(
+    helper: &Helper,
+    wanted: &[Wanted],
+    sockets: Vec<(String, Vec<PathBuf>)>,
+) -> Result<Places> {
+    let mut places = Places::new();
+    for (name, paths) in sockets {
+        let listen = |path: &PathBuf| Bound::listen(path, Meet::Listens, helper);
+        let sockets = paths.iter().map(listen).collect::<Result<_>>();
+        let sockets = sockets.with_context(|| format!("instance `{name}`"))?;
+        places.insert(name, Place { sockets, ..Place::default() });
+    }
+    places.extend(helper.make(wanted)?);
+    Ok(places)
+}
+
+fn work(helper: &Helper, job: Job) -> Option<Made> {
     fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         // The card waits for an answer before it asks for the same again.
         let done = catch_unwind(AssertUnwindSafe(work));
         done.unwrap_or_else(|_| Err(anyhow::anyhow!("it could not be made: see the log")))
     }
     match job {
-        Job::Make(wanted) => Some(Made::Places(caught(|| make_all(&wanted, undo)))),
+        Job::Make(needs) => Some(Made::Places(caught(|| needs.make(helper)))),
         Job::Remove(place) => {
             drop(place);
             None
         }
-        Job::Edge(loss, publics) => Some(Made::Edge(loss, caught(|| edge::make(&publics)))),
+        Job::Edge(loss, publics) => {
+            let made = caught(|| Ok((helper.edge(&publics)?, publics)));
+            Some(Made::Edge(loss, made))
+        }
+        Job::Route { add, remove } => match caught(|| helper.route(&add, &remove)) {
+            Ok(()) => Some(Made::Routed(add)),
+            Err(error) => {
+                tracing::warn!("routes of public addresses: {error:#}");
+                None
+            }
+        },
+        Job::Resolvers(all) => {
+            if let Err(error) = caught(|| helper.set_resolvers(&all)) {
+                tracing::warn!("resolvers of instances: {error:#}");
+            }
+            None
+        }
         Job::Device(again) => {
-            let Again { loss, inside, place, device, queues, ring } = *again;
-            let made = caught(|| inside.add(place, &device, queues, ring));
+            let Again { loss, namespace, place, device, queues, ring } = *again;
+            let made = caught(|| helper.make_device(namespace, place, device, queues, ring));
             Some(Made::Device(loss, made))
+        }
+        Job::Queues(more) => {
+            let More { namespace, name, queues, asked } = *more;
+            let opened = caught(|| helper.open_more(namespace, name, queues));
+            Some(Made::Queues(asked, opened))
+        }
+        Job::Front(port, path) => {
+            // One that is not there is looked for again.
+            let front = caught(|| helper.vhost(&path, Meet::Joins)).ok();
+            Some(Made::Front(port, front.map(UnixStream::from)))
         }
     }
 }
@@ -150,6 +280,7 @@ impl Drop for Maker {
     /// All is removed when this ends.
     fn drop(&mut self) {
         drop(self.jobs.take());
+        drop(self.made.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -166,13 +297,13 @@ mod tests {
         let (go, gate) = sync_channel::<()>(0);
         let work = move |_| {
             let _ = gate.recv();
-            Some(Made::Places(Ok(Places::new())))
+            Some(Made::Places(Ok((Places::new(), BTreeSet::new()))))
         };
         let maker = Maker::with(orders, 3, work).unwrap();
         // The thread may have taken the first one.
-        let taken = (0..9).filter(|_| maker.make(Vec::new()).is_ok()).count();
+        let taken = (0..9).filter(|_| maker.make(Needs::default()).is_ok()).count();
         assert!((3..=4).contains(&taken), "{taken}");
-        let error = maker.make(Vec::new()).unwrap_err().to_string();
+        let error = maker.make(Needs::default()).unwrap_err().to_string();
         assert!(error.contains("try again"), "{error}");
         for _ in 0..taken {
             go.send(()).unwrap();

@@ -13,14 +13,15 @@ use anyhow::{Context, Result, bail};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::{Deserialize, Serialize};
 use srd_net::Tun;
 
 use crate::earlier;
 use crate::failure::Missing;
+use crate::helper::Helper;
 use crate::locks::{self, Lock};
 use crate::programs::{self, Named};
 use crate::protocol::NamespaceName;
-use crate::undo::Undo;
 
 pub(crate) const NETNS_DIR: &str = "/run/netns";
 /// Bytes of a guest's largest packet (EC2 User Guide, *Network MTU*).
@@ -28,15 +29,26 @@ const MTU: u16 = 9001;
 /// Tables of routes of interfaces, and the priorities of the rules that lead there, begin here.
 const TABLES: usize = 10_000;
 /// More interfaces than an instance of any type has.
-const DEVICES_MAX: usize = 100;
+pub(crate) const DEVICES_MAX: usize = 100;
 
-/// A namespace of an instance. It is removed when this is dropped, if no program runs in it.
+/// A namespace of an instance, as the card has it. It is removed when this is dropped, if no program
+/// runs in it.
 #[derive(Debug)]
 pub(crate) struct Namespace {
-    inside: Inside,
-    undo: Undo,
+    name: NamespaceName,
+    helper: Helper,
     /// Whether programs that run in it are ended with it.
     ends_programs: bool,
+    /// Whether an earlier card has left it, with programs inside: a start that fails ends nothing.
+    is_found: bool,
+    /// Whether it is another process's.
+    is_left: bool,
+}
+
+/// A namespace of an instance, as the helper has it.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    inside: Inside,
     /// Whether an earlier card has left it, with programs inside.
     is_found: bool,
     /// As long as this card lives, however it ends, another card leaves it alone.
@@ -50,7 +62,8 @@ pub(crate) struct Inside {
 }
 
 /// An interface's device, as it is set up.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Device {
     /// Its name in the instance.
     pub(crate) name: String,
@@ -82,7 +95,7 @@ pub(crate) fn run(program: &str, words: &[&str]) -> Result<()> {
 }
 
 /// Runs `ip` with these words, and lines at its standard input.
-fn batch(words: &[&str], lines: &str) -> Result<()> {
+pub(crate) fn batch(words: &[&str], lines: &str) -> Result<()> {
     let mut child = Command::new("ip");
     child.args(words).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = child.spawn().with_context(|| Missing::program("ip", "iproute2"))?;
@@ -97,17 +110,53 @@ fn batch(words: &[&str], lines: &str) -> Result<()> {
 }
 
 impl Namespace {
+    pub(crate) fn new(name: NamespaceName, is_found: bool, helper: Helper) -> Self {
+        Self { name, helper, ends_programs: false, is_found, is_left: false }
+    }
+
+    pub(crate) fn name(&self) -> &NamespaceName {
+        &self.name
+    }
+
+    /// All that it was made for stands: from now on it goes as any other.
+    pub(crate) fn settle(&mut self) {
+        self.is_found = false;
+    }
+
+    /// Programs that run in it are ended when it goes.
+    pub(crate) fn set_ends_programs(&mut self, ends: bool) {
+        self.ends_programs = ends;
+    }
+
+    /// It is another process's now, and stays.
+    pub(crate) fn leave(mut self) {
+        self.is_left = true;
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if !self.is_left {
+            self.helper.remove(self.name.clone(), self.ends_programs && !self.is_found);
+        }
+    }
+}
+
+impl Owned {
     /// Makes the namespace of an instance. One that an earlier run has left is replaced, if no
     /// program runs in it. Else its programs go on with this card, if it `may_find` some.
-    pub(crate) fn make(instance: &str, may_find: bool, undo: &Undo) -> Result<Self> {
+    pub(crate) fn make(instance: &str, may_find: bool, locks: &Path) -> Result<Self> {
         let name = NamespaceName::of_instance(instance)
             .with_context(|| format!("a namespace cannot have the name of `{instance}`"))?;
         let path = path_of(&name);
-        let owned = own(&name)?;
+        let owned = own(&name, locks)?;
         if path.exists() {
             let programs = programs::inside(&path);
             if !programs.is_empty() && may_find {
-                return Self::find(name, owned, undo);
+                tracing::info!(
+                    "programs run in the namespace {name}, which an earlier card has left"
+                );
+                return Ok(Self { inside: Inside { name }, is_found: true, owned });
             }
             if !programs.is_empty() {
                 owned.remove();
@@ -121,24 +170,14 @@ impl Namespace {
         }
         ip(&["netns", "add", name.as_str()])
             .context("an instance needs a network namespace, and so root")?;
-        let namespace = Self::of(name, owned, undo);
-        undo.later(&namespace.removal())?;
-        ip(&["-n", namespace.name().as_str(), "link", "set", "lo", "up"])?;
-        Ok(namespace)
-    }
-
-    fn of(name: NamespaceName, owned: Lock, undo: &Undo) -> Self {
-        let undo = undo.clone();
-        Self { inside: Inside { name }, undo, ends_programs: false, is_found: false, owned }
-    }
-
-    /// Goes on with one that an earlier card has left.
-    fn find(name: NamespaceName, owned: Lock, undo: &Undo) -> Result<Self> {
-        tracing::info!("programs run in the namespace {name}, which an earlier card has left");
-        let mut namespace = Self::of(name, owned, undo);
-        namespace.is_found = true;
-        undo.later(&namespace.removal())?;
-        Ok(namespace)
+        let namespace = Self { inside: Inside { name }, is_found: false, owned };
+        match ip(&["-n", namespace.name().as_str(), "link", "set", "lo", "up"]) {
+            Ok(()) => Ok(namespace),
+            Err(error) => {
+                namespace.delete();
+                Err(error)
+            }
+        }
     }
 
     /// Whether programs were in it that nothing is known of.
@@ -176,39 +215,13 @@ impl Namespace {
     }
 
     /// One that another process has made, with the lock that it holds.
-    pub(crate) fn adopt(name: NamespaceName, lock: OwnedFd, undo: &Undo) -> Result<Self> {
-        let owned = Lock::adopt(Path::new(locks::DIRECTORY), name.as_str(), lock.into())?;
-        Ok(Self::of(name, owned, undo))
+    pub(crate) fn adopt(name: NamespaceName, owned: Lock) -> Self {
+        Self { inside: Inside { name }, is_found: false, owned }
     }
 
     /// The lock, for another process.
     pub(crate) fn lock(&self) -> Result<OwnedFd> {
         Ok(OwnedFd::from(self.owned.file().try_clone()?))
-    }
-
-    /// It is another process's now, and stays.
-    pub(crate) fn leave(self) {
-        std::mem::forget(self);
-    }
-
-    /// Removes it, if no program runs in it and no other card has it by then.
-    fn removal(&self) -> String {
-        let name = self.name();
-        let (path, lock) = (format!("{NETNS_DIR}/{name}"), self.owned.path().display());
-        format!(
-            "[ -n \"$(ip netns pids {name})\" ] || flock -w 10 {lock} \
-             sh -c '[ ! -e {path} ] || ip netns del {name}; rm -f {lock}'"
-        )
-    }
-
-    /// All that it was made for stands: from now on it goes as any other.
-    pub(crate) fn settle(&mut self) {
-        self.is_found = false;
-    }
-
-    /// Programs that run in it are ended when it goes.
-    pub(crate) fn set_ends_programs(&mut self, ends: bool) {
-        self.ends_programs = ends;
     }
 
     pub(crate) fn name(&self) -> &NamespaceName {
@@ -219,9 +232,42 @@ impl Namespace {
         &self.inside
     }
 
-    /// Its file.
-    pub(crate) fn path(&self) -> PathBuf {
-        path_of(self.name())
+    /// Removes it, if no program runs in it; returns whether it is gone. Programs keep it with its
+    /// name, for the next card and for `ip netns pids`.
+    pub(crate) fn delete(self) -> bool {
+        let name = self.name();
+        let programs = programs::inside(&path_of(name));
+        if !programs.is_empty() {
+            tracing::warn!(
+                "the namespace {name} stays, without an interface, since programs run in it: {}",
+                Named(&programs)
+            );
+            return false;
+        }
+        match ip(&["netns", "del", name.as_str()]) {
+            Ok(()) => {
+                self.owned.remove();
+                true
+            }
+            // Whatever ends after this card tries once more.
+            Err(error) => {
+                tracing::warn!("the namespace {name} stays for now: {error:#}");
+                false
+            }
+        }
+    }
+}
+
+/// Removes a namespace that programs have kept, if none does any more and no other card has it.
+pub(crate) fn delete_left(name: &NamespaceName, locks: &Path) {
+    let path = path_of(name);
+    if !programs::inside(&path).is_empty() {
+        return;
+    }
+    if let Ok(Some(lock)) = Lock::take(locks, name.as_str()) {
+        if !path.exists() || ip(&["netns", "del", name.as_str()]).is_ok() {
+            lock.remove();
+        }
     }
 }
 
@@ -296,34 +342,6 @@ impl Inside {
             let inside = inside.context("a thread for a namespace")?;
             inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
-    }
-}
-
-impl Drop for Namespace {
-    /// Programs that run in it keep it with its name, for the next card and for `ip netns pids`:
-    /// the list of what is done at the end looks once more.
-    fn drop(&mut self) {
-        let (path, name) = (self.path(), self.name());
-        // A start that fails ends nothing.
-        if self.ends_programs && !self.is_found {
-            programs::end([path.as_path()].into_iter());
-        }
-        let programs = programs::inside(&path);
-        if !programs.is_empty() {
-            tracing::warn!(
-                "the namespace {name} stays, without an interface, since programs run in it: {}",
-                Named(&programs)
-            );
-            return;
-        }
-        match ip(&["netns", "del", name.as_str()]) {
-            Ok(_) => {
-                self.undo.never(&self.removal());
-                self.owned.remove();
-            }
-            // Whatever ends after this card tries once more.
-            Err(error) => tracing::warn!("the namespace {name} stays for now: {error:#}"),
-        }
     }
 }
 
@@ -402,8 +420,7 @@ pub(crate) fn sweep(instances: &BTreeSet<NamespaceName>) {
 }
 
 /// Takes a namespace for this card.
-fn own(name: &NamespaceName) -> Result<Lock> {
-    let directory = Path::new(locks::DIRECTORY);
+fn own(name: &NamespaceName, directory: &Path) -> Result<Lock> {
     locks::make(directory)?;
     let lock = match earlier::has_lock(name.as_str()) {
         true => None,

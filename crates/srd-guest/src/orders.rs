@@ -7,18 +7,19 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant as WallInstant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
 use crate::flows::Wanted;
+use crate::helper::Helper;
 use crate::pages::{Pages, Stale};
 use crate::protocol::{Answer, Attach, Request};
 use crate::trace::Noted;
@@ -54,6 +55,8 @@ pub(crate) struct Orders {
     queue: SyncSender<Command>,
     wake: Arc<OwnedFd>,
     pub(crate) pages: Arc<Pages>,
+    /// What threads that ask may ask for themselves.
+    helper: Arc<OnceLock<Helper>>,
 }
 
 impl Orders {
@@ -62,7 +65,8 @@ impl Orders {
         let (queue, commands) = sync_channel(COMMANDS_MAX);
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let pages = Arc::new(Pages::new());
-        Ok((Self { queue, wake: Arc::clone(&wake), pages }, commands, wake))
+        let helper = Arc::default();
+        Ok((Self { queue, wake: Arc::clone(&wake), pages, helper }, commands, wake))
     }
 
     /// Waits for figures from after this call: [`Pages::refresh`].
@@ -71,6 +75,15 @@ impl Orders {
             self.wake();
         };
         self.pages.refresh(wake, within)
+    }
+
+    /// The helper is there.
+    pub(crate) fn set_helper(&self, helper: Helper) {
+        let _ = self.helper.set(helper);
+    }
+
+    pub(crate) fn helper(&self) -> Result<&Helper> {
+        self.helper.get().context("the card has no helper")
     }
 
     /// Whether the loop will see it.

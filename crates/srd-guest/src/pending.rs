@@ -1,8 +1,9 @@
 //! Changes that wait for their namespaces, and for each other.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, Sender};
 
+use anyhow::Error;
 use srd_proto::time::Instant;
 
 use crate::orders::Command;
@@ -27,8 +28,23 @@ pub(crate) struct Changes {
 
 /// A change, and what is said at its end.
 pub(crate) struct Change {
-    pub(crate) vpc: Vpc,
+    pub(crate) step: Step,
     pub(crate) then: Then,
+    /// Instances whose places are being made: those that are not there then are left out.
+    pub(crate) names: BTreeSet<String>,
+}
+
+/// What a change waits for.
+pub(crate) enum Step {
+    /// What it needs before its rules are in force.
+    Begins(Vpc),
+    /// The places of instances that were removed and are made again.
+    Finishes {
+        /// The rules before it.
+        before: Vpc,
+        /// Why another change failed, which this one takes back.
+        why: Option<Error>,
+    },
 }
 
 /// What is said at the end.
@@ -39,6 +55,8 @@ pub(crate) enum Then {
     Attached(String, Sender<Result<String, String>>),
     /// Nobody asks.
     Detached(String),
+    /// Nobody asks: a card that has taken over makes what its file has more.
+    Begun,
 }
 
 impl Changes {
@@ -90,12 +108,16 @@ mod tests {
     use super::*;
     use crate::orders::{COMMANDS_MAX, Orders};
 
+    fn change() -> Change {
+        let (step, then) = (Step::Begins(Vpc::of_none()), Then::Detached(String::new()));
+        Change { step, then, names: BTreeSet::new() }
+    }
+
     #[test]
     fn so_many_changes_wait_and_come_in_their_order() {
         let (orders, commands, _wake) = Orders::new().unwrap();
         let mut changes = Changes::default();
-        let vpc = Vpc::of_none();
-        changes.under_way = Some(Change { vpc, then: Then::Detached(String::new()) });
+        changes.under_way = Some(change());
         for number in 0..WAITING_MAX {
             assert!(orders.give(Command::Detach(number.to_string())));
         }
@@ -141,8 +163,7 @@ mod tests {
     #[test]
     fn other_commands_pass_changes_that_wait() {
         let (orders, commands, _wake) = Orders::new().unwrap();
-        let vpc = Vpc::of_none();
-        let under_way = Some(Change { vpc, then: Then::Detached(String::new()) });
+        let under_way = Some(change());
         let mut changes = Changes { under_way, ..Changes::default() };
         assert!(orders.give(Command::Detach(String::from("a"))));
         assert!(orders.give(Command::EndTrace(2)));

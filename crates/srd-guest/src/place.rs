@@ -1,17 +1,21 @@
-//! The places of instances: namespaces with the devices in them.
+//! The places of instances: namespaces with the devices in them, or sockets of vhost-user.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::Path;
 use std::thread;
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 use srd_net::Tun;
 
-use crate::namespace::{Device, Namespace, ip};
-use crate::protocol::DeviceReport;
-use crate::undo::Undo;
+use crate::namespace::{Device, Namespace, Owned, ip};
+use crate::port::Bound;
+use crate::protocol::NamespaceName;
 
 /// The place of an instance, as it is wanted.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {
     pub(crate) name: String,
     pub(crate) devices: Vec<Device>,
@@ -19,30 +23,37 @@ pub(crate) struct Wanted {
     pub(crate) queues: u16,
     /// Packets that a queue to the card holds.
     pub(crate) tx_ring: u32,
+    /// The resolver of its cloud.
+    pub(crate) resolver: Option<Ipv4Addr>,
     /// Whether an earlier card may have left its namespace with programs that go on.
     pub(crate) may_find: bool,
 }
 
-/// The place of an instance: its namespace, and the queues of each of its devices. The devices go
-/// before the namespace.
-#[derive(Debug)]
+/// The place of an instance: its namespace, and the queues of each of its devices; or sockets for
+/// its interfaces. The devices go before the namespace.
+#[derive(Debug, Default)]
 pub(crate) struct Place {
     pub(crate) devices: Vec<Vec<Tun>>,
     pub(crate) namespace: Option<Namespace>,
+    pub(crate) sockets: Vec<Bound>,
 }
 
 /// Places by the names of their instances.
 pub(crate) type Places = BTreeMap<String, Place>;
 
+/// What the helper has of a place.
+type Made = (Owned, Vec<Vec<Tun>>);
+
 impl Wanted {
     /// Makes it; `None` if programs that were found in its namespace are in the way. They may be
     /// anybody's, and keep no card from starting.
-    pub(crate) fn make(&self, undo: &Undo) -> Result<Option<Place>> {
-        let namespace = Namespace::make(&self.name, self.may_find, undo)?;
+    fn make(&self, locks: &Path) -> Result<Option<Made>> {
+        let namespace = Owned::make(&self.name, self.may_find, locks)?;
         match self.furnish(&namespace) {
-            Ok(devices) => Ok(Some(Place { devices, namespace: Some(namespace) })),
+            Ok(devices) => Ok(Some((namespace, devices))),
             Err(error) if namespace.is_found() => {
-                let name = namespace.name();
+                let name = namespace.name().clone();
+                namespace.delete();
                 tracing::error!(
                     "the instance `{}` is left out: {error:#}; end the programs in its namespace \
                      (`ip netns pids {name}` names them), then `srd card apply`",
@@ -50,12 +61,15 @@ impl Wanted {
                 );
                 Ok(None)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                namespace.delete();
+                Err(error)
+            }
         }
     }
 
     /// Makes the devices.
-    fn furnish(&self, namespace: &Namespace) -> Result<Vec<Vec<Tun>>> {
+    fn furnish(&self, namespace: &Owned) -> Result<Vec<Vec<Tun>>> {
         if namespace.is_found() {
             namespace.clear(&self.devices)?;
         }
@@ -68,34 +82,44 @@ impl Wanted {
 
 /// Makes the places of several instances, several at once. What was made goes if one fails; one
 /// that is left out is not among them.
-pub(crate) fn make_all(wanted: &[Wanted], undo: &Undo) -> Result<Places> {
+pub(crate) fn make_all(wanted: &[Wanted], locks: &Path) -> Result<BTreeMap<String, Made>> {
     /// Threads that make places at once: what takes the time is the kernel's lock of devices.
     const AT_ONCE: usize = 4;
     let part = wanted.len().div_ceil(AT_ONCE).max(1);
-    let make = |some: &[Wanted]| -> Result<Places> {
-        let place = |of: &Wanted| {
-            let place = of.make(undo).with_context(|| format!("instance `{}`", of.name));
-            place.map(|place| Some((of.name.clone(), place?))).transpose()
-        };
-        some.iter().filter_map(place).collect()
+    let make = |some: &[Wanted]| {
+        let mut all = BTreeMap::new();
+        for of in some {
+            match of.make(locks).with_context(|| format!("instance `{}`", of.name)) {
+                Ok(made) => all.extend(made.map(|made| (of.name.clone(), made))),
+                Err(error) => return (all, Err(error)),
+            }
+        }
+        (all, Ok(()))
     };
-    let parts: Vec<Result<Places>> = thread::scope(|scope| {
+    let parts: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> =
             wanted.chunks(part).map(|some| scope.spawn(move || make(some))).collect();
         let joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
         joined.map(|made| made.unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
     });
-    parts.into_iter().try_fold(Places::new(), |mut all, part| {
-        all.extend(part?);
-        Ok(all)
-    })
+    let (mut all, mut done) = (BTreeMap::new(), Ok(()));
+    for (some, made) in parts {
+        all.extend(some);
+        done = done.and(made);
+    }
+    if let Err(error) = done {
+        for (namespace, devices) in all.into_values() {
+            drop(devices);
+            namespace.delete();
+        }
+        return Err(error);
+    }
+    Ok(all)
 }
 
-/// Gives the rings of a device in a namespace so many entries. This runs a program, and so not
-/// where packets are moved.
-pub(crate) fn set_tx_ring(report: &DeviceReport, entries: u32) -> Result<()> {
-    let Some(namespace) = &report.namespace else { return Ok(()) };
-    let name = report.renamed.as_ref().unwrap_or(&report.device);
+/// Gives the rings of a device in a namespace so many entries.
+pub(crate) fn set_tx_ring(namespace: &NamespaceName, device: &str, entries: u32) -> Result<()> {
+    let entries = entries.to_string();
     // A name may be a word of `ip`, as "up": the instance chooses it.
-    ip(&["-n", namespace.as_str(), "link", "set", "dev", name, "txqueuelen", &entries.to_string()])
+    ip(&["-n", namespace.as_str(), "link", "set", "dev", device, "txqueuelen", &entries])
 }

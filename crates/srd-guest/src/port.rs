@@ -7,8 +7,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 
+use anyhow::Result;
 use srd_card::FlowKey;
 use srd_card::device::rss::{Hash, Rss};
 use srd_card::l2::fit::Accepts;
@@ -17,11 +19,11 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::packet::Packet;
 use srd_net::Tun;
 use srd_proto::time::Instant;
-use srd_trust::place;
 use srd_vhost::session::feature;
 use srd_vhost::{Device, Frame};
 
 use crate::adapter::Adapter;
+use crate::helper::{Helper, Meet};
 use crate::kernel::Kernel;
 use crate::memory::MemoryGuest;
 
@@ -64,21 +66,39 @@ pub(crate) enum Port {
     Memory(Box<dyn MemoryGuest>),
 }
 
-/// How a device of vhost-user meets its front end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Meets {
-    /// It listens.
-    Listens,
-    /// It listens in the place of another process, which ends.
-    Replaces,
-    /// The front end listens.
-    Joins,
+/// A socket of vhost-user that listens. Its file is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    path: PathBuf,
+    listener: Option<UnixListener>,
+    helper: Helper,
+    /// Whether the file is another process's.
+    is_left: bool,
+}
+
+impl Bound {
+    /// Has the helper make it.
+    pub(crate) fn listen(path: &Path, meets: Meet, helper: &Helper) -> Result<Self> {
+        let listener = Some(UnixListener::from(helper.vhost(path, meets)?));
+        Ok(Self { path: path.to_owned(), listener, helper: helper.clone(), is_left: false })
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        drop(self.listener.take());
+        if !self.is_left {
+            self.helper.vhost_gone(std::mem::take(&mut self.path));
+        }
+    }
 }
 
 /// A device of vhost-user, and the link that its guest sees.
 #[derive(Debug)]
 pub(crate) struct Vhost {
     device: Device,
+    /// Its socket, if it is the end that listens.
+    bound: Option<Bound>,
     link: Link,
     /// Turns since the front end was asked.
     turns: u32,
@@ -94,16 +114,29 @@ impl Port {
         Self::Tun(Box::new(Kernel::new(queues, adapter)))
     }
 
-    pub(crate) fn vhost(path: &Path, meets: Meets, link: Link) -> io::Result<Self> {
-        if let (Meets::Listens | Meets::Replaces, Some(directory)) = (meets, path.parent()) {
-            place::check(directory)?;
+    /// A device that listens.
+    pub(crate) fn vhost(mut bound: Bound, link: Link) -> io::Result<Self> {
+        let listener = bound.listener.take().ok_or(io::ErrorKind::NotConnected)?;
+        let device = Device::over(&bound.path, listener)?;
+        Ok(Self::Vhost(Box::new(Vhost::new(device, Some(bound), link))))
+    }
+
+    /// A device whose front end listens.
+    pub(crate) fn joining(path: &Path, link: Link) -> io::Result<Self> {
+        Ok(Self::Vhost(Box::new(Vhost::new(Device::asking(path)?, None, link))))
+    }
+
+    /// Where its front end listens, if it is to be connected to now.
+    pub(crate) fn asks(&mut self) -> Option<PathBuf> {
+        let Self::Vhost(vhost) = self else { return None };
+        vhost.device.asks().then(|| vhost.device.path().to_owned())
+    }
+
+    /// The front end that it has asked for, if that was there.
+    pub(crate) fn found(&mut self, front: Option<UnixStream>) {
+        if let Self::Vhost(vhost) = self {
+            vhost.device.found(front);
         }
-        let device = match meets {
-            Meets::Listens => Device::open(path)?,
-            Meets::Replaces => Device::replace(path)?,
-            Meets::Joins => Device::join(path)?,
-        };
-        Ok(Self::Vhost(Box::new(Vhost::new(device, link))))
     }
 
     /// A device of the kernel.
@@ -132,8 +165,10 @@ impl Port {
 
     /// Another process has its place now.
     pub(crate) fn leave(self) {
-        if let Self::Vhost(vhost) = self {
-            vhost.device.leave();
+        if let Self::Vhost(mut vhost) = self
+            && let Some(bound) = &mut vhost.bound
+        {
+            bound.is_left = true;
         }
     }
 
@@ -257,9 +292,9 @@ impl Port {
 }
 
 impl Vhost {
-    fn new(device: Device, link: Link) -> Self {
+    fn new(device: Device, bound: Option<Bound>, link: Link) -> Self {
         let spread = Rss::new(Hash::default(), 1);
-        Self { device, link, turns: 0, spread, drops: BTreeMap::new(), not_framed: 0 }
+        Self { device, bound, link, turns: 0, spread, drops: BTreeMap::new(), not_framed: 0 }
     }
 
     fn read(&mut self) -> Option<Vec<u8>> {

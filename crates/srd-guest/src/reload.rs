@@ -5,7 +5,6 @@ use std::sync::mpsc::channel;
 use anyhow::{Result, bail};
 use srd_net::clock;
 
-use crate::config;
 use crate::guests;
 use crate::orders::{Command, Orders};
 use crate::protocol::Answer;
@@ -19,30 +18,30 @@ use crate::world::Vpc;
 #[derive(Clone, Debug)]
 pub struct Reloader {
     orders: Orders,
-    runs: Options,
 }
 
 impl Service {
     /// Takes a configuration again, from another thread.
     pub fn reloader(&self) -> Reloader {
-        Reloader { orders: self.stopper.orders.clone(), runs: self.options.clone() }
+        Reloader { orders: self.stopper.orders.clone() }
     }
 }
 
 impl Reloader {
-    /// Takes the rules of a configuration. Returns keys of settings that differ, and that this
-    /// process cannot change: another one that takes over can.
+    /// Reads the configuration again, and takes its rules. Returns keys of settings that differ,
+    /// and that this process cannot change: another one that takes over can.
     ///
     /// # Errors
-    /// The VPC's file is wrong, or cannot be taken: the rules before are in force.
-    pub fn reload(&self, new: &Options) -> Result<Vec<&'static str>> {
+    /// A file is wrong, or cannot be taken: the rules before are in force.
+    pub fn reload(&self) -> Result<Vec<String>> {
         let began = clock::now();
-        let file = Vpc::file_of(new.file.as_deref())?;
+        let (file, others) = self.orders.helper()?.reload()?;
+        let file = file.map_or_else(|| Vpc::file_of(None), Ok)?;
         let (back, answer) = channel();
         let command = Command::Apply(Box::new(file), began, back);
         match hand(&self.orders, command, &answer)? {
             Answer::Failed { what } => bail!(what),
-            _ => Ok(config::other_settings(&self.runs, new)),
+            _ => Ok(others),
         }
     }
 }

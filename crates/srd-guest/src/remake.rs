@@ -1,6 +1,8 @@
 //! Deleted devices are noticed, and made again.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::net::Ipv4Addr;
 
 use anyhow::Result;
 use srd_card::vpc::PortId;
@@ -8,7 +10,7 @@ use srd_net::Tun;
 use srd_proto::time::Instant;
 
 use crate::devices::close;
-use crate::edge::{self, Device as EdgeDevice};
+use crate::edge;
 use crate::gone::Which;
 use crate::maker::Again;
 use crate::port::Port;
@@ -72,23 +74,34 @@ impl Service {
     fn again(&self, port: PortId, loss: u64) -> Option<Again> {
         let (_, running) = self.guests.of_port(port)?;
         let (number, several, device) = running.at(port);
-        let inside = running.namespace.as_ref()?.inside().clone();
+        let namespace = running.namespace.as_ref()?.name().clone();
         let lost = self.gone.lost(port)?;
         let settings = &lost.kernel()?.adapter.settings;
         let (queues, ring) = (settings.queues, settings.tx_ring);
         let (place, device) = ((number, several), device.clone());
-        Some(Again { loss, inside, place, device, queues, ring })
+        Some(Again { loss, namespace, place, device, queues, ring })
     }
 
     /// The device of the internet's side was made again, or not.
-    pub(crate) fn made_edge(&mut self, now: Instant, number: u64, made: Result<EdgeDevice>) {
+    pub(crate) fn made_edge(
+        &mut self,
+        now: Instant,
+        number: u64,
+        made: Result<(Tun, BTreeSet<Ipv4Addr>)>,
+    ) {
         if self.gone.which(number) != Some(Which::Edge) {
             return;
         }
-        let found = made.and_then(|device| {
+        let found = made.and_then(|(tun, routed)| {
             let Some(edge) = &mut self.gateways.edge else { return Ok(()) };
-            edge.find(device);
-            edge.route(&Vpc::publics(&self.world))
+            edge.find(tun, routed);
+            // The rules may be others by now.
+            let publics = Vpc::publics(&self.world);
+            let (missing, over) = (edge.missing(&publics), edge.take_over(&publics));
+            if missing.is_empty() && over.is_empty() {
+                return Ok(());
+            }
+            self.maker.route(missing, over)
         });
         match found {
             Ok(()) => {

@@ -10,29 +10,27 @@ use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use srd_vpc::id::EniId;
 use srd_vpc::object::World;
 
 use crate::link_local::DOMAIN;
 use crate::protocol::NamespaceName;
-use crate::undo::Undo;
 
 /// Where `ip netns exec` looks for files of a namespace.
-const DIRECTORY: &str = "/etc/netns";
+pub(crate) const DIRECTORY: &str = "/etc/netns";
 /// The first line of files that are ours.
 const OURS: &str = "# Written by srd card, which removes it at its end.";
 
-/// The files of all namespaces, by their names.
+/// The resolvers that namespaces have, as the card knows: by their names.
 #[derive(Debug, Default)]
-pub(crate) struct ResolvConfs(BTreeMap<NamespaceName, ResolvConf>);
+pub(crate) struct Resolvers(BTreeMap<NamespaceName, Ipv4Addr>);
 
-/// A file. It is removed when this is dropped.
+/// A file, as the helper has it.
 #[derive(Debug)]
-struct ResolvConf {
+pub(crate) struct ResolvConf {
     path: PathBuf,
     resolver: Ipv4Addr,
-    undo: Undo,
 }
 
 /// The file of a namespace below a directory.
@@ -42,20 +40,14 @@ fn file_of(root: &Path, namespace: &str) -> PathBuf {
 
 impl ResolvConf {
     /// Writes the file of a namespace below a directory; `None` if a person's is there.
-    fn write(
-        root: &Path,
-        namespace: &str,
-        resolver: Ipv4Addr,
-        undo: &Undo,
-    ) -> Result<Option<Self>> {
+    pub(crate) fn write(root: &Path, namespace: &str, resolver: Ipv4Addr) -> Result<Option<Self>> {
         let (directory, path) = (root.join(namespace), file_of(root, namespace));
         match fs::read_to_string(&path) {
             Ok(text) if !text.starts_with(OURS) => return Ok(None),
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }
-        let file = Self { path, resolver, undo: undo.clone() };
-        undo.later(&file.removal())?;
+        let file = Self { path, resolver };
         let text = format!("{OURS}\nsearch {DOMAIN}\nnameserver {resolver}\n");
         for again in [true, true, false] {
             // Another card may remove a directory while it is empty.
@@ -72,20 +64,17 @@ impl ResolvConf {
         Ok(Some(file))
     }
 
-    fn removal(&self) -> String {
-        let path = self.path.display();
-        let directories = self.path.ancestors().skip(1).take(2);
-        let directories: Vec<String> =
-            directories.map(|directory| directory.display().to_string()).collect();
-        format!(
-            "head -n 1 {path} | grep -qxF '{OURS}' && rm {path}; rmdir {}",
-            directories.join(" ")
-        )
+    /// One that another process has written.
+    pub(crate) fn of(root: &Path, namespace: &str, resolver: Ipv4Addr) -> Self {
+        Self { path: file_of(root, namespace), resolver }
     }
-}
 
-impl Drop for ResolvConf {
-    fn drop(&mut self) {
+    pub(crate) fn resolver(&self) -> Ipv4Addr {
+        self.resolver
+    }
+
+    /// Removes it, unless it is a person's by now.
+    pub(crate) fn remove(self) {
         let is_ours = fs::read_to_string(&self.path).is_ok_and(|text| text.starts_with(OURS));
         if is_ours && let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!("{} stays: {error}", self.path.display());
@@ -94,48 +83,21 @@ impl Drop for ResolvConf {
             // One that is not empty stays.
             let _ = fs::remove_dir(directory);
         }
-        self.undo.never(&self.removal());
     }
 }
 
-impl ResolvConfs {
-    /// Files that another process has written: of which namespace, where, and with which resolver.
-    pub(crate) fn adopt(all: Vec<(NamespaceName, PathBuf, Ipv4Addr)>, undo: &Undo) -> Self {
-        let is_ours = |(namespace, path, _): &(NamespaceName, PathBuf, Ipv4Addr)| {
-            // The file is written and removed by this process later on.
-            *path == file_of(Path::new(DIRECTORY), namespace.as_str())
-        };
-        let all = all.into_iter().filter(is_ours);
-        let files = all.map(|(namespace, path, resolver)| {
-            (namespace, ResolvConf { path, resolver, undo: undo.clone() })
-        });
-        Self(files.collect())
-    }
-
-    /// The namespaces that have a file of ours, where it is, and its resolver.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&NamespaceName, &Path, Ipv4Addr)> {
-        let all = self.0.iter();
-        all.map(|(namespace, file)| (namespace, file.path.as_path(), file.resolver))
-    }
-
-    /// They are another process's now, and stay.
-    pub(crate) fn leave(self) {
-        self.0.into_values().for_each(std::mem::forget);
-    }
-
-    /// Writes the files of these namespaces, with the resolvers of their clouds, and no others.
-    pub(crate) fn set(&mut self, wanted: BTreeMap<NamespaceName, Ipv4Addr>, undo: &Undo) {
-        self.0.retain(|namespace, file| wanted.get(namespace) == Some(&file.resolver));
-        for (namespace, resolver) in wanted {
-            if self.0.contains_key(&namespace) {
-                continue;
-            }
-            let file = ResolvConf::write(Path::new(DIRECTORY), namespace.as_str(), resolver, undo);
-            match file.with_context(|| format!("resolv.conf of {namespace}")) {
-                Ok(file) => self.0.extend(file.map(|file| (namespace, file))),
-                Err(error) => tracing::warn!("{error:#}: its programs use this machine's"),
-            }
-        }
+impl Resolvers {
+    /// What is to be changed, so that these namespaces have these resolvers, and no others.
+    pub(crate) fn set(
+        &mut self,
+        wanted: BTreeMap<NamespaceName, Ipv4Addr>,
+    ) -> Vec<(NamespaceName, Option<Ipv4Addr>)> {
+        let gone = self.0.keys().filter(|name| !wanted.contains_key(name));
+        let mut changes: Vec<_> = gone.map(|name| (name.clone(), None)).collect();
+        let new = wanted.iter().filter(|(name, of)| self.0.get(name) != Some(*of));
+        changes.extend(new.map(|(name, of)| (name.clone(), Some(*of))));
+        self.0 = wanted;
+        changes
     }
 }
 
@@ -163,49 +125,45 @@ mod tests {
 
     #[test]
     fn it_is_there_as_long_as_its_namespace() {
-        let (directory, root, file) = setting();
-        let undo = Undo::start_at(&directory.path().join("locks")).unwrap();
-        let one = ResolvConf::write(&root, "one", RESOLVER, &undo).unwrap().unwrap();
-        let two = ResolvConf::write(&root, "two", RESOLVER, &undo).unwrap().unwrap();
+        let (_directory, root, file) = setting();
+        let one = ResolvConf::write(&root, "one", RESOLVER).unwrap().unwrap();
+        let two = ResolvConf::write(&root, "two", RESOLVER).unwrap().unwrap();
         let text = fs::read_to_string(&file).unwrap();
         assert!(text.ends_with("\nsearch ec2.internal\nnameserver 10.0.0.2\n"), "{text}");
-        drop(one);
+        one.remove();
         assert!(!file.exists() && root.join("two/resolv.conf").exists());
-        drop(two);
-        assert!(!root.exists());
-    }
-
-    /// A process that is killed leaves the rest to the list.
-    #[test]
-    fn it_is_removed_after_a_kill() {
-        let (directory, root, file) = setting();
-        let undo = Undo::start_at(&directory.path().join("locks")).unwrap();
-        let one = ResolvConf::write(&root, "one", RESOLVER, &undo).unwrap().unwrap();
-        assert!(file.exists());
-        let command = one.removal();
-        std::mem::forget(one);
-        let status = std::process::Command::new("sh").args(["-c", &command]).status().unwrap();
-        assert!(status.success());
+        two.remove();
         assert!(!root.exists());
     }
 
     #[test]
     fn a_person_s_file_stays() {
-        let (directory, root, file) = setting();
-        let undo = Undo::start_at(&directory.path().join("locks")).unwrap();
+        let (_directory, root, file) = setting();
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, "nameserver 192.0.2.1\n").unwrap();
-        assert!(ResolvConf::write(&root, "one", RESOLVER, &undo).unwrap().is_none());
+        assert!(ResolvConf::write(&root, "one", RESOLVER).unwrap().is_none());
         // One that has become a person's in between stays, too.
         let other = root.join("two/resolv.conf");
-        let two = ResolvConf::write(&root, "two", RESOLVER, &undo).unwrap().unwrap();
+        let two = ResolvConf::write(&root, "two", RESOLVER).unwrap().unwrap();
         fs::write(&other, "nameserver 192.0.2.1\n").unwrap();
-        drop(two);
+        two.remove();
         assert_eq!(fs::read_to_string(&file).unwrap(), "nameserver 192.0.2.1\n");
         assert!(other.exists());
         // What a killed card has left is written again.
         fs::write(&file, format!("{OURS}\nnameserver 192.0.2.9\n")).unwrap();
-        let one = ResolvConf::write(&root, "one", RESOLVER, &undo).unwrap();
+        let one = ResolvConf::write(&root, "one", RESOLVER).unwrap();
         assert!(one.is_some() && fs::read_to_string(&file).unwrap().contains("10.0.0.2"));
+    }
+
+    #[test]
+    fn only_what_differs_is_changed() {
+        let name = |of: &str| NamespaceName::of_instance(of).unwrap();
+        let mut all = Resolvers::default();
+        let other = Ipv4Addr::new(10, 1, 0, 2);
+        let two = BTreeMap::from([(name("a"), RESOLVER), (name("b"), RESOLVER)]);
+        assert_eq!(all.set(two.clone()).len(), 2);
+        assert!(all.set(two).is_empty());
+        let changes = all.set(BTreeMap::from([(name("b"), other)]));
+        assert_eq!(changes, [(name("a"), None), (name("b"), Some(other))]);
     }
 }

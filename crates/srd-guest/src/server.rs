@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,6 @@ use crate::failure::WrongSettings;
 use crate::handover::asker;
 use crate::locks::DIRECTORY_MODE;
 use crate::orders::{Command, Orders};
-use crate::place::set_tx_ring;
 use srd_card::device::ring::{RingSize, Side};
 use srd_net::clock;
 
@@ -59,12 +58,14 @@ impl Drop for Place {
     }
 }
 
-/// The socket's file. It is removed when this is dropped.
+/// The socket, before it is served: it is made while this process has the right to. The helper
+/// removes its file.
 #[derive(Debug)]
 pub(crate) struct Server {
     path: PathBuf,
-    /// Whose file it is: device and inode; none if it is left to another card.
-    identity: Option<(u64, u64)>,
+    listener: UnixListener,
+    /// Who may ask, beside root: the user that has made it.
+    user: u32,
 }
 
 /// Removes a socket that a card which died has left; refuses what is not ours to remove.
@@ -120,35 +121,38 @@ fn remove_left_beside(path: &Path) {
 }
 
 impl Server {
-    /// Listens beside another card, until its place is free: [`Server::move_to`].
-    pub(crate) fn listen_beside(path: &Path, orders: Orders) -> Result<Self> {
+    /// Listens beside another card, until its place is free: the helper moves the file there.
+    pub(crate) fn listen_beside(path: &Path) -> Result<Self> {
         remove_left_beside(path);
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{}", std::process::id()));
-        Self::listen(Path::new(&name), orders)
+        Self::listen(Path::new(&name))
     }
 
-    /// Takes the place of another card's socket.
-    pub(crate) fn move_to(&mut self, path: &Path) -> Result<()> {
-        std::fs::rename(&self.path, path)
-            .with_context(|| format!("cannot make the socket {}", path.display()))?;
-        path.clone_into(&mut self.path);
-        Ok(())
+    /// Where it listens.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
-    /// Leaves the file to the card that goes on with this one's state, and puts its own in the
-    /// place of it: at which moment, this one does not know.
-    pub(crate) fn leave(&mut self) {
-        self.identity = None;
+    /// Nothing is to be asked here: the file goes.
+    pub(crate) fn give_up(self) {
+        let _ = std::fs::remove_file(&self.path);
     }
 
-    pub(crate) fn listen(path: &Path, orders: Orders) -> Result<Self> {
+    pub(crate) fn listen(path: &Path) -> Result<Self> {
         make_directory_of(path)?;
         remove_stale(path)?;
         remove_left_beside(path);
         let options = socket::Options { mode: 0o600, group: None, replace: false };
-        let Bound { listener, identity } = socket::listen(path, options)
+        let Bound { listener, .. } = socket::listen(path, options)
             .with_context(|| format!("cannot make the socket {}", path.display()))?;
+        let user = rustix::process::geteuid().as_raw();
+        Ok(Self { path: path.to_owned(), listener, user })
+    }
+
+    /// Serves it, on threads.
+    pub(crate) fn serve(self, orders: Orders) -> Result<()> {
+        let Self { listener, user, .. } = self;
         let connections = Arc::new(AtomicUsize::new(0));
         let accept = move || {
             for stream in listener.incoming() {
@@ -164,7 +168,7 @@ impl Server {
                 }
                 let serve = move || {
                     let _place = place;
-                    if let Err(error) = serve(stream, &orders) {
+                    if let Err(error) = serve(stream, &orders, user) {
                         tracing::debug!("a connection ended: {error:#}");
                     }
                 };
@@ -172,17 +176,7 @@ impl Server {
             }
         };
         thread::Builder::new().name("srd-card-socket".into()).spawn(accept)?;
-        Ok(Self { path: path.to_owned(), identity: Some(identity) })
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Another card may have taken the place.
-        let is_ours = |facts: std::fs::Metadata| Some((facts.dev(), facts.ino())) == self.identity;
-        if std::fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
-            let _ = std::fs::remove_file(&self.path);
-        }
+        Ok(())
     }
 }
 
@@ -204,10 +198,10 @@ impl Drop for Begun<'_> {
     }
 }
 
-fn serve(mut stream: UnixStream, orders: &Orders) -> Result<()> {
+fn serve(mut stream: UnixStream, orders: &Orders, user: u32) -> Result<()> {
     stream.set_write_timeout(Some(WRITE_WAIT_MAX))?;
     // The mode of the file keeps others out, until something changes it.
-    if let Err(error) = peer::check(&stream, &[]) {
+    if let Err(error) = peer::check_one(&stream, user) {
         tracing::warn!("a request is refused: {error}");
         return say(&mut stream, &Answer::Failed { what: asker::REFUSED.into() });
     }
@@ -301,9 +295,9 @@ fn ask(orders: &Orders, request: Request) -> Result<Answer> {
         // Here, and not where packets are moved: a file may take its time.
         Request::Apply { file } => {
             let began = clock::now();
-            match srd_vpc_file::read(&file) {
+            match orders.helper().and_then(|helper| helper.vpc(&file)) {
                 Ok(file) => Command::Apply(Box::new(file), began, back),
-                Err(error) => return failed(error.to_string()),
+                Err(error) => return failed(format!("{error:#}")),
             }
         }
         request => Command::Ask(request, back),
@@ -333,12 +327,17 @@ fn set_rings(
         Answer::Device(report) => report,
         other => return Ok(other),
     };
-    if let Err(error) = set_tx_ring(&before, entries) {
+    let set = |entries| {
+        let Some(namespace) = &before.namespace else { return Ok(()) };
+        let name = before.renamed.as_ref().unwrap_or(&before.device);
+        orders.helper()?.set_ring(namespace.clone(), name.clone(), entries)
+    };
+    if let Err(error) = set(entries) {
         return failed(format!("the ring: {error:#}"));
     }
     let answer = ask(change)?;
     if let Answer::Failed { what } = &answer
-        && let Err(error) = set_tx_ring(&before, before.settings.tx_ring)
+        && let Err(error) = set(before.settings.tx_ring)
     {
         return failed(format!("{what}; and the ring stays at {entries}: {error:#}"));
     }

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SendError;
@@ -25,28 +24,27 @@ use crate::flows::Wanted;
 use crate::gateways::Gateways;
 use crate::gone::Gone;
 use crate::guests;
+use crate::helper::{Ending, Starting, spec};
 use crate::late::Late;
 use crate::link_local::Services;
 use crate::logging::unix_ns_at_zero;
 use crate::logs::FlowLogs;
-use crate::maker::{Made, Maker};
+use crate::logs::files::Files;
+use crate::maker::{DeviceAsked, Made, Maker};
 use crate::metrics;
-use crate::namespace;
 use crate::orders::{Command, Orders, Stopper};
 use crate::outside::Shares;
 use crate::pages::publisher::Publisher;
 use crate::pending::Changes;
-use crate::place::make_all;
 use crate::plane::Plane;
 use crate::port::Port;
-use crate::programs;
+use crate::privileges;
 use crate::protocol::{Answer, NamespaceName, Request};
-use crate::resolv_conf::ResolvConfs;
+use crate::resolv_conf::Resolvers;
 use crate::server::Server;
 use crate::state::{Ended, Guests, Options, Service};
 use crate::transport::{Plan, Received, Transport};
 use crate::turns::{Turns, raise_descriptors};
-use crate::undo::Undo;
 use crate::world::Vpc;
 
 /// The longest pause: flows that are over are freed so often.
@@ -62,42 +60,54 @@ impl Service {
     /// made is given back.
     pub fn open(options: Options) -> Result<Self> {
         raise_descriptors();
-        let (orders, commands, wake) = Orders::new()?;
         let vpc = options.vpc()?;
         for name in options.vhost_user.keys() {
             vpc.instance_here(name)?;
         }
-        guests::check(&vpc.world(), &options.host)?;
+        let world = vpc.world();
+        guests::check(&world, &options.host)?;
         if is_default(&options.socket) && earlier::card().is_some() {
             bail!(
                 "a card of an earlier version serves {}: end it, or go on with it by --take-over",
                 earlier::SOCKET
             );
         }
-        let server = Server::listen(&options.socket, orders.clone())?;
-        let metrics = options.metrics.clone();
-        let metrics = metrics.map(|of| metrics::start(of, orders.clone())).transpose()?;
-        let undo = Undo::start()?;
-        let world = vpc.world();
+        earlier::clean();
+        let server = Server::listen(&options.socket)?;
+        let starting = match Starting::start(&spec(&options, &vpc, server.path(), false)) {
+            Ok(starting) => starting,
+            Err(error) => {
+                server.give_up();
+                return Err(error);
+            }
+        };
+        let opened = Self::open_ports(&options);
+        // From here on there may be threads.
+        privileges::leave()?;
+        let helper = Ending::new(starting.listen()?);
+        let (transport, metrics) = opened?;
+        let (orders, commands, wake) = Orders::new()?;
+        orders.set_helper(helper.clone());
         let here = world.instances.values().filter(|of| of.host.as_ref() == Some(&options.host));
         let names = here.filter_map(|of| NamespaceName::of_instance(&of.name));
-        namespace::sweep(&names.collect());
+        helper.sweep(names.collect())?;
         let (plane, rules) = Plane::start(world.clone(), &options.host, orders.clone())?;
         let mut card = Card::new(&options.host, Arc::new(rules), clock::secret()?);
         let edge = match options.internet {
             true => {
-                let private = options.internet_private;
-                Some(Edge::open(&Vpc::publics(&world), private, &undo)?)
+                let publics = Vpc::publics(&world);
+                Some(Edge::new(helper.edge(&publics)?, publics))
             }
             false => None,
         };
-        let plan = options.transport.as_ref().map(Plan::new).transpose()?;
-        let transport = plan.map(Transport::open).transpose()?;
         if let Some(transport) = &transport {
             card.set_host_bytes_max(transport.bytes_max());
         }
         let services = Services::new(options.internet)?;
         let pages = Arc::clone(&orders.pages);
+        let metrics =
+            metrics.map(|listener| metrics::start(listener, orders.clone())).transpose()?;
+        server.serve(orders.clone())?;
         let is_ending = Arc::new(AtomicBool::new(false));
         let stopper = Stopper { is_ending, orders: orders.clone() };
         let now = clock::now();
@@ -113,48 +123,56 @@ impl Service {
             gone: Gone::default(),
             late: Late::default(),
             shares: Shares::default(),
-            maker: Maker::start(undo.clone(), orders)?,
+            maker: Maker::start(helper.clone(), orders)?,
             changes: Changes::default(),
             sockets: Vec::new(),
             turns: Turns::new()?,
             gateways: Gateways::new(edge, transport),
             received: Received::default(),
-            logs: FlowLogs::new(unix_ns_at_zero),
+            logs: FlowLogs::new(unix_ns_at_zero, Files::of(helper.clone())),
             services,
-            resolv_confs: ResolvConfs::default(),
+            resolvers: Resolvers::default(),
             commands,
             wake,
             stopper,
-            server,
             metrics,
             is_handed_over: false,
             expire_at: now,
             moved_at: now,
             began: now,
             publisher: Publisher::new(pages),
-            undo,
+            helper,
         };
         service.set_edges();
-        let mut wanted = service.wanted(&service.world)?;
+        let mut needs = service.needs(&service.world)?;
         // All of them are instances of the file: none was added yet.
-        wanted.iter_mut().for_each(|of| of.may_find = true);
-        let places = make_all(&wanted, &service.undo)?;
-        let names = wanted.into_iter().map(|of| of.name);
-        service.guests.left_out = names.filter(|name| !places.contains_key(name)).collect();
+        needs.wanted.iter_mut().for_each(|of| of.may_find = true);
+        let names: Vec<String> = needs.wanted.iter().map(|of| of.name.clone()).collect();
+        let (places, _) = needs.make(&service.helper)?;
+        let is_left_out = |name: &String| !places.contains_key(name);
+        service.guests.left_out = names.into_iter().filter(is_left_out).collect();
         service.make_guests(now, places)?;
-        service.set_resolvers();
-        service.plan_logs(now);
-        earlier::clean();
+        service.settle_guests(now);
         Ok(service)
+    }
+
+    /// Opens what takes privileges, and is nothing that is given back.
+    #[allow(clippy::type_complexity)] // two things
+    fn open_ports(options: &Options) -> Result<(Option<Transport>, Option<srd_http::Listener>)> {
+        let metrics = options.metrics.as_ref().map(metrics::listen).transpose()?;
+        let plan = options.transport.as_ref().map(Plan::new).transpose()?;
+        let transport = plan.map(|plan| Transport::open(plan.keep_epoch())).transpose()?;
+        Ok((transport, metrics))
     }
 
     /// Ends the programs in all namespaces at the same time, if that is wanted.
     fn end_programs(&self) {
         if self.options.end_programs {
             let running = self.guests.by_name.values();
-            let paths: Vec<PathBuf> =
-                running.filter_map(|of| Some(of.namespace.as_ref()?.path())).collect();
-            programs::end(paths.iter().map(PathBuf::as_path));
+            let names = running.filter_map(|of| Some(of.namespace.as_ref()?.name().clone()));
+            if let Err(error) = self.helper.end_programs(names.collect()) {
+                tracing::warn!("programs of instances go on: {error:#}");
+            }
         }
     }
 
@@ -195,6 +213,7 @@ impl Service {
             self.with_card(now, |card, around| card.poll(now, around));
             self.ask(now);
             self.interrupt(now);
+            self.join_fronts();
             self.devices.values_mut().for_each(Port::flush);
             self.write_logs();
             self.publish(now);
@@ -259,6 +278,18 @@ impl Service {
         }
     }
 
+    /// Has front ends connected to that listen.
+    fn join_fronts(&mut self) {
+        for port in &self.sockets {
+            let Some(device) = self.devices.get_mut(port) else { continue };
+            if let Some(path) = device.asks()
+                && self.maker.join(*port, path).is_err()
+            {
+                device.found(None);
+            }
+        }
+    }
+
     fn obey(&mut self, now: Instant) {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.wake, &mut count);
@@ -267,6 +298,18 @@ impl Service {
                 Made::Places(made) => self.made(clock::now(), made),
                 Made::Edge(loss, made) => self.made_edge(now, loss, made),
                 Made::Device(loss, made) => self.made_device(now, loss, made),
+                Made::Queues(asked, Ok(opened)) => self.change_device(now, asked, Some(opened)),
+                Made::Queues(asked, Err(error)) => {
+                    let _ = asked.back.send(Answer::Failed { what: format!("{error:#}") });
+                }
+                Made::Routed(added) => {
+                    self.gateways.edge.iter_mut().for_each(|edge| edge.has_routed(added.clone()));
+                }
+                Made::Front(port, front) => {
+                    if let Some(device) = self.devices.get_mut(&port) {
+                        device.found(front);
+                    }
+                }
             }
         }
         self.changes.begin_turn();
@@ -291,8 +334,11 @@ impl Service {
                     // Without a reader nothing is lost.
                     let _ = back.try_send(part);
                 }
+                Command::Ask(Request::Device { instance, device, change }, back) => {
+                    self.change_device(now, DeviceAsked { instance, device, change, back }, None);
+                }
                 Command::Ask(request, back) => {
-                    let answer = self.answer(now, request);
+                    let answer = self.answer(request);
                     let answer =
                         answer.unwrap_or_else(|e| Answer::Failed { what: format!("{e:#}") });
                     // A trace ends with the connection that has begun it.
@@ -304,12 +350,8 @@ impl Service {
         }
     }
 
-    fn answer(&mut self, now: Instant, request: Request) -> Result<Answer> {
+    fn answer(&mut self, request: Request) -> Result<Answer> {
         match request {
-            Request::Device { instance, device, change } => {
-                let report = self.set_device(now, &instance, device.as_deref(), &change)?;
-                Ok(Answer::Device(Box::new(report)))
-            }
             Request::Trace { instance, filter, packets, head_bytes } => {
                 let id = self.begin_trace(instance.as_deref(), &filter, packets, head_bytes)?;
                 Ok(Answer::Tracing { id })
@@ -320,6 +362,7 @@ impl Service {
             | Request::Flows { .. }
             | Request::Logs
             | Request::Attach(_)
+            | Request::Device { .. }
             | Request::Apply { .. }
             | Request::Traced { .. }
             | Request::TakeOver { .. } => {

@@ -18,6 +18,7 @@ use srd_vpc::object::World;
 
 use crate::gateways::Gateways;
 use crate::gone::Gone;
+use crate::helper::Ending;
 use crate::late::Late;
 use crate::link_local::Services;
 use crate::logs::FlowLogs;
@@ -28,17 +29,17 @@ use crate::outside::Shares;
 use crate::pages::publisher::Publisher;
 use crate::pending::Changes;
 use crate::plane::Plane;
-use crate::port::{Meets, Port};
-use crate::resolv_conf::ResolvConfs;
-use crate::server::Server;
+use crate::port::Port;
+use crate::resolv_conf::Resolvers;
 use crate::transport::{Received, TransportOptions};
 use crate::turns::Turns;
-use crate::undo::Undo;
 use crate::world::Vpc;
 
 /// What a service shall do.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The file that these settings are in, which is read again.
+    pub config: Option<PathBuf>,
     /// The VPC's file; EC2's default VPC if there is none.
     pub file: Option<PathBuf>,
     /// The name of this host in the file. Instances that name none are here.
@@ -74,9 +75,9 @@ impl Options {
         Vpc::read(self.file.as_deref(), &self.host, self.internet_private)
     }
 
-    /// How the devices of an instance meet their front ends, if `otherwise` they are who listens.
-    pub(crate) fn meets(&self, name: &str, otherwise: Meets) -> Meets {
-        if self.vhost_user_client.contains(name) { Meets::Joins } else { otherwise }
+    /// Whether the front ends of an instance listen, and its devices connect.
+    pub(crate) fn joins(&self, name: &str) -> bool {
+        self.vhost_user_client.contains(name) && self.vhost_user.contains_key(name)
     }
 }
 
@@ -129,11 +130,10 @@ pub struct Service {
     pub(crate) received: Received,
     pub(crate) logs: FlowLogs,
     pub(crate) services: Services,
-    pub(crate) resolv_confs: ResolvConfs,
+    pub(crate) resolvers: Resolvers,
     pub(crate) commands: Receiver<Command>,
     pub(crate) wake: Arc<OwnedFd>,
     pub(crate) stopper: Stopper,
-    pub(crate) server: Server,
     pub(crate) metrics: Option<srd_http::Server>,
     /// Another process goes on with all that this one has.
     pub(crate) is_handed_over: bool,
@@ -144,7 +144,7 @@ pub struct Service {
     /// Where figures are written.
     pub(crate) publisher: Publisher,
     /// Dropped last.
-    pub(crate) undo: Undo,
+    pub(crate) helper: Ending,
 }
 
 impl std::fmt::Debug for Service {

@@ -151,9 +151,17 @@ pub(crate) struct Transport {
 pub(crate) struct Plan {
     options: TransportOptions,
     packet_bytes_max: u16,
+    /// The epoch of this run, once it is kept.
+    epoch: Option<Epoch>,
 }
 
 impl Plan {
+    /// Keeps the epoch of this run for the next one. Call it while privileges are there.
+    pub(crate) fn keep_epoch(mut self) -> Self {
+        self.epoch = Some(epoch_of(&self.options.host));
+        self
+    }
+
     /// Looks at the settings, and at the ways to the hosts.
     pub(crate) fn new(options: &TransportOptions) -> Result<Self> {
         let mut places = BTreeMap::new();
@@ -173,7 +181,11 @@ impl Plan {
                 .with_context(|| format!("the MTU of {}", options.listen.ip()))?,
         };
         let greeting = if options.protection == Protection::Plain { GREETING_BYTES } else { 0 };
-        Ok(Self { options: options.clone(), packet_bytes_max: bytes.saturating_sub(greeting) })
+        Ok(Self {
+            options: options.clone(),
+            packet_bytes_max: bytes.saturating_sub(greeting),
+            epoch: None,
+        })
     }
 
     fn core(&self) -> CoreConfig {
@@ -245,8 +257,8 @@ impl Transport {
 
     fn over(plan: Plan, io: UdpIo) -> Result<Self> {
         let core = plan.core();
-        let mut endpoint = LocalEndpoint::over_with(io, core, epoch_of(&plan.options.host))
-            .map_err(io::Error::from)?;
+        let epoch = plan.epoch.unwrap_or_else(|| epoch_of(&plan.options.host));
+        let mut endpoint = LocalEndpoint::over_with(io, core, epoch).map_err(io::Error::from)?;
         endpoint.reseed_at_clock_steps(true);
         let config =
             StageConfig { cloud: true, secret: clock::secret()?, ..StageConfig::default() };

@@ -20,7 +20,7 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 pub(crate) fn status(orders: &Orders) -> Result<Status> {
     let stale_s = orders.refresh(WRITTEN_WITHIN)?;
     let mut status = read::status(&orders.pages, stale_s);
-    kernel_counts::add(&mut status);
+    kernel_counts::add(&mut status, orders.helper()?);
     Ok(status)
 }
 

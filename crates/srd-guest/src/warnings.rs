@@ -98,6 +98,7 @@ mod tests {
             hosts,
         };
         Options {
+            config: None,
             file: Some(FILE.into()),
             host: host.into(),
             scale: 1,

@@ -119,6 +119,11 @@ impl Vpc {
         Ok(vpc)
     }
 
+    /// Where flow logs are written.
+    pub(crate) fn log_directories(&self) -> BTreeSet<String> {
+        self.file.world.flow_logs.values().map(|log| log.directory.clone()).collect()
+    }
+
     /// Instances that were added.
     pub(crate) fn added_names(&self) -> impl Iterator<Item = &str> {
         self.added.keys().map(String::as_str)

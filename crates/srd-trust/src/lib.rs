@@ -9,6 +9,7 @@
 //! | [`text`] | control characters in texts that another process has sent |
 //! | [`memory`] | secrets that stay out of core dumps |
 //! | [`private`] | files that hold a secret |
+//! | [`privileges`] | users and capabilities of our processes, and giving them up |
 //! | [`closing`] | descriptors of another process, closed without a wait |
 #![forbid(unsafe_code)]
 
@@ -17,5 +18,6 @@ pub mod memory;
 pub mod peer;
 pub mod place;
 pub mod private;
+pub mod privileges;
 pub mod socket;
 pub mod text;

@@ -43,6 +43,19 @@ pub fn check(stream: &UnixStream, also: &[u32]) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, Stranger { user }))
 }
 
+/// Finds out whether root or this one user is at the other end: for a process whose user has
+/// changed since, and is shared with others.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_one(stream: &UnixStream, user: u32) -> io::Result<()> {
+    let there = socket_peercred(stream)?.uid.as_raw();
+    if is_trusted(there, user, &[]) {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, Stranger { user: there }))
+}
+
 /// The user that such an error is about.
 pub fn stranger(error: &io::Error) -> Option<Stranger> {
     error.get_ref()?.downcast_ref().copied()
@@ -71,6 +84,9 @@ mod tests {
     fn the_own_process_is_trusted_and_an_error_names_the_user() {
         let (here, there) = UnixStream::pair().unwrap();
         check(&here, &[]).unwrap();
+        let own = geteuid().as_raw();
+        check_one(&here, own).unwrap();
+        assert_eq!(own == ROOT, check_one(&here, own + 1).is_ok());
         check(&there, &[]).unwrap();
         let error = io::Error::new(io::ErrorKind::PermissionDenied, Stranger { user: 7 });
         assert_eq!(stranger(&error), Some(Stranger { user: 7 }));

@@ -57,6 +57,41 @@ enum Meets {
     Listens(UnixListener),
     /// The device connects at this time.
     Joins(Instant),
+    /// Its owner connects, when it is asked to.
+    Asks(Asks),
+}
+
+/// A front end that another program connects to.
+#[derive(Debug)]
+struct Asks {
+    /// Not before this time.
+    at: Instant,
+    /// Whether there is no answer yet.
+    is_asked: bool,
+    found: Option<UnixStream>,
+}
+
+/// Listens at `path`, for this user alone. A socket that nobody listens at is replaced, and any if
+/// `replaces`. The file stays when the socket is closed.
+///
+/// # Errors
+/// Somebody listens there, or it is no place for a socket.
+pub fn listen(path: &Path, replaces: bool) -> io::Result<UnixListener> {
+    if replaces {
+        return bind_for_us(path, true);
+    }
+    // A program that listens and takes nobody now does listen.
+    if !matches!(connect(path), Err(error) if error.kind() != io::ErrorKind::WouldBlock) {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there"));
+    }
+    let is_socket = |path: &Path| {
+        use std::os::unix::fs::FileTypeExt;
+        std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+    };
+    if is_socket(path) {
+        std::fs::remove_file(path)?;
+    }
+    bind_for_us(path, false)
 }
 
 /// A device.
@@ -90,18 +125,7 @@ impl Device {
     /// # Errors
     /// Another program listens there, or no socket can be made there.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // A program that listens, but accepts no connection now, does listen.
-        if !matches!(connect(path), Err(error) if error.kind() != io::ErrorKind::WouldBlock) {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there"));
-        }
-        let is_socket = |path: &Path| {
-            use std::os::unix::fs::FileTypeExt;
-            std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
-        };
-        if is_socket(path) {
-            std::fs::remove_file(path)?;
-        }
-        Self::of(path, bind_for_us(path, false)?)
+        Self::of(path, listen(path, false)?)
     }
 
     /// Listens in the place of another process, which ends: its front end has to connect anew.
@@ -109,7 +133,47 @@ impl Device {
     /// # Errors
     /// The system's.
     pub fn replace(path: &Path) -> io::Result<Self> {
-        Self::of(path, bind_for_us(path, true)?)
+        Self::of(path, listen(path, true)?)
+    }
+
+    /// Takes front ends of a listener that another program has made, whose file stays with that.
+    ///
+    /// # Errors
+    /// The kernel cannot signal to front ends.
+    pub fn over(path: &Path, listener: UnixListener) -> io::Result<Self> {
+        let mut device = Self::of(path, listener)?;
+        device.is_replaced = true;
+        Ok(device)
+    }
+
+    /// Has another program connect to the front end that listens at `path`: [`Device::asks`].
+    ///
+    /// # Errors
+    /// The kernel cannot signal to front ends.
+    pub fn asking(path: &Path) -> io::Result<Self> {
+        signal::prepare()?;
+        let asks = Asks { at: Instant::now(), is_asked: false, found: None };
+        Ok(Self::with(path, Meets::Asks(asks)))
+    }
+
+    /// Whether to connect to its front end now. It does not ask again before it has an answer:
+    /// [`Device::found`].
+    pub fn asks(&mut self) -> bool {
+        let is_free = self.connection.is_none() && !self.is_closing;
+        let Meets::Asks(asks) = &mut self.meets else { return false };
+        let now = Instant::now();
+        if !is_free || asks.is_asked || asks.found.is_some() || now < asks.at {
+            return false;
+        }
+        (asks.is_asked, asks.at) = (true, now + JOIN_EVERY);
+        true
+    }
+
+    /// The front end that it has asked for, if that was there.
+    pub fn found(&mut self, front: Option<UnixStream>) {
+        if let Meets::Asks(asks) = &mut self.meets {
+            (asks.is_asked, asks.found) = (false, front);
+        }
     }
 
     /// Connects to the front end that listens at `path`, now or whenever it is there.
@@ -192,7 +256,7 @@ impl Device {
         let front = match (&self.connection, &self.meets) {
             (Some(connection), _) => Some(connection.fd()),
             (None, Meets::Listens(listener)) if !self.is_closing => Some(listener.as_fd()),
-            (None, Meets::Listens(_) | Meets::Joins(_)) => None,
+            (None, Meets::Listens(_) | Meets::Joins(_) | Meets::Asks(_)) => None,
         };
         let kicks = senders().filter_map(|index| match &self.session.rings[index].kick {
             Kick::By(kick) => Some(kick.as_fd()),
@@ -246,6 +310,11 @@ impl Device {
                     stream.set_nonblocking(true)?;
                     Ok(stream)
                 })
+            }
+            Meets::Asks(asks) => {
+                let stream = asks.found.take().ok_or(io::ErrorKind::WouldBlock)?;
+                stream.set_nonblocking(true)?;
+                Ok(stream)
             }
         }
     }

@@ -61,5 +61,5 @@ mod signal;
 mod socket;
 mod sys;
 
-pub use device::{Counts, Device};
+pub use device::{Counts, Device, listen};
 pub use frame::{ETHERNET_BYTES, Frame, HEADER_BYTES};

@@ -32,4 +32,4 @@ pub mod warnings;
 pub mod words;
 
 pub use names::{Kind, Names};
-pub use read::{FILE_BYTES_MAX, VpcFile, parse, read};
+pub use read::{FILE_BYTES_MAX, VpcFile, parse, read, read_from};

@@ -28,29 +28,40 @@ pub struct VpcFile {
 /// # Errors
 /// That it cannot be read, or what is wrong in it first.
 pub fn read(path: &Path) -> Result<VpcFile> {
-    let failed = |what: String| ConfigError {
-        file: path.to_path_buf(),
-        place: None,
-        what,
-        remedy: String::new(),
-    };
-    let io = |error: std::io::Error| failed(format!("cannot be read: {error}"));
-    let metadata = std::fs::metadata(path).map_err(io)?;
+    let metadata = std::fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
     if !metadata.is_file() {
-        return Err(failed(String::from("is no file")));
+        return Err(failed(path, String::from("is no file")));
     }
+    let file = std::fs::File::open(path).map_err(|error| cannot_be_read(path, &error))?;
+    read_from(file, path)
+}
+
+/// Reads a file that is open; `path` is its name in errors.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_from(file: std::fs::File, path: &Path) -> Result<VpcFile> {
+    let metadata = file.metadata().map_err(|error| cannot_be_read(path, &error))?;
     if metadata.len() > FILE_BYTES_MAX {
         let bytes = metadata.len();
-        return Err(failed(format!("has {bytes} bytes, and {FILE_BYTES_MAX} are the most")));
+        return Err(failed(path, format!("has {bytes} bytes, and {FILE_BYTES_MAX} are the most")));
     }
     // A file may grow, and files of /proc do not report their length.
     let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(io)?;
-    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(io)?;
+    let mut whole = file.take(FILE_BYTES_MAX + 1);
+    whole.read_to_string(&mut text).map_err(|error| cannot_be_read(path, &error))?;
     if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(failed(format!("has more than {FILE_BYTES_MAX} bytes")));
+        return Err(failed(path, format!("has more than {FILE_BYTES_MAX} bytes")));
     }
     parse(&text, path)
+}
+
+fn failed(path: &Path, what: String) -> ConfigError {
+    ConfigError { file: path.to_path_buf(), place: None, what, remedy: String::new() }
+}
+
+fn cannot_be_read(path: &Path, error: &std::io::Error) -> ConfigError {
+    failed(path, format!("cannot be read: {error}"))
 }
 
 /// Reads the text of a file; `path` is its name in errors.

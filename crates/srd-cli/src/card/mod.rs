@@ -22,8 +22,9 @@ mod up;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use nix::sys::signal::{SigSet, Signal};
 use srd_guest::client::Refused;
 
 use crate::failure::{self, Missing, Usage};
@@ -75,9 +76,21 @@ pub(crate) struct SocketArg {
     socket: PathBuf,
 }
 
-/// What a failure to start means to somebody who is not root.
-fn or_root(error: anyhow::Error, command: &str) -> anyhow::Error {
-    if rustix::process::geteuid().is_root() || failure::exit_code(&error) != failure::RUN {
+/// The process that keeps privileges for a card. It ends when the card does, and not by a signal of
+/// a terminal or of a service.
+pub(crate) fn helper() -> Result<u8> {
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        signals.add(signal);
+    }
+    signals.thread_block().context("signals")?;
+    srd_guest::helper::serve()?;
+    Ok(0)
+}
+
+/// What a failure to start means to somebody who was not root.
+fn or_root(error: anyhow::Error, was_root: bool, command: &str) -> anyhow::Error {
+    if was_root || failure::exit_code(&error) != failure::RUN {
         return error;
     }
     error.context(Missing(format!(

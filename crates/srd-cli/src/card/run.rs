@@ -1,10 +1,11 @@
 //! `srd run`: a program as an instance.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
-use std::thread::JoinHandle;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -13,12 +14,13 @@ use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use srd_guest::config::{CREDITS_S_DEFAULT, scale};
+use srd_guest::Client;
+use srd_guest::client::Gone;
+use srd_guest::config::scale;
 use srd_guest::protocol::{Attach, Instance, NamespaceName};
-use srd_guest::{Client, Options, Service, Stopper};
 
 use super::{SocketArg, report};
-use crate::failure::usage;
+use crate::failure::{self, usage};
 use crate::output::JsonOutput;
 
 const EXAMPLES: &str = "\
@@ -40,6 +42,10 @@ EXIT CODES
   127 there is no such program, 126 it cannot be run, 2 wrong arguments, 3 it needs root,
   1 anything else";
 
+/// How often another card is looked for when the one that was found has ended.
+const TRIES_MAX: u32 = 50;
+/// From one try to the next.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Exit codes of shells for a program that cannot be run, and for one that is not there.
 const NOT_RUNNABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
@@ -94,43 +100,50 @@ pub(crate) struct RunArgs {
 
 /// A card of this process's own, which ends with it.
 struct Own {
-    stopper: Stopper,
-    thread: Option<JoinHandle<Result<()>>>,
+    card: Child,
 }
 
 impl Own {
-    fn start(args: &RunArgs) -> Result<Self> {
-        let options = Options {
-            file: args.vpc.clone(),
-            host: String::from("here"),
-            scale: args.scale.unwrap_or(1),
-            credits_s: args.credits.unwrap_or(CREDITS_S_DEFAULT),
-            internet: args.internet,
-            internet_private: args.internet_private,
-            transport: None,
-            socket: args.socket.socket.clone(),
-            vhost_user: BTreeMap::new(),
-            vhost_user_client: BTreeSet::new(),
-            poll: srd_net::PollMode::Block,
-            end_programs: false,
-            metrics: None,
-        };
-        let mut service =
-            Service::open(options).map_err(|error| super::or_root(error, "srd run"))?;
-        let stopper = service.stopper();
-        let thread = std::thread::Builder::new().name("srd-card".into());
-        let thread = thread.spawn(move || service.run().map(|_| ())).context("a thread")?;
-        Ok(Self { stopper, thread: Some(thread) })
+    /// Starts it as a process of its own: this one is root, for the program, and reads no packets.
+    fn start(args: &RunArgs) -> Result<Result<Self, u8>> {
+        let program = std::env::current_exe().context("where is this program")?;
+        let mut command = Command::new(program);
+        command.args(["card", "up", "--for-run", "--socket"]).arg(&args.socket.socket);
+        if let Some(scale) = args.scale {
+            command.args(["--scale", &format!("1/{scale}")]);
+        }
+        if let Some(credits) = args.credits {
+            command.args(["--credits", &credits.to_string()]);
+        }
+        let flags = [(args.internet, "--internet"), (args.internet_private, "--internet-private")];
+        command.args(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag));
+        if let Some(file) = &args.vpc {
+            command.arg("--").arg(file);
+        }
+        // What ends the terminal's programs ends it when the program has ended.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut card = command.spawn().context("the card cannot be started")?;
+        let mut said = String::new();
+        if let Some(stdout) = card.stdout.take() {
+            BufReader::new(stdout).read_line(&mut said).context("the card")?;
+        }
+        if said.trim_end() == "ready" {
+            return Ok(Ok(Self { card }));
+        }
+        // It has said why.
+        drop(card.stdin.take());
+        let code = card.wait().context("the card")?.code();
+        Ok(Err(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(failure::RUN)))
     }
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
-        self.stopper.stop();
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(Err(error))) => eprintln!("srd: the card: {error:#}"),
-            Some(Err(_)) => eprintln!("srd: the card has panicked"),
-            _ => {}
+        drop(self.card.stdin.take());
+        match self.card.wait() {
+            Ok(ended) if ended.success() => {}
+            Ok(ended) => eprintln!("srd: the card: {ended}"),
+            Err(error) => eprintln!("srd: the card: {error}"),
         }
     }
 }
@@ -141,30 +154,39 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
         eprintln!("srd: {what}");
         return Ok(code);
     }
-    // It may hold the card. The program has its own setting.
-    srd_trust::memory::forbid_core_dumps().context("cannot forbid core dumps")?;
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
-    let (own, mut client) = match Client::connect(&args.socket.socket) {
-        Ok(client) => {
-            let of_card = [args.vpc.is_some(), args.scale.is_some(), args.credits.is_some()];
-            if args.internet || of_card.contains(&true) {
-                return usage(
-                    "a card runs already: --vpc, --scale, --credits and --internet are for the \
-                     first; --socket names another card",
-                );
-            }
-            (None, client)
+    let mut tries = TRIES_MAX;
+    let (own, mut client, instance) = loop {
+        let (own, mut client) = match Client::connect(&args.socket.socket) {
+            Ok(client) => (None, client),
+            Err(_) => match Own::start(args)? {
+                Ok(own) => (Some(own), Client::connect(&args.socket.socket)?),
+                Err(code) => return Ok(code),
+            },
+        };
+        let of_card = [args.vpc.is_some(), args.scale.is_some(), args.credits.is_some()];
+        if own.is_none() && (args.internet || of_card.contains(&true)) {
+            return usage(
+                "a card runs already: --vpc, --scale, --credits and --internet are for the \
+                 first; --socket names another card",
+            );
         }
-        Err(_) => (Some(Own::start(args)?), Client::connect(&args.socket.socket)?),
+        let attached = client.attach(Attach {
+            name: args.name.clone(),
+            instance_type: args.instance_type.clone(),
+            peer_of: args.peer_of.clone(),
+            subnet: args.subnet.clone(),
+            groups: args.groups.clone(),
+        });
+        match attached {
+            // The first `srd run` held that card, and has just ended.
+            Err(error) if own.is_none() && error.is::<Gone>() && tries > 0 => {
+                tries -= 1;
+                std::thread::sleep(PAUSE);
+            }
+            attached => break (own, client, attached.map_err(super::or_usage)?),
+        }
     };
-    let attached = client.attach(Attach {
-        name: args.name.clone(),
-        instance_type: args.instance_type.clone(),
-        peer_of: args.peer_of.clone(),
-        subnet: args.subnet.clone(),
-        groups: args.groups.clone(),
-    });
-    let instance = attached.map_err(super::or_usage)?;
     let namespace = instance.namespace.as_ref().context("the instance has no namespace")?;
     announce(&instance, namespace);
     let mut program = program(namespace, args.user.as_ref(), &args.command);

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use rustix::process::set_parent_process_death_signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_guest::config::{self, CREDITS_S_DEFAULT, HOST_DEFAULT, SocketTaken, scale};
-use srd_guest::{Ended, Metrics, Options, Reloader, Service};
+use srd_guest::{Ended, Metrics, Options, Reloader, Service, Stopper};
 use srd_net::PollMode;
 
 use super::SocketArg;
@@ -47,6 +48,12 @@ Other hosts of the cloud are named in the file of --config: card.toml(5). The pa
 Each instance of the file is a network namespace srd-i-NAME with devices ens5, ens6 and so on. It
 takes root, iproute2, and for --internet nftables. Everything is given back at the end, but for
 namespaces in which programs still run.
+
+PRIVILEGES
+  srd card up   the user srd, or nobody where there is none; no capability: it reads packets
+  srd card-helper, which it starts: root with CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_KILL
+                and CAP_DAC_OVERRIDE: it makes namespaces, devices and routes, opens sockets of
+                vhost-user and files of flow logs, and gives everything back at the end
 
 SIGNALS
   SIGTERM, SIGINT  end the card
@@ -123,6 +130,9 @@ pub(crate) struct UpArgs {
     /// Addresses and, with --metrics-remote, the machine's own name need not be given.
     #[arg(long, value_name = "NAME", requires = "metrics", value_parser = metrics_name)]
     metrics_name: Vec<String>,
+    /// For `srd run`: say when it is ready, and end with standard input.
+    #[arg(long, hide = true)]
+    for_run: bool,
     #[command(flatten)]
     socket: SocketArg,
 }
@@ -153,30 +163,40 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
     }
     // The key of metadata tokens, and packets of all instances.
     srd_trust::memory::forbid_core_dumps().context("cannot forbid core dumps")?;
+    let was_root = rustix::process::geteuid().is_root();
+    let command = if args.for_run { "srd run" } else { "srd card up" };
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let mut service = if args.take_over {
         let taken = Service::take_over(options);
-        let (service, silence) = taken.map_err(|error| super::or_root(error, "srd card up"))?;
+        let (service, silence) = taken.map_err(|error| super::or_root(error, was_root, command))?;
         say(format!(
             "took the card over: no packet moved for {:.1} ms",
             silence.as_secs_f64() * 1e3
         ))?;
         service
     } else {
-        Service::open(options).map_err(|error| super::or_root(error, "srd card up"))?
+        Service::open(options).map_err(|error| super::or_root(error, was_root, command))?
     };
     let (stopper, reloader) = (service.stopper(), service.reloader());
     let config = args.config.clone();
-    let socket = args.socket.socket.clone();
+    if args.for_run {
+        // One that is killed takes the card with it at once; else the card ends in order.
+        set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        end_with_input(stopper.clone())?;
+    }
     let wait = move || {
         for signal in signals.forever() {
             match &config {
-                Some(config) if signal == SIGHUP => reload(config, &socket, &reloader),
+                Some(config) if signal == SIGHUP => reload(config, &reloader),
                 _ => return stopper.stop(),
             }
         }
     };
     std::thread::Builder::new().name("srd-signals".into()).spawn(wait).context("a thread")?;
+    if args.for_run {
+        say("ready")?;
+        return service.run().map(|_| 0);
+    }
     for line in service.summary() {
         say(line)?;
     }
@@ -189,10 +209,19 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
     Ok(0)
 }
 
+/// Ends a card when its standard input ends: when `srd run` has, however it has.
+fn end_with_input(stopper: Stopper) -> Result<()> {
+    let wait = move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        stopper.stop();
+    };
+    std::thread::Builder::new().name("srd-input".into()).spawn(wait).context("a thread")?;
+    Ok(())
+}
+
 /// Reads the configuration again. One that is wrong changes nothing.
-fn reload(config: &Path, socket: &Path, reloader: &Reloader) {
-    let read = config::read(config, socket).map_err(anyhow::Error::from);
-    match read.and_then(|options| reloader.reload(&options)) {
+fn reload(config: &Path, reloader: &Reloader) {
+    match reloader.reload() {
         Ok(others) => {
             eprintln!("srd: {} is in force", config.display());
             if !others.is_empty() {
@@ -208,6 +237,11 @@ fn reload(config: &Path, socket: &Path, reloader: &Reloader) {
 }
 
 impl UpArgs {
+    /// Whether it runs for long, and says what happens to it.
+    pub(crate) fn is_daemon(&self) -> bool {
+        !self.for_run
+    }
+
     /// The sockets of instances: one end listens, and instances do not share one.
     fn sockets(&self) -> Result<BTreeMap<String, PathBuf>> {
         let mut all = BTreeMap::new();
@@ -248,6 +282,7 @@ impl UpArgs {
         let vhost_user = self.sockets()?;
         let allow_remote = self.metrics_remote;
         Ok(Options {
+            config: None,
             file: self.file.clone(),
             host: self.host.clone(),
             scale: self.scale,

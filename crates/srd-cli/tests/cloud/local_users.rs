@@ -94,7 +94,8 @@ socket.socket(socket.AF_UNIX).connect(os.environ['CARD'])\"",
     attempt("the card's memory", true, "head -c 1 /proc/$CARD_PID/environ >/dev/null"),
     attempt("a descriptor of the card's", true, "ls -l /proc/$CARD_PID/fd/ | grep -q socket"),
     attempt("a signal to the card", true, "kill -0 $CARD_PID"),
-    attempt("core files of the card", true, "prlimit --pid $CARD_PID --core=1:1"),
+    // Of its helper, which is root's: root without CAP_SYS_RESOURCE may not for another user.
+    attempt("core files of the card", true, "prlimit --pid $HELPER_PID --core=1:1"),
     attempt("a signal to the NFS client's half", true, "kill -0 $NFS_PID"),
     attempt("a descriptor of the overlay's", true, "ls -l /proc/$NETWORK_PID/fd/ | grep -q socket"),
     // Ports.
@@ -198,10 +199,7 @@ impl Site {
 
     /// The process of an overlay that has its sockets.
     fn network(&self) -> u32 {
-        let daemon = self.pair.daemons[0].as_ref().unwrap().id();
-        let children = format!("/proc/{daemon}/task/{daemon}/children");
-        let text = fs::read_to_string(children).unwrap();
-        text.split_whitespace().next().unwrap().parse().unwrap()
+        child_of(self.pair.daemons[0].as_ref().unwrap().id())
     }
 
     /// Runs the script of an attempt as a user.
@@ -219,6 +217,7 @@ impl Site {
         command.env("KEY", self.pair.path("0.key".to_owned()));
         command.env("CARD_PID", self.card.to_string()).env("NFS_PID", self.nfs.to_string());
         command.env("NETWORK_PID", self.network().to_string());
+        command.env("HELPER_PID", child_of(self.card).to_string());
         for (name, file) in [
             ("CA", "ca.pem"),
             ("SERVER_KEY", "server.key"),
@@ -238,6 +237,11 @@ impl Site {
             && srd(&["status", "--socket", up.to_str().unwrap()]).status.success()
             && self.attempt(NFS_BY_CLIENT, None).status.success()
     }
+}
+
+fn child_of(pid: u32) -> u32 {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// A server's stand-in, which answers each call; as an export without `insecure` it serves clients

@@ -20,6 +20,7 @@ mod instances;
 mod keys;
 mod lives;
 mod local_users;
+mod privileges;
 mod services;
 #[path = "../support/mod.rs"]
 mod support;

@@ -97,13 +97,13 @@ fn a_card_whose_successor_fails_goes_on_as_before() {
     let said = line(&mut ask(999));
     assert!(said.contains("form 999: end the card that runs first"), "{said}");
     // It gets the state, and dies.
-    let mut dies = ask(4);
+    let mut dies = ask(5);
     let said = line(&mut dies);
     assert!(said.contains("\"answer\":\"state\""), "{said}");
     drop(dies);
     assert!(passes(&mut inner, &mut inner_end));
     // It gets the state, and says nothing.
-    let mut silent = ask(4);
+    let mut silent = ask(5);
     assert!(line(&mut silent).contains("\"answer\":\"state\""));
     inner.write_all(b"late").unwrap();
     let mut late = [0; 4];

@@ -25,9 +25,9 @@ use super::{
 };
 use crate::hooks::{HOOK_BYTES_MAX, HOOKS_MAX, Hooks};
 use crate::keys::{PublicKey, SecretKey};
-use crate::privileges;
 use crate::units::parse_rate;
 use srd_config::{ConfigError, Source};
+use srd_trust::privileges;
 
 /// Most bytes of an interface's name in Linux.
 const INTERFACE_NAME_BYTES_MAX: usize = 15;

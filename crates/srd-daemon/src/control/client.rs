@@ -16,7 +16,7 @@ use srd_trust::peer::{self, Stranger};
 use srd_trust::text::clean_json;
 
 use super::protocol::{Answer, Refusal, Request};
-use crate::privileges;
+use srd_trust::privileges;
 
 /// How long the daemon may take for an answer: longer than the control thread may.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);

@@ -100,7 +100,7 @@ fn make_directory(control: &Control) -> io::Result<()> {
             // the directory above.
             let made = OpenOptions::new().read(true).custom_flags(NO_LINK).open(directory)?;
             // The user that this process becomes has to remove its socket at the end.
-            fchown(&made, crate::privileges::own_user(), control.group.as_ref().map(|g| g.id))?;
+            fchown(&made, srd_trust::privileges::own_user(), control.group.as_ref().map(|g| g.id))?;
             // The mask of this process may have taken bits away.
             made.set_permissions(Permissions::from_mode(DIRECTORY_MODE))
         }

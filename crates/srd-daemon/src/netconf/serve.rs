@@ -20,7 +20,7 @@ use super::netlink::Netlink;
 use super::plan::{PREFIXES_MAX, Spec};
 use super::sockets;
 use super::{Answer, CHANGES_MAX, LINE_BYTES_MAX, Request};
-use crate::privileges;
+use srd_trust::privileges;
 
 /// How often routes and rules are compared with what they shall be, without a reason.
 const VERIFY_EVERY: Duration = Duration::from_secs(5);

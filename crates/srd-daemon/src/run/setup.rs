@@ -14,8 +14,8 @@ use super::tapped::Tapped;
 use super::{duration, preflight};
 use crate::config::{Config, Mode, Protection, TRY_INTERFACE, UdpOrdering, in_words};
 use crate::pages::About;
-use crate::privileges;
 use crate::routing;
+use srd_trust::privileges;
 
 /// The transport over sockets that captures may look at.
 pub(super) type Endpoint = LocalEndpoint<Tapped<AnyIo>>;

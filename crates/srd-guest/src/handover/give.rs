@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::state::{DeviceState, Edge, Instance, Interface, Log, ResolvConf, State};
+use super::state::{DeviceState, Edge, Instance, Interface, Log, State};
 use super::wire::{DESCRIPTORS_MAX, Line, file_of};
 use super::{GO, READY};
 use srd_net::{Tun, clock};
@@ -16,7 +16,6 @@ use srd_net::{Tun, clock};
 use crate::edge;
 use crate::gateways::Gateways;
 use crate::kernel::Kernel;
-use crate::metrics;
 use crate::namespace::Namespace;
 use crate::port::Port;
 use crate::state::{Running, Service};
@@ -71,21 +70,19 @@ impl Service {
         // Its port is free when the other one listens there.
         let had_metrics = self.metrics.take().is_some();
         if let Err(error) = line.say(GO) {
-            if let Some(of) = self.options.metrics.clone().filter(|_| had_metrics) {
-                self.metrics = metrics::start(of, self.stopper.orders.clone()).ok();
+            if had_metrics {
+                self.begin_metrics()?;
             }
             return Err(error);
         }
         self.is_handed_over = true;
-        self.server.leave();
         self.stopper.is_ending.store(true, Ordering::Relaxed);
         Ok(())
     }
 
     /// What there is, and the descriptors in the order that the state says.
     fn state(&mut self) -> Result<(State, Vec<Arc<OwnedFd>>)> {
-        let (keeper, list) = self.undo.duty()?;
-        let mut descriptors = vec![Arc::new(list)];
+        let mut descriptors = vec![Arc::new(self.helper.heir()?)];
         let transport = self.gateways.transport.as_mut();
         let to_hosts = transport.map(Transport::sockets).transpose()?.unwrap_or_default();
         let Gateways { edge, transport, lost, .. } = &self.gateways;
@@ -103,11 +100,9 @@ impl Service {
             written: active.counts.written.load(Ordering::Relaxed),
             dropped: active.counts.dropped.load(Ordering::Relaxed),
         });
-        let confs = self.resolv_confs.all();
         let state = State {
             host: self.options.host.clone(),
             began_ns: self.began.as_nanos(),
-            keeper,
             edge: edge.as_ref().zip(edge_tun).map(|(edge, tun)| Edge {
                 udp_segmentation: tun.udp_segmentation(),
                 routed: edge.routed().collect(),
@@ -117,13 +112,6 @@ impl Service {
             lost: lost.collect(),
             logs: logs.collect(),
             instances,
-            resolv_confs: confs
-                .map(|(namespace, path, resolver)| ResolvConf {
-                    namespace: namespace.clone(),
-                    path: path.to_owned(),
-                    resolver,
-                })
-                .collect(),
             tokens: self.services.token_key(),
         };
         Ok((state, descriptors))
@@ -135,9 +123,6 @@ impl Service {
         running: &Running,
         descriptors: &mut Vec<Arc<OwnedFd>>,
     ) -> Result<Instance> {
-        if let Some(namespace) = &running.namespace {
-            descriptors.push(Arc::new(namespace.lock()?));
-        }
         let mut interfaces = Vec::new();
         for (port, eni, device) in &running.interfaces {
             let kernel = self.devices.get(port).and_then(Port::kernel);
@@ -164,11 +149,10 @@ impl Service {
 
     /// After a hand-over: what is another's now is not given back.
     pub(crate) fn let_go(&mut self) {
-        self.undo.pass_on();
+        self.helper.is_passed_on = true;
         for running in std::mem::take(&mut self.guests.by_name).into_values() {
             running.namespace.into_iter().for_each(Namespace::leave);
         }
-        std::mem::take(&mut self.resolv_confs).leave();
         for device in std::mem::take(&mut self.devices).into_values() {
             device.leave();
         }

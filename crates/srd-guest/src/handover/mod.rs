@@ -14,7 +14,8 @@
 //!
 //! Until `go` the card that runs has lost nothing: if the other one dies, or is silent for
 //! [`give::READY_WAIT_MAX`], it goes on as before. From then on the other one owns namespaces,
-//! devices and the list of what is done at the end. Packets wait in the devices meanwhile.
+//! devices, and the duty to give back: its helper takes on what the one before has
+//! ([`crate::helper`]). Packets wait in the devices meanwhile.
 //!
 //! | file | what |
 //! |---|---|
@@ -28,10 +29,10 @@ pub(crate) mod asker;
 pub(crate) mod give;
 mod state;
 pub(crate) mod take;
-mod wire;
+pub(crate) mod wire;
 
 /// The version of the form of what is handed over. A change of it, or of its meaning, has another.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// What the card that takes over says when it has read the state.
 const READY: &str = "ready";
 /// What the other one answers.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +9,9 @@ use crate::adapter::QueueCounts;
 use crate::hosts::Contact;
 use crate::protocol::{DeviceRule, DeviceSettings, NamespaceName};
 
-/// What there is. The descriptors come in this order: the file with the state, the list of what is
-/// done at the end, the edge, the sockets to other hosts (first the one that receives, then those
-/// that packets leave by, in the order of their ports); then of each instance its namespace and
-/// its devices.
+/// What there is. The descriptors come in this order: the file with the state, an
+/// heir's end of the helper, the edge, the sockets to other hosts (first the one that receives, then
+/// those that packets leave by, in the order of their ports); then of each instance its devices.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct State {
@@ -21,8 +19,6 @@ pub(super) struct State {
     pub(super) host: String,
     /// When the card began to move packets, nanoseconds of the machine's clock.
     pub(super) began_ns: u64,
-    /// The process that keeps the list.
-    pub(super) keeper: u32,
     pub(super) edge: Option<Edge>,
     /// Sockets to other hosts.
     pub(super) transport: usize,
@@ -31,7 +27,6 @@ pub(super) struct State {
     pub(super) lost: BTreeMap<String, u64>,
     pub(super) logs: Vec<Log>,
     pub(super) instances: Vec<Instance>,
-    pub(super) resolv_confs: Vec<ResolvConf>,
     /// The key of tokens of instance metadata.
     pub(super) tokens: [u8; 32],
 }
@@ -86,13 +81,4 @@ pub(super) struct DeviceState {
     pub(super) counts: Vec<QueueCounts>,
     /// Rules that steer its packets.
     pub(super) rules: Vec<DeviceRule>,
-}
-
-/// A file with the resolver of a namespace.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ResolvConf {
-    pub(super) namespace: NamespaceName,
-    pub(super) path: PathBuf,
-    pub(super) resolver: Ipv4Addr,
 }

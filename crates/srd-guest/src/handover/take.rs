@@ -30,9 +30,11 @@ use crate::failure::WrongSettings;
 use crate::gateways::Gateways;
 use crate::gone::{Gone, Which};
 use crate::guests::{burst_of, check, timeouts_of};
+use crate::helper::{Ending, Starting, spec};
 use crate::late::Late;
 use crate::link_local::Services;
 use crate::logging::unix_ns_at_zero;
+use crate::logs::files::Files;
 use crate::logs::{Active, Counts, FlowLogs};
 use crate::maker::Maker;
 use crate::metrics;
@@ -41,17 +43,15 @@ use crate::orders::{Orders, Stopper};
 use crate::outside::Shares;
 use crate::pages::publisher::Publisher;
 use crate::pending::Changes;
-use crate::place::make_all;
 use crate::plane::Plane;
 use crate::port::Port;
+use crate::privileges;
 use crate::protocol::{DeviceSettings, Request};
-use crate::resolv_conf::ResolvConfs;
+use crate::resolv_conf::Resolvers;
 use crate::server::Server;
 use crate::state::{Guests, Options, Running, Service};
 use crate::transport::{Plan, Received, Transport};
 use crate::turns::{Turns, raise_descriptors};
-use crate::undo::Undo;
-use crate::world::Vpc;
 
 /// The card that runs says something within this time.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -69,11 +69,12 @@ struct Handed {
     state: State,
     card: Vec<u8>,
     nat: Nat,
-    undo: Undo,
+    /// An heir's end of the helper before.
+    heir: OwnedFd,
     edge: Option<Tun>,
     transport: Vec<OwnedFd>,
-    /// Locks and devices of instances.
-    places: Vec<(Option<OwnedFd>, Vec<Vec<Tun>>)>,
+    /// Devices of instances.
+    places: Vec<Vec<Vec<Tun>>>,
 }
 
 impl Service {
@@ -91,17 +92,31 @@ impl Service {
         let world = vpc.world();
         check(&world, &options.host)?;
         let transport = options.transport.as_ref().map(Plan::new).transpose()?;
+        let transport = transport.map(Plan::keep_epoch);
         let services = Services::new(options.internet)?;
-        let logs = FlowLogs::new(unix_ns_at_zero);
         let secret = clock::secret()?;
         raise_descriptors();
+        let stream = connect(&options)?;
+        let server = Server::listen_beside(&options.socket)?;
+        let starting = match Starting::start(&spec(&options, &vpc, server.path(), true)) {
+            Ok(starting) => starting,
+            Err(error) => {
+                server.give_up();
+                return Err(error);
+            }
+        };
+        // From here on there may be threads.
+        privileges::leave()?;
+        let helper = Ending::new(starting.listen()?);
         let (orders, commands, wake) = Orders::new()?;
+        orders.set_helper(helper.clone());
+        let logs = FlowLogs::new(unix_ns_at_zero, Files::of(helper.clone()));
         let (plane, rules) = Plane::start(world.clone(), &options.host, orders.clone())?;
-        let server = Server::listen_beside(&options.socket, orders.clone())?;
+        server.serve(orders.clone())?;
 
         // From here on the card that runs moves no packets.
         let asked = clock::now();
-        let mut line = ask(&options)?;
+        let mut line = ask(stream)?;
         let mut handed = Handed::receive(&mut line)?;
         handed.check(&options).map_err(WrongSettings::of)?;
         let now = clock::now();
@@ -117,14 +132,14 @@ impl Service {
             late: Late::default(),
             shares: Shares::default(),
             changes: Changes::default(),
-            maker: Maker::start(handed.undo.clone(), orders.clone())?,
+            maker: Maker::start(helper.clone(), orders.clone())?,
             sockets: Vec::new(),
             turns: Turns::new()?,
             gateways: Gateways::new(None, None),
             received: Received::default(),
             logs,
             services: services.with_token_key(handed.state.tokens),
-            resolv_confs: ResolvConfs::default(),
+            resolvers: Resolvers::default(),
             commands,
             wake,
             publisher: Publisher::new(Arc::clone(&orders.pages)),
@@ -134,10 +149,9 @@ impl Service {
             expire_at: now,
             moved_at: now,
             began,
-            undo: handed.undo.clone(),
+            helper,
             card,
             plane,
-            server,
             options,
         };
         service.adopt(now, &mut handed, transport)?;
@@ -147,17 +161,16 @@ impl Service {
             bail!("the card that runs goes on as before: {said}");
         }
         service.begin(clock::now(), handed);
-        earlier::clean_after(&line.stream);
         let silence = Duration::from_nanos(clock::now().since(asked).as_nanos());
         Ok((service, silence))
     }
 }
 
-/// Asks the card that listens at the socket for all that it has.
-fn ask(options: &Options) -> Result<Line> {
+/// Connects to the card that listens at the socket. It looks which user has connected.
+fn connect(options: &Options) -> Result<UnixStream> {
     let socket = &options.socket;
     let earlier = || if is_default(socket) { earlier::card() } else { None };
-    let mut stream =
+    let stream =
         UnixStream::connect(socket).or_else(|error| earlier().ok_or(error)).with_context(|| {
             format!(
                 "no card runs at {} that could be taken over: start this one without --take-over",
@@ -167,6 +180,11 @@ fn ask(options: &Options) -> Result<Line> {
     asker::check_giver(&stream)?;
     stream.set_read_timeout(Some(WAIT_MAX))?;
     stream.set_write_timeout(Some(WAIT_MAX))?;
+    Ok(stream)
+}
+
+/// Asks a card for all that it has.
+fn ask(mut stream: UnixStream) -> Result<Line> {
     let mut request = serde_json::to_string(&Request::TakeOver { version: VERSION })?;
     request.push('\n');
     stream.write_all(request.as_bytes())?;
@@ -190,7 +208,7 @@ impl Handed {
         let state: State =
             serde_json::from_slice(&state).context("what the card that runs says")?;
         let nat = Nat::import(&nat).map_err(anyhow::Error::msg).context("NAT gateways")?;
-        let undo = Undo::adopt(state.keeper, next()?)?;
+        let heir = next()?;
         let edge = state.edge.as_ref();
         let edge = edge.map(|edge| Ok(Tun::adopt(next()?, edge.udp_segmentation))).transpose();
         let edge: Option<Tun> = edge.map_err(|error: anyhow::Error| error)?;
@@ -200,7 +218,6 @@ impl Handed {
         let transport = (0..state.transport).map(|_| next()).collect::<Result<Vec<OwnedFd>>>()?;
         let mut places = Vec::new();
         for instance in &state.instances {
-            let lock = if instance.namespace.is_some() { Some(next()?) } else { None };
             let mut devices = Vec::new();
             for interface in &instance.interfaces {
                 let mut queues = Vec::new();
@@ -211,9 +228,9 @@ impl Handed {
                 }
                 devices.push(queues);
             }
-            places.push((lock, devices));
+            places.push(devices);
         }
-        Ok(Self { state, card, nat, undo, edge, transport, places })
+        Ok(Self { state, card, nat, heir, edge, transport, places })
     }
 
     /// Finds what cannot be changed while a card runs.
@@ -254,8 +271,7 @@ impl Service {
     fn adopt(&mut self, now: Instant, handed: &mut Handed, plan: Option<Plan>) -> Result<()> {
         let state = &handed.state;
         let routed = state.edge.iter().flat_map(|edge| edge.routed.iter().copied()).collect();
-        let private = self.options.internet_private;
-        let edge = handed.edge.take().map(|tun| Edge::adopt(tun, routed, private)).transpose()?;
+        let edge = handed.edge.take().map(|tun| Edge::new(tun, routed));
         let sockets = std::mem::take(&mut handed.transport);
         let mut transport = plan.map(|plan| Transport::adopt(plan, sockets)).transpose()?;
         if let Some(transport) = &mut transport {
@@ -266,7 +282,7 @@ impl Service {
         self.gateways.nat = std::mem::take(&mut handed.nat);
         let lost = state.lost.iter();
         self.gateways.lost = lost.map(|(why, packets)| (why.clone().into(), *packets)).collect();
-        for (instance, (_, devices)) in state.instances.iter().zip(&mut handed.places) {
+        for (instance, devices) in state.instances.iter().zip(&mut handed.places) {
             self.adopt_instance(now, instance, std::mem::take(devices))
                 .with_context(|| format!("instance `{}`", instance.name))?;
         }
@@ -335,51 +351,39 @@ impl Service {
     /// The other card has let go: all is this process's now. What fails here is said, and the rest
     /// goes on: connections of guests live.
     fn begin(&mut self, now: Instant, handed: Handed) {
-        let State { instances, resolv_confs, .. } = handed.state;
-        self.undo.take_on();
-        for (instance, (lock, _)) in instances.into_iter().zip(handed.places) {
+        let held = self.helper.take_on(&handed.heir).unwrap_or_else(|error| {
+            tracing::error!("what the card before had is not given back at the end: {error:#}");
+            BTreeSet::new()
+        });
+        for instance in handed.state.instances {
             let running = self.guests.by_name.get_mut(&instance.name);
-            if let (Some(running), Some(name), Some(lock)) = (running, instance.namespace, lock) {
-                match Namespace::adopt(name, lock, &self.undo) {
-                    Ok(mut namespace) => {
-                        namespace.set_ends_programs(self.options.end_programs);
-                        running.namespace = Some(namespace);
-                    }
-                    Err(error) => tracing::error!("{error:#}; all else goes on"),
+            if let (Some(running), Some(name)) = (running, instance.namespace) {
+                if !held.contains(&name) {
+                    tracing::error!("the namespace {name} is not this card's; all else goes on");
+                    continue;
                 }
+                let mut namespace = Namespace::new(name, false, self.helper.clone());
+                namespace.set_ends_programs(self.options.end_programs);
+                running.namespace = Some(namespace);
             }
         }
-        let confs = resolv_confs.into_iter().map(|of| (of.namespace, of.path, of.resolver));
-        self.resolv_confs = ResolvConfs::adopt(confs.collect(), &self.undo);
-        let begun: [(&str, Result<()>); 4] = [
-            ("the socket for requests", self.server.move_to(&self.options.socket)),
+        let begun: [(&str, Result<()>); 2] = [
             ("figures over HTTP", self.begin_metrics()),
             ("sockets of vhost-user", self.begin_sockets()),
-            ("the rules of the new file", self.begin_guests(now)),
         ];
         for (what, begun) in begun {
             if let Err(error) = begun {
                 tracing::error!("{what}: {error:#}; all else goes on");
             }
         }
+        self.begin_guests(now);
     }
 
-    fn begin_metrics(&mut self) -> Result<()> {
-        let Some(of) = self.options.metrics.clone() else { return Ok(()) };
-        self.metrics = Some(metrics::start(of, self.stopper.orders.clone())?);
+    pub(super) fn begin_metrics(&mut self) -> Result<()> {
+        let Some(of) = &self.options.metrics else { return Ok(()) };
+        let listener = metrics::listen(of)?;
+        self.metrics = Some(metrics::start(listener, self.stopper.orders.clone())?);
         Ok(())
-    }
-
-    fn begin_guests(&mut self, now: Instant) -> Result<()> {
-        self.remove_guests(now);
-        if let Some(edge) = &mut self.gateways.edge {
-            edge.route(&Vpc::publics(&self.world))?;
-        }
-        let wanted = self.wanted(&self.world)?;
-        let made = make_all(&wanted, &self.undo).and_then(|all| self.make_guests(now, all));
-        self.set_resolvers();
-        self.plan_logs(now);
-        made
     }
 }
 

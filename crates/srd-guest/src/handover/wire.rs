@@ -112,7 +112,7 @@ impl Line {
 }
 
 /// Parts of a state in a file without a name.
-pub(super) fn file_of(parts: &[&[u8]]) -> Result<File> {
+pub(crate) fn file_of(parts: &[&[u8]]) -> Result<File> {
     let bytes: usize = parts.iter().map(|part| part.len()).sum();
     if bytes > STATE_BYTES_MAX {
         bail!(
@@ -129,7 +129,7 @@ pub(super) fn file_of(parts: &[&[u8]]) -> Result<File> {
 }
 
 /// The parts that such a file has.
-pub(super) fn parts_of<const N: usize>(file: &File) -> Result<[Vec<u8>; N]> {
+pub(crate) fn parts_of<const N: usize>(file: &File) -> Result<[Vec<u8>; N]> {
     let bytes = usize::try_from(file.metadata()?.len())?;
     let mut at = 0;
     let mut part = || {

@@ -8,19 +8,15 @@ use std::time::SystemTime;
 use srd_card::observe::Facts;
 use srd_vpc::id::FlowLogId;
 
+use crate::helper::Helper;
+
 /// Files of one log that begin in one minute.
 const FILES_MAX: u32 = 10_000;
 
 /// A new file of a log in its directory, which is made if it is not there. No file is ever
 /// overwritten.
-pub(crate) fn create(
-    directory: &Path,
-    facts: &Facts,
-    log: FlowLogId,
-    ending: &str,
-) -> io::Result<(File, PathBuf)> {
+pub(crate) fn create(directory: &Path, stem: &str, ending: &str) -> io::Result<(File, PathBuf)> {
     fs::create_dir_all(directory)?;
-    let stem = stem(facts, log, SystemTime::now());
     for number in 0..FILES_MAX {
         let path = directory.join(format!("{stem}_{number}.{ending}"));
         // A file that is complete has lost this ending.
@@ -34,6 +30,70 @@ pub(crate) fn create(
         }
     }
     Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many files of this minute"))
+}
+
+/// Who opens files: a helper, or this process itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Files(Option<Helper>);
+
+/// A file with its name.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    directory: String,
+    name: String,
+}
+
+impl Files {
+    pub(crate) fn of(helper: Helper) -> Self {
+        Self(Some(helper))
+    }
+
+    /// A new file of a log.
+    pub(crate) fn create(
+        &self,
+        directory: &str,
+        facts: &Facts,
+        log: FlowLogId,
+        ending: &str,
+    ) -> io::Result<Opened> {
+        let stem = stem(facts, log, SystemTime::now());
+        let (file, name) = match &self.0 {
+            Some(helper) => helper.log(directory, stem, ending)?,
+            None => {
+                let (file, path) = create(Path::new(directory), &stem, ending)?;
+                (file, path.file_name().unwrap_or_default().to_string_lossy().into_owned())
+            }
+        };
+        Ok(Opened { file, directory: directory.to_owned(), name })
+    }
+
+    /// A file is complete, and loses its last ending; or it is removed.
+    pub(crate) fn end(&self, directory: &str, name: String, is_whole: bool) -> io::Result<()> {
+        if let Some(helper) = &self.0 {
+            return helper.log_ended(directory, name, is_whole);
+        }
+        let path = Path::new(directory).join(name);
+        if is_whole { fs::rename(&path, path.with_extension("")) } else { fs::remove_file(path) }
+    }
+}
+
+impl Opened {
+    /// Writes it whole. Without success there is no file.
+    pub(crate) fn fill(
+        self,
+        files: &Files,
+        write: impl FnOnce(File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Self { file, directory, name } = self;
+        match write(file) {
+            Ok(()) => files.end(&directory, name, true),
+            Err(error) => {
+                let _ = files.end(&directory, name, false);
+                Err(error)
+            }
+        }
+    }
 }
 
 /// `ACCOUNT_vpcflowlogs_REGION_fl-0123_20261123T1745Z`.

@@ -11,6 +11,7 @@ use anyhow::Result;
 use srd_card::vpc::LoggedWindow;
 use srd_vpc::id::FlowLogId;
 
+use super::files::Files;
 use super::{Active, END_WAIT_MAX, Logs, Plan};
 
 /// Threads that write flow logs.
@@ -25,12 +26,14 @@ pub(crate) struct FlowLogs {
     /// Which line writes a log.
     places: BTreeMap<FlowLogId, usize>,
     unix_ns_at_zero: fn() -> u64,
+    files: Files,
 }
 
 impl FlowLogs {
     /// Without logs. `unix_ns_at_zero`: as for [`Logs::start`].
-    pub(crate) fn new(unix_ns_at_zero: fn() -> u64) -> Self {
-        Self { plan: Arc::default(), lines: Vec::new(), places: BTreeMap::new(), unix_ns_at_zero }
+    pub(crate) fn new(unix_ns_at_zero: fn() -> u64, files: Files) -> Self {
+        let (plan, lines, places) = (Arc::default(), Vec::new(), BTreeMap::new());
+        Self { plan, lines, places, unix_ns_at_zero, files }
     }
 
     /// Takes another plan: each line gets the part that is about its logs.
@@ -63,7 +66,7 @@ impl FlowLogs {
         let at = match least {
             Some(line) if logs(line) == 0 || self.lines.len() >= LINES_MAX => line,
             _ => {
-                self.lines.push(Logs::start(self.unix_ns_at_zero)?);
+                self.lines.push(Logs::start(self.unix_ns_at_zero, self.files.clone())?);
                 self.lines.len() - 1
             }
         };

@@ -8,7 +8,7 @@
 //! The loop never waits for a disk. When more than [`RECORDS_QUEUED_MAX`] flows wait for the
 //! thread, those of a window are given up and counted, and its record says SKIPDATA. // F7
 
-mod files;
+pub(crate) mod files;
 mod lines;
 mod parquet;
 mod text;
@@ -31,6 +31,7 @@ use srd_vpc::id::{EniId, FlowLogId};
 use srd_vpc::object::{FlowLog, Logged, World};
 
 use crate::protocol;
+use files::Files;
 pub(crate) use lines::FlowLogs;
 use writer::Writer;
 
@@ -173,12 +174,12 @@ pub(crate) struct Logs {
 impl Logs {
     /// `unix_ns_at_zero`: the nanosecond of Unix at which the clock of packets was zero, as the
     /// wall clock has it then.
-    pub(crate) fn start(unix_ns_at_zero: fn() -> u64) -> Result<Self> {
+    pub(crate) fn start(unix_ns_at_zero: fn() -> u64, files: Files) -> Result<Self> {
         let (queue, messages) = sync_channel(MESSAGES_MAX);
         // Nothing is ever sent: the thread's end shows by the end of the channel.
         let (end, ended) = sync_channel(1);
         let queued = Arc::new(AtomicU64::new(0));
-        let writer = Writer::new(Arc::clone(&queued), unix_ns_at_zero);
+        let writer = Writer::new(Arc::clone(&queued), unix_ns_at_zero, files);
         let work = move || {
             writer.run(&messages);
             drop(end);

@@ -4,9 +4,8 @@
 //! Columns have the names that EC2's files have: underscores for hyphens. A value that there is
 //! none of is null.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as PhysicalType};
@@ -83,21 +82,15 @@ impl Rows {
         self.count += 1;
     }
 
-    /// Writes all rows to a file that has been made. Without success there is no file.
-    pub(crate) fn write(&self, file: File, path: &Path) -> io::Result<()> {
-        let written = self.write_to(file).map_err(|error| match error {
+    /// Writes all rows to a file.
+    pub(crate) fn write(&self, file: File) -> io::Result<()> {
+        self.write_to(file).map_err(|error| match error {
             ParquetError::External(error) => match error.downcast::<io::Error>() {
                 Ok(error) => *error,
                 Err(error) => io::Error::other(error),
             },
             error => io::Error::other(error),
-        });
-        let whole = path.with_extension("");
-        let renamed = written.and_then(|()| fs::rename(path, whole));
-        if renamed.is_err() {
-            let _ = fs::remove_file(path);
-        }
-        renamed
+        })
     }
 
     fn write_to(&self, file: File) -> Result<(), ParquetError> {

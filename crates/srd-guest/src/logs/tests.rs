@@ -77,7 +77,7 @@ fn end(mut logs: Logs) {
 
 /// Writes these windows, and returns what became of the records.
 fn write(plan: Plan, windows: &[u16]) -> (u64, u64, Option<String>) {
-    let mut logs = Logs::start(NOON).unwrap();
+    let mut logs = Logs::start(NOON, Files::default()).unwrap();
     assert!(logs.send(Message::Plan(Box::new(plan.clone()))));
     logs.plan = plan;
     for flows in windows {
@@ -285,7 +285,7 @@ fn regression_times_are_those_of_the_wall_clock_when_a_window_is_written() {
     let directory = tempfile::tempdir().unwrap();
     let plan = plan(log(directory.path(), LogFormat::Text, &[]));
     let counts = Arc::clone(&plan.logs[&FlowLogId(1)].counts);
-    let mut logs = Logs::start(|| ZERO.load(Ordering::Relaxed)).unwrap();
+    let mut logs = Logs::start(|| ZERO.load(Ordering::Relaxed), Files::default()).unwrap();
     assert!(logs.send(Message::Plan(Box::new(plan.clone()))));
     logs.plan = plan;
     logs.offer(window(1));
@@ -330,7 +330,7 @@ fn a_disk_that_hangs_holds_up_no_other_log() {
     both.logs.insert(slow, Active { log: other, counts: Arc::default() });
     both.windows.insert((ENI, MINUTE), vec![fast, slow]);
     let counts = |logs: &FlowLogs, id| Arc::clone(&logs.plan.logs[&id].counts);
-    let mut logs = FlowLogs::new(NOON);
+    let mut logs = FlowLogs::new(NOON, Files::default());
     logs.set_plan(both).unwrap();
     // The lock of its counters is a disk that does not answer: writing ends with taking it.
     let of_slow = counts(&logs, slow);
@@ -363,7 +363,7 @@ fn threads_for_logs_are_bounded() {
         many.logs.insert(FlowLogId(number), Active { log: other, counts: Arc::default() });
     }
     many.windows.insert((ENI, MINUTE), (1..=more).map(FlowLogId).collect());
-    let mut logs = FlowLogs::new(NOON);
+    let mut logs = FlowLogs::new(NOON, Files::default());
     logs.set_plan(many.clone()).unwrap();
     assert_eq!(logs.threads(), lines::LINES_MAX);
     logs.send_plans();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Write;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -13,9 +12,10 @@ use srd_card::observe::{Facts, Window, header, line, records};
 use srd_vpc::id::FlowLogId;
 use srd_vpc::object::{FlowLog, LogFormat};
 
+use super::files::Files;
 use super::parquet::Rows;
 use super::text::TextFile;
-use super::{Active, Message, Plan, files, records_of};
+use super::{Active, Message, Plan, records_of};
 
 /// A file gets records for so long, as EC2's do.
 const FILE_TIME: Duration = Duration::from_secs(300);
@@ -34,11 +34,12 @@ pub(crate) struct Writer {
     open: BTreeMap<FlowLogId, (Instant, Open)>,
     queued: Arc<AtomicU64>,
     unix_ns_at_zero: fn() -> u64,
+    files: Files,
 }
 
 impl Writer {
-    pub(crate) fn new(queued: Arc<AtomicU64>, unix_ns_at_zero: fn() -> u64) -> Self {
-        Self { plan: Plan::default(), open: BTreeMap::new(), queued, unix_ns_at_zero }
+    pub(crate) fn new(queued: Arc<AtomicU64>, unix_ns_at_zero: fn() -> u64, files: Files) -> Self {
+        Self { plan: Plan::default(), open: BTreeMap::new(), queued, unix_ns_at_zero, files }
     }
 
     /// Works until nobody sends messages any more.
@@ -122,8 +123,8 @@ impl Writer {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(place) => {
                 let ending = if gzip { "log.gz" } else { "log" };
-                let (file, _) = files::create(Path::new(&log.directory), facts, id, ending)?;
-                place.insert((Instant::now(), Open::Text(TextFile::new(file, gzip))))
+                let opened = self.files.create(&log.directory, facts, id, ending)?;
+                place.insert((Instant::now(), Open::Text(TextFile::new(opened.file, gzip))))
             }
         };
         // A log whose files become others is closed before: the plan says so.
@@ -162,9 +163,9 @@ impl Writer {
             let Some((_, Open::Parquet(waiting))) = self.open.remove(&id) else { continue };
             let (rows, facts) = *waiting;
             let Some(Active { log, counts }) = self.plan.logs.get(&id) else { continue };
-            let directory = Path::new(&log.directory);
-            let created = files::create(directory, &facts, id, "log.parquet.part");
-            match created.and_then(|(file, path)| rows.write(file, &path)) {
+            let files = &self.files;
+            let opened = files.create(&log.directory, &facts, id, "log.parquet.part");
+            match opened.and_then(|opened| opened.fill(files, |file| rows.write(file))) {
                 Ok(()) => counts.write(rows.len() as u64),
                 Err(error) => counts.fail(rows.len() as u64, log, &error),
             }

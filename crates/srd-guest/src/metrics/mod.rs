@@ -59,10 +59,14 @@ struct FlowsOf {
     flows: Arc<Vec<Flow>>,
 }
 
-/// Serves figures, until what it returns is dropped.
-pub(crate) fn start(metrics: Metrics, orders: Orders) -> Result<Server> {
+/// Listens where figures are to be had.
+pub(crate) fn listen(metrics: &Metrics) -> Result<Listener> {
     let Metrics { listen, allow_remote, host_names } = metrics;
-    let listener = Listener::bind(listen, allow_remote)?.also_named(&host_names);
+    Ok(Listener::bind(*listen, *allow_remote)?.also_named(host_names))
+}
+
+/// Serves figures, until what it returns is dropped.
+pub(crate) fn start(listener: Listener, orders: Orders) -> Result<Server> {
     let asking = Asking { orders, last: Mutex::default(), flows: Mutex::default() };
     let page = srd_http::page(PAGE);
     let answer = move |request: &Request| {

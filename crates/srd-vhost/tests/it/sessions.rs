@@ -255,3 +255,39 @@ fn a_device_that_joins_looks_for_its_front_end_until_it_is_there() {
     drop(device);
     assert!(path.exists());
 }
+
+/// A program without the right to open the socket of a front end has another one do it.
+#[test]
+fn a_device_asks_for_its_front_end_once_until_it_has_an_answer() {
+    let path = std::path::Path::new("/nowhere/port");
+    let mut device = Device::asking(path).unwrap();
+    device.turn();
+    assert!(device.asks() && !device.asks() && !device.is_connected());
+    // There was none: it asks again after a while.
+    device.found(None);
+    let began = std::time::Instant::now();
+    while !device.asks() {
+        assert!(began.elapsed().as_secs() < 60);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+    device.found(Some(here));
+    assert!(!device.asks());
+    device.turn();
+    assert!(device.is_connected() && !device.asks());
+    let mut front = FrontEnd::with(there);
+    front.set_up(&mut device, PLAIN);
+    front.send_frame(&frame(5));
+    assert_eq!(device.read(), Some(frame(5)));
+}
+
+#[test]
+fn the_file_of_a_listener_of_another_program_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("port");
+    let listener = srd_vhost::listen(&path, false).unwrap();
+    assert!(srd_vhost::listen(&path, false).is_err(), "somebody listens");
+    drop(Device::over(&path, listener).unwrap());
+    assert!(path.exists());
+    drop(srd_vhost::listen(&path, false).unwrap());
+}

@@ -1,30 +1,41 @@
-//! What the processes of `srd up` may do.
+//! What the processes of `srd up` and `srd card up` may do.
 //!
-//! | | the daemon, once it is set up | the network process |
-//! |---|---|---|
-//! | capabilities | none | `CAP_NET_ADMIN` |
-//! | bounding set | empty | `CAP_NET_ADMIN` |
-//! | new privileges by running programs | none | none |
-//! | core dumps | none | none |
-//! | started as root, user | `srd`, or `nobody` (see [`leave_root`]) | `nobody` |
+//! | | what moves packets, once it is set up | `srd network` | `srd card-helper` |
+//! |---|---|---|---|
+//! | capabilities | none | `CAP_NET_ADMIN` | [`HELPER`] |
+//! | bounding set | empty | `CAP_NET_ADMIN` | [`HELPER`] |
+//! | new privileges by running programs | none | none | none |
+//! | core dumps | none | none | none |
+//! | started as root, user | `srd`, or `nobody` (see [`leave_root`]) | `nobody` | root |
 //!
-//! The bounding set can be cut by root only; the systemd unit cuts it for the user `srd`.
+//! The bounding set can be cut by root only; the systemd unit `srd@` cuts it for the user `srd`.
 
-use anyhow::{Context as _, Result};
+use std::io;
+
+use rustix::io::Errno;
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
+use crate::memory;
+
 /// Capabilities have numbers below this one.
 const CAPABILITIES_MAX: u32 = 64;
+/// What the helper of a card keeps: devices and routes; namespaces, and the mounts that are their
+/// names; which programs are inside; their end; files and sockets of other users.
+pub const HELPER: CapabilitySet = CapabilitySet::NET_ADMIN
+    .union(CapabilitySet::SYS_ADMIN)
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::DAC_OVERRIDE);
 /// The account of the package's unit.
-pub(crate) const OWN_ACCOUNT: &str = "srd";
+pub const OWN_ACCOUNT: &str = "srd";
 /// The account that owns nothing.
-pub(crate) const NO_ACCOUNT: &str = "nobody";
+pub const NO_ACCOUNT: &str = "nobody";
 /// Its number where the machine has no such name.
 const NO_ACCOUNT_ID: u32 = 65_534;
 
 /// Whether this process may make interfaces and mark packets.
-pub(crate) fn may_administer() -> bool {
+pub fn may_administer() -> bool {
     thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
 }
 
@@ -35,7 +46,7 @@ pub(crate) fn may_administer() -> bool {
 ///
 /// # Errors
 /// The operating system's.
-pub(crate) fn leave_root(can_reload: impl FnOnce() -> bool) -> Result<Option<String>> {
+pub fn leave_root(can_reload: impl FnOnce() -> bool) -> io::Result<Option<String>> {
     if !geteuid().is_root() {
         return Ok(None);
     }
@@ -43,17 +54,18 @@ pub(crate) fn leave_root(can_reload: impl FnOnce() -> bool) -> Result<Option<Str
     let account = account(&[OWN_ACCOUNT, NO_ACCOUNT]);
     let (uid, gid) = (account.uid, account.gid);
     let root = (Uid::ROOT, Gid::ROOT);
-    let before = rustix::process::getgroups().context("cannot read our groups")?;
+    let before = rustix::process::getgroups().map_err(failed("cannot read our groups"))?;
     // The saved user stays root until it is decided.
     become_user(None, uid, None, gid)?;
     if can_reload() {
-        thread::set_thread_res_uid(None, root.0, None).context("cannot change the user")?;
+        thread::set_thread_res_uid(None, root.0, None).map_err(failed("cannot change the user"))?;
         become_user(uid, uid, uid, gid)?;
         return Ok(None);
     }
-    thread::set_thread_res_uid(None, root.0, None).context("cannot change the user")?;
-    thread::set_thread_res_gid(root.1, root.1, root.1).context("cannot change the group")?;
-    thread::set_thread_groups(&before).context("cannot change groups")?;
+    thread::set_thread_res_uid(None, root.0, None).map_err(failed("cannot change the user"))?;
+    thread::set_thread_res_gid(root.1, root.1, root.1)
+        .map_err(failed("cannot change the group"))?;
+    thread::set_thread_groups(&before).map_err(failed("cannot change groups"))?;
     Ok(Some(account.name))
 }
 
@@ -63,10 +75,10 @@ fn become_user(
     effective: Uid,
     saved: impl Into<Option<Uid>>,
     gid: Gid,
-) -> Result<()> {
-    thread::set_thread_groups(&[]).context("cannot leave groups")?;
-    thread::set_thread_res_gid(gid, gid, gid).context("cannot change the group")?;
-    thread::set_thread_res_uid(real, effective, saved).context("cannot change the user")
+) -> io::Result<()> {
+    thread::set_thread_groups(&[]).map_err(failed("cannot leave groups"))?;
+    thread::set_thread_res_gid(gid, gid, gid).map_err(failed("cannot change the group"))?;
+    thread::set_thread_res_uid(real, effective, saved).map_err(failed("cannot change the user"))
 }
 
 /// Gives up every capability, for good. Threads that exist already keep theirs: call this
@@ -74,7 +86,7 @@ fn become_user(
 ///
 /// # Errors
 /// The operating system's.
-pub(crate) fn drop_all() -> Result<()> {
+pub fn drop_all() -> io::Result<()> {
     restrict(CapabilitySet::empty())
 }
 
@@ -82,11 +94,11 @@ pub(crate) fn drop_all() -> Result<()> {
 ///
 /// # Errors
 /// The operating system's.
-pub(crate) fn keep_network_only() -> Result<()> {
+pub fn keep_network_only() -> io::Result<()> {
     let keep = CapabilitySet::NET_ADMIN;
     if geteuid().is_root() {
         cut_bounding_set(keep);
-        thread::set_keep_capabilities(true).context("cannot keep a capability")?;
+        thread::set_keep_capabilities(true).map_err(failed("cannot keep a capability"))?;
         let account = account(&[NO_ACCOUNT]);
         become_user(account.uid, account.uid, account.uid, account.gid)?;
         // Back in the effective set, from the permitted one.
@@ -95,21 +107,39 @@ pub(crate) fn keep_network_only() -> Result<()> {
             permitted: keep,
             inheritable: CapabilitySet::empty(),
         };
-        thread::set_capabilities(None, kept).context("CAP_NET_ADMIN is missing")?;
-        thread::set_keep_capabilities(false).context("cannot keep a capability")?;
+        thread::set_capabilities(None, kept).map_err(failed("CAP_NET_ADMIN is missing"))?;
+        thread::set_keep_capabilities(false).map_err(failed("cannot keep a capability"))?;
     }
     restrict(keep)
 }
 
-fn restrict(keep: CapabilitySet) -> Result<()> {
+/// Gives up everything but what a helper of a card needs ([`HELPER`]), as far as this process has
+/// it, for good.
+///
+/// # Errors
+/// The operating system's.
+pub fn keep_helper_only() -> io::Result<()> {
+    let has = thread::capabilities(None).map_err(failed("cannot read capabilities"))?;
+    restrict(HELPER.intersection(has.permitted))
+}
+
+/// An error with what failed before it.
+fn failed(what: &str) -> impl FnOnce(Errno) -> io::Error + '_ {
+    move |error| {
+        let error = io::Error::from(error);
+        io::Error::new(error.kind(), format!("{what}: {error}"))
+    }
+}
+
+fn restrict(keep: CapabilitySet) -> io::Result<()> {
     cut_bounding_set(keep);
-    thread::set_no_new_privs(true).context("cannot renounce new privileges")?;
-    thread::clear_ambient_capability_set().context("cannot clear ambient capabilities")?;
+    thread::set_no_new_privs(true).map_err(failed("cannot renounce new privileges"))?;
+    thread::clear_ambient_capability_set().map_err(failed("cannot clear ambient capabilities"))?;
     let rest =
         CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
-    thread::set_capabilities(None, rest).context("cannot drop capabilities")?;
+    thread::set_capabilities(None, rest).map_err(failed("cannot drop capabilities"))?;
     // Keys are in memory. After the change of the user, which would undo it.
-    srd_trust::memory::forbid_core_dumps().context("cannot forbid core dumps")
+    memory::forbid_core_dumps()
 }
 
 /// Takes what programs could gain from the bounding set. Without `CAP_SETPCAP` this is refused,
@@ -126,18 +156,18 @@ fn cut_bounding_set(keep: CapabilitySet) {
 
 /// Whether a process of this user may be one of ours: the users that daemons and network processes
 /// become, and the one that this process is.
-pub(crate) fn may_be_ours(user: Uid) -> bool {
+pub fn may_be_ours(user: Uid) -> bool {
     let ours = |name| account(&[name, NO_ACCOUNT]).uid == user;
     user.is_root() || user == geteuid() || ours(OWN_ACCOUNT) || ours(NO_ACCOUNT)
 }
 
 /// The user that a daemon becomes which root or the package's unit has started.
-pub(crate) fn user_of_daemons() -> u32 {
+pub fn user_of_daemons() -> u32 {
     account(&[OWN_ACCOUNT, NO_ACCOUNT]).uid.as_raw()
 }
 
 /// The user that a daemon of root's becomes, whose keys root may use: it has the package's account.
-pub(crate) fn own_user() -> Option<u32> {
+pub fn own_user() -> Option<u32> {
     let is_root = geteuid().is_root();
     let account = is_root.then(|| account(&[OWN_ACCOUNT]))?;
     (account.name == OWN_ACCOUNT).then(|| account.uid.as_raw())

@@ -1,0 +1,152 @@
+//! What a request may say: looked at before anything is done. A card that was taken over by a guest
+//! may ask for anything.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use super::{MADE_AT_ONCE, NAMED_MAX, Request, Spec};
+use crate::namespace::{DEVICES_MAX, Device};
+use crate::place::Wanted;
+use crate::protocol::is_name;
+
+/// Bytes of the name of a device, as the kernel has it.
+const DEVICE_BYTES_MAX: usize = 15;
+/// Queues of a device, as the kernel has it.
+const QUEUES_MAX: u16 = 256;
+/// Packets that a ring holds.
+const RING_MAX: u32 = 1 << 20;
+/// Addresses of a device.
+const ADDRESSES_MAX: usize = 1024;
+/// Bytes of the name of a file.
+const NAME_BYTES_MAX: usize = 200;
+/// What the names of files of flow logs have in common.
+const LOG: &str = "vpcflowlogs_";
+/// Their endings.
+const LOG_ENDINGS: [&str; 3] = ["log", "log.gz", "log.parquet.part"];
+
+impl Request {
+    /// Finds what speaks against it.
+    pub(super) fn check(&self, spec: &Spec) -> Result<()> {
+        match self {
+            Self::Make(all) => {
+                if all.len() > MADE_AT_ONCE {
+                    bail!("more than {MADE_AT_ONCE} instances in one request");
+                }
+                all.iter().try_for_each(wanted)
+            }
+            Self::Device { number, device: of, queues, ring, .. } => {
+                if *number >= DEVICES_MAX {
+                    bail!("the number of a device is {number}");
+                }
+                device(of, *queues, *ring)
+            }
+            Self::Queues { device, more, .. } => {
+                named_by_guest(device)?;
+                count("queues", *more, QUEUES_MAX)
+            }
+            Self::Ring { device, entries, .. } => {
+                named_by_guest(device)?;
+                count("entries of a ring", *entries, RING_MAX)
+            }
+            Self::Drops(all) => {
+                let devices = all.iter().map(|(_, devices)| devices.len().max(1)).sum();
+                count("devices", devices, NAMED_MAX)
+            }
+            Self::Edge(_) | Self::Route { .. } if !spec.internet => {
+                bail!("this card has no internet's side")
+            }
+            Self::Edge(publics) => count("addresses", publics.len(), NAMED_MAX),
+            Self::Route { add, remove } => count("addresses", add.len() + remove.len(), NAMED_MAX),
+            Self::Resolvers(all) => count("namespaces", all.len(), NAMED_MAX),
+            Self::End(all) | Self::Sweep(all) => count("namespaces", all.len(), NAMED_MAX),
+            Self::Vhost { path, .. } | Self::VhostGone(path) => vhost_user(path, spec),
+            Self::Log { stem, ending, .. } => {
+                if !stem.contains(LOG) || !LOG_ENDINGS.contains(&ending.as_str()) {
+                    bail!("{stem:?} is no name of a file of a flow log");
+                }
+                file_name(stem)
+            }
+            Self::LogEnded { name, .. } => {
+                if !name.contains(LOG) || !name.ends_with(".part") {
+                    bail!("{name:?} is no name of a part of a file of a flow log");
+                }
+                file_name(name)
+            }
+            Self::Vpc(path) if !path.is_absolute() => bail!("{} is no path", path.display()),
+            Self::Remove { .. }
+            | Self::Vpc(_)
+            | Self::Reload
+            | Self::Heir
+            | Self::TakeOn
+            | Self::Hand
+            | Self::Forget => Ok(()),
+        }
+    }
+
+    /// Whether an heir may ask for it, and nobody else.
+    pub(super) fn is_of_heir(&self) -> bool {
+        matches!(self, Self::Hand | Self::Forget)
+    }
+}
+
+fn count<T: PartialOrd + std::fmt::Display>(what: &str, count: T, most: T) -> Result<()> {
+    if count > most {
+        bail!("{count} {what} in one request: {most} at most");
+    }
+    Ok(())
+}
+
+fn wanted(of: &Wanted) -> Result<()> {
+    if !is_name(&of.name) {
+        bail!("{:?} is no name of an instance", of.name);
+    }
+    count("devices", of.devices.len(), DEVICES_MAX)?;
+    of.devices.iter().try_for_each(|one| device(one, of.queues, of.tx_ring))
+}
+
+fn device(of: &Device, queues: u16, ring: u32) -> Result<()> {
+    let number = of.name.strip_prefix("ens").and_then(|number| number.parse::<u8>().ok());
+    if number.is_none_or(|number| format!("ens{number}") != of.name) {
+        bail!("{:?} is no name of an instance's device", of.name);
+    }
+    count("queues", queues, QUEUES_MAX)?;
+    count("entries of a ring", ring, RING_MAX)?;
+    count("addresses", of.addresses.len(), ADDRESSES_MAX)?;
+    let fits =
+        |(address, length): &(IpAddr, u8)| *length <= if address.is_ipv4() { 32 } else { 128 };
+    of.addresses.iter().all(fits).then_some(()).context("a subnet with too long a prefix")
+}
+
+/// A device as root of an instance may have named it. The name is a word of `ip`.
+fn named_by_guest(name: &str) -> Result<()> {
+    let fits = (1..=DEVICE_BYTES_MAX).contains(&name.len());
+    let is_word = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/');
+    if !fits || !is_word || name.starts_with('-') {
+        bail!("{name:?} is no name of a device");
+    }
+    Ok(())
+}
+
+/// A socket of the settings, or that of another interface of the same instance.
+fn vhost_user(path: &Path, spec: &Spec) -> Result<()> {
+    let is_other = |of: &Path| {
+        let of = of.as_os_str().as_encoded_bytes();
+        let rest = path.as_os_str().as_encoded_bytes().strip_prefix(of);
+        let number = rest.and_then(|rest| rest.strip_prefix(b".ens"));
+        number.is_some_and(|number| number.len() <= 3 && number.iter().all(u8::is_ascii_digit))
+    };
+    if spec.vhost_user.contains(path) || spec.vhost_user.iter().any(|of| is_other(of)) {
+        return Ok(());
+    }
+    bail!("{} is no socket of this card's settings", path.display())
+}
+
+fn file_name(name: &str) -> Result<()> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if name.len() > NAME_BYTES_MAX || name.starts_with('.') || !name.bytes().all(is_plain) {
+        bail!("{name:?} is no name of a file of a flow log");
+    }
+    Ok(())
+}

@@ -1,0 +1,524 @@
+//! The card's side of the helper.
+//!
+//! Whoever asks waits for the answer, and so nobody asks where packets are moved: the thread of
+//! [`crate::maker`] does, threads of connections and of flow logs, and the start. What is told
+//! without waiting for an answer ([`Helper::tell`]) does not wait for room, either.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::net::{Shutdown, shutdown};
+use srd_net::Tun;
+use srd_vpc_file::VpcFile;
+
+use super::wire::{self, Receiver};
+use super::{
+    Answer, DESCRIPTORS_MAX, MADE_AT_ONCE, Meet, Message, NAMED_MAX, PACKET_BYTES_MAX, Request,
+    Spec,
+};
+use crate::failure::Missing;
+use crate::locks;
+use crate::namespace::{Device, Namespace};
+use crate::place::{Place, Places, Wanted};
+use crate::protocol::NamespaceName;
+
+/// An answer comes within this time: programs are ended in ten seconds at most.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
+/// The same for figures, without which a status is shown as well.
+const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
+/// The helper waits so long at its start for those of cards that were killed, and a little more.
+const START_WAIT_MAX: Duration = Duration::from_secs(30);
+
+const GONE: &str = "the helper of this card has ended: end the card, and start it again";
+
+/// A helper that was started, as long as this process has no threads.
+#[derive(Debug)]
+pub(crate) struct Starting {
+    socket: OwnedFd,
+    child: Child,
+    adds: File,
+}
+
+/// The way to the helper.
+#[derive(Clone, Debug)]
+pub(crate) struct Helper(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    socket: Arc<OwnedFd>,
+    waiting: Arc<Mutex<Waiting>>,
+    child: Mutex<Option<Child>>,
+    /// Locked: this process is the helper's.
+    _adds: Option<File>,
+}
+
+/// Who waits for answers.
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    all: BTreeMap<u64, Asked>,
+    has_ended: bool,
+    /// The card ends: so does the helper.
+    is_over: bool,
+}
+
+#[derive(Debug)]
+struct Asked {
+    descriptors: Vec<OwnedFd>,
+    back: SyncSender<(Answer, Vec<OwnedFd>)>,
+}
+
+/// Ends the helper when it is dropped, and waits until it has given everything back.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    helper: Helper,
+    /// Another process has what the helper holds.
+    pub(crate) is_passed_on: bool,
+}
+
+impl Starting {
+    /// Starts this program as a helper. It inherits nothing but its end of a pair of sockets, and
+    /// standard output and error.
+    pub(crate) fn start(spec: &Spec) -> Result<Self> {
+        locks::make(Path::new(locks::DIRECTORY))?;
+        let (socket, other) = wire::pair()?;
+        let program = std::env::current_exe().context("where is this program")?;
+        srd_net::raw::keep_descriptors_from_children()
+            .context("cannot keep descriptors from the helper")?;
+        let mut command = Command::new(program);
+        command.arg("card-helper").env_clear().stdin(Stdio::from(other));
+        for name in ["PATH", "RUST_LOG", "JOURNAL_STREAM"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        // Its own group: what ends the terminal's programs does not end it.
+        let child = command.process_group(0).spawn().context("the helper cannot be started")?;
+        drop(command);
+        let timeout = rustix::net::sockopt::Timeout::Recv;
+        rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(START_WAIT_MAX))?;
+        let adds = locks::add_to(Path::new(locks::DIRECTORY), child.id());
+        let mut starting = match adds {
+            Ok(adds) => Self { socket, child, adds },
+            Err(error) => {
+                drop(socket);
+                let mut child = child;
+                let _ = child.wait();
+                return Err(error);
+            }
+        };
+        match starting.begin(spec) {
+            Ok(()) => Ok(starting),
+            Err(error) => {
+                drop(starting.socket);
+                let _ = starting.child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    fn begin(&mut self, spec: &Spec) -> Result<()> {
+        wire::send(&self.socket, &Message { id: 0, body: Some(spec) }, &[], true)?;
+        let said = Receiver::new().next::<Answer>(&self.socket).context("the helper")?;
+        let said = said.context("the helper has ended")?.message.map_err(anyhow::Error::msg)?;
+        let timeout = rustix::net::sockopt::Timeout::Recv;
+        rustix::net::sockopt::set_socket_timeout(&self.socket, timeout, None)?;
+        said.body.context("the helper says nothing")?.ok().map(drop)
+    }
+
+    /// Listens to it, on a thread: call it when privileges are gone.
+    pub(crate) fn listen(self) -> Result<Helper> {
+        Helper::over(self.socket, Some(self.child), Some(self.adds))
+    }
+}
+
+impl Answer {
+    fn ok(self) -> Result<Self> {
+        match self {
+            Self::Failed { what, is_missing: true } => Err(Missing(what).into()),
+            Self::Failed { what, .. } => bail!(what),
+            answer => Ok(answer),
+        }
+    }
+}
+
+fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Hands answers to who waits for them, until the helper ends.
+fn hear(socket: &OwnedFd, waiting: &Mutex<Waiting>) {
+    let mut receiver = Receiver::new();
+    while let Ok(Some(received)) = receiver.next::<Answer>(socket) {
+        let Message { id, body } = match received.message {
+            Ok(message) => message,
+            Err(what) => {
+                tracing::error!("the helper: {what}");
+                continue;
+            }
+        };
+        let mut waiting = lock(waiting);
+        let Some(asked) = waiting.all.get_mut(&id) else {
+            // What nobody waits for is closed here; what could not be done is said.
+            if let Some(Answer::Failed { what, .. }) = body {
+                tracing::warn!("{what}");
+            }
+            continue;
+        };
+        asked.descriptors.extend(received.descriptors);
+        if asked.descriptors.len() > DESCRIPTORS_MAX {
+            waiting.all.remove(&id);
+        } else if let Some(answer) = body
+            && let Some(asked) = waiting.all.remove(&id)
+        {
+            let _ = asked.back.try_send((answer, asked.descriptors));
+        }
+    }
+    let mut waiting = lock(waiting);
+    if !waiting.is_over {
+        tracing::error!(
+            "{GONE}: packets pass, nothing can be made or removed, and nothing is given back"
+        );
+    }
+    waiting.has_ended = true;
+    // Nobody waits in vain.
+    waiting.all.clear();
+}
+
+impl Helper {
+    pub(super) fn over(socket: OwnedFd, child: Option<Child>, adds: Option<File>) -> Result<Self> {
+        let (socket, waiting) = (Arc::new(socket), Arc::<Mutex<Waiting>>::default());
+        lock(&waiting).next = 1;
+        let (of_socket, of_waiting) = (Arc::clone(&socket), Arc::clone(&waiting));
+        let hear = move || hear(&of_socket, &of_waiting);
+        thread::Builder::new().name("srd-card-helper".into()).spawn(hear).context("a thread")?;
+        Ok(Self(Arc::new(Inner { socket, waiting, child: Mutex::new(child), _adds: adds })))
+    }
+
+    /// Asks, and waits for the answer.
+    fn ask_with(
+        &self,
+        request: Request,
+        descriptors: &[BorrowedFd<'_>],
+        wait: Duration,
+    ) -> Result<(Answer, Vec<OwnedFd>)> {
+        let (back, answer) = sync_channel(1);
+        let id = {
+            let mut waiting = lock(&self.0.waiting);
+            if waiting.has_ended {
+                bail!(GONE);
+            }
+            let id = waiting.next;
+            waiting.next += 1;
+            waiting.all.insert(id, Asked { descriptors: Vec::new(), back });
+            id
+        };
+        let message = Message { id, body: Some(request) };
+        let sent = wire::send(&self.0.socket, &message, descriptors, true);
+        let answer = match sent {
+            Ok(()) => answer.recv_timeout(wait),
+            Err(error) => {
+                lock(&self.0.waiting).all.remove(&id);
+                return Err(error).context("the helper cannot be asked");
+            }
+        };
+        match answer {
+            Ok((answer, descriptors)) => Ok((answer.ok()?, descriptors)),
+            Err(RecvTimeoutError::Disconnected) => bail!(GONE),
+            Err(RecvTimeoutError::Timeout) => {
+                lock(&self.0.waiting).all.remove(&id);
+                bail!("the helper of this card does not answer")
+            }
+        }
+    }
+
+    fn ask(&self, request: Request) -> Result<(Answer, Vec<OwnedFd>)> {
+        self.ask_with(request, &[], ANSWER_WAIT_MAX)
+    }
+
+    fn do_it(&self, request: Request) -> Result<()> {
+        self.ask(request).map(drop)
+    }
+
+    /// Asks without waiting, neither for the answer nor for room: the log has what fails.
+    fn tell(&self, request: Request) {
+        let message = Message { id: 0, body: Some(request) };
+        if let Err(error) = wire::send(&self.0.socket, &message, &[], false) {
+            tracing::warn!("what is to be removed stays until the card ends: {error}");
+        }
+    }
+
+    /// Makes the places of instances; those that are left out are not among them. What was made
+    /// goes if one fails.
+    pub(crate) fn make(&self, wanted: &[Wanted]) -> Result<Places> {
+        let mut places = Places::new();
+        let mut rest = wanted.iter().peekable();
+        while rest.peek().is_some() {
+            let (mut some, mut bytes) = (Vec::new(), 0);
+            while let Some(next) = rest.peek() {
+                bytes += serde_json::to_vec(next)?.len();
+                if some.len() >= MADE_AT_ONCE || (bytes > PACKET_BYTES_MAX / 2 && !some.is_empty())
+                {
+                    break;
+                }
+                some.extend(rest.next().cloned());
+            }
+            self.make_some(some, &mut places)?;
+        }
+        Ok(places)
+    }
+
+    fn make_some(&self, wanted: Vec<Wanted>, places: &mut Places) -> Result<()> {
+        let (answer, descriptors) = self.ask(Request::Make(wanted))?;
+        let Answer::Made { places: made, udp_segmentation } = answer else { return odd() };
+        let mut descriptors = descriptors.into_iter();
+        for of in made {
+            let name = NamespaceName::of_instance(&of.instance).context("a namespace")?;
+            let namespace = Some(Namespace::new(name, of.is_found, self.clone()));
+            let mut place = Place { devices: Vec::new(), namespace, sockets: Vec::new() };
+            for count in of.queues {
+                place.devices.push(queues(&mut descriptors, count, udp_segmentation)?);
+            }
+            places.insert(of.instance, place);
+        }
+        Ok(())
+    }
+
+    /// Removes namespaces that earlier cards have left, but for these.
+    pub(crate) fn sweep(&self, instances: BTreeSet<NamespaceName>) -> Result<()> {
+        self.do_it(Request::Sweep(instances))
+    }
+
+    /// Removes a namespace, if no program runs in it.
+    pub(crate) fn remove(&self, namespace: NamespaceName, ends_programs: bool) {
+        self.tell(Request::Remove { namespace, ends_programs });
+    }
+
+    /// Makes a device again.
+    pub(crate) fn make_device(
+        &self,
+        namespace: NamespaceName,
+        (number, several): (usize, bool),
+        device: Device,
+        queues: u16,
+        ring: u32,
+    ) -> Result<Vec<Tun>> {
+        self.queues(Request::Device { namespace, number, several, device, queues, ring })
+    }
+
+    /// Opens more queues of a device.
+    pub(crate) fn open_more(
+        &self,
+        namespace: NamespaceName,
+        device: String,
+        more: u16,
+    ) -> Result<Vec<Tun>> {
+        self.queues(Request::Queues { namespace, device, more })
+    }
+
+    fn queues(&self, request: Request) -> Result<Vec<Tun>> {
+        let (answer, descriptors) = self.ask(request)?;
+        let Answer::Queues { count, udp_segmentation } = answer else { return odd() };
+        queues(&mut descriptors.into_iter(), count, udp_segmentation)
+    }
+
+    /// Gives the rings of a device so many entries.
+    pub(crate) fn set_ring(
+        &self,
+        namespace: NamespaceName,
+        device: String,
+        entries: u32,
+    ) -> Result<()> {
+        self.do_it(Request::Ring { namespace, device, entries })
+    }
+
+    /// What the kernel has dropped at devices, by namespace.
+    pub(crate) fn drops(
+        &self,
+        of: Vec<(NamespaceName, Vec<String>)>,
+    ) -> Result<Vec<Vec<Option<u64>>>> {
+        match self.ask_with(Request::Drops(of), &[], LOOK_WAIT_MAX)?.0 {
+            Answer::Drops(drops) => Ok(drops),
+            _ => odd(),
+        }
+    }
+
+    /// Makes the device of the internet's side, and routes these addresses into it.
+    pub(crate) fn edge(&self, publics: &BTreeSet<Ipv4Addr>) -> Result<Tun> {
+        let (first, rest) = split(publics);
+        let (answer, descriptors) = self.ask(Request::Edge(first))?;
+        let Answer::Queues { count: 1, udp_segmentation } = answer else { return odd() };
+        let mut tun = queues(&mut descriptors.into_iter(), 1, udp_segmentation)?;
+        self.route(&rest, &BTreeSet::new())?;
+        tun.pop().context("the device")
+    }
+
+    /// Routes these addresses into it, all or none, and those not any more.
+    pub(crate) fn route(
+        &self,
+        add: &BTreeSet<Ipv4Addr>,
+        remove: &BTreeSet<Ipv4Addr>,
+    ) -> Result<()> {
+        let mut added = BTreeSet::new();
+        let all = |of: &BTreeSet<Ipv4Addr>| of.iter().copied().collect::<Vec<_>>();
+        for some in all(add).chunks(NAMED_MAX) {
+            let add: BTreeSet<Ipv4Addr> = some.iter().copied().collect();
+            let request = Request::Route { add: add.clone(), remove: BTreeSet::new() };
+            if let Err(error) = self.do_it(request) {
+                self.unroute(&all(&added))?;
+                return Err(error);
+            }
+            added.extend(add);
+        }
+        self.unroute(&all(remove))
+    }
+
+    fn unroute(&self, remove: &[Ipv4Addr]) -> Result<()> {
+        for some in remove.chunks(NAMED_MAX) {
+            let remove = some.iter().copied().collect();
+            self.do_it(Request::Route { add: BTreeSet::new(), remove })?;
+        }
+        Ok(())
+    }
+
+    /// Gives namespaces these resolvers, or none.
+    pub(crate) fn set_resolvers(&self, all: &[(NamespaceName, Option<Ipv4Addr>)]) -> Result<()> {
+        /// So many fit into a packet.
+        const ONCE: usize = 1000;
+        all.chunks(ONCE).try_for_each(|some| self.do_it(Request::Resolvers(some.to_vec())))
+    }
+
+    /// Ends the programs in these namespaces.
+    pub(crate) fn end_programs(&self, all: BTreeSet<NamespaceName>) -> Result<()> {
+        self.do_it(Request::End(all))
+    }
+
+    /// Meets a front end of vhost-user.
+    pub(crate) fn vhost(&self, path: &Path, meets: Meet) -> Result<OwnedFd> {
+        let (_, descriptors) = self.ask(Request::Vhost { path: path.to_owned(), meets })?;
+        descriptors.into_iter().next().context("the helper opened nothing")
+    }
+
+    /// Removes the socket of one.
+    pub(crate) fn vhost_gone(&self, path: PathBuf) {
+        self.tell(Request::VhostGone(path));
+    }
+
+    /// Opens a new file of a flow log; returns its name, too.
+    pub(crate) fn log(
+        &self,
+        directory: &str,
+        stem: String,
+        ending: &str,
+    ) -> io::Result<(File, String)> {
+        let (directory, ending) = (directory.to_owned(), ending.to_owned());
+        let asked = self.ask(Request::Log { directory, stem, ending });
+        let (answer, descriptors) =
+            asked.map_err(|error| io::Error::other(format!("{error:#}")))?;
+        match (answer, descriptors.into_iter().next()) {
+            (Answer::Log(name), Some(file)) => Ok((File::from(file), name)),
+            _ => Err(io::Error::other("the helper opened nothing")),
+        }
+    }
+
+    /// A file is complete, or is to be removed.
+    pub(crate) fn log_ended(
+        &self,
+        directory: &str,
+        name: String,
+        is_whole: bool,
+    ) -> io::Result<()> {
+        let directory = directory.to_owned();
+        let done = self.do_it(Request::LogEnded { directory, name, is_whole });
+        done.map_err(|error| io::Error::other(format!("{error:#}")))
+    }
+
+    /// Reads the file of a cloud.
+    pub(crate) fn vpc(&self, path: &Path) -> Result<VpcFile> {
+        let (_, descriptors) = self.ask(Request::Vpc(path.to_owned()))?;
+        let file = descriptors.into_iter().next().context("the helper opened nothing")?;
+        Ok(srd_vpc_file::read_from(File::from(file), path)?)
+    }
+
+    /// Reads the configuration again. Returns its cloud, or none if that is in no file, and which
+    /// other settings differ.
+    pub(crate) fn reload(&self) -> Result<(Option<VpcFile>, Vec<String>)> {
+        let (answer, descriptors) = self.ask(Request::Reload)?;
+        let Answer::Reloaded { vpc, others } = answer else { return odd() };
+        let Some(path) = vpc else { return Ok((None, others)) };
+        let file = descriptors.into_iter().next().context("the helper opened nothing")?;
+        Ok((Some(srd_vpc_file::read_from(File::from(file), &path)?), others))
+    }
+
+    /// An end of this helper for another card.
+    pub(crate) fn heir(&self) -> Result<OwnedFd> {
+        let (_, descriptors) = self.ask(Request::Heir)?;
+        descriptors.into_iter().next().context("the helper opened nothing")
+    }
+
+    /// Takes all that another helper has. Returns the namespaces that are held now.
+    pub(crate) fn take_on(&self, other: &OwnedFd) -> Result<BTreeSet<NamespaceName>> {
+        let (answer, _) = self.ask_with(Request::TakeOn, &[other.as_fd()], ANSWER_WAIT_MAX)?;
+        let Answer::Taken(namespaces) = answer else { return odd() };
+        Ok(namespaces)
+    }
+}
+
+fn odd<T>() -> Result<T> {
+    bail!("the helper answers something else")
+}
+
+/// As many addresses as one request may have, and the others.
+fn split(all: &BTreeSet<Ipv4Addr>) -> (BTreeSet<Ipv4Addr>, BTreeSet<Ipv4Addr>) {
+    (all.iter().take(NAMED_MAX).copied().collect(), all.iter().skip(NAMED_MAX).copied().collect())
+}
+
+/// Queues of a device.
+fn queues(
+    descriptors: &mut impl Iterator<Item = OwnedFd>,
+    count: u16,
+    udp_segmentation: bool,
+) -> Result<Vec<Tun>> {
+    let queue = |_| {
+        Ok(Tun::adopt(descriptors.next().context("a descriptor is missing")?, udp_segmentation))
+    };
+    (0..count).map(queue).collect()
+}
+
+impl Ending {
+    pub(crate) fn new(helper: Helper) -> Self {
+        Self { helper, is_passed_on: false }
+    }
+}
+
+impl std::ops::Deref for Ending {
+    type Target = Helper;
+
+    fn deref(&self) -> &Helper {
+        &self.helper
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // Threads have it as well: the helper sees its end all the same.
+        let Inner { socket, child, waiting, .. } = &*self.helper.0;
+        lock(waiting).is_over = true;
+        let _ = shutdown(&**socket, Shutdown::Both);
+        let child = child.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some(mut child), false) = (child, self.is_passed_on) {
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Files that the helper opens for the card: flow logs, and the file of a cloud.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use srd_trust::place;
+use srd_vpc_file::VpcFile;
+
+use super::Spec;
+use crate::config;
+use crate::logs::files;
+use crate::state::Options;
+
+/// What may be opened.
+#[derive(Debug)]
+pub(super) struct Files {
+    /// Directories of flow logs.
+    logs: BTreeSet<String>,
+    /// The settings that the card was started with, if they are in a file.
+    runs: Option<Options>,
+}
+
+/// The directories of all flow logs of a cloud.
+pub(crate) fn directories(file: &VpcFile) -> BTreeSet<String> {
+    file.world.flow_logs.values().map(|log| log.directory.clone()).collect()
+}
+
+impl Files {
+    pub(super) fn new(spec: &Spec) -> Self {
+        let read = |path: &std::path::PathBuf| config::read(path, &spec.socket).ok();
+        Self { logs: spec.logs.clone(), runs: spec.config.as_ref().and_then(read) }
+    }
+
+    /// Opens a new file of a flow log. Its directory is made if it is not there.
+    pub(super) fn log(&self, directory: &str, stem: &str, ending: &str) -> Result<(File, String)> {
+        self.check(directory)?;
+        let (file, path) = files::create(Path::new(directory), stem, ending)?;
+        let name = path.file_name().and_then(|name| name.to_str()).context("a file's name")?;
+        Ok((file, name.to_owned()))
+    }
+
+    /// A file of a flow log is complete, and loses the last ending; or it is removed.
+    pub(super) fn log_ended(&self, directory: &str, name: &str, is_whole: bool) -> Result<()> {
+        self.check(directory)?;
+        let path = Path::new(directory).join(name);
+        if !is_whole {
+            return Ok(fs::remove_file(path)?);
+        }
+        Ok(fs::rename(&path, path.with_extension(""))?)
+    }
+
+    fn check(&self, directory: &str) -> Result<()> {
+        if !self.logs.contains(directory) {
+            bail!(
+                "the card was not started with {directory} as a directory of flow logs, and no \
+                 file named it that root alone may change"
+            );
+        }
+        Ok(())
+    }
+
+    /// Opens the file of a cloud. Any other file is refused; of one that root alone may change,
+    /// flow logs are written where it says.
+    pub(super) fn vpc(&mut self, path: &Path) -> Result<File> {
+        let opened = File::open(path).with_context(|| path.display().to_string())?;
+        let file = match srd_vpc_file::read(path) {
+            Ok(file) => file,
+            // The text has a line of the file.
+            Err(error) if path.extension().is_some_and(|ending| ending == "toml") => {
+                return Err(error.into());
+            }
+            Err(_) => bail!("{} is no file of a cloud", path.display()),
+        };
+        if place::is_roots_alone(path) {
+            self.logs.extend(directories(&file));
+        }
+        Ok(opened)
+    }
+
+    /// Reads the configuration again, and opens the file of its cloud.
+    pub(super) fn reload(&mut self, spec: &Spec) -> Result<Reloaded> {
+        let path = spec.config.as_ref().context("the card has no configuration in a file")?;
+        let new = config::read(path, &spec.socket)?;
+        let others = match &self.runs {
+            Some(runs) => config::other_settings(runs, &new),
+            None => Vec::new(),
+        };
+        let others = others.into_iter().map(str::to_owned).collect();
+        let Some(path) = new.file else { return Ok(Reloaded { vpc: None, others }) };
+        let opened = File::open(&path).with_context(|| path.display().to_string())?;
+        // Whoever names the configuration names the file.
+        self.logs.extend(directories(&srd_vpc_file::read(&path)?));
+        Ok(Reloaded { vpc: Some((opened, path)), others })
+    }
+}
+
+/// What a configuration says now.
+pub(super) struct Reloaded {
+    pub(super) vpc: Option<(File, std::path::PathBuf)>,
+    /// Settings that differ, and are not changed.
+    pub(super) others: Vec<String>,
+}

@@ -1,0 +1,315 @@
+//! What the helper has made, and gives back when the card ends, however that ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use srd_net::Tun;
+use srd_trust::place;
+
+use super::serve::{Said, done};
+use super::wire::{self, Receiver};
+use super::{Answer, Held, MadePlace, Meet, Message, Request, Spec};
+use crate::edge;
+use crate::handover::wire::{file_of, parts_of};
+use crate::locks::Lock;
+use crate::namespace::{self, Inside, Owned};
+use crate::place::{Wanted, make_all};
+use crate::programs;
+use crate::protocol::NamespaceName;
+use crate::resolv_conf::{DIRECTORY, ResolvConf};
+
+/// Another helper answers within this time.
+const HAND_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Device and inode of a file.
+type Identity = (u64, u64);
+
+/// All that there is.
+#[derive(Debug)]
+pub(super) struct Holds {
+    spec: Arc<Spec>,
+    /// The directory of locks.
+    locks: PathBuf,
+    namespaces: BTreeMap<NamespaceName, Owned>,
+    /// Namespaces that programs keep: they are looked at once more at the end.
+    left: BTreeSet<NamespaceName>,
+    resolvers: BTreeMap<NamespaceName, ResolvConf>,
+    /// Whether this machine forwarded packets before the internet's side was there.
+    forward: Option<String>,
+    /// Sockets of vhost-user that listen.
+    sockets: BTreeMap<PathBuf, Identity>,
+    /// The card's own socket.
+    listens: Option<Identity>,
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    fs::symlink_metadata(path).ok().map(|facts| (facts.dev(), facts.ino()))
+}
+
+/// Removes a file, unless another one has its name.
+fn remove(path: &Path, was: Identity) {
+    if identity(path) == Some(was) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+impl Holds {
+    pub(super) fn new(spec: Arc<Spec>, locks: &Path) -> Self {
+        Self {
+            locks: locks.to_owned(),
+            namespaces: BTreeMap::new(),
+            left: BTreeSet::new(),
+            resolvers: BTreeMap::new(),
+            forward: None,
+            sockets: BTreeMap::new(),
+            listens: identity(&spec.listens),
+            spec,
+        }
+    }
+
+    pub(super) fn obey(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Result<Said> {
+        match request {
+            Request::Make(wanted) => self.make(&wanted),
+            Request::Sweep(instances) => {
+                namespace::sweep(&instances);
+                Ok(done())
+            }
+            Request::Remove { namespace, ends_programs } => {
+                self.remove(&namespace, ends_programs).map(|()| done())
+            }
+            Request::Device { namespace, number, several, device, queues, ring } => {
+                let inside = self.inside(&namespace)?;
+                said(inside.add((number, several), &device, queues, ring)?)
+            }
+            Request::Queues { namespace, device, more } => {
+                said(self.inside(&namespace)?.open_more(&device, more)?)
+            }
+            Request::Edge(publics) => {
+                let tun = edge::make(&publics)?;
+                if self.forward.is_none() {
+                    self.forward = Some(edge::forward(self.spec.internet_private)?);
+                }
+                said(vec![tun])
+            }
+            Request::Route { add, remove } => edge::route(&add, &remove).map(|()| done()),
+            Request::Resolvers(all) => {
+                all.into_iter().for_each(|(namespace, of)| self.set_resolver(namespace, of));
+                Ok(done())
+            }
+            Request::End(all) => {
+                let paths: Vec<PathBuf> = all
+                    .iter()
+                    .filter(|name| self.namespaces.contains_key(name))
+                    .map(namespace::path_of)
+                    .collect();
+                programs::end(paths.iter().map(PathBuf::as_path));
+                Ok(done())
+            }
+            Request::Vhost { path, meets } => self.vhost(path, meets),
+            Request::VhostGone(path) => {
+                if let Some(was) = self.sockets.remove(&path) {
+                    remove(&path, was);
+                }
+                Ok(done())
+            }
+            Request::TakeOn => {
+                let other = descriptors.into_iter().next().context("no other helper")?;
+                self.take_on(&other)?;
+                Ok((Answer::Taken(self.namespaces.keys().cloned().collect()), Vec::new()))
+            }
+            Request::Hand => self.hand(),
+            _ => bail!("this is no request for here"),
+        }
+    }
+
+    fn inside(&self, namespace: &NamespaceName) -> Result<&Inside> {
+        let owned = self.namespaces.get(namespace);
+        owned.map(Owned::inside).with_context(|| format!("this card has no namespace {namespace}"))
+    }
+
+    fn make(&mut self, wanted: &[Wanted]) -> Result<Said> {
+        for of in wanted {
+            let name = NamespaceName::of_instance(&of.name);
+            if name.is_some_and(|name| self.namespaces.contains_key(&name)) {
+                bail!("the instance `{}` is there already", of.name);
+            }
+        }
+        let mut made = make_all(wanted, &self.locks)?;
+        let (mut places, mut descriptors, mut udp_segmentation) = (Vec::new(), Vec::new(), true);
+        for of in wanted {
+            let Some((owned, devices)) = made.remove(&of.name) else {
+                self.left.extend(NamespaceName::of_instance(&of.name));
+                continue;
+            };
+            let name = owned.name().clone();
+            let is_found = owned.is_found();
+            self.left.remove(&name);
+            self.namespaces.insert(name.clone(), owned);
+            if let Some(resolver) = of.resolver {
+                self.set_resolver(name, Some(resolver));
+            }
+            let count = |queues: &Vec<Tun>| u16::try_from(queues.len()).unwrap_or(u16::MAX);
+            let queues = devices.iter().map(count).collect();
+            places.push(MadePlace { instance: of.name.clone(), is_found, queues });
+            for tun in devices.iter().flatten() {
+                udp_segmentation &= tun.udp_segmentation();
+                descriptors.push(tun.fd().as_fd().try_clone_to_owned()?);
+            }
+        }
+        Ok((Answer::Made { places, udp_segmentation }, descriptors))
+    }
+
+    fn remove(&mut self, name: &NamespaceName, ends_programs: bool) -> Result<()> {
+        self.resolvers.remove(name).into_iter().for_each(ResolvConf::remove);
+        let Some(owned) = self.namespaces.remove(name) else {
+            bail!("this card has no namespace {name}");
+        };
+        if ends_programs {
+            programs::end([namespace::path_of(name).as_path()].into_iter());
+        }
+        if !owned.delete() {
+            self.left.insert(name.clone());
+        }
+        Ok(())
+    }
+
+    /// One that cannot be set leaves the programs of the namespace with this machine's.
+    fn set_resolver(&mut self, namespace: NamespaceName, resolver: Option<Ipv4Addr>) {
+        let before = self.resolvers.get(&namespace).map(ResolvConf::resolver);
+        if before == resolver || !self.namespaces.contains_key(&namespace) {
+            return;
+        }
+        self.resolvers.remove(&namespace).into_iter().for_each(ResolvConf::remove);
+        let Some(resolver) = resolver else { return };
+        match ResolvConf::write(Path::new(DIRECTORY), namespace.as_str(), resolver) {
+            Ok(file) => self.resolvers.extend(file.map(|file| (namespace, file))),
+            Err(error) => tracing::warn!(
+                "resolv.conf of {namespace}: {error:#}: its programs use this machine's"
+            ),
+        }
+    }
+
+    fn vhost(&mut self, path: PathBuf, meets: Meet) -> Result<Said> {
+        let replaces = match meets {
+            Meet::Joins => {
+                let front = srd_trust::socket::connect(&path)?;
+                return Ok((Answer::Done, vec![front.into()]));
+            }
+            Meet::Listens => false,
+            Meet::Replaces => true,
+        };
+        let failed = || format!("the socket {}", path.display());
+        path.parent().map_or(Ok(()), place::check).with_context(failed)?;
+        let listener = srd_vhost::listen(&path, replaces).with_context(failed)?;
+        self.sockets.extend(identity(&path).map(|of| (path, of)));
+        Ok((Answer::Done, vec![listener.into()]))
+    }
+
+    /// Takes all that another helper has, and has it forget.
+    fn take_on(&mut self, other: &OwnedFd) -> Result<()> {
+        for timeout in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(other, timeout, Some(HAND_WAIT_MAX))?;
+        }
+        let (answer, descriptors) = ask(other, Request::Hand)?;
+        let Answer::Done = answer else { bail!("the helper before answers something else") };
+        let mut descriptors = descriptors.into_iter();
+        let file = descriptors.next().context("the helper before hands nothing over")?;
+        let [held] = parts_of(&file.into())?;
+        let held: Held = serde_json::from_slice(&held).context("what the helper before has")?;
+        for name in held.namespaces {
+            let lock = descriptors.next().context("a lock is missing")?;
+            let lock = Lock::adopt(&self.locks, name.as_str(), lock.into())?;
+            self.namespaces.insert(name.clone(), Owned::adopt(name, lock));
+        }
+        self.left.extend(held.left);
+        for (name, resolver) in held.resolvers {
+            let file = ResolvConf::of(Path::new(DIRECTORY), name.as_str(), resolver);
+            self.resolvers.insert(name, file);
+        }
+        self.sockets.extend(held.sockets);
+        if held.forward.is_some() {
+            self.forward = held.forward;
+        }
+        ask(other, Request::Forget).context("the helper before")?;
+        if self.spec.internet {
+            edge::adopt(self.spec.internet_private)?;
+        }
+        if self.spec.listens != self.spec.socket {
+            let failed = || format!("the socket {}", self.spec.socket.display());
+            fs::rename(&self.spec.listens, &self.spec.socket).with_context(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Hands everything over. This helper has the duty until it is to forget.
+    fn hand(&self) -> Result<Said> {
+        let resolvers = self.resolvers.iter().map(|(name, of)| (name.clone(), of.resolver()));
+        let held = Held {
+            namespaces: self.namespaces.keys().cloned().collect(),
+            left: self.left.clone(),
+            resolvers: resolvers.collect(),
+            forward: self.forward.clone(),
+            sockets: self.sockets.iter().map(|(path, of)| (path.clone(), *of)).collect(),
+        };
+        let mut descriptors = vec![file_of(&[&serde_json::to_vec(&held)?])?.into()];
+        for owned in self.namespaces.values() {
+            descriptors.push(owned.lock()?);
+        }
+        Ok((Answer::Done, descriptors))
+    }
+
+    /// Another helper has all this.
+    pub(super) fn forget(self) {}
+
+    /// Gives everything back.
+    pub(super) fn give_back(self) {
+        self.resolvers.into_values().for_each(ResolvConf::remove);
+        for (name, owned) in self.namespaces {
+            if !owned.delete() {
+                tracing::debug!("{name} is left to its programs");
+            }
+        }
+        for name in &self.left {
+            namespace::delete_left(name, &self.locks);
+        }
+        if let Some(before) = &self.forward {
+            edge::give_back(before);
+        }
+        self.sockets.iter().for_each(|(path, was)| remove(path, *was));
+        for path in [&self.spec.listens, &self.spec.socket] {
+            self.listens.into_iter().for_each(|was| remove(path, was));
+        }
+    }
+}
+
+/// The answer with queues of a device.
+fn said(queues: Vec<Tun>) -> Result<Said> {
+    let count = u16::try_from(queues.len()).unwrap_or(u16::MAX);
+    let udp_segmentation = queues.iter().all(Tun::udp_segmentation);
+    let descriptors = queues.iter().map(|tun| tun.fd().as_fd().try_clone_to_owned());
+    let descriptors = descriptors.collect::<std::io::Result<Vec<OwnedFd>>>()?;
+    Ok((Answer::Queues { count, udp_segmentation }, descriptors))
+}
+
+/// Asks another helper.
+fn ask(other: &OwnedFd, request: Request) -> Result<Said> {
+    wire::send(other, &Message { id: 1, body: Some(request) }, &[], true)?;
+    let (mut receiver, mut descriptors) = (Receiver::new(), Vec::new());
+    loop {
+        let received = receiver.next::<Answer>(other)?.context("the helper before has ended")?;
+        descriptors.extend(received.descriptors);
+        match received.message.map_err(anyhow::Error::msg)?.body {
+            None => {}
+            Some(Answer::Failed { what, .. }) => bail!(what),
+            Some(answer) => return Ok((answer, descriptors)),
+        }
+    }
+}

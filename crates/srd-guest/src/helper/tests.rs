@@ -1,0 +1,283 @@
+//! Helpers on threads of this process, without privileges: what they do with sockets.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::thread::{self, JoinHandle};
+
+use super::serve::Helping;
+use super::*;
+
+struct Site {
+    directory: tempfile::TempDir,
+}
+
+impl Site {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn spec(&self, takes_over: bool) -> Spec {
+        let logs = self.path("logs").to_str().unwrap().to_owned();
+        Spec {
+            socket: self.path("card.sock"),
+            listens: self.path(if takes_over { "card.sock.7" } else { "card.sock" }),
+            vhost_user: [self.path("web.sock")].into(),
+            logs: [logs].into(),
+            config: None,
+            internet: false,
+            internet_private: false,
+            takes_over,
+        }
+    }
+
+    /// A helper of a card that listens.
+    fn start(&self, takes_over: bool) -> (Ending, JoinHandle<()>) {
+        let spec = self.spec(takes_over);
+        drop(UnixListener::bind(&spec.listens).unwrap());
+        let (card, end) = wire::pair().unwrap();
+        let helping = Helping::new(spec, &self.path("locks"), end).unwrap();
+        let thread = thread::spawn(move || helping.run().unwrap());
+        (Ending::new(Helper::over(card, None, None).unwrap()), thread)
+    }
+}
+
+fn listen(helper: &Helper, path: &Path) -> Result<(), String> {
+    helper.vhost(path, Meet::Listens).map(drop).map_err(|error| format!("{error:#}"))
+}
+
+#[test]
+fn what_a_card_has_goes_when_it_ends() {
+    let site = Site::new();
+    let (helper, thread) = site.start(false);
+    let (web, other) = (site.path("web.sock"), site.path("web.sock.ens6"));
+    listen(&helper, &web).unwrap();
+    listen(&helper, &other).unwrap();
+    assert!(web.exists() && other.exists());
+    helper.vhost_gone(other.clone());
+    // In its order: it is gone when this is answered.
+    helper.end_programs(BTreeSet::new()).unwrap();
+    assert!(!other.exists());
+    // One that a person has put there stays.
+    std::fs::remove_file(&web).unwrap();
+    std::fs::write(&web, "a file").unwrap();
+    drop(helper);
+    thread.join().unwrap();
+    assert!(web.exists() && !site.path("card.sock").exists());
+}
+
+#[test]
+fn a_helper_with_an_heir_gives_nothing_back_until_both_have_gone() {
+    let site = Site::new();
+    let (helper, thread) = site.start(false);
+    let web = site.path("web.sock");
+    listen(&helper, &web).unwrap();
+    drop(helper.heir().unwrap());
+    let heir = helper.heir().unwrap();
+    drop(helper);
+    // It hears an heir after the card has gone, and gives nothing back meanwhile.
+    let ask = Message { id: 3, body: Some(Request::Hand) };
+    wire::send(&heir, &ask, &[], true).unwrap();
+    let said = wire::Receiver::new().next::<Answer>(&heir).unwrap().unwrap();
+    assert_eq!((said.message.unwrap().id, said.descriptors.len()), (3, 1));
+    assert!(web.exists());
+    drop(heir);
+    thread.join().unwrap();
+    assert!(!web.exists());
+}
+
+#[test]
+fn another_helper_takes_all_on_and_the_first_one_forgets() {
+    let site = Site::new();
+    let (first, first_thread) = site.start(false);
+    let web = site.path("web.sock");
+    listen(&first, &web).unwrap();
+    let (second, second_thread) = site.start(true);
+    let heir = first.heir().unwrap();
+    assert_eq!(second.take_on(&heir).unwrap(), BTreeSet::new());
+    drop(heir);
+    // Files of flow logs come to their end after that.
+    let logs = site.path("logs").to_str().unwrap().to_owned();
+    first.log(&logs, String::from("1_vpcflowlogs_x"), "log").unwrap();
+    drop(first);
+    first_thread.join().unwrap();
+    assert!(web.exists() && site.path("card.sock").exists(), "they are the second one's");
+    assert!(!site.path("card.sock.7").exists());
+    drop(second);
+    second_thread.join().unwrap();
+    assert!(!web.exists() && !site.path("card.sock").exists());
+}
+
+#[test]
+fn files_of_flow_logs_are_made_where_root_has_said_and_nowhere_else() {
+    let site = Site::new();
+    let (helper, _thread) = site.start(false);
+    let logs = site.path("logs").to_str().unwrap().to_owned();
+    let stem = || String::from("123456789010_vpcflowlogs_eu-central-1_fl-1_20261123T1745Z");
+    let (_, first) = helper.log(&logs, stem(), "log.parquet.part").unwrap();
+    let (_, second) = helper.log(&logs, stem(), "log.parquet.part").unwrap();
+    assert_ne!(first, second, "no file is overwritten");
+    helper.log_ended(&logs, first.clone(), true).unwrap();
+    helper.log_ended(&logs, second.clone(), false).unwrap();
+    let whole = first.strip_suffix(".part").unwrap();
+    assert!(site.path("logs").join(whole).exists());
+    assert_eq!(std::fs::read_dir(site.path("logs")).unwrap().count(), 1);
+    let elsewhere = site.path("etc").to_str().unwrap().to_owned();
+    assert!(helper.log(&elsewhere, stem(), "log").is_err());
+    for name in ["vpcflowlogs", "../vpcflowlogs_", ".vpcflowlogs_", "a vpcflowlogs_", "passwd"] {
+        assert!(helper.log(&logs, name.to_owned(), "log").is_err(), "{name}");
+    }
+    for ending in ["", "conf", "log.parquet", "log/../x"] {
+        assert!(helper.log(&logs, stem(), ending).is_err(), "{ending}");
+    }
+    for name in [whole, "../x_vpcflowlogs_.part", "/etc/x_vpcflowlogs_.part"] {
+        assert!(helper.log_ended(&logs, name.to_owned(), false).is_err(), "{name}");
+    }
+}
+
+/// A cloud's file may be one that root alone reads.
+#[test]
+fn no_file_is_opened_that_is_not_of_a_cloud() {
+    let site = Site::new();
+    let (helper, _thread) = site.start(false);
+    let cloud = site.path("cloud.toml");
+    let text = |logs: &str| {
+        format!("[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n[flow_log.a]\nvpc = \"main\"\n{logs}")
+    };
+    let more = site.path("more").to_str().unwrap().to_owned();
+    std::fs::write(&cloud, text(&format!("directory = {more:?}\n"))).unwrap();
+    let secret = site.path("secret");
+    std::fs::write(&secret, "root:hush:\n").unwrap();
+    let error = format!("{:#}", helper.vpc(&secret).unwrap_err());
+    assert!(error.contains("no file of a cloud") && !error.contains("hush"), "{error}");
+    let stem = || String::from("1_vpcflowlogs_x");
+    assert!(helper.log(&more, stem(), "log").is_err());
+    helper.vpc(&cloud).unwrap();
+    // What root alone may change says where flow logs are.
+    helper.log(&more, stem(), "log").unwrap();
+    std::fs::write(&cloud, "hush = 1\n").unwrap();
+    assert!(helper.vpc(&cloud).is_err());
+    assert!(helper.reload().is_err(), "there is no configuration in a file");
+}
+
+#[test]
+fn requests_name_nothing_but_instances_and_what_the_settings_say() {
+    let site = Site::new();
+    let spec = site.spec(false);
+    let read = |text: &str| serde_json::from_str::<Request>(text).map_err(|e| e.to_string());
+    let refused = |text: &str| {
+        let checked = read(text).and_then(|of| of.check(&spec).map_err(|e| e.to_string()));
+        assert!(checked.is_err(), "{text}");
+    };
+    let taken = |text: &str| read(text).unwrap().check(&spec).unwrap();
+    let device = |name: &str, address: &str, length: u8| {
+        format!(r#"{{"name":{name:?},"addresses":[["{address}",{length}]],"is_primary":true}}"#)
+    };
+    let make = |name: &str, device: &str| {
+        format!(
+            r#"{{"Make":[{{"name":{name:?},"devices":[{device}],"queues":2,"tx_ring":1024,
+            "resolver":null,"may_find":false}}]}}"#
+        )
+    };
+    taken(&make("web", &device("ens5", "10.0.0.4", 24)));
+    for (name, device) in [
+        ("../web", device("ens5", "10.0.0.4", 24)),
+        ("web", device("ens5 up", "10.0.0.4", 24)),
+        ("web", device("eth0", "10.0.0.4", 24)),
+        ("web", device("ens05", "10.0.0.4", 24)),
+        ("web", device("ens5\nlink del eth0", "10.0.0.4", 24)),
+        ("web", device("ens5", "10.0.0.4", 33)),
+        ("web", device("ens5", "default", 0)),
+    ] {
+        refused(&make(name, &device));
+    }
+    taken(r#"{"Queues":{"namespace":"srd-i-web","device":"renamed","more":2}}"#);
+    for device in ["-force", "a/b", "a b", "", "0123456789abcdef", "a\\u0000"] {
+        refused(&format!(
+            r#"{{"Ring":{{"namespace":"srd-i-web","device":"{device}","entries":512}}}}"#
+        ));
+    }
+    refused(r#"{"Queues":{"namespace":"eth0","device":"ens5","more":2}}"#);
+    refused(r#"{"Queues":{"namespace":"srd-i-web","device":"ens5","more":2000}}"#);
+    refused(r#"{"Remove":{"namespace":"srd-i-../x","ends_programs":true}}"#);
+    // There is no internet's side.
+    refused(r#"{"Edge":["198.51.100.1"]}"#);
+    refused(r#"{"Route":{"add":["198.51.100.1"],"remove":[]}}"#);
+    for path in ["/etc/passwd", "web.sock.ens6/../x", "web.sock.passwd", "web.sock.ens6x"] {
+        let path = site.path(path);
+        refused(&serde_json::to_string(&Request::VhostGone(path)).unwrap());
+    }
+    refused(r#"{"Vpc":"etc/shadow"}"#);
+    refused(r#"{"Run":"sh"}"#);
+    refused(r#""Reload now""#);
+    // What is no request, or an heir's, is answered, and nothing ends by it.
+    let (helper, _thread) = site.start(false);
+    let error = format!(
+        "{:#}",
+        helper
+            .make(&[Wanted {
+                name: "x".repeat(41),
+                devices: Vec::new(),
+                queues: 1,
+                tx_ring: 1,
+                resolver: None,
+                may_find: false,
+            }])
+            .unwrap_err()
+    );
+    assert!(error.contains("no name of an instance"), "{error}");
+    helper.end_programs(BTreeSet::new()).unwrap();
+}
+
+#[test]
+fn an_end_may_ask_for_its_own_and_hears_why_not() {
+    let site = Site::new();
+    let (card, end) = wire::pair().unwrap();
+    drop(UnixListener::bind(site.spec(false).listens).unwrap());
+    let helping = Helping::new(site.spec(false), &site.path("locks"), end).unwrap();
+    let thread = thread::spawn(move || helping.run().unwrap());
+    let mut receiver = wire::Receiver::new();
+    let mut answer = || {
+        let said = receiver.next::<Answer>(&card).unwrap().unwrap().message.unwrap();
+        match said.body {
+            Some(Answer::Failed { what, .. }) => (said.id, what),
+            other => panic!("{other:?}"),
+        }
+    };
+    wire::send(&card, &Message { id: 5, body: Some(Request::Forget) }, &[], true).unwrap();
+    assert_eq!(answer(), (5, String::from("this end may not ask for that")));
+    wire::send(&card, &Message::<Request> { id: 6, body: None }, &[], true).unwrap();
+    assert_eq!(answer(), (6, String::from("no request")));
+    rustix::io::write(&card, b"rubbish").unwrap();
+    assert!(answer().1.contains("not a message"));
+    rustix::io::write(&card, &vec![b' '; PACKET_BYTES_MAX + 1]).unwrap();
+    assert!(answer().1.contains("bytes at once"));
+    drop(card);
+    thread.join().unwrap();
+}
+
+/// More than one packet takes.
+#[test]
+fn an_answer_has_all_its_descriptors_in_their_order() {
+    let (here, there) = wire::pair().unwrap();
+    let pipes: Vec<_> = (0..DESCRIPTORS_ONCE * 2).map(|_| rustix::pipe::pipe().unwrap()).collect();
+    for count in [0, 1, DESCRIPTORS_ONCE, DESCRIPTORS_ONCE + 1, 2 * DESCRIPTORS_ONCE] {
+        let all: Vec<_> = pipes.iter().take(count).map(|(read, _)| read.as_fd()).collect();
+        wire::send(&here, &Message { id: 9, body: Some(Answer::Done) }, &all, true).unwrap();
+        let (mut receiver, mut got) = (wire::Receiver::new(), Vec::new());
+        loop {
+            let received = receiver.next::<Answer>(&there).unwrap().unwrap();
+            got.extend(received.descriptors);
+            if received.message.unwrap().body.is_some() {
+                break;
+            }
+        }
+        assert_eq!(got.len(), count);
+        let number = |fd: &std::os::fd::OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
+        let wanted = pipes.iter().take(count).map(|(read, _)| number(read));
+        assert!(got.iter().map(number).eq(wanted));
+    }
+}
