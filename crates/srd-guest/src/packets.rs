@@ -23,6 +23,9 @@ use crate::turns::{OUTSIDE, TURNS_TIME};
 
 /// Frames that the card takes at once: the first of them waits for the others to be read.
 const TOGETHER: usize = 16;
+/// Frames of other hosts that are read at once before the card hands over, and how often.
+const TOGETHER_LAST: u32 = 1024;
+const LAST_READS_MAX: u32 = 64;
 
 impl Service {
     /// Lets the card work, with what is around it.
@@ -258,9 +261,14 @@ impl Service {
         u32::try_from(read).unwrap_or(u32::MAX)
     }
 
-    /// Takes the packets of other hosts that wait in the sockets, and sends what waits here.
+    /// Takes the packets of other hosts that wait in the sockets, and sends what waits here. Those
+    /// that arrive meanwhile are not waited for.
     pub(crate) fn take_read(&mut self, now: Instant) {
-        while self.read_hosts(now, u32::MAX) > 0 {}
+        for _ in 0..LAST_READS_MAX {
+            if self.read_hosts(now, TOGETHER_LAST) == 0 {
+                break;
+            }
+        }
         self.gateways.flush();
     }
 

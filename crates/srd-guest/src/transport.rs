@@ -59,6 +59,9 @@ const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
 const PACKET_BYTES_MIN: u16 = 1232;
 /// Where a run leaves its epoch for the next one, if systemd names no other directory.
 const STATE_DIRECTORY: &str = "/var/lib/srd-card";
+/// Datagrams that one call of [`Transport::receive`] reads at most, by the number of frames wanted.
+const DATAGRAMS_AT_ONCE_MIN: usize = 64;
+const DATAGRAMS_AT_ONCE_MAX: usize = 1024;
 
 /// How packets between hosts are protected.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -368,13 +371,18 @@ impl Transport {
         Ok(())
     }
 
-    /// Reads what has arrived: as long as there are fewer than `most` frames. Returns them, with
-    /// those that timers have let go.
+    /// Reads arrivals until there are `most` frames, or until so many datagrams have been read: a
+    /// datagram of a stranger brings no frame, and strangers may send them faster than they are
+    /// discarded. Returns the frames, with those that timers have let go.
     pub(crate) fn receive(&mut self, most: usize) -> &mut Received {
-        while self.stage.received.frames.len() < most {
+        let mut datagrams_left = most.clamp(DATAGRAMS_AT_ONCE_MIN, DATAGRAMS_AT_ONCE_MAX);
+        while self.stage.received.frames.len() < most && datagrams_left > 0 {
             match self.endpoint.receive(Instant::ZERO, &mut self.stage) {
                 Ok(0) => break,
-                Ok(_) => self.has_more = true,
+                Ok(datagrams) => {
+                    self.has_more = true;
+                    datagrams_left = datagrams_left.saturating_sub(datagrams);
+                }
                 Err(error) => {
                     self.note(Err(error));
                     break;

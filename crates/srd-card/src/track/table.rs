@@ -233,18 +233,33 @@ impl<T> Table<T> {
     /// the instance sent the packet. A segment that opens a connection anew is [`Found::New`]
     /// (T2).
     pub fn packet(&mut self, now: Instant, key: &Key, local: bool, seen: Seen) -> Found {
+        let Some(id) = self.known(now, key, seen) else { return Found::New };
+        let (state, way) = self.moved(now, id, local, seen);
+        Found::Known { id, state, way }
+    }
+
+    /// Finds the connection of a packet as [`Table::packet`] does, and moves nothing: for a packet
+    /// that may still be refused.
+    #[inline]
+    pub fn known(&mut self, now: Instant, key: &Key, seen: Seen) -> Option<TrackId> {
         let now = self.tick(now);
-        let Some(number) = self.find(key) else { return Found::New };
+        let number = self.find(key)?;
         let entry = self.entries.of(number);
         let over = matches!(entry.progress.state, State::Closing | State::Closed);
-        if entry.expires <= now || over && seen.opens() {
-            return Found::New;
-        }
+        let is_new = entry.expires <= now || over && seen.opens();
+        (!is_new).then_some(TrackId(number))
+    }
+
+    /// Moves state and time of a connection that [`Table::known`] has found for this packet.
+    #[inline]
+    pub fn moved(&mut self, now: Instant, id: TrackId, local: bool, seen: Seen) -> (State, Way) {
+        let now = self.tick(now);
+        let entry = self.entries.of(id.0);
         let way = if entry.local_first == local { Way::Forward } else { Way::Back };
         entry.progress.packet(seen, way);
         let state = entry.progress.state;
-        self.file(number, now);
-        Found::Known { id: TrackId(number), state, way }
+        self.file(id.0, now);
+        (state, way)
     }
 
     /// The entry that a packet is likely to belong to, for [`Table::expect`]. Only the index is

@@ -21,7 +21,7 @@ use super::translate;
 use crate::limits::{Asked, Offer};
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
-use crate::track::{Found, Key, Seen, TrackId};
+use crate::track::{Key, Seen, TrackId};
 
 impl Card {
     /// Takes a frame that another host has sent, or the edge of a gateway.
@@ -251,7 +251,8 @@ impl Card {
         self.ports[port.0 as usize].returns.put(now, key, host, sender.eni).map_err(Cause::Nat)
     }
 
-    /// Whether a guest takes a packet. State and time of the flow move.
+    /// Whether a guest takes a packet. State and time of the flow move, unless the packet comes from
+    /// a host that may not send for its sender (V6): a host moves no flows of others.
     #[allow(clippy::too_many_arguments)] // one packet and what is known of it
     fn take(
         &mut self,
@@ -267,14 +268,16 @@ impl Card {
         let since = self.since(there, key);
         let flows = &mut self.instances[there.instance as usize].flows;
         let mut known = Known::NOTHING;
-        if let Found::Known { id, .. } = flows.packet(now, key, false, seen)
+        if let Some(id) = flows.known(now, key, seen)
             && let Some((flow, tracked, local_first)) = flows.value(id)
         {
             if since.holds(flow.into.epoch, tracked)
                 && read.is_cacheable()
                 && self.ends.senders.get(flow.sender) == Some(sender)
             {
-                match flow.into.verdict {
+                let verdict = flow.into.verdict;
+                flows.moved(now, id, false, seen);
+                match verdict {
                     Verdict::Refuse(reason) => return Err(Cause::Rule(reason)),
                     Verdict::Take => return Ok(()),
                     Verdict::Go(_) => {}
@@ -306,7 +309,11 @@ impl Card {
             known.tracked = self.is_related(now, port, read, bytes, Direction::Ingress);
         }
         let related = known.id.is_none() && known.tracked;
-        let tracking = match self.ask_received(sender, port, read, bytes, known.flow()) {
+        let asked = self.ask_received(sender, port, read, bytes, known.flow());
+        if let (Some(id), Ok(_) | Err(Cause::Rule(_))) = (known.id, &asked) {
+            self.instances[number as usize].flows.moved(now, id, false, seen);
+        }
+        let tracking = match asked {
             Ok(tracking) => tracking,
             Err(cause) => {
                 if let (Some(id), Cause::Rule(reason)) = (known.id, cause) {

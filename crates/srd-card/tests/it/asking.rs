@@ -15,7 +15,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Asker, Directory, Edit, KNOWN_MAX, NotLearned, Question, SHARE_MAX};
 use srd_vpc::id::*;
 use srd_vpc::judge::Service;
-use srd_vpc::object::World;
+use srd_vpc::object::{GroupRule, World};
 
 /// What leaves the card: frames for guests, and the hosts of frames for others.
 #[derive(Default)]
@@ -46,7 +46,12 @@ struct Lab {
 const ELSEWHERE: u8 = 100;
 
 fn world() -> World {
-    let mut world = lane::world(&[], [open(), open(), open()]);
+    world_with(open())
+}
+
+/// With these rules for the interface of this host.
+fn world_with(rules: Vec<GroupRule>) -> World {
+    let mut world = lane::world(&[], [rules, open(), open()]);
     let (one, instance) = (world.enis[&EniId(0)].clone(), world.instances[&InstanceId(0)].clone());
     for n in ELSEWHERE..=255 {
         let id = u64::from(n);
@@ -63,7 +68,11 @@ fn world() -> World {
 
 impl Lab {
     fn new() -> Self {
-        let mut directory = Directory::new(world());
+        Self::of(world())
+    }
+
+    fn of(world: World) -> Self {
+        let mut directory = Directory::new(world);
         let mut card = Card::new(HOST, Arc::new(directory.tables(HOST)), Secret::known(1));
         let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
         let guest = Guest { eni: EniId(0), timeouts: Timeouts::DEFAULT };
@@ -125,6 +134,44 @@ fn a_sender_is_asked_for_and_believed_of_its_own_host_only() {
     assert_eq!(questions, [Question::Interface(EniId(ELSEWHERE.into()))]);
     lab.answer(questions[0]).unwrap();
     assert_eq!((lab.out.guests, lab.drops(Cause::NotItsHost)), (1, 1));
+}
+
+/// A host that may not send for an interface moves no connection of it: neither its state, as a RST
+/// would, nor its time.
+#[test]
+fn regression_a_refused_host_moves_no_connection() {
+    const RST: u8 = 4;
+    const ACK: u8 = 16;
+    let mut lab = Lab::of(world_with(open().split_off(1)));
+    let segment = |lab: &mut Lab, host: &str, flags: u8| {
+        let mut header = ports(80, 5000);
+        header[13] = flags;
+        let frame = framed(&packet((ELSEWHERE - 10, 0), TCP, 0, &header));
+        let envelope = Envelope::Between { from: EniId(ELSEWHERE.into()), to: EniId(0) };
+        lab.card.from_host(lab.now, &Arc::from(host), envelope, frame, &mut lab.out);
+    };
+    lab.send(ELSEWHERE);
+    while let Some(question) = lab.questions().pop() {
+        lab.answer(question).unwrap();
+    }
+    segment(&mut lab, "there", 2 | ACK);
+    while let Some(question) = lab.questions().pop() {
+        lab.answer(question).unwrap();
+    }
+    segment(&mut lab, "there", ACK);
+    let flows = |lab: &Lab| {
+        let mut flows = Vec::new();
+        lab.card.list_flows(lab.port, 0, u32::MAX, &mut flows);
+        flows
+    };
+    let before = flows(&lab);
+    assert!(before[0].connection.is_some(), "{before:?}");
+    segment(&mut lab, "elsewhere", RST);
+    assert_eq!(lab.drops(Cause::NotItsHost), 1);
+    assert_eq!(flows(&lab), before);
+    // The host that may does end it.
+    segment(&mut lab, "there", RST);
+    assert_ne!(flows(&lab), before);
 }
 
 #[test]

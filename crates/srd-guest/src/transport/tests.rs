@@ -190,3 +190,26 @@ fn regression_no_peer_has_the_name_of_the_edge() {
     options.hosts = BTreeMap::from([("beta".to_owned(), beta.clone()), ("gamma".to_owned(), beta)]);
     assert!(Plan::new(&options).unwrap_err().to_string().contains("are both at"));
 }
+
+/// Datagrams of a stranger bring no frame. A call that read until there are enough frames would not
+/// end while they arrive faster than they are discarded, and no packet of any instance would pass.
+#[test]
+fn regression_a_call_reads_a_bounded_number_of_a_strangers_datagrams() {
+    let ports = ports(2);
+    let mut card = open(&options(0, &ports, &[1, 2]));
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..5_000 {
+        // The kernel may have no room for all of them.
+        let _ = stranger.send_to(&[0; 60], ("127.0.0.1", ports[0]));
+    }
+    let mut calls = 0;
+    loop {
+        card.has_more = false;
+        assert_eq!(card.receive(64).frames.len(), 0);
+        if !card.has_more {
+            break;
+        }
+        calls += 1;
+    }
+    assert!(calls >= 3, "all was read by {calls} calls");
+}
