@@ -141,7 +141,10 @@ fn regression_a_tenant_that_floods_another_host_does_not_take_anothers_packets()
                 let beside = lost(&asks);
                 flooded = hosts.counter(0, "f1", "tx_packets") - before;
                 println!("{way}: alone {alone:?}, beside {flooded} packets {beside:?}");
-                assert_eq!((alone.0, beside.0), (0, 0), "{way}: lost of {QUESTIONS}");
+                // A machine without a processor to spare loses some without a flood as well. Where
+                // tenants shared a queue, the flood took a quarter to a third.
+                let most = alone.0 + QUESTIONS / 20;
+                assert!(beside.0 <= most, "{way}: lost {} of {QUESTIONS}, {alone:?}", beside.0);
             }
         }
     });

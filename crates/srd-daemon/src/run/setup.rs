@@ -188,6 +188,12 @@ pub(super) fn open_tun(config: &Config) -> Result<Vec<Queues>> {
     let name = &config.interface.name;
     // Not by opening it: a queue that joins another program's interface takes packets from it.
     if preflight::has_interface(name) {
+        if !std::path::Path::new(&format!("/sys/class/net/{name}/tun_flags")).exists() {
+            bail!(
+                "an interface {name} is there already, and is no TUN device: choose another \
+                 `name` in [interface]"
+            );
+        }
         bail!(
             "an interface {name} is there already, kept by another program: remove it with \
              `ip link delete {name}`, or choose another `name` in [interface]"
