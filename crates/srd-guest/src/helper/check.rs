@@ -64,6 +64,7 @@ impl Request {
             Self::Vhost { path, .. } | Self::VhostGone(path) => vhost_user(path, spec),
             Self::Log { stem, ending, .. } => {
                 if !stem.contains(LOG) || !LOG_ENDINGS.contains(&ending.as_str()) {
+                    // Debug form: a name from the card may have control characters, which a log must not get.
                     bail!("{stem:?} is no name of a file of a flow log");
                 }
                 file_name(stem)
@@ -100,6 +101,7 @@ fn count<T: PartialOrd + std::fmt::Display>(what: &str, count: T, most: T) -> Re
 
 fn wanted(of: &Wanted) -> Result<()> {
     if !is_name(&of.name) {
+        // Debug form: a name from the card may have control characters, which a log must not get.
         bail!("{:?} is no name of an instance", of.name);
     }
     count("devices", of.devices.len(), DEVICES_MAX)?;
@@ -109,6 +111,7 @@ fn wanted(of: &Wanted) -> Result<()> {
 fn device(of: &Device, queues: u16, ring: u32) -> Result<()> {
     let number = of.name.strip_prefix("ens").and_then(|number| number.parse::<u8>().ok());
     if number.is_none_or(|number| format!("ens{number}") != of.name) {
+        // Debug form: a name from the card may have control characters, which a log must not get.
         bail!("{:?} is no name of an instance's device", of.name);
     }
     count("queues", queues, QUEUES_MAX)?;

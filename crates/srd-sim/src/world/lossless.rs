@@ -194,7 +194,7 @@ fn ingress(
     let xon_bytes = wanted.xon_bytes.unwrap_or(below);
     if xoff_bytes < packet_bytes || xon_bytes > xoff_bytes {
         return Err(WorldError(format!(
-            "lossless switches pause {} at {xoff_bytes} bytes and let it go on at {xon_bytes}, with \
+            "lossless switches pause {} at {xoff_bytes} bytes, let it go on at {xon_bytes}, with \
              {headroom_bytes} bytes of headroom: XOFF must hold a packet and not be below XON; a \
              longer queue leaves more for it",
             topology.port_name(port)

@@ -230,8 +230,8 @@ fn a_second_small_write_waits_for_the_delayed_acknowledgement() {
         assert_whole("second-write", &result);
         result.fct_us.max
     });
-    // The acknowledgement of the second is delayed as well: the sender waits twice. Without the rule
-    // both leave at once, and a tail probe asks for their acknowledgement.
+    // The acknowledgement of the second is delayed as well: the sender waits twice. Without
+    // Nagle's rule both leave at once, and a tail probe asks for their acknowledgement.
     assert!((80_000.0..92_000.0).contains(&times[0]), "{times:?}");
     assert!(times[1] < 10_000.0 && times[2] < 1_000.0, "{times:?}");
 }
