@@ -272,6 +272,7 @@ fn card(host: &str, directory: &Path, wanted: Wanted) -> Result<()> {
         end_programs: false,
         poll: srd_net::PollMode::Spin,
         metrics: None,
+        config: None,
     })?;
     let templates: Vec<_> = (0..wanted.flows).map(|flow| template(flow, wanted.bytes)).collect();
     let shared = Arc::new(Mutex::new(Counted::default()));
@@ -452,6 +453,10 @@ fn measure(words: &[String], split: bool) -> Result<()> {
 
 fn main() -> Result<()> {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
+    // A card starts this program once more, for what needs privileges.
+    if words.first().is_some_and(|word| word == "card-helper") {
+        return srd_guest::helper::serve();
+    }
     let split = words.iter().any(|word| word == "split");
     words.retain(|word| word != "split");
     let is_card = words.first().is_some_and(|word| word == "card");

@@ -7,6 +7,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use srd_trust::peer;
@@ -16,6 +18,9 @@ use srd_trust::socket::connect;
 pub(crate) const SOCKET: &str = "/run/srd/card.sock";
 /// Where its locks are.
 const LOCKS: &str = "/run/srd/locks";
+/// The time that a card which has handed everything over has to end, and the pause between looks.
+const END_WAIT_MAX: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How a lock is opened of which nothing is believed.
 const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
 
@@ -45,6 +50,27 @@ fn is_held(path: &Path) -> bool {
     };
     let file = open.ok().filter(is_ours);
     file.is_some_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
+}
+
+/// Removes what a card has left that has handed everything over, when it has ended: until then it has
+/// its socket and its locks.
+pub(crate) fn clean_after_end() {
+    let is_over = || match fs::symlink_metadata(SOCKET) {
+        Ok(of) if of.file_type().is_socket() => {
+            connect(Path::new(SOCKET)).is_err_and(|of| of.kind() == ErrorKind::ConnectionRefused)
+        }
+        _ => true,
+    };
+    let wait = move || {
+        let until = Instant::now() + END_WAIT_MAX;
+        while !is_over() && Instant::now() < until {
+            thread::sleep(LOOK_EVERY);
+        }
+        clean();
+    };
+    if let Err(error) = thread::Builder::new().name("srd-card-clean".into()).spawn(wait) {
+        tracing::warn!("files of a card of an earlier version stay: {error}");
+    }
 }
 
 /// Removes what cards that have ended have left.

@@ -264,10 +264,10 @@ pub(crate) fn delete_left(name: &NamespaceName, locks: &Path) {
     if !programs::inside(&path).is_empty() {
         return;
     }
-    if let Ok(Some(lock)) = Lock::take(locks, name.as_str()) {
-        if !path.exists() || ip(&["netns", "del", name.as_str()]).is_ok() {
-            lock.remove();
-        }
+    if let Ok(Some(lock)) = Lock::take(locks, name.as_str())
+        && (!path.exists() || ip(&["netns", "del", name.as_str()]).is_ok())
+    {
+        lock.remove();
     }
 }
 

@@ -116,8 +116,7 @@ mod tests {
     #[test]
     fn so_many_changes_wait_and_come_in_their_order() {
         let (orders, commands, _wake) = Orders::new().unwrap();
-        let mut changes = Changes::default();
-        changes.under_way = Some(change());
+        let mut changes = Changes { under_way: Some(change()), ..Changes::default() };
         for number in 0..WAITING_MAX {
             assert!(orders.give(Command::Detach(number.to_string())));
         }

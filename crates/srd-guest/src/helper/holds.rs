@@ -17,7 +17,6 @@ use srd_trust::place;
 use super::serve::{Said, done};
 use super::wire::{self, Receiver};
 use super::{Answer, Held, MadePlace, Meet, Message, Request, Spec};
-use crate::edge;
 use crate::handover::wire::{file_of, parts_of};
 use crate::locks::Lock;
 use crate::namespace::{self, Inside, Owned};
@@ -25,6 +24,7 @@ use crate::place::{Wanted, make_all};
 use crate::programs;
 use crate::protocol::NamespaceName;
 use crate::resolv_conf::{DIRECTORY, ResolvConf};
+use crate::{earlier, edge};
 
 /// Another helper answers within this time.
 const HAND_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -123,6 +123,7 @@ impl Holds {
             Request::TakeOn => {
                 let other = descriptors.into_iter().next().context("no other helper")?;
                 self.take_on(&other)?;
+                earlier::clean_after_end();
                 Ok((Answer::Taken(self.namespaces.keys().cloned().collect()), Vec::new()))
             }
             Request::Hand => self.hand(),

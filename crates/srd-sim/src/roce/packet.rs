@@ -39,8 +39,8 @@ const AETH_BYTES: usize = 4;
 pub const ICRC_BYTES: usize = 4;
 
 impl RocePacket {
-    /// The headers as bytes, for capture files: BTH, and AETH of acknowledgements. The flow's number
-    /// stands for the queue pair.
+    /// The headers as bytes, for capture files: BTH, and AETH of acknowledgements. The flow's
+    /// number stands for the queue pair.
     pub fn headers(&self) -> Vec<u8> {
         let opcode = match (self.kind, self.is_first, self.is_last) {
             (RoceKind::Data, true, true) => 0x04,
