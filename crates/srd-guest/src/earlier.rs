@@ -52,8 +52,8 @@ fn is_held(path: &Path) -> bool {
     file.is_some_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
 }
 
-/// Removes what a card has left that has handed everything over, when it has ended: until then it has
-/// its socket and its locks.
+/// Removes what a card has left that has handed everything over, when it has ended: until then it
+/// has its socket and its locks.
 pub(crate) fn clean_after_end() {
     let is_over = || match fs::symlink_metadata(SOCKET) {
         Ok(of) if of.file_type().is_socket() => {

@@ -62,8 +62,8 @@ impl Edge {
         self.tun.as_mut()
     }
 
-    /// Which of these addresses are not routed into the device. While it is gone there is nothing to
-    /// do: it is made with routes.
+    /// Which of these addresses are not routed into the device. While it is gone there is nothing
+    /// to do: it is made with routes.
     pub(crate) fn missing(&self, publics: &BTreeSet<Ipv4Addr>) -> BTreeSet<Ipv4Addr> {
         match self.tun {
             Some(_) => publics.difference(&self.routed).copied().collect(),

@@ -314,8 +314,8 @@ impl Service {
         Ok(needs)
     }
 
-    /// What is to be made again for the world that is in force. The instances before had other types
-    /// or addresses: programs that ran there go on.
+    /// What is to be made again for the world that is in force. The instances before had other
+    /// types or addresses: programs that ran there go on.
     pub(crate) fn needs_again(&self) -> Result<Needs> {
         let mut needs = self.needs(&self.world)?;
         needs.wanted.retain(|of| !self.guests.left_out.contains(&of.name));

@@ -31,8 +31,8 @@ const TABLES: usize = 10_000;
 /// More interfaces than an instance of any type has.
 pub(crate) const DEVICES_MAX: usize = 100;
 
-/// A namespace of an instance, as the card has it. It is removed when this is dropped, if no program
-/// runs in it.
+/// A namespace of an instance, as the card has it. It is removed when this is dropped, if no
+/// program runs in it.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: NamespaceName,

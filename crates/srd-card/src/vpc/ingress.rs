@@ -251,8 +251,8 @@ impl Card {
         self.ports[port.0 as usize].returns.put(now, key, host, sender.eni).map_err(Cause::Nat)
     }
 
-    /// Whether a guest takes a packet. State and time of the flow move, unless the packet comes from
-    /// a host that may not send for its sender (V6): a host moves no flows of others.
+    /// Whether a guest takes a packet. State and time of the flow move, unless the packet comes
+    /// from a host that may not send for its sender (V6): a host moves no flows of others.
     #[allow(clippy::too_many_arguments)] // one packet and what is known of it
     fn take(
         &mut self,

@@ -10,8 +10,9 @@ use crate::hosts::Contact;
 use crate::protocol::{DeviceRule, DeviceSettings, NamespaceName};
 
 /// What there is. The descriptors come in this order: the file with the state, an
-/// heir's end of the helper, the edge, the sockets to other hosts (first the one that receives, then
-/// those that packets leave by, in the order of their ports); then of each instance its devices.
+/// heir's end of the helper, the edge, the sockets to other hosts (first the one that receives,
+/// then those that packets leave by, in the order of their ports); then of each instance its
+/// devices.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct State {

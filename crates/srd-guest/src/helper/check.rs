@@ -64,7 +64,7 @@ impl Request {
             Self::Vhost { path, .. } | Self::VhostGone(path) => vhost_user(path, spec),
             Self::Log { stem, ending, .. } => {
                 if !stem.contains(LOG) || !LOG_ENDINGS.contains(&ending.as_str()) {
-                    // Debug form: a name from the card may have control characters, which a log must not get.
+                    // Debug form: a log must not get control characters of such a name.
                     bail!("{stem:?} is no name of a file of a flow log");
                 }
                 file_name(stem)

@@ -104,7 +104,7 @@ impl Pauses {
         if let Some((median, most)) = self.victim_shares() {
             let _ = writeln!(
                 text,
-                "  victims (flows held that cross no congested port): {}, held for {:.1} % of their \
+                "  victims (flows held that cross no full port): {}, held for {:.1} % of their \
                  time in the median, {:.1} % at most",
                 self.victims.len(),
                 median * 100.0,
