@@ -7,15 +7,15 @@
 //!     ends, however  --- end of file -------->       gives everything back, and ends
 //! ```
 //!
-//! The helper is told at its start what it may touch beside namespaces of instances ([`Spec`]):
+//! The helper is told at its start what it may touch beside namespaces of instances (`Spec`):
 //! sockets, directories of flow logs, the configuration. Requests name nothing else, and are looked
-//! at before anything is done: [`check`]. Namespaces have names of instances, devices names as
+//! at before anything is done: `check`. Namespaces have names of instances, devices names as
 //! `ens5`.
 //!
 //! Another card that takes over starts a helper of its own, and the card that runs hands it an
 //! *heir's* end of its helper. A helper that has an heir gives nothing back until both ends are
-//! closed; an heir asks for all that it holds ([`Request::Hand`]), and then has it forget
-//! ([`Request::Forget`]). So at each moment of a take-over one of both gives back what there is,
+//! closed; an heir asks for all that it holds (`Request::Hand`), and then has it forget
+//! (`Request::Forget`). So at each moment of a take-over one of both gives back what there is,
 //! whichever process dies.
 //!
 //! | module | what |
@@ -27,8 +27,8 @@
 //! | `holds` | what it has made, and gives back |
 //! | `files` | files that it opens for the card |
 //!
-//! Bounds: a packet has [`PACKET_BYTES_MAX`] bytes and [`DESCRIPTORS_ONCE`] descriptors;
-//! [`JOBS_MAX`] requests wait.
+//! Bounds: a packet has `PACKET_BYTES_MAX` bytes and `DESCRIPTORS_ONCE` descriptors;
+//! `JOBS_MAX` requests wait.
 
 mod check;
 mod client;
