@@ -50,7 +50,7 @@ pub struct RoceStats {
     pub cnps: u64,
     /// Timeouts.
     pub timeouts: u64,
-    /// Replies dropped because [`REPLIES_MAX`] waited.
+    /// Replies dropped because `REPLIES_MAX` waited.
     pub replies_dropped: u64,
 }
 
