@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The writer never waits. A reader that meets a page being written reads it again, at most
-//! [`READS_MAX`] times; then it takes the words as they are, some of which may be one refresh
+//! `READS_MAX` times; then it takes the words as they are, some of which may be one refresh
 //! older than others. A single word is never torn, so a counter that only rises, rises for
 //! every reader in either case.
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -29,8 +29,8 @@ use crate::{earlier, edge};
 /// Another helper answers within this time.
 const HAND_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Device and inode of a file.
-type Identity = (u64, u64);
+/// Device and inode of a file, and when it was made, in nanoseconds.
+type Identity = (u64, u64, u64);
 
 /// All that there is.
 #[derive(Debug)]
@@ -50,8 +50,13 @@ pub(super) struct Holds {
     listens: Option<Identity>,
 }
 
+/// With the time at which the file was made: a file system gives the number of a file that was
+/// removed to the next one.
 fn identity(path: &Path) -> Option<Identity> {
-    fs::symlink_metadata(path).ok().map(|facts| (facts.dev(), facts.ino()))
+    let facts = fs::symlink_metadata(path).ok()?;
+    let made = facts.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let made_ns = made.map_or(0, |at| u64::try_from(at.as_nanos()).unwrap_or(0));
+    Some((facts.dev(), facts.ino(), made_ns))
 }
 
 /// Removes a file, unless another one has its name.

@@ -234,5 +234,5 @@ struct Held {
     /// Whether this machine forwarded packets before, as the kernel writes it.
     forward: Option<String>,
     /// Files of sockets of vhost-user: device and inode.
-    sockets: Vec<(PathBuf, (u64, u64))>,
+    sockets: Vec<(PathBuf, (u64, u64, u64))>,
 }
