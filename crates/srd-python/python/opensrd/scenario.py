@@ -147,6 +147,7 @@ class Scenario:
     queue: Optional[Queue] = None
     packet_bytes: Optional[int] = None
     fault: Optional[Sequence[Fault]] = None
+    convergence_us: Optional[float] = None
     corruption_undetected: Optional[bool] = None
     measure: Optional[Measure] = None
     transports: Optional[Sequence[str]] = None
