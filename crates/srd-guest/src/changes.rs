@@ -95,7 +95,7 @@ impl Service {
         }
     }
 
-    /// What a change needs is there, or cannot be.
+    /// Goes on with the change under way: its namespaces, devices and routes are made, or failed.
     pub(crate) fn made(&mut self, now: Instant, made: Result<(Places, BTreeSet<Ipv4Addr>)>) {
         let Some(Change { step, then, names }) = self.changes.under_way.take() else { return };
         let (places, routed) = match made {

@@ -19,7 +19,8 @@ use crate::protocol::{
 
 /// The longest time that an answer takes which makes or changes something.
 const CHANGE_WAIT_MAX: Duration = Duration::from_secs(30);
-/// The same of any other. The card has said by then that its figures are old.
+/// The longest time that any other answer takes. By then a card that writes no figures has
+/// answered that they are old.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 const _: () = assert!(WRITTEN_WITHIN.as_secs() < ANSWER_WAIT_MAX.as_secs());
 

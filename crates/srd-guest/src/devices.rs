@@ -14,7 +14,7 @@ use crate::port::Port;
 use crate::protocol::{Answer, DeviceChange, DeviceReport, NamespaceName};
 use crate::state::{Running, Service};
 
-/// What became of a change.
+/// Outcome of a change of a device.
 pub(crate) enum Set {
     /// It is in force.
     Done(Box<DeviceReport>),

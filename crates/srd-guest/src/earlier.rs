@@ -19,7 +19,7 @@ pub(crate) const SOCKET: &str = "/run/srd/card.sock";
 /// Where its locks are.
 const LOCKS: &str = "/run/srd/locks";
 /// The time that a card which has handed everything over has to end, and the pause between looks.
-const END_WAIT_MAX: Duration = Duration::from_secs(10);
+const END_WAIT_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How a lock is opened of which nothing is believed.
 const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
@@ -30,10 +30,19 @@ pub(crate) fn card() -> Option<UnixStream> {
 }
 
 fn card_at(socket: &Path) -> Option<UnixStream> {
-    let is_socket = |of: fs::Metadata| of.file_type().is_socket();
-    fs::symlink_metadata(socket).is_ok_and(is_socket).then_some(())?;
+    is_socket(socket).then_some(())?;
     let stream = connect(socket).ok()?;
     peer::check(&stream, &[]).is_ok().then_some(stream)
+}
+
+fn is_socket(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|of| of.file_type().is_socket())
+}
+
+/// Whether there is a socket at which a process listens, or may listen: it does not refuse.
+fn is_served(socket: &Path) -> bool {
+    let refuses = |of: std::io::Error| of.kind() == ErrorKind::ConnectionRefused;
+    is_socket(socket) && !connect(socket).is_err_and(refuses)
 }
 
 /// Whether such a card has the namespace with this name.
@@ -55,15 +64,9 @@ fn is_held(path: &Path) -> bool {
 /// Removes what a card has left that has handed everything over, when it has ended: until then it
 /// has its socket and its locks.
 pub(crate) fn clean_after_end() {
-    let is_over = || match fs::symlink_metadata(SOCKET) {
-        Ok(of) if of.file_type().is_socket() => {
-            connect(Path::new(SOCKET)).is_err_and(|of| of.kind() == ErrorKind::ConnectionRefused)
-        }
-        _ => true,
-    };
     let wait = move || {
         let until = Instant::now() + END_WAIT_MAX;
-        while !is_over() && Instant::now() < until {
+        while is_served(Path::new(SOCKET)) && Instant::now() < until {
             thread::sleep(LOOK_EVERY);
         }
         clean();
@@ -79,9 +82,7 @@ pub(crate) fn clean() {
 }
 
 fn clean_in(socket: &Path, locks: &Path) {
-    let is_socket = fs::symlink_metadata(socket).is_ok_and(|of| of.file_type().is_socket());
-    let refused = |of: std::io::Error| of.kind() == ErrorKind::ConnectionRefused;
-    if is_socket && connect(socket).is_err_and(refused) {
+    if is_socket(socket) && !is_served(socket) {
         let _ = fs::remove_file(socket);
     }
     let mut entries = fs::read_dir(locks).into_iter().flatten().flatten();

@@ -25,7 +25,7 @@ const PLACES_MAX: u32 = 1 << 16;
 /// Some flows of an interface.
 pub(crate) struct Part {
     port: PortId,
-    /// Whose interface this was when the reader looked it up.
+    /// The interface that had this port when the reader looked it up.
     eni: EniId,
     /// The place to begin at; none if there are no more.
     from: Option<u32>,

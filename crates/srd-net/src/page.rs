@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The writer never waits. A reader that meets a page being written reads it again, at most
-//! `READS_MAX` times; then it takes the words as they are, some of which may be one refresh
-//! older than others. A single word is never torn, so a counter that only rises, rises for
+//! `READS_MAX` times. Then it takes the words as they are: some may be one refresh older than
+//! others. A single word is never torn, so a counter that only rises, rises for
 //! every reader in either case.
 
 use std::slice::Iter;
@@ -28,7 +28,7 @@ pub struct Page {
     words: Box<[AtomicU64]>,
 }
 
-/// Where the words of a page go, in their order.
+/// Writes the words of a page, in their order.
 #[derive(Debug)]
 pub struct Writer<'a>(Iter<'a, AtomicU64>);
 
@@ -42,7 +42,7 @@ impl Writer<'_> {
     }
 }
 
-/// Where the words of a page come from, in their order.
+/// Reads the words of a page, in their order.
 #[derive(Debug)]
 pub struct Reader<'a>(Iter<'a, AtomicU64>);
 
@@ -61,7 +61,7 @@ impl Page {
         Self { version: AtomicU64::new(0), words }
     }
 
-    /// How many words it has.
+    /// The number of words.
     pub fn words(&self) -> usize {
         self.words.len()
     }

@@ -1,4 +1,4 @@
-//! What the processes of `srd up` and `srd card up` may do.
+//! Privileges of the processes of `srd up` and `srd card up`.
 //!
 //! | | what moves packets, once it is set up | `srd network` | `srd card-helper` |
 //! |---|---|---|---|
@@ -20,8 +20,9 @@ use crate::memory;
 
 /// Capabilities have numbers below this one.
 const CAPABILITIES_MAX: u32 = 64;
-/// What the helper of a card keeps: devices and routes; namespaces, and the mounts that are their
-/// names; which programs are inside; their end; files and sockets of other users.
+/// Capabilities that the helper of a card keeps: for devices and routes; for namespaces and the
+/// mounts that are their names; for finding and ending the programs inside; for files and sockets
+/// of other users.
 pub const HELPER: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::SYS_PTRACE)
@@ -90,7 +91,7 @@ pub fn drop_all() -> io::Result<()> {
     restrict(CapabilitySet::empty())
 }
 
-/// Gives up everything but `CAP_NET_ADMIN`, for good; a process of root's becomes `nobody`.
+/// Keeps `CAP_NET_ADMIN` alone, for good; a process of root becomes `nobody`.
 ///
 /// # Errors
 /// The operating system's.

@@ -57,7 +57,7 @@ enum Meets {
     Listens(UnixListener),
     /// The device connects at this time.
     Joins(Instant),
-    /// Its owner connects, when it is asked to.
+    /// The owner of the device connects, on request.
     Asks(Asks),
 }
 
@@ -71,16 +71,16 @@ struct Asks {
     found: Option<UnixStream>,
 }
 
-/// Listens at `path`, for this user alone. A socket that nobody listens at is replaced, and any if
+/// Listens at `path`, for this user alone. A socket without a listener is replaced, and any if
 /// `replaces`. The file stays when the socket is closed.
 ///
 /// # Errors
-/// Somebody listens there, or it is no place for a socket.
+/// Another program listens there, or no socket can be made there.
 pub fn listen(path: &Path, replaces: bool) -> io::Result<UnixListener> {
     if replaces {
         return bind_for_us(path, true);
     }
-    // A program that listens and takes nobody now does listen.
+    // A program that listens, but accepts no connection now, does listen.
     if !matches!(connect(path), Err(error) if error.kind() != io::ErrorKind::WouldBlock) {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there"));
     }
@@ -156,8 +156,8 @@ impl Device {
         Ok(Self::with(path, Meets::Asks(asks)))
     }
 
-    /// Whether to connect to its front end now. It does not ask again before it has an answer:
-    /// [`Device::found`].
+    /// Whether the owner shall connect to the front end now. After true it returns false until the
+    /// answer, [`Device::found`].
     pub fn asks(&mut self) -> bool {
         let is_free = self.connection.is_none() && !self.is_closing;
         let Meets::Asks(asks) = &mut self.meets else { return false };
@@ -169,7 +169,7 @@ impl Device {
         true
     }
 
-    /// The front end that it has asked for, if that was there.
+    /// The answer to [`Device::asks`]: the front end, if there is one.
     pub fn found(&mut self, front: Option<UnixStream>) {
         if let Meets::Asks(asks) = &mut self.meets {
             (asks.is_asked, asks.found) = (false, front);

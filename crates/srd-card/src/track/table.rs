@@ -234,7 +234,7 @@ impl<T> Table<T> {
     /// (T2).
     pub fn packet(&mut self, now: Instant, key: &Key, local: bool, seen: Seen) -> Found {
         let Some(id) = self.known(now, key, seen) else { return Found::New };
-        let (state, way) = self.moved(now, id, local, seen);
+        let (state, way) = self.moved(id, local, seen);
         Found::Known { id, state, way }
     }
 
@@ -250,15 +250,15 @@ impl<T> Table<T> {
         (!is_new).then_some(TrackId(number))
     }
 
-    /// Moves state and time of a connection that [`Table::known`] has found for this packet.
+    /// Moves state and time of a connection that [`Table::known`] has found for this packet, to the
+    /// time that was given there.
     #[inline]
-    pub fn moved(&mut self, now: Instant, id: TrackId, local: bool, seen: Seen) -> (State, Way) {
-        let now = self.tick(now);
+    pub fn moved(&mut self, id: TrackId, local: bool, seen: Seen) -> (State, Way) {
         let entry = self.entries.of(id.0);
         let way = if entry.local_first == local { Way::Forward } else { Way::Back };
         entry.progress.packet(seen, way);
         let state = entry.progress.state;
-        self.file(id.0, now);
+        self.file(id.0, self.now);
         (state, way)
     }
 

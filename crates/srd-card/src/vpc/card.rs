@@ -408,7 +408,7 @@ impl Card {
         self.port(port).map(|port| port.drops.clone()).unwrap_or_default()
     }
 
-    /// The same in numbers, in the order of [`Cause::all`].
+    /// Counts of the packets of an interface that were dropped, in the order of [`Cause::all`].
     pub fn drop_counts(&self, port: PortId) -> [u64; Cause::COUNT] {
         self.port(port).map_or([0; Cause::COUNT], |port| port.drops.counts())
     }

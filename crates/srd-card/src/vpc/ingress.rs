@@ -276,7 +276,7 @@ impl Card {
                 && self.ends.senders.get(flow.sender) == Some(sender)
             {
                 let verdict = flow.into.verdict;
-                flows.moved(now, id, false, seen);
+                flows.moved(id, false, seen);
                 match verdict {
                     Verdict::Refuse(reason) => return Err(Cause::Rule(reason)),
                     Verdict::Take => return Ok(()),
@@ -311,7 +311,7 @@ impl Card {
         let related = known.id.is_none() && known.tracked;
         let asked = self.ask_received(sender, port, read, bytes, known.flow());
         if let (Some(id), Ok(_) | Err(Cause::Rule(_))) = (known.id, &asked) {
-            self.instances[number as usize].flows.moved(now, id, false, seen);
+            self.instances[number as usize].flows.moved(id, false, seen);
         }
         let tracking = match asked {
             Ok(tracking) => tracking,

@@ -88,7 +88,7 @@ pub(crate) fn helper() -> Result<u8> {
     Ok(0)
 }
 
-/// What a failure to start means to somebody who was not root.
+/// Adds to a failure to start that root is needed, if the process was not root.
 fn or_root(error: anyhow::Error, was_root: bool, command: &str) -> anyhow::Error {
     if was_root || failure::exit_code(&error) != failure::RUN {
         return error;

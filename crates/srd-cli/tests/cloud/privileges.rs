@@ -1,5 +1,5 @@
-//! What the processes of a card may do, and what the card does while its helper does nothing. Needs
-//! root.
+//! Privileges of the processes of a card, and the operation of a card while its helper stands
+//! still. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -245,7 +245,7 @@ fn addresses_are_routed_all_or_none() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// What a card has whose helper was killed goes with the next card.
+/// The next card removes the namespaces and devices of a card whose helper was killed.
 #[test]
 fn a_card_goes_on_without_its_helper_and_says_what_it_cannot() {
     if !ready_with_nsenter() {

@@ -24,6 +24,12 @@ pub(super) fn has_interface(name: &str) -> bool {
     socket.is_ok_and(|socket| rustix::net::netdevice::name_to_index(&socket, name).is_ok())
 }
 
+/// Whether a TUN device of this name exists, as far as `/sys` shows the interfaces of this network
+/// namespace.
+pub(super) fn is_tun(name: &str) -> bool {
+    Path::new("/sys/class/net").join(name).join("tun_flags").exists()
+}
+
 /// The interface's subnets are routed into it alone: none may contain an address of another.
 fn check_overlay(config: &Config) -> Result<()> {
     let interface = &config.interface;

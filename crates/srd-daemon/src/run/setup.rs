@@ -188,15 +188,13 @@ pub(super) fn open_tun(config: &Config) -> Result<Vec<Queues>> {
     let name = &config.interface.name;
     // Not by opening it: a queue that joins another program's interface takes packets from it.
     if preflight::has_interface(name) {
-        if !std::path::Path::new(&format!("/sys/class/net/{name}/tun_flags")).exists() {
-            bail!(
-                "an interface {name} is there already, and is no TUN device: choose another \
-                 `name` in [interface]"
-            );
-        }
+        // The machine's own interface is never proposed for deletion.
+        let remedy = match preflight::is_tun(name) {
+            true => format!("kept by another program: remove it with `ip link delete {name}`, or"),
+            false => "and is no TUN device:".to_owned(),
+        };
         bail!(
-            "an interface {name} is there already, kept by another program: remove it with \
-             `ip link delete {name}`, or choose another `name` in [interface]"
+            "an interface {name} is there already, {remedy} choose another `name` in [interface]"
         );
     }
     let count = config.interface.workers * queues::QUEUES;

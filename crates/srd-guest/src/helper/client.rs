@@ -18,6 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{Shutdown, shutdown};
 use srd_net::Tun;
 use srd_vpc_file::VpcFile;
@@ -35,7 +36,7 @@ use crate::protocol::NamespaceName;
 
 /// An answer comes within this time: programs are ended in ten seconds at most.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
-/// The same for figures, without which a status is shown as well.
+/// An answer with figures comes within this time; a status is shown without them as well.
 const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
 /// The helper waits so long at its start for those of cards that were killed, and a little more.
 const START_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -104,36 +105,28 @@ impl Starting {
             }
         }
         // Its own group: what ends the terminal's programs does not end it.
-        let child = command.process_group(0).spawn().context("the helper cannot be started")?;
+        let mut child = command.process_group(0).spawn().context("the helper cannot be started")?;
         drop(command);
-        let timeout = rustix::net::sockopt::Timeout::Recv;
-        rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(START_WAIT_MAX))?;
-        let adds = locks::add_to(Path::new(locks::DIRECTORY), child.id());
-        let mut starting = match adds {
-            Ok(adds) => Self { socket, child, adds },
+        let begun = locks::add_to(Path::new(locks::DIRECTORY), child.id())
+            .and_then(|adds| Self::begin(&socket, spec).map(|()| adds));
+        match begun {
+            Ok(adds) => Ok(Self { socket, child, adds }),
             Err(error) => {
+                // The helper ends when its socket is closed.
                 drop(socket);
-                let mut child = child;
                 let _ = child.wait();
-                return Err(error);
-            }
-        };
-        match starting.begin(spec) {
-            Ok(()) => Ok(starting),
-            Err(error) => {
-                drop(starting.socket);
-                let _ = starting.child.wait();
                 Err(error)
             }
         }
     }
 
-    fn begin(&mut self, spec: &Spec) -> Result<()> {
-        wire::send(&self.socket, &Message { id: 0, body: Some(spec) }, &[], true)?;
-        let said = Receiver::new().next::<Answer>(&self.socket).context("the helper")?;
+    /// Sends the helper its settings, and waits until it has begun.
+    fn begin(socket: &OwnedFd, spec: &Spec) -> Result<()> {
+        set_socket_timeout(socket, Timeout::Recv, Some(START_WAIT_MAX))?;
+        wire::send(socket, &Message { id: 0, body: Some(spec) }, &[], true)?;
+        let said = Receiver::new().next::<Answer>(socket).context("the helper")?;
         let said = said.context("the helper has ended")?.message.map_err(anyhow::Error::msg)?;
-        let timeout = rustix::net::sockopt::Timeout::Recv;
-        rustix::net::sockopt::set_socket_timeout(&self.socket, timeout, None)?;
+        set_socket_timeout(socket, Timeout::Recv, None)?;
         said.body.context("the helper says nothing")?.ok().map(drop)
     }
 

@@ -263,7 +263,7 @@ fn a_device_asks_for_its_front_end_once_until_it_has_an_answer() {
     let mut device = Device::asking(path).unwrap();
     device.turn();
     assert!(device.asks() && !device.asks() && !device.is_connected());
-    // There was none: it asks again after a while.
+    // Without a front end the request is repeated, after a while.
     device.found(None);
     let began = std::time::Instant::now();
     while !device.asks() {
