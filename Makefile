@@ -1,10 +1,11 @@
-# `make demo` shows what SRD is for, `make test` runs every test, `make deb` makes a package.
+# `make demo` shows what SRD is for, `make test` runs every test, `make deb` makes packages, `make
+# book` the documents as HTML.
 # All ask nothing and may be repeated. As root they install the Debian or Ubuntu packages that
 # they need; without root they say what is missing and go on with what is possible.
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test sanitize deb provider nccl
+.PHONY: demo test sanitize book deb provider nccl
 
 demo:
 	.ci/packages demo
@@ -22,9 +23,14 @@ sanitize:
 	fuzz/sanitize.sh thread
 	fuzz/sanitize.sh undefined
 
-# A Debian package, beside what cargo builds.
+# The documents and the manual of every command as HTML, below target/book.
+book:
+	.ci/packages book
+	packaging/book/book.sh
+
+# Debian packages, beside what cargo builds.
 deb:
-	.ci/packages build
+	.ci/packages book
 	packaging/deb.sh
 
 # The libfabric provider, under the name that libfabric looks for.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds Debian packages: srd_<version>_<arch>.deb with the program, the C library, the libfabric
 # provider and the plugin of NCCL, and libsrd-dev_<version>_<arch>.deb with the files that C programs
-# need to compile. Prints their names.
+# need to compile, and srd-doc_<version>_all.deb with the book. Prints their names.
 #
 #   packaging/deb.sh [--binary FILE] [--libraries DIR] [--out DIR] [--fast]
 #
@@ -15,7 +15,8 @@
 # The maintainer is DEBFULLNAME and DEBEMAIL, if they are set, else the committer of the commit;
 # DEBHOMEPAGE is the field Homepage.
 #
-# Needs dpkg-deb, gzip and binutils, which every compiler on Debian requires. The program generates man
+# Needs dpkg-deb, gzip and binutils, which every compiler on Debian requires; the book also needs
+# mandoc and python3-venv, and is left out without them. The program generates man
 # pages and completions, so a new command is packaged without a change here. The same program and the
 # same commit give the same package.
 set -euo pipefail
@@ -202,7 +203,7 @@ ${homepage}Description: reliable datagrams over every path of a network
 TEXT
 
 build() {
-    local file=$out/$2_${version}_$architecture.deb
+    local file=$out/$2_${version}_${3:-$architecture}.deb
     dpkg-deb --root-owner-group -Z"$compression" --build "$1" "$file" >/dev/null
     echo "$file"
 }
@@ -229,3 +230,29 @@ ${homepage}Description: reliable datagrams over every path of a network, for pro
  any length and remote memory over many paths at once, for your own programs.
 TEXT
 build "$development" libsrd-dev
+
+if ! command -v mandoc >/dev/null || ! python3 -c 'import ensurepip' 2>/dev/null; then
+    echo "without srd-doc, the book: apt-get install mandoc python3-venv" >&2
+    exit 0
+fi
+book=$stage/srd-doc
+install -d "$book/DEBIAN" "$book/usr/share/doc/srd-doc"
+"$here/book/book.sh" --binary "$binary" --out "$book/usr/share/doc/srd-doc/html" >/dev/null
+install -m 644 "$here/copyright" "$book/usr/share/doc/srd-doc/copyright"
+install -m 644 "$package/$doc/changelog.gz" "$book/usr/share/doc/srd-doc/changelog.gz"
+sums "$book" usr
+cat >"$book/DEBIAN/control" <<TEXT
+Package: srd-doc
+Source: srd
+Version: $version
+Architecture: all
+Maintainer: $maintainer
+Installed-Size: $(du -sk --exclude=DEBIAN "$book" | cut -f1)
+Section: doc
+Priority: optional
+${homepage}Description: reliable datagrams over every path of a network, the book
+ All documents of OpenSRD and the manual of every command as HTML: guides,
+ reference, specifications, and the journal of measurements. A browser reads them
+ at /usr/share/doc/srd-doc/html/index.html.
+TEXT
+build "$book" srd-doc all
