@@ -136,7 +136,9 @@ pub struct Config {
     pub ack_delay_interactive: Duration,
     /// Path tuples per acknowledgement. 1..=16.
     pub ack_tuples_max: u8,
-    /// Lower bound of the retransmission timeout. 1 us..=10 s.
+    /// Lower bound of the retransmission timeout. It exceeds the delay of an answer behind a full
+    /// port of a switch (160 us with 2 MB at 100 Gb/s, 340 us measured with 8 MB): a shorter one
+    /// declares everything in flight lost although it only waits. 1 us..=10 s.
     pub rto_min: Duration,
     /// Upper bound of the retransmission timeout's back-off. `rto_min`..=60 s.
     pub rto_max: Duration,
@@ -211,7 +213,7 @@ impl Default for Config {
             ack_delay: Duration::from_nanos(1500),
             ack_delay_interactive: Duration::from_nanos(1500),
             ack_tuples_max: 4,
-            rto_min: Duration::from_micros(100),
+            rto_min: Duration::from_micros(400),
             rto_max: Duration::from_secs(1),
             peer_timeout: Duration::from_secs(5),
             answer_timeout: Duration::ZERO,
