@@ -2,7 +2,7 @@
 
 use super::distribution::{Distribution, PERCENTILES};
 use super::result::{CaseResult, FigureSummary};
-use super::{Options, Outcome, result};
+use super::{Options, Outcome, Variant, result};
 use srd_chart::{Table, Unit, figure};
 
 /// Above this part of the machine, rates are the CPU's and not the fabric's.
@@ -70,10 +70,14 @@ pub fn outcome(outcome: &Outcome) -> String {
     text + &format!("{:.0} s, {}, seed {}", outcome.took_s, outcome.machine, outcome.seed)
 }
 
-/// The columns and rows of a case: a variant per column, a figure or a percentile per row.
+/// The columns and rows of a case: a variant per column, a figure or a percentile per row. Beside two
+/// variants, of which the first is plain TCP, the last column is the change in percent.
 pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
     let labels = case.summaries.iter().map(|summary| case.label(summary.variant).to_owned());
-    let columns = [String::new()].into_iter().chain(labels).collect();
+    let mut columns: Vec<String> = [String::new()].into_iter().chain(labels).collect();
+    if has_change(case) {
+        columns.push("change".into());
+    }
     let mut rows = Vec::new();
     let first = case.summaries.first();
     for wanted in first.map(|summary| &summary.figures[..]).unwrap_or_default() {
@@ -88,9 +92,11 @@ pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
         let cell = |found: &Option<FigureSummary>| {
             found.as_ref().map_or("-".into(), |figure| figure_cell(figure, &unit))
         };
-        rows.push(
-            std::iter::once(name(words, unit.name())).chain(found.iter().map(cell)).collect(),
-        );
+        let mut row = vec![name(words, unit.name())];
+        row.extend(found.iter().map(cell));
+        let medians = found.iter().map(|found| found.as_ref().map(|figure| figure.median));
+        row.extend(has_change(case).then(|| change(medians)));
+        rows.push(row);
     }
     for wanted in first.map(|summary| &summary.distributions[..]).unwrap_or_default() {
         rows.extend(percentile_rows(case, wanted));
@@ -109,13 +115,36 @@ fn percentile_rows(case: &CaseResult, wanted: &Distribution) -> Vec<Vec<String>>
         let cell = |distribution: &Option<&Distribution>| {
             distribution.and_then(|d| d.percentile(percent)).map_or("-".into(), figure)
         };
-        let name = name(&format!("{}, p{percent}", wanted.name), wanted.unit);
-        [name].into_iter().chain(found.iter().map(cell)).collect()
+        let mut row = vec![name(&format!("{}, p{percent}", wanted.name), wanted.unit)];
+        row.extend(found.iter().map(cell));
+        let values = found.iter().map(|found| found.and_then(|d| d.percentile(percent)));
+        row.extend(has_change(case).then(|| change(values)));
+        row
     };
     let mut rows: Vec<_> = PERCENTILES.into_iter().filter(|p| known(*p)).map(row).collect();
     let counts = found.iter().map(|d| d.map_or("-".into(), |d| d.count().to_string()));
-    rows.push([format!("{}, count", wanted.name)].into_iter().chain(counts).collect());
+    let mut row = vec![format!("{}, count", wanted.name)];
+    row.extend(counts);
+    row.extend(has_change(case).then(String::new));
+    rows.push(row);
     rows
+}
+
+/// Whether a case compares one variant with plain TCP.
+fn has_change(case: &CaseResult) -> bool {
+    matches!(&case.summaries[..], [first, _] if first.variant == Variant::Plain)
+}
+
+/// The second of two values as a change of the first, in percent: `+37 %`. Absent values, and a first
+/// of zero, have no change.
+fn change(values: impl Iterator<Item = Option<f64>>) -> String {
+    let values: Vec<Option<f64>> = values.collect();
+    match values[..] {
+        [Some(first), Some(second)] if first != 0.0 => {
+            format!("{:+.0} %", (second / first - 1.0) * 100.0)
+        }
+        _ => "-".into(),
+    }
 }
 
 fn name(name: &str, unit: &str) -> String {
@@ -167,7 +196,6 @@ pub(crate) fn notes(case: &CaseResult) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Variant;
     use super::super::pulse::Lateness;
     use super::super::result::{Figure, Measured, Run, Samples};
     use super::*;
@@ -200,11 +228,11 @@ mod tests {
         ];
         let case = CaseResult::new("4 spines".into(), "setting".into(), runs);
         let (columns, rows) = rows(&case);
-        assert_eq!(columns, ["", "plain (cubic)", "ENA Express"]);
-        assert_eq!(rows[0], ["goodput, Mb/s", "210 (200 to 220)", "925 (900 to 950)"]);
-        assert_eq!(rows[1], ["fct, p50, ms", "1.00", "1.00"]);
-        assert_eq!(rows[2], ["fct, p100, ms", "220", "950"]);
-        assert_eq!(rows[3], ["fct, count", "4", "4"]);
+        assert_eq!(columns, ["", "plain (cubic)", "ENA Express", "change"]);
+        assert_eq!(rows[0], ["goodput, Mb/s", "210 (200 to 220)", "925 (900 to 950)", "+340 %"]);
+        assert_eq!(rows[1], ["fct, p50, ms", "1.00", "1.00", "+0 %"]);
+        assert_eq!(rows[2], ["fct, p100, ms", "220", "950", "+332 %"]);
+        assert_eq!(rows[3], ["fct, count", "4", "4", ""]);
         let notes = notes(&case);
         assert_eq!(notes.len(), 1, "{notes:?}");
         assert!(notes[0].starts_with("express, repetition 2: it took up to 90 % of all CPU"));
@@ -219,7 +247,15 @@ mod tests {
         };
         let runs = vec![run(Variant::Plain, 247_120_000.0), run(Variant::Express, 934_536_978.0)];
         let (_, rows) = rows(&CaseResult::new("c".into(), "s".into(), runs));
-        assert_eq!(rows[0], ["goodput, Mb/s", "247", "935"]);
+        assert_eq!(rows[0], ["goodput, Mb/s", "247", "935", "+278 %"]);
+    }
+
+    #[test]
+    fn change_needs_two_values_and_a_first_that_is_not_zero() {
+        assert_eq!(change([Some(90.1), Some(72.57)].into_iter()), "-19 %");
+        assert_eq!(change([Some(0.0), Some(1.0)].into_iter()), "-");
+        assert_eq!(change([Some(1.0), None].into_iter()), "-");
+        assert_eq!(change([Some(1.0)].into_iter()), "-");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use crate::ready::ready;
 use srd_lab::config::FabricConfig;
 use srd_lab::fabric::Fabric;
+use srd_lab::guard::FabricGuard;
 use srd_lab::id::HostId;
 use srd_nfs::record::{self, Record};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,11 +40,13 @@ fn call(xid: u32) -> Record {
 struct Server {
     executed: Mutex<BTreeSet<u32>>,
     came_again: Mutex<u32>,
+    /// Time that the execution of a call takes.
+    takes: Duration,
 }
 
 impl Server {
-    fn start(listener: TcpListener) -> Arc<Self> {
-        let server = Arc::new(Self::default());
+    fn start(listener: TcpListener, takes: Duration) -> Arc<Self> {
+        let server = Arc::new(Self { takes, ..Self::default() });
         let serving = Arc::clone(&server);
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -62,6 +65,7 @@ impl Server {
             if !self.executed.lock().unwrap().insert(number) {
                 *self.came_again.lock().unwrap() += 1;
             }
+            thread::sleep(self.takes);
             let mut reply = came.message()[..64].to_vec();
             reply[7] = 1;
             if stream.write_all(Record::of(&reply).unwrap().bytes()).is_err() {
@@ -127,6 +131,17 @@ impl Load {
         println!("{what}: first reply after {} ms", (first - moment).as_millis());
     }
 
+    /// Ends the calls. Each was executed once, and answered once.
+    fn end(self, server: &Server) {
+        self.stop.store(true, Ordering::SeqCst);
+        let calls = self.thread.join().unwrap();
+        let all: BTreeSet<u32> = (0..calls).collect();
+        assert!(self.replies.lock().unwrap().keys().eq(&all), "each is answered");
+        assert_eq!(*server.executed.lock().unwrap(), all, "each is executed");
+        let again = *server.came_again.lock().unwrap();
+        println!("{calls} calls, {again} came to the server twice");
+    }
+
     /// The longest time without a reply since a moment.
     fn silence_since(&self, moment: Instant) -> Duration {
         let mut at: Vec<_> = self.replies.lock().unwrap().values().copied().collect();
@@ -156,41 +171,61 @@ impl Drop for Half {
     }
 }
 
+fn fabric(prefix: &str) -> FabricGuard {
+    let name_prefix = format!("{prefix}{}", std::process::id());
+    let shape = FabricConfig { name_prefix, hosts_per_leaf: 1, spines: 2, ..Default::default() };
+    Fabric::up_guarded(shape).unwrap()
+}
+
+/// Starts the server's stand-in.
+fn serve_calls(fabric: &Fabric, takes: Duration) -> Arc<Server> {
+    let listener = fabric.within(SERVER, || TcpListener::bind("127.0.0.1:2049").unwrap()).unwrap();
+    Server::start(listener, takes)
+}
+
+/// Starts the half beside the server.
+fn serve(fabric: &Fabric) -> Half {
+    let listens = ["--serve", "--listen", "0.0.0.0:20050", "--to", "127.0.0.1:2049"];
+    Half::start(fabric, SERVER, &[&listens[..], &["--plain", "--trust-network"]].concat())
+}
+
+/// Starts the half beside the client.
+fn ours(fabric: &Fabric) -> Half {
+    let family = srd_lab::Family::V4;
+    let there = format!("{}:20050", fabric.host_address(SERVER, family).unwrap());
+    let anybody = ["--any-user", "--unprivileged-port", "--listen", "127.0.0.1:20049"];
+    let arguments = ["--plain", "--trust-network", "--connections", "4", &there];
+    Half::start(fabric, CLIENT, &[&anybody[..], &arguments].concat())
+}
+
+/// Connects to the half beside the client as soon as it listens.
+fn connect(fabric: &Fabric) -> TcpStream {
+    let began = Instant::now();
+    loop {
+        match fabric.within(CLIENT, || TcpStream::connect("127.0.0.1:20049")).unwrap() {
+            Ok(stream) => return stream,
+            Err(error) => assert!(began.elapsed() < WAIT, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn calls_are_executed_and_answered_once_whatever_dies_meanwhile() {
     if !ready([]) {
         return;
     }
-    let name_prefix = format!("nfo{}", std::process::id());
-    let shape = FabricConfig { name_prefix, hosts_per_leaf: 1, spines: 2, ..Default::default() };
-    let fabric = Fabric::up_guarded(shape).unwrap();
-    let listener = fabric.within(SERVER, || TcpListener::bind("127.0.0.1:2049").unwrap()).unwrap();
-    let server = Server::start(listener);
-    let serve = || {
-        let listens = ["--serve", "--listen", "0.0.0.0:20050", "--to", "127.0.0.1:2049"];
-        Half::start(&fabric, SERVER, &[&listens[..], &["--plain", "--trust-network"]].concat())
-    };
-    let mut serving = serve();
-    let family = srd_lab::Family::V4;
-    let there = format!("{}:20050", fabric.host_address(SERVER, family).unwrap());
-    let anybody = ["--any-user", "--unprivileged-port", "--listen", "127.0.0.1:20049"];
-    let arguments = ["--plain", "--trust-network", "--connections", "4", &there];
-    let _ours = Half::start(&fabric, CLIENT, &[&anybody[..], &arguments].concat());
-    let began = Instant::now();
-    let stream = loop {
-        match fabric.within(CLIENT, || TcpStream::connect("127.0.0.1:20049")).unwrap() {
-            Ok(stream) => break stream,
-            Err(error) => assert!(began.elapsed() < WAIT, "{error}"),
-        }
-        thread::sleep(Duration::from_millis(20));
-    };
-    let load = Load::start(stream);
+    let fabric = fabric("nfo");
+    let server = serve_calls(&fabric, Duration::ZERO);
+    let mut serving = serve(&fabric);
+    let _ours = ours(&fabric);
+    let load = Load::start(connect(&fabric));
     load.goes_on_after(Instant::now(), "from the start");
 
     drop(serving);
     thread::sleep(Duration::from_millis(500));
     let returned = Instant::now();
-    serving = serve();
+    serving = serve(&fabric);
     load.goes_on_after(returned, "the server's half was killed and is there again");
 
     (0..2).for_each(|spine| fabric.fail_spine(spine).unwrap());
@@ -208,13 +243,36 @@ fn calls_are_executed_and_answered_once_whatever_dies_meanwhile() {
         fabric.heal_spine(spine).unwrap();
     }
 
-    load.stop.store(true, Ordering::SeqCst);
-    let calls = load.thread.join().unwrap();
-    let all: BTreeSet<u32> = (0..calls).collect();
-    assert!(load.replies.lock().unwrap().keys().eq(&all), "each is answered");
-    assert_eq!(*server.executed.lock().unwrap(), all, "each is executed");
-    let again = *server.came_again.lock().unwrap();
-    println!("{calls} calls, {again} came to the server twice");
+    load.end(&server);
+    drop(serving);
+    fabric.down().unwrap();
+}
+
+/// All calls were acknowledged when the path died, so that this end had nothing to repeat, and waited
+/// for its replies until the kernel's own keepalive ended the connection, after 105 s.
+#[test]
+fn regression_a_connection_whose_path_dies_before_the_replies_is_made_anew() {
+    if !ready([]) {
+        return;
+    }
+    let fabric = fabric("nfr");
+    let server = serve_calls(&fabric, Duration::from_millis(100));
+    let serving = serve(&fabric);
+    let _ours = ours(&fabric);
+    let load = Load::start(connect(&fabric));
+    load.goes_on_after(Instant::now(), "from the start");
+    // One of them is the path of the connection.
+    for spine in [0, 1] {
+        let began = Instant::now();
+        fabric.fail_spine(spine).unwrap();
+        // Replies that were on their way.
+        thread::sleep(Duration::from_secs(1));
+        load.goes_on("by the other path, or as before");
+        println!("spine {spine} dead: silence of {} ms", load.silence_since(began).as_millis());
+        fabric.heal_spine(spine).unwrap();
+        thread::sleep(Duration::from_secs(1));
+    }
+    load.end(&server);
     drop(serving);
     fabric.down().unwrap();
 }

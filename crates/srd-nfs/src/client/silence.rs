@@ -6,9 +6,13 @@
 //! path. [`Watch`] ends a connection once [`REPEATED_MAX`] repetitions in a row brought nothing;
 //! its calls go to another.
 //!
+//! If all calls are acknowledged, and the path dies before the replies, this end has nothing to
+//! repeat. Therefore an idle connection sends keepalive probes, and ends once [`REPEATED_MAX`] of
+//! them in a row have no answer. A server that takes long to reply answers probes: its kernel does.
+//!
 //! `TCP_USER_TIMEOUT` cannot be that short: it also ends a connection whose server reads nothing
-//! for so long. How often the kernel has repeated is a column of `/proc/net/tcp`, which is read
-//! only while a connection waits for a reply and gets none.
+//! for so long. Both counts are columns of `/proc/net/tcp`, which is read only while a connection
+//! waits for a reply and gets none.
 
 use std::fs;
 use std::io;
@@ -18,11 +22,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::sockopt;
+
 /// Interval of checks.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 /// Repetitions in a row without an acknowledgement: 1.4 s, or more where round trips are long.
 const REPEATED_MAX: u32 = 3;
-/// Tables of the kernel that contain the number.
+/// Silence before the first keepalive probe.
+const PROBE_AFTER: Duration = Duration::from_secs(2);
+/// Interval of probes that have no answer. The kernel counts in seconds.
+const PROBE_PAUSE: Duration = Duration::from_secs(1);
+/// Tables of the kernel that contain the numbers.
 const TABLES: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
 
 /// Calls and replies of a connection, counted.
@@ -72,6 +82,9 @@ impl Watch {
     /// There are no more files to be had.
     pub(super) fn add(&self, socket: &TcpStream) -> io::Result<Arc<Progress>> {
         let socket = socket.try_clone()?;
+        sockopt::set_socket_keepalive(&socket, true)?;
+        sockopt::set_tcp_keepidle(&socket, PROBE_AFTER)?;
+        sockopt::set_tcp_keepintvl(&socket, PROBE_PAUSE)?;
         let inode = rustix::fs::fstat(&socket)?.st_ino;
         let progress = Arc::new(Progress::default());
         let watched = Watched { socket, inode, progress: Arc::downgrade(&progress), replies: 0 };
@@ -109,21 +122,29 @@ impl Watch {
     }
 }
 
-/// Number of times in a row that the kernel has retransmitted data of a socket, from a table of
-/// the kernel.
+/// Number of times in a row that the kernel has retransmitted data of a socket, or has sent a
+/// keepalive probe, without an answer; from a table of the kernel.
 fn repeated(table: &str, inode: u64) -> Option<u32> {
     let inode = inode.to_string();
-    let mut sockets = table.lines().skip(1).map(|line| line.split_ascii_whitespace());
-    let mut fields = sockets.find(|fields| fields.clone().nth(INODE) == Some(inode.as_str()))?;
-    // A probe of a closed window is counted, too, and is no repetition of data.
-    let timer = fields.nth(TIMER)?;
-    let count = u32::from_str_radix(fields.next()?, 16).ok()?;
-    Some(if timer.starts_with("01:") { count } else { 0 })
+    let sockets = table.lines().skip(1).map(|line| line.split_ascii_whitespace());
+    let mut sockets = sockets.map(|fields| fields.take(COLUMNS).collect::<Vec<_>>());
+    let fields = sockets.find(|fields| fields.get(INODE) == Some(&inode.as_str()))?;
+    let (timer, _) = fields.get(TIMER)?.split_once(':')?;
+    match timer {
+        "01" => u32::from_str_radix(fields.get(RETRANSMITTED)?, 16).ok(),
+        "02" => fields.get(PROBES)?.parse().ok(),
+        // A probe of a closed window is counted, too, and the path is not silent.
+        _ => Some(0),
+    }
 }
 
-/// Columns: `sl local rem st tx:rx tr:tm->when retrnsmt uid timeout inode`.
+/// Columns: `sl local rem st tx:rx tr:tm->when retrnsmt uid timeout inode`. The timer 01 is that of
+/// retransmissions, 02 that of keepalive; `timeout` is the number of probes without an answer.
 const TIMER: usize = 5;
+const RETRANSMITTED: usize = 6;
+const PROBES: usize = 8;
 const INODE: usize = 9;
+const COLUMNS: usize = INODE + 1;
 
 #[cfg(test)]
 mod tests {
@@ -135,7 +156,8 @@ mod tests {
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid timeout inode
    0: 0100007F:5BA0 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 7 1
    1: 0100007F:5BA0 0100007F:C001 01 00000400:00000000 01:0000001A 0000000B 0 0 77 2
-   2: 0100007F:5BA0 0100007F:C002 01 00000400:00000000 04:0000001A 00000009 0 0 78 2
+   2: 0100007F:5BA0 0100007F:C002 01 00000400:00000000 04:0000001A 00000009 0 7 78 2
+   3: 0100007F:5BA0 0100007F:C003 01 00000000:00000000 02:0000001A 00000000 0 12 79 2
 ";
 
     #[test]
@@ -143,6 +165,7 @@ mod tests {
         assert_eq!(repeated(TABLE, 77), Some(11));
         assert_eq!(repeated(TABLE, 7), Some(0));
         assert_eq!(repeated(TABLE, 78), Some(0), "a closed window is the server's matter");
+        assert_eq!(repeated(TABLE, 79), Some(12), "keepalive probes");
         assert_eq!(repeated(TABLE, 1), None);
         assert_eq!(repeated("", 77), None);
     }

@@ -172,21 +172,22 @@ fn measure_dfsio(
     Ok(measured)
 }
 
-/// Writes the files with so many copies, and says how fast and for how long.
+/// Writes the files with this number of copies. Returns throughput, average IO rate and time.
 fn write(
     stage: &Stage<'_>,
     roles: &Roles,
     work: DfsIo,
     cluster: &Cluster,
     copies: usize,
-) -> Result<[Figure; 2]> {
-    let [rate, time] = WRITES[copies - 1];
-    let seen = work.write(cluster, copies).context(rate)?;
+) -> Result<[Figure; 3]> {
+    let [throughput, rate, time] = WRITES[copies - 1];
+    let seen = work.write(cluster, copies).context(throughput)?;
     // The nodes that store receive every copy.
     let ideal = ideal(stage, roles.data.len(), work) / copies as f64;
-    let throughput = Figure::new(rate, "MB/s a file", seen.throughput);
+    let throughput = Figure::new(throughput, "MB/s a file", seen.throughput);
     Ok([
         throughput.beside(ideal, "line rate of the receivers"),
+        Figure::new(rate, "MB/s a file", seen.rate),
         Figure::new(time, "s", seen.seconds),
     ])
 }
@@ -199,8 +200,10 @@ fn ideal(stage: &Stage<'_>, nodes: usize, work: DfsIo) -> f64 {
 }
 
 /// The figures of a write with one copy, and with two.
-const WRITES: [[&str; 2]; 2] =
-    [["write, one copy", "time to write, one copy"], ["write, two copies", "time to write, two"]];
+const WRITES: [[&str; 3]; 2] = [
+    ["write, one copy", "average IO rate of writes, one copy", "time to write, one copy"],
+    ["write, two copies", "average IO rate of writes, two", "time to write, two"],
+];
 
 #[cfg(test)]
 mod tests {
