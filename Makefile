@@ -31,7 +31,7 @@ book:
 # Debian packages, beside what cargo builds.
 deb:
 	.ci/packages book
-	packaging/deb.sh
+	packaging/deb.sh --book
 
 # The libfabric provider, under the name that libfabric looks for.
 provider:

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # Builds Debian packages: srd_<version>_<arch>.deb with the program, the C library, the libfabric
 # provider and the plugin of NCCL, and libsrd-dev_<version>_<arch>.deb with the files that C programs
-# need to compile, and srd-doc_<version>_all.deb with the book. Prints their names.
+# need to compile; with --book also srd-doc_<version>_all.deb with the book. Prints their names.
 #
-#   packaging/deb.sh [--binary FILE] [--libraries DIR] [--out DIR] [--fast]
+#   packaging/deb.sh [--binary FILE] [--libraries DIR] [--out DIR] [--book] [--fast]
 #
 # --binary  an existing program; otherwise cargo builds one for release
 # --libraries
 #           the directory of libsrd.so, libsrd.a, libsrd_fi.so and libnccl_net_srd.so; otherwise cargo
 #           builds them as well, unless --binary is given: then the package has no libraries
 # --out     the directory for the packages [default: the target directory]
+# --book    also srd-doc, which needs what packaging/book/book.sh needs, and the libraries
 # --fast    without compression, for tests
 #
 # The maintainer is DEBFULLNAME and DEBEMAIL, if they are set, else the committer of the commit;
 # DEBHOMEPAGE is the field Homepage.
 #
-# Needs dpkg-deb, gzip and binutils, which every compiler on Debian requires; the book also needs
-# mandoc and python3-venv, and is left out without them. The program generates man
+# Needs dpkg-deb, gzip and binutils, which every compiler on Debian requires. The program generates man
 # pages and completions, so a new command is packaged without a change here. The same program and the
 # same commit give the same package.
 set -euo pipefail
@@ -24,14 +24,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
 target=${CARGO_TARGET_DIR:-$root/target}
 
-binary='' libraries='' out=$target compression=xz
+binary='' libraries='' out=$target compression=xz book=''
 while [ $# -gt 0 ]; do
     case $1 in
     --binary) binary=$2 && shift 2 ;;
     --libraries) libraries=$2 && shift 2 ;;
     --out) out=$2 && shift 2 ;;
+    --book) book=1 && shift ;;
     --fast) compression=none && shift ;;
-    *) echo "usage: packaging/deb.sh [--binary FILE] [--libraries DIR] [--out DIR] [--fast]" >&2 && exit 2 ;;
+    *) echo "usage: packaging/deb.sh [--binary FILE] [--libraries DIR] [--out DIR] [--book] [--fast]" >&2 && exit 2 ;;
     esac
 done
 for program in dpkg-deb dpkg gzip strip objdump; do
@@ -231,23 +232,20 @@ ${homepage}Description: reliable datagrams over every path of a network, for pro
 TEXT
 build "$development" libsrd-dev
 
-if ! command -v mandoc >/dev/null || ! python3 -c 'import ensurepip' 2>/dev/null; then
-    echo "without srd-doc, the book: apt-get install mandoc python3-venv" >&2
-    exit 0
-fi
-book=$stage/srd-doc
-install -d "$book/DEBIAN" "$book/usr/share/doc/srd-doc"
-"$here/book/book.sh" --binary "$binary" --out "$book/usr/share/doc/srd-doc/html" >/dev/null
-install -m 644 "$here/copyright" "$book/usr/share/doc/srd-doc/copyright"
-install -m 644 "$package/$doc/changelog.gz" "$book/usr/share/doc/srd-doc/changelog.gz"
-sums "$book" usr
-cat >"$book/DEBIAN/control" <<TEXT
+[ -n "$book" ] || exit 0
+pages=$stage/srd-doc
+install -d "$pages/DEBIAN" "$pages/usr/share/doc/srd-doc"
+"$here/book/book.sh" --binary "$binary" --out "$pages/usr/share/doc/srd-doc/html" >/dev/null
+install -m 644 "$here/copyright" "$pages/usr/share/doc/srd-doc/copyright"
+install -m 644 "$package/$doc/changelog.gz" "$pages/usr/share/doc/srd-doc/changelog.gz"
+sums "$pages" usr
+cat >"$pages/DEBIAN/control" <<TEXT
 Package: srd-doc
 Source: srd
 Version: $version
 Architecture: all
 Maintainer: $maintainer
-Installed-Size: $(du -sk --exclude=DEBIAN "$book" | cut -f1)
+Installed-Size: $(du -sk --exclude=DEBIAN "$pages" | cut -f1)
 Section: doc
 Priority: optional
 ${homepage}Description: reliable datagrams over every path of a network, the book
@@ -255,4 +253,4 @@ ${homepage}Description: reliable datagrams over every path of a network, the boo
  reference, specifications, and the journal of measurements. A browser reads them
  at /usr/share/doc/srd-doc/html/index.html.
 TEXT
-build "$book" srd-doc all
+build "$pages" srd-doc all

@@ -57,6 +57,7 @@ mod devices;
 mod earlier;
 mod edge;
 mod failure;
+mod file_identity;
 mod flows;
 mod following;
 mod gateways;

@@ -17,6 +17,7 @@ use srd_trust::socket::{self, Bound};
 use srd_trust::{peer, place};
 
 use crate::failure::WrongSettings;
+use crate::file_identity::{identity, remove};
 use crate::handover::asker;
 use crate::locks::DIRECTORY_MODE;
 use crate::orders::{Command, Orders};
@@ -71,6 +72,7 @@ pub(crate) struct Server {
 /// Removes a socket that a card which died has left; refuses what is not ours to remove.
 fn remove_stale(path: &Path) -> Result<()> {
     let shown = path.display();
+    let was = identity(path);
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("the socket {shown}")),
@@ -82,7 +84,13 @@ fn remove_stale(path: &Path) -> Result<()> {
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).with_context(|| format!("cannot remove {shown}"))
+            if let Some(was) = was {
+                remove(path, was);
+            }
+            if was.is_some() && identity(path) == was {
+                bail!("cannot remove {shown}");
+            }
+            Ok(())
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| format!("cannot tell whose {shown} is")),

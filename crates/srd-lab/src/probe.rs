@@ -6,6 +6,7 @@
 use crate::fabric::Fabric;
 use crate::id::{Family, HostId};
 use anyhow::{Context, Result};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::Range;
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 const PROBE_PORT: u16 = 9;
 /// Time limit for a port to become free.
 const BIND_MAX: Duration = Duration::from_millis(500);
+/// Bytes that the kernel needs for a packet beside its payload, at most.
+const PACKET_OVERHEAD: usize = 4096;
 
 /// Between which hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,11 +58,14 @@ impl Fabric {
         let server = self.udp_socket(pair.to, pair.family, PROBE_PORT)?;
         let target = SocketAddr::new(self.host_address(pair.to, pair.family)?, PROBE_PORT);
         let (payload, mut buffer) = (vec![0; bytes], vec![0; bytes]);
+        // A whole spray waits while this thread has no processor. The kernel counts its own bytes of
+        // each packet, too.
+        let room = source_ports.len() * 2 * (bytes + PACKET_OVERHEAD);
+        let _ = set_socket_recv_buffer_size_force(&server, room);
         let mut arrived = 0;
         for port in source_ports {
             let client = self.udp_socket(pair.from, pair.family, port)?;
             client.send_to(&payload, target).context("send a probe")?;
-            // Drained as we go, so that the socket's buffer is never what drops.
             while receive(&server, &mut buffer, Instant::now())?.is_some() {
                 arrived += 1;
             }

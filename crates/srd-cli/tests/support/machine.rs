@@ -164,14 +164,18 @@ impl Machine {
 
     /// The same by a command that becomes a card. What it says is in `up.log`.
     pub(crate) fn up_by(&self, mut command: Command) -> Running {
-        let log = File::create(self.path("up.log")).unwrap();
+        let path = self.path("up.log");
+        // The helper of a card that was killed still writes to the file that it has.
+        let _ = fs::remove_file(&path);
+        let log = File::create(&path).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let mut running = Running(command.spawn().unwrap());
         let began = Instant::now();
         while !self.srd(&["card", "status"]).status.success() {
             let has_ended = running.0.try_wait().unwrap().is_some();
             let log = fs::read_to_string(self.path("up.log")).unwrap();
-            assert!(!has_ended && began.elapsed() < PATIENCE, "{log}");
+            let socket = fs::exists(self.socket());
+            assert!(!has_ended && began.elapsed() < PATIENCE, "socket {socket:?}: {log}");
             thread::sleep(Duration::from_millis(50));
         }
         running

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -17,6 +16,7 @@ use srd_trust::place;
 use super::serve::{Said, done};
 use super::wire::{self, Receiver};
 use super::{Answer, Held, MadePlace, Meet, Message, Request, Spec};
+use crate::file_identity::{Identity, identity, remove};
 use crate::handover::wire::{file_of, parts_of};
 use crate::locks::Lock;
 use crate::namespace::{self, Inside, Owned};
@@ -28,9 +28,6 @@ use crate::{earlier, edge};
 
 /// Another helper answers within this time.
 const HAND_WAIT_MAX: Duration = Duration::from_secs(10);
-
-/// Device and inode of a file, and when it was made, in nanoseconds.
-type Identity = (u64, u64, u64);
 
 /// All that there is.
 #[derive(Debug)]
@@ -48,22 +45,6 @@ pub(super) struct Holds {
     sockets: BTreeMap<PathBuf, Identity>,
     /// The card's own socket.
     listens: Option<Identity>,
-}
-
-/// With the time at which the file was made: a file system gives the number of a file that was
-/// removed to the next one.
-fn identity(path: &Path) -> Option<Identity> {
-    let facts = fs::symlink_metadata(path).ok()?;
-    let made = facts.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    let made_ns = made.map_or(0, |at| u64::try_from(at.as_nanos()).unwrap_or(0));
-    Some((facts.dev(), facts.ino(), made_ns))
-}
-
-/// Removes a file, unless another one has its name.
-fn remove(path: &Path, was: Identity) {
-    if identity(path) == Some(was) {
-        let _ = fs::remove_file(path);
-    }
 }
 
 impl Holds {

@@ -1,0 +1,70 @@
+//! Removal of a file by its identity: another card may have given the name to a file of its own.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+/// Device and inode of a file, and the time at which it was made, in nanoseconds: a file system
+/// gives the inode of a removed file to the next one.
+pub(crate) type Identity = (u64, u64, u64);
+
+/// The identity of the file with this name, if there is one.
+pub(crate) fn identity(path: &Path) -> Option<Identity> {
+    let facts = fs::symlink_metadata(path).ok()?;
+    let made = facts.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let made_ns = made.map_or(0, |at| u64::try_from(at.as_nanos()).unwrap_or(0));
+    Some((facts.dev(), facts.ino(), made_ns))
+}
+
+/// Removes a file, unless another one has its name. The file is first moved to a name that only
+/// this process uses: between a look and a removal another process may replace it.
+pub(crate) fn remove(path: &Path, was: Identity) {
+    if identity(path) != Some(was) {
+        return;
+    }
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{}", std::process::id()));
+    let aside = Path::new(&aside);
+    if fs::rename(path, aside).is_ok() {
+        settle(path, aside, was);
+    }
+}
+
+/// Removes the file that was moved aside, or gives it its name back if it is another one.
+fn settle(path: &Path, aside: &Path, was: Identity) {
+    let is_another = identity(aside) != Some(was);
+    if is_another && renameat_with(CWD, aside, CWD, path, RenameFlags::NOREPLACE).is_ok() {
+        return;
+    }
+    let _ = fs::remove_file(aside);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_file_of_that_identity_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, aside] = ["card.sock", "card.sock.7"].map(|name| directory.path().join(name));
+        fs::write(&path, "first").unwrap();
+        let first = identity(&path).unwrap();
+        remove(&path, (first.0, first.1, first.2 + 1));
+        assert!(path.exists());
+        remove(&path, first);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+        // Another file took the name between the look and the move.
+        fs::write(&aside, "another").unwrap();
+        settle(&path, &aside, first);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "another");
+        // And a third one took it meanwhile.
+        fs::write(&aside, "another").unwrap();
+        fs::write(&path, "third").unwrap();
+        settle(&path, &aside, first);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "third");
+        assert!(!aside.exists());
+    }
+}
