@@ -89,6 +89,8 @@ pub(crate) struct Window {
     full_at_ns: f64,
     /// The window to take up again after a timeout; zero: none.
     restore: f64,
+    /// Until then delays are still those of the queue of a receiver that had several senders.
+    limited_until: Instant,
 }
 
 impl Window {
@@ -114,6 +116,7 @@ impl Window {
             target_packets: Duration::ZERO,
             full_at_ns: f64::INFINITY,
             restore: 0.0,
+            limited_until: Instant::ZERO,
         };
         window.update_bdp(config.rtt_initial);
         // C7
@@ -198,6 +201,7 @@ impl Window {
 
     /// An acknowledgement arrived.
     pub(crate) fn on_ack(&mut self, s: &AckSignal) {
+        let s = &self.with_credit_memory(s);
         self.update_bdp(s.rtt_base);
         self.period_acked += s.acked_bytes;
         self.period_lost += s.lost_bytes;
@@ -238,6 +242,16 @@ impl Window {
         }
         self.end_period(s, delay, target);
         self.clamp();
+    }
+
+    /// The signal of a sender whose credit limit has just been lifted, as that of one that has a
+    /// limit: the delays of the last round trips are still those of the receiver's own queue.
+    fn with_credit_memory(&mut self, s: &AckSignal) -> AckSignal {
+        // C13
+        if s.credit_limited {
+            self.limited_until = s.now + (s.rtt_base + s.median).times(2);
+        }
+        AckSignal { credit_limited: s.credit_limited || s.now < self.limited_until, ..*s }
     }
 
     /// The target that the queues hold: packets that are lost while many wait were dropped by a
@@ -463,6 +477,23 @@ mod tests {
             w.bytes() / 8900
         };
         assert_eq!([true, false].map(shrunk), [4, 1]);
+    }
+
+    #[test]
+    fn regression_delays_of_a_shared_receiver_do_not_collapse_the_window_when_its_limit_is_lifted() {
+        let collapsed = |limited_until| {
+            let mut w = window(100_000_000_000);
+            let before = w.bytes();
+            let (mut now, long) = (Instant::ZERO, R.times(9));
+            for _ in 0..4 {
+                now += R + long;
+                let credit_limited = now <= limited_until;
+                w.on_ack(&AckSignal { credit_limited, in_flight_bytes: 0, ..ack(&w, now, long) });
+            }
+            w.bytes() < before / 4
+        };
+        assert!(!collapsed(after((R + R.times(9)).times(2))), "lifted before the last two");
+        assert!(collapsed(Instant::ZERO), "as one without a limit");
     }
 
     #[test]

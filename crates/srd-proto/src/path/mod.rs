@@ -104,8 +104,10 @@ pub(crate) struct PathSet {
     ask_pause: Duration,
     /// Times in a row.
     asks_alike: u8,
-    /// How many senders share the receiver.
+    /// Senders that share the receiver.
     senders: u16,
+    /// Senders that share this endpoint as a receiver: the answers to its probes share their queue.
+    own_senders: u16,
     /// When anything was last confirmed, on whatever path.
     confirmed_at: Instant,
     /// Until then no path is probed because of unreliable packets.
@@ -167,6 +169,7 @@ impl PathSet {
             ask_pause: Duration::ZERO,
             asks_alike: 0,
             senders: 1,
+            own_senders: 1,
             confirmed_at: Instant::ZERO,
             watch_at: Instant::ZERO,
             rare_turn: false,

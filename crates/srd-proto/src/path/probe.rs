@@ -50,7 +50,7 @@ impl PathSet {
         }
         let mut at = now;
         // P15
-        let senders = u64::from(self.senders.max(1));
+        let senders = u64::from(self.senders.max(self.own_senders).max(1));
         let group = (ASKED_AT_ONCE / senders).max(1);
         let round = rtt_base.times(group * senders).over(ASKED_AT_ONCE);
         let unheard = |s: &&mut Slot| s.state == PathState::Good && s.confirmed_at <= sent_at;
@@ -72,9 +72,14 @@ impl PathSet {
         self.asked_until = at + self.ask_pause;
     }
 
-    /// So many senders share the receiver.
+    /// Sets the number of senders that share the receiver.
     pub(crate) fn set_senders(&mut self, senders: u16) {
         self.senders = senders;
+    }
+
+    /// Sets the number of senders that share this endpoint as their receiver.
+    pub(crate) fn set_own_senders(&mut self, senders: u16) {
+        self.own_senders = senders;
     }
 
     /// An unreliable packet left on a path, which is never acknowledged: is the path alive? An
@@ -261,6 +266,15 @@ mod tests {
         for _ in 0..1000 {
             assert!(!dead(paths.pick(START + PAUSE.times(2), RTT)));
         }
+    }
+
+    #[test]
+    fn endpoints_that_receive_from_a_crowd_probe_as_often_as_one_sender() {
+        let mut paths = paths();
+        paths.set_own_senders(48);
+        paths.ask_all(START, START, RTT, PAUSE);
+        // A path in three round trips: 48 contexts probe sixteen paths in each.
+        assert_eq!(probe(&mut paths, RTT.times(30), |_| false), 10);
     }
 
     #[test]

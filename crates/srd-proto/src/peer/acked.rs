@@ -51,6 +51,7 @@ impl Peer {
         tx.take_sack(now, id, cumulative, ack, shared, &mut tally);
         let answered = tx.take_echo(now, ack, &mut tally);
         tx.take_credit_limit(ack);
+        tx.paths.set_own_senders(shared.senders());
         let rtt = tx.take_rtt(now, &tally);
         tx.find_losses(now, &mut tally);
         tx.advance();

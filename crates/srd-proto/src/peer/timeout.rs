@@ -126,6 +126,7 @@ impl Peer {
             ready = true;
         }
         if tx.probe_at <= now {
+            tx.paths.set_own_senders(shared.senders());
             tx.count_probe(now);
             tx.probe_due = true;
             tx.last_sent_at = now;

@@ -45,7 +45,7 @@ const SOURCE: &str = "SRD paper, figure of the incast";
 /// Why it takes longer than it should.
 const BURST: &str = "the first ten segments of 48 connections at once overflow the receiver's \
     port: until what was lost is sent again hardly a frame is whole, and TCP sends nothing more";
-const BURST_PERCENT: f64 = 5.0;
+const BURST_PERCENT: f64 = 1.0;
 
 fn run(options: &Options) -> Result<Found, String> {
     let plain = Pair { senders: SENDERS, ..Pair::of("c6in.16xlarge") };
