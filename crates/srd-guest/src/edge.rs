@@ -4,22 +4,26 @@
 //! instances as the internet would. Packets of instances to other machines are forwarded, and leave
 //! with this machine's address. A machine that was no router does not become one for others. Of the
 //! machine itself instances reach its address on the internet's side ([`OWN`]) and answers to its
-//! own connections, and no other address that it has, unless private addresses are carried.
-//! Everything is given back when this process ends.
+//! own connections, and no other address that it has, unless private addresses are carried: the
+//! packet rules here see to that, and [`crate::own`] does without them.
+//! Everything is given back when this process ends. What another program removes meanwhile, as a
+//! firewall does that loads its rules again, the helper puts back ([`crate::helper`]).
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use srd_net::Tun;
 
 use crate::namespace::{batch, ip, run};
+use crate::own::Own;
 
 /// The device.
 pub(crate) const DEVICE: &str = "srd-igw";
 /// The table of packet rules.
-const TABLE: &str = "srd_card";
+pub(crate) const TABLE: &str = "srd_card";
 /// This machine's own address on the internet's side: one of those for documentation, since the
 /// internet does not carry private ones.
 pub(crate) const OWN: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
@@ -32,12 +36,16 @@ pub(crate) struct Edge {
     /// None while it is gone.
     tun: Option<Tun>,
     routed: BTreeSet<Ipv4Addr>,
+    /// The addresses that instances do not reach; none if they reach all.
+    pub(crate) own: Option<Own>,
 }
 
 impl Edge {
-    /// The device, and the addresses that are routed into it.
-    pub(crate) fn new(tun: Tun, routed: BTreeSet<Ipv4Addr>) -> Self {
-        Self { tun: Some(tun), routed }
+    /// The device, and the addresses that are routed into it. `private`: whether instances reach
+    /// private addresses, and all of this machine.
+    pub(crate) fn new(tun: Tun, routed: BTreeSet<Ipv4Addr>, private: bool) -> Result<Self> {
+        let own = if private { None } else { Some(Own::start()?) };
+        Ok(Self { tun: Some(tun), routed, own })
     }
 
     /// The device was deleted, and its routes with it.
@@ -141,29 +149,43 @@ fn failed_line(said: &str) -> Option<usize> {
     digits.parse().ok()
 }
 
-/// Rules for packets in the place of those that another process has set.
-pub(crate) fn adopt(private: bool) -> Result<()> {
-    run("nft", &[&to_machine(private)])
+/// Rules for packets of instances to this machine itself.
+fn to_machine(private: bool) -> String {
+    if private {
+        return String::new();
+    }
+    format!(
+        "add rule ip {TABLE} in iifname {DEVICE} ct state established,related accept\n\
+         add rule ip {TABLE} in iifname {DEVICE} ip daddr {OWN} accept\n\
+         add rule ip {TABLE} in iifname {DEVICE} drop\n"
+    )
 }
 
-/// Rules for packets of instances to this machine itself, in the place of earlier ones.
-fn to_machine(private: bool) -> String {
-    let mut rules = format!("flush chain ip {TABLE} in\n");
-    if !private {
-        rules += &format!(
-            "add rule ip {TABLE} in iifname {DEVICE} ct state established,related accept\n\
-             add rule ip {TABLE} in iifname {DEVICE} ip daddr {OWN} accept\n\
-             add rule ip {TABLE} in iifname {DEVICE} drop\n"
-        );
-    }
-    rules
+/// Whether this machine forwards packets, as the kernel writes it.
+pub(crate) fn forwarding() -> Result<String> {
+    let now = fs::read_to_string(FORWARD).context(FORWARD)?;
+    Ok(now.trim().to_owned())
 }
 
 /// Packets of instances leave this machine with its address. Returns whether it forwarded packets
 /// before, as the kernel writes it.
 pub(crate) fn forward(private: bool) -> Result<String> {
-    let before = fs::read_to_string(FORWARD).context(FORWARD)?;
-    let before = before.trim().to_owned();
+    let before = forwarding()?;
+    let set = set_rules(private, &before).and_then(|()| {
+        if before != "1" {
+            fs::write(FORWARD, "1").context(FORWARD)?;
+        }
+        Ok(())
+    });
+    if set.is_err() {
+        give_back(&before);
+    }
+    set.map(|()| before)
+}
+
+/// Sets all rules for packets, in the place of those that there are. `before`: whether this machine
+/// forwarded packets before the card.
+pub(crate) fn set_rules(private: bool, before: &str) -> Result<()> {
     let mut rules = format!(
         "add table ip {TABLE}\nflush table ip {TABLE}\n\
          add chain ip {TABLE} out {{ type nat hook postrouting priority 100 ; }}\n\
@@ -177,16 +199,14 @@ pub(crate) fn forward(private: bool) -> Result<String> {
         rules +=
             &format!("add rule ip {TABLE} through iifname != {DEVICE} oifname != {DEVICE} drop\n");
     }
-    let set = run("nft", &[&rules]).and_then(|()| {
-        if before != "1" {
-            fs::write(FORWARD, "1").context(FORWARD)?;
-        }
-        Ok(())
-    });
-    if set.is_err() {
-        give_back(&before);
-    }
-    set.map(|()| before)
+    run("nft", &[&rules])
+}
+
+/// The rules for packets as they are now; none if the table is gone.
+pub(crate) fn rules() -> Option<String> {
+    let mut list = Command::new("nft");
+    let output = list.args(["list", "table", "ip", TABLE]).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Removes the rules for packets, and forwards them as before.
@@ -219,7 +239,7 @@ mod tests {
             last.iter().map(|last| Ipv4Addr::new(198, 51, 100, *last)).collect()
         };
         let fd = fs::File::open("/dev/null").unwrap().into();
-        let mut edge = Edge::new(Tun::adopt(fd, false), all(&[1, 2]));
+        let mut edge = Edge::new(Tun::adopt(fd, false), all(&[1, 2]), true).unwrap();
         assert_eq!(edge.missing(&all(&[2, 3])), all(&[3]));
         edge.has_routed(all(&[3]));
         assert_eq!(edge.take_over(&all(&[2, 3])), all(&[1]));

@@ -99,7 +99,7 @@ impl Gateways {
         };
         let translated = self.nat.leave(now, nat, *public, from, &mut frame);
         match translated {
-            Ok(()) => self.leave(&frame),
+            Ok(()) => self.leave(now, &frame),
             Err(NatError::NoConnection) => {
                 self.resets.extend(nat::reset(&frame).map(|reset| (from, reset)));
             }
@@ -109,10 +109,15 @@ impl Gateways {
     }
 
     /// A frame that leaves.
-    fn leave(&mut self, frame: &[u8]) {
+    fn leave(&mut self, now: Instant, frame: &[u8]) {
         // The edge is of IPv4: this machine's own addresses of IPv6 are none of the internet.
         if frame.get(OFFLOAD_BYTES).is_some_and(|first| first >> 4 != 4) {
             return self.lose("internet by ipv6");
+        }
+        let own = self.edge.as_mut().and_then(|edge| edge.own.as_mut());
+        let packet = frame.get(OFFLOAD_BYTES..).unwrap_or_default();
+        if own.is_some_and(|own| own.refuses(now, packet)) {
+            return self.lose("to this machine itself");
         }
         let written = self.edge.as_ref().and_then(Edge::tun).map(|tun| tun.write(frame));
         if !matches!(written, Some(Ok(()))) {
@@ -165,7 +170,7 @@ impl Around for Outside<'_> {
 
     fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
         if **way.host == *self.gateways.name {
-            self.gateways.leave(&frame);
+            self.gateways.leave(self.now, &frame);
             return;
         }
         let now = self.now;

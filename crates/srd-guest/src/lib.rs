@@ -24,7 +24,7 @@
 //! | `place`, `maker` | namespaces with their devices, and the thread that makes them |
 //! | `namespace`, `programs` | namespaces and their interfaces; programs that run in them |
 //! | `resolv_conf` | the resolver of a namespace's programs |
-//! | `edge` | the internet's side |
+//! | `edge`, `own` | the internet's side; addresses of this machine, which instances do not reach |
 //! | `transport`, `hosts` | other hosts over SRD, and their traffic |
 //! | `plane`, `asking` | the whole VPC on a thread of its own, and what the card asks of it |
 //! | [`helper`] | what needs privileges, and what is given back at the end, however it comes |
@@ -79,6 +79,7 @@ mod metrics;
 mod namespace;
 mod orders;
 mod outside;
+mod own;
 mod packets;
 mod pages;
 mod pending;

@@ -224,6 +224,9 @@ impl Service {
                 // Neighbour and router discovery of the kernel's own.
                 continue;
             }
+            if let (Some(own), Some(packet)) = (&mut edge.own, &packet) {
+                own.arrives(now, packet, &frame[OFFLOAD_BYTES..]);
+            }
             let by_nat = self.gateways.nat.arrive(now, &mut frame);
             let envelope = match by_nat {
                 Some(Back { nat, eni: to, port }) => Envelope::FromNat { nat, to, port },

@@ -96,7 +96,8 @@ impl Service {
         let edge = match options.internet {
             true => {
                 let publics = Vpc::publics(&world);
-                Some(Edge::new(helper.edge(&publics)?, publics))
+                let tun = helper.edge(&publics)?;
+                Some(Edge::new(tun, publics, options.internet_private)?)
             }
             false => None,
         };

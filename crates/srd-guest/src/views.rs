@@ -20,7 +20,12 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 pub(crate) fn status(orders: &Orders) -> Result<Status> {
     let stale_s = orders.refresh(WRITTEN_WITHIN)?;
     let mut status = read::status(&orders.pages, stale_s);
-    kernel_counts::add(&mut status, orders.helper()?);
+    let helper = orders.helper()?;
+    // A helper that stands still, or has ended, has nothing to add; the log says so.
+    if let Ok(upkeep) = helper.look() {
+        status.rules_restored = upkeep.rules_restored;
+        kernel_counts::add(&mut status, helper);
+    }
     Ok(status)
 }
 

@@ -88,6 +88,13 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     if let Some(why) = &status.internet_gone {
         say(format!("the device of the internet's side: {why}"))?;
     }
+    if status.rules_restored > 0 {
+        say(format!(
+            "packet rules: put back {} times, since another program had removed or changed them \
+             (`nft flush ruleset`, a reload of a firewall): let it replace its own tables only",
+            status.rules_restored
+        ))?;
+    }
     let of = &status.tables;
     say(format!(
         "tables: {} interfaces here, {} addresses in groups, {} answers, about {} bytes",

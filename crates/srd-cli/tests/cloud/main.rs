@@ -28,4 +28,5 @@ mod take_over;
 mod tenants;
 mod traces;
 mod trust;
+mod upkeep;
 mod virtual_machine;

@@ -53,14 +53,14 @@ fn children(pid: u32) -> Vec<u32> {
 
 /// The only child of a card.
 #[track_caller]
-fn helper_of(card: u32) -> u32 {
+pub(super) fn helper_of(card: u32) -> u32 {
     let all = children(card);
     let command = fs::read_to_string(format!("/proc/{}/cmdline", all[0])).unwrap();
     assert!(all.len() == 1 && command.ends_with("card-helper\0"), "{all:?} {command}");
     all[0]
 }
 
-fn tell(pid: u32, signal: Signal) {
+pub(super) fn tell(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
 }
 

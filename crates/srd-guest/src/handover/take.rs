@@ -271,7 +271,8 @@ impl Service {
     fn adopt(&mut self, now: Instant, handed: &mut Handed, plan: Option<Plan>) -> Result<()> {
         let state = &handed.state;
         let routed = state.edge.iter().flat_map(|edge| edge.routed.iter().copied()).collect();
-        let edge = handed.edge.take().map(|tun| Edge::new(tun, routed));
+        let private = self.options.internet_private;
+        let edge = handed.edge.take().map(|tun| Edge::new(tun, routed, private)).transpose()?;
         let sockets = std::mem::take(&mut handed.transport);
         let mut transport = plan.map(|plan| Transport::adopt(plan, sockets)).transpose()?;
         if let Some(transport) = &mut transport {

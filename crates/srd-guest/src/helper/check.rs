@@ -77,6 +77,7 @@ impl Request {
             }
             Self::Vpc(path) if !path.is_absolute() => bail!("{} is no path", path.display()),
             Self::Remove { .. }
+            | Self::Look
             | Self::Vpc(_)
             | Self::Reload
             | Self::Heir

@@ -26,7 +26,7 @@ use srd_vpc_file::VpcFile;
 use super::wire::{self, Receiver};
 use super::{
     Answer, DESCRIPTORS_MAX, MADE_AT_ONCE, Meet, Message, NAMED_MAX, PACKET_BYTES_MAX, Request,
-    Spec,
+    Spec, Upkeep,
 };
 use crate::failure::Missing;
 use crate::locks;
@@ -334,6 +334,14 @@ impl Helper {
         entries: u32,
     ) -> Result<()> {
         self.do_it(Request::Ring { namespace, device, entries })
+    }
+
+    /// What other programs have changed.
+    pub(crate) fn look(&self) -> Result<Upkeep> {
+        match self.ask_with(Request::Look, &[], LOOK_WAIT_MAX)?.0 {
+            Answer::Upkeep(upkeep) => Ok(upkeep),
+            _ => odd(),
+        }
     }
 
     /// What the kernel has dropped at devices, by namespace.

@@ -14,6 +14,7 @@ use srd_net::Tun;
 use srd_trust::place;
 
 use super::serve::{Said, done};
+use super::upkeep::{Guard, Shared};
 use super::wire::{self, Receiver};
 use super::{Answer, Held, MadePlace, Meet, Message, Request, Spec};
 use crate::file_identity::{Identity, identity, remove};
@@ -41,6 +42,7 @@ pub(super) struct Holds {
     resolvers: BTreeMap<NamespaceName, ResolvConf>,
     /// Whether this machine forwarded packets before the internet's side was there.
     forward: Option<String>,
+    guard: Guard,
     /// Sockets of vhost-user that listen.
     sockets: BTreeMap<PathBuf, Identity>,
     /// The card's own socket.
@@ -48,13 +50,14 @@ pub(super) struct Holds {
 }
 
 impl Holds {
-    pub(super) fn new(spec: Arc<Spec>, locks: &Path) -> Self {
+    pub(super) fn new(spec: Arc<Spec>, locks: &Path, shared: Shared) -> Self {
         Self {
             locks: locks.to_owned(),
             namespaces: BTreeMap::new(),
             left: BTreeSet::new(),
             resolvers: BTreeMap::new(),
             forward: None,
+            guard: Guard::new(shared),
             sockets: BTreeMap::new(),
             listens: identity(&spec.listens),
             spec,
@@ -82,6 +85,7 @@ impl Holds {
                 let tun = edge::make(&publics)?;
                 if self.forward.is_none() {
                     self.forward = Some(edge::forward(self.spec.internet_private)?);
+                    self.guard.keep_rules();
                 }
                 said(vec![tun])
             }
@@ -226,8 +230,9 @@ impl Holds {
             self.forward = held.forward;
         }
         ask(other, Request::Forget).context("the helper before")?;
-        if self.spec.internet {
-            edge::adopt(self.spec.internet_private)?;
+        if let Some(before) = &self.forward {
+            edge::set_rules(self.spec.internet_private, before)?;
+            self.guard.keep_rules();
         }
         if self.spec.listens != self.spec.socket {
             let failed = || format!("the socket {}", self.spec.socket.display());
@@ -251,6 +256,13 @@ impl Holds {
             descriptors.push(owned.lock()?);
         }
         Ok((Answer::Done, descriptors))
+    }
+
+    /// Puts back what other programs have changed.
+    pub(super) fn tend(&mut self) {
+        if let Some(before) = &self.forward {
+            self.guard.tend(&self.spec, before);
+        }
     }
 
     /// Another helper has all this.

@@ -26,6 +26,7 @@
 //! | `serve` | the helper's loop |
 //! | `holds` | what it has made, and gives back |
 //! | `files` | files that it opens for the card |
+//! | `upkeep` | what other programs have changed, and is put back |
 //!
 //! Bounds: a packet has `PACKET_BYTES_MAX` bytes and `DESCRIPTORS_ONCE` descriptors;
 //! `JOBS_MAX` requests wait.
@@ -37,6 +38,7 @@ mod holds;
 mod serve;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +55,7 @@ use crate::world::Vpc;
 
 pub(crate) use client::{Ending, Helper, Starting};
 pub use serve::serve;
+pub(crate) use upkeep::Upkeep;
 
 /// Bytes of one request or answer.
 pub(crate) const PACKET_BYTES_MAX: usize = 128 * 1024;
@@ -130,6 +133,8 @@ enum Request {
     Queues { namespace: NamespaceName, device: String, more: u16 },
     /// Give the rings of a device so many entries.
     Ring { namespace: NamespaceName, device: String, entries: u32 },
+    /// Report what other programs have changed.
+    Look,
     /// Read what the kernel has dropped at devices.
     Drops(Vec<(NamespaceName, Vec<String>)>),
     /// Make the device of the internet's side, with routes of these addresses.
@@ -190,6 +195,8 @@ enum Answer {
     Made { places: Vec<MadePlace>, udp_segmentation: bool },
     /// Queues of a device.
     Queues { count: u16, udp_segmentation: bool },
+    /// What other programs have changed.
+    Upkeep(Upkeep),
     /// Drops of each device, if there is one of its name.
     Drops(Vec<Vec<Option<u64>>>),
     /// The name of a file that was opened.

@@ -8,18 +8,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Jobs, SyncSender, sync_channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use srd_trust::privileges;
 
 use super::files::{Files, Reloaded};
 use super::holds::Holds;
+use super::upkeep::{self, Notices};
 use super::wire::{self, Received, Receiver};
 use super::{Answer, JOBS_MAX, Message, Request, Spec};
 use crate::failure::Missing;
 use crate::locks;
 use crate::{kernel_counts, place};
+
+/// What others may have changed is looked at so often, without a notice of a change.
+const TEND_EVERY: Duration = Duration::from_secs(10);
 
 /// An answer with its descriptors.
 pub(super) type Said = (Answer, Vec<OwnedFd>);
@@ -58,6 +63,23 @@ pub(super) fn failed(error: &anyhow::Error) -> Answer {
     Answer::Failed { what: format!("{error:#}"), is_missing }
 }
 
+/// What the loop waits for.
+enum Next {
+    /// A packet from this end.
+    From(Arc<OwnedFd>),
+    /// Others may have changed what the helper has set up.
+    Tend,
+    /// All ends are closed.
+    Over,
+}
+
+/// What the thread does.
+enum Work {
+    Job(Job),
+    /// Puts back what others have changed.
+    Tend,
+}
+
 /// A request on its way to the thread.
 struct Job {
     id: u64,
@@ -72,7 +94,12 @@ pub(super) struct Helping {
     files: Files,
     card: Option<Arc<OwnedFd>>,
     heir: Option<Arc<OwnedFd>>,
-    jobs: SyncSender<Job>,
+    jobs: SyncSender<Work>,
+    /// Notices of changes of packet rules; none without the internet's side.
+    notices: Option<Notices>,
+    /// When the thread was last to put things back.
+    tended: Instant,
+    upkeep: upkeep::Shared,
     thread: thread::JoinHandle<Holds>,
     /// Another helper has the duty: what this one goes on with are files of flow logs.
     is_forgotten: bool,
@@ -82,18 +109,34 @@ impl Helping {
     pub(super) fn new(spec: Spec, locks: &Path, card: OwnedFd) -> Result<Self> {
         let (jobs, queue) = sync_channel(JOBS_MAX);
         let spec = Arc::new(spec);
-        let holds = Holds::new(Arc::clone(&spec), locks);
+        let upkeep = upkeep::Shared::default();
+        let holds = Holds::new(Arc::clone(&spec), locks, upkeep.clone());
         let work = move || work(holds, &queue);
         let thread = thread::Builder::new().name("srd-card-work".into()).spawn(work)?;
         let files = Files::new(&spec);
-        let (card, heir) = (Some(Arc::new(card)), None);
-        Ok(Self { spec, files, card, heir, jobs, thread, is_forgotten: false })
+        let notices = spec.internet.then(Notices::open).transpose();
+        let notices = notices.unwrap_or_else(|error| {
+            let every = TEND_EVERY.as_secs();
+            tracing::warn!("no notices of packet rules: {error}; they are looked at each {every} s");
+            None
+        });
+        let (card, heir, tended) = (Some(Arc::new(card)), None, Instant::now());
+        let is_forgotten = false;
+        Ok(Self { spec, files, card, heir, jobs, notices, tended, upkeep, thread, is_forgotten })
     }
 
     /// Obeys until nobody is there any more.
     pub(super) fn run(mut self) -> Result<()> {
         let mut receiver = Receiver::new();
-        while let Some(from) = self.wait()? {
+        loop {
+            let from = match self.wait()? {
+                Next::From(from) => from,
+                Next::Tend => {
+                    self.tend();
+                    continue;
+                }
+                Next::Over => break,
+            };
             match receiver.next::<Request>(&*from) {
                 Ok(Some(received)) => self.obey(&from, received),
                 // Closed, or broken: that is the same.
@@ -112,21 +155,40 @@ impl Helping {
         Ok(())
     }
 
-    /// Waits for one that says something; none: all are gone.
-    fn wait(&self) -> io::Result<Option<Arc<OwnedFd>>> {
+    /// Waits for an end that says something, for a notice, or for the next look.
+    fn wait(&self) -> io::Result<Next> {
         let all: Vec<&Arc<OwnedFd>> = self.card.iter().chain(&self.heir).collect();
         if all.is_empty() {
-            return Ok(None);
+            return Ok(Next::Over);
         }
-        let mut fds: Vec<PollFd<'_>> =
-            all.iter().map(|fd| PollFd::new(&***fd, PollFlags::IN)).collect();
-        while let Err(error) = poll(&mut fds, None) {
-            if error != rustix::io::Errno::INTR {
-                return Err(error.into());
-            }
+        let is_tended = self.spec.internet && !self.is_forgotten;
+        let since = self.tended.elapsed();
+        let notices = self.notices.iter().filter(|_| is_tended && since >= upkeep::PAUSE);
+        let until = if since < upkeep::PAUSE { upkeep::PAUSE } else { TEND_EVERY };
+        let pause = is_tended.then(|| until.saturating_sub(since));
+        let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
+        let fds = all.iter().map(|fd| PollFd::new(&***fd, PollFlags::IN));
+        let notices = notices.map(|notices| PollFd::new(notices, PollFlags::IN));
+        let mut fds: Vec<PollFd<'_>> = fds.chain(notices).collect();
+        match poll(&mut fds, pause.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
         let ready = fds.iter().position(|fd| !fd.revents().is_empty());
-        Ok(ready.map(|at| Arc::clone(all[at])))
+        Ok(match ready.map(|at| all.get(at)) {
+            Some(Some(from)) => Next::From(Arc::clone(from)),
+            Some(None) => Next::Tend,
+            // Too early for a notice, perhaps: then this waits again.
+            None if since >= TEND_EVERY && is_tended => Next::Tend,
+            None => return self.wait(),
+        })
+    }
+
+    /// Has the thread put back what others have changed. If its queue is full it is late anyway.
+    fn tend(&mut self) {
+        self.tended = Instant::now();
+        self.notices.iter().for_each(Notices::drain);
+        let _ = self.jobs.try_send(Work::Tend);
     }
 
     fn is_heir(&self, from: &Arc<OwnedFd>) -> bool {
@@ -156,7 +218,7 @@ impl Helping {
             Err(request) => {
                 let job = Job { id, request, descriptors, back: Arc::clone(from) };
                 // It waits for a place: then so does the card's thread that asks.
-                let _ = self.jobs.send(job);
+                let _ = self.jobs.send(Work::Job(job));
             }
         }
     }
@@ -167,6 +229,7 @@ impl Helping {
             Request::Ring { namespace, device, entries } => {
                 place::set_tx_ring(&namespace, &device, entries).map(|()| done())
             }
+            Request::Look => Ok((Answer::Upkeep(self.upkeep.get()), Vec::new())),
             Request::Drops(of) => Ok((Answer::Drops(kernel_counts::read(&of)), Vec::new())),
             Request::Log { directory, stem, ending } => {
                 let opened = self.files.log(&directory, &stem, &ending);
@@ -218,9 +281,14 @@ fn say(to: &OwnedFd, id: u64, said: Result<Said>) {
 }
 
 /// The thread: one request after the other.
-fn work(mut holds: Holds, queue: &Jobs<Job>) -> Holds {
-    for Job { id, request, descriptors, back } in queue {
-        say(&back, id, holds.obey(request, descriptors));
+fn work(mut holds: Holds, queue: &Jobs<Work>) -> Holds {
+    for work in queue {
+        match work {
+            Work::Job(Job { id, request, descriptors, back }) => {
+                say(&back, id, holds.obey(request, descriptors));
+            }
+            Work::Tend => holds.tend(),
+        }
     }
     holds
 }

@@ -57,6 +57,11 @@ impl Collector for Figures {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         let stale_s = status.stale_s.unwrap_or(0.0);
         ConstGauge::new(stale_s).encode(family.encode_family(&host)?)?;
+        let help = "How often packet rules of the card were put back that another program had \
+                    removed or changed.";
+        let name = "srd_card_packet_rules_restored";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(status.rules_restored).encode(family.encode_family(&host)?)?;
         let help = "Version of the card, and by what its rates are divided.";
         let mut family = encoder.encode_descriptor("srd_card", help, None, MetricType::Gauge)?;
         let scale = status.scale.to_string();
@@ -308,6 +313,7 @@ mod tests {
             instances: vec![instance],
             drops: [(String::from("not its host"), 8)].into(),
             internet_gone: None,
+            rules_restored: 2,
             stale_s: Some(6.25),
         }
     }
@@ -347,6 +353,7 @@ mod tests {
             format!("srd_card_credits_bits{{{guest},type=\"c7i.large\",direction=\"out\"}} 11"),
             "srd_card_uptime_seconds{host=\"alpha\"} 1.5".to_owned(),
             "srd_card_stale_seconds{host=\"alpha\"} 6.25".to_owned(),
+            "srd_card_packet_rules_restored_total{host=\"alpha\"} 2".to_owned(),
             format!("srd_card_host_sent_frames_total{{{beta}}} 20"),
             format!("srd_card_host_received_bytes_total{{{beta}}} 23"),
             format!("srd_card_host_up{{{beta}}} 0.0"),

@@ -217,6 +217,10 @@ pub struct Status {
     /// Why the device of the internet's side is not there; none if it is.
     #[serde(default)]
     pub internet_gone: Option<String>,
+    /// How often the card's packet rules were put back, since another program had removed or
+    /// changed them.
+    #[serde(default)]
+    pub rules_restored: u64,
     /// Seconds since these figures were written, if the thread that moves packets has not written
     /// newer ones since it was asked for them; none if it has.
     #[serde(default)]
