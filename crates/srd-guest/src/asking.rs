@@ -22,7 +22,7 @@ impl Service {
         while let Some(question) = self.card.poll_question() {
             // V15
             if !self.plane.ask(question) {
-                self.card.refuse(question);
+                self.card.refuse(now, question);
             }
         }
         self.plane.forget(self.card.take_forgotten());
@@ -31,7 +31,7 @@ impl Service {
     fn learn(&mut self, now: Instant, said: Said) {
         let Said::Answer(question, answer) = said else { return };
         let Some(answer) = self.plane.answered(answer) else {
-            self.card.refuse(question);
+            self.card.refuse(now, question);
             return;
         };
         let mut is_learned = true;

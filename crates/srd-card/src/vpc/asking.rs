@@ -18,6 +18,7 @@ use srd_vpc::id::EniId;
 
 use super::flow::Sender;
 use super::port::PortId;
+use super::trace::Followed;
 
 /// Questions of one interface, or of one other host, that have no answer yet.
 pub const QUESTIONS_MAX: u32 = 64;
@@ -37,6 +38,7 @@ pub(super) struct Waiting {
     pub(super) eni: EniId,
     /// The host that has sent it; none: the guest of the port.
     pub(super) sender: Option<Sender>,
+    pub(super) followed: Followed,
 }
 
 pub(super) struct Open {

@@ -16,7 +16,7 @@ use super::onward::Out;
 use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::{Read, bytes_of};
-use super::trace::Event;
+use super::with_first::after_refused;
 use crate::limits::{Asked, Offer};
 use crate::meta::FRAME_BYTES_MAX;
 use crate::meta::key::Direction;
@@ -87,9 +87,8 @@ impl Card {
         let (slot, id) = match target {
             Ok(found) => found,
             Err(Cause::Unanswered) => {
-                self.note(now, followed, || Event::Waits(None));
                 let eni = self.ports[port.0 as usize].eni;
-                let waiting = Waiting { frame, port, eni, sender: None };
+                let waiting = Waiting { frame, port, eni, sender: None, followed };
                 return self.wait(now, waiting, packets);
             }
             Err(cause) => {

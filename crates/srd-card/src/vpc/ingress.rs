@@ -201,13 +201,14 @@ impl Card {
         if read.packet.fragment && taken != Err(Cause::Unanswered) {
             self.note_first(now, port, Some(sender), (read, bytes), taken.is_ok());
         }
-        let verdict = taken.map(|()| None).map_err(|cause| read.cause(cause));
-        self.note_judged(now, followed, port, key, judged, verdict);
         if taken == Err(Cause::Unanswered) {
             let eni = self.ports[port.0 as usize].eni;
-            let waiting = Waiting { frame, port, eni, sender: Some(sender.clone()) };
+            let sender = Some(sender.clone());
+            let waiting = Waiting { frame, port, eni, sender, followed };
             return self.wait(now, waiting, packets);
         }
+        let verdict = taken.map(|()| None).map_err(|cause| read.cause(cause));
+        self.note_judged(now, followed, port, key, judged, verdict);
         if let Err(cause) = taken {
             self.log_refusal(now, port, read, bytes, Direction::Ingress, cause);
             let cause = read.cause(cause);

@@ -119,13 +119,13 @@ impl Card {
         {
             if cause == Cause::Unanswered {
                 let eni = self.ports[parcel.port.0 as usize].eni;
-                let Parcel { frame, port, going, .. } = parcel;
+                let Parcel { frame, port, going, followed, .. } = parcel;
                 let sender = match going {
                     Going::Out(_) => None,
                     Going::In(sender) => Some(sender),
                 };
                 // It passes the limits once more.
-                let waiting = Waiting { frame, port, eni, sender };
+                let waiting = Waiting { frame, port, eni, sender, followed };
                 return self.wait(now, waiting, offer.packets.into());
             }
             self.log_late_refusal(now, &parcel, cause);

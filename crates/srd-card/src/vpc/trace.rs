@@ -118,6 +118,9 @@ pub enum Event {
     },
     /// A limit holds it up.
     Waits(Option<Limit>),
+    /// It is held until it is known where its receiver is, or its sender if it is for the
+    /// interface. (V15)
+    Asks,
     /// A limit has dropped it: the last record.
     OverLimit(Limit),
     /// The rules changed while it waited, and refuse it now; or it is too large for its way, or a
@@ -131,7 +134,7 @@ pub enum Event {
 impl Event {
     fn is_last(&self) -> bool {
         match self {
-            Self::Arrived(_) | Self::Waits(_) => false,
+            Self::Arrived(_) | Self::Waits(_) | Self::Asks => false,
             Self::Judged { verdict, .. } => verdict.is_err(),
             Self::OverLimit(_) | Self::Dropped(_) | Self::Gone(_) => true,
         }
@@ -246,6 +249,8 @@ pub(super) struct Traces {
     all: Vec<Trace>,
     made: u64,
     packets: u32,
+    /// The packet that is read next, if it was held.
+    resumed: Followed,
 }
 
 impl Traces {
@@ -294,6 +299,16 @@ impl Traces {
     pub(super) fn wanted_bytes(&self, interface: PortId, packet: &Packet) -> Option<usize> {
         let wants = |trace: &&Trace| trace.left > 0 && trace.filter.takes(interface, packet);
         self.all.iter().filter(wants).map(|trace| trace.head_bytes).max()
+    }
+
+    /// The packet that is read next is this one, which was held; none any more.
+    pub(super) fn resume(&mut self, packet: Followed) {
+        self.resumed = packet;
+    }
+
+    /// The packet that is read, if it was held: it is followed already.
+    pub(super) fn take_resumed(&mut self) -> Option<Followed> {
+        Some(core::mem::take(&mut self.resumed)).filter(|packet| packet.is_some())
     }
 
     /// Follows a packet.

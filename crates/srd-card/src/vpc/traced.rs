@@ -66,6 +66,9 @@ impl Card {
         direction: Direction,
         key: &Key,
     ) -> Followed {
+        if let Some(held) = self.traces.take_resumed() {
+            return held;
+        }
         let packet = read.for_rules(bytes);
         let Some(head_bytes) = self.traces.wanted_bytes(port, &packet) else {
             return Followed::NO;

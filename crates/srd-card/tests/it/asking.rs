@@ -9,6 +9,7 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::asking::{PACKETS_MAX, QUESTIONS_MAX, WAIT};
+use srd_card::vpc::trace::{Event, Filter, Next};
 use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId, Way};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
@@ -237,14 +238,69 @@ fn regression_packets_do_not_wait_for_an_answer_that_was_refused() {
     lab.send(ELSEWHERE);
     lab.send(ELSEWHERE);
     let questions = lab.questions();
-    lab.card.refuse(questions[0]);
+    lab.card.refuse(lab.now, questions[0]);
     assert_eq!((lab.card.unanswered(), lab.drops(Cause::Unanswered)), (0, 2));
-    lab.card.refuse(questions[0]);
+    lab.card.refuse(lab.now, questions[0]);
     // The next packet asks again.
     lab.send(ELSEWHERE);
     assert_eq!(lab.questions(), questions);
     lab.answer(questions[0]).unwrap();
     assert_eq!(lab.out.hosts.len(), 1);
+}
+
+/// A trace said of a packet that waited that it was dropped, or nothing at all, and followed it a
+/// second time as another packet when it went on.
+#[test]
+fn regression_a_trace_follows_a_packet_that_waits_up_to_its_end() {
+    let mut lab = Lab::new();
+    let id = lab.card.begin_trace(Filter::default(), u32::MAX, 0).unwrap();
+    let ends = |lab: &mut Lab| -> Vec<(u32, Instant, Event)> {
+        let records = lab.card.take_trace(id, usize::MAX, usize::MAX).unwrap().records;
+        records.into_iter().map(|record| (record.packet, record.at, record.event)).collect()
+    };
+    lab.send(ELSEWHERE);
+    lab.receive("there", ELSEWHERE + 1);
+    let held = ends(&mut lab);
+    let [
+        (1, _, Event::Arrived(_)),
+        (1, _, Event::Asks),
+        (2, _, Event::Arrived(_)),
+        (2, _, Event::Asks),
+    ] = &held[..]
+    else {
+        panic!("{held:?}")
+    };
+    let questions = lab.questions();
+    lab.now += Duration::from_millis(5);
+    questions.iter().for_each(|question| lab.answer(*question).unwrap());
+    let went = ends(&mut lab);
+    let [
+        (1, _, Event::Judged { verdict: Ok(_), .. }),
+        (1, gone_at, Event::Gone(Next::Host { .. })),
+        (2, _, Event::Judged { verdict: Ok(_), .. }),
+        (2, _, Event::Gone(Next::Guest)),
+    ] = &went[..]
+    else {
+        panic!("{went:?}")
+    };
+    assert_eq!(*gone_at, lab.now);
+    // Another one waits in vain.
+    lab.send(ELSEWHERE + 2);
+    lab.now += WAIT;
+    lab.card.poll(lab.now, &mut lab.out);
+    let lost = ends(&mut lab);
+    let [(3, ..), (3, _, Event::Asks), (3, at, Event::Dropped(Cause::Unanswered))] = &lost[..]
+    else {
+        panic!("{lost:?}")
+    };
+    assert_eq!(*at, lab.now);
+    // One that does not even wait.
+    lab.now += WAIT;
+    (0..=PACKETS_MAX).for_each(|_| lab.send(ELSEWHERE + 3));
+    let all = ends(&mut lab);
+    assert!(matches!(all.last(), Some((_, _, Event::Dropped(Cause::Unanswered)))), "{all:?}");
+    let asks = all.iter().filter(|(.., event)| *event == Event::Asks).count();
+    assert_eq!(asks, PACKETS_MAX);
 }
 
 /// Some that asked for everything took all answers, and no other reached anybody new. // V16

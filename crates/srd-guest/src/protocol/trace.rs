@@ -50,6 +50,11 @@ pub enum TraceEvent {
         /// The limit; none if it stands behind other packets of the same limit.
         limit: Option<TraceLimit>,
     },
+    /// It is held for another reason than a limit.
+    Held {
+        /// The reason.
+        why: String,
+    },
     /// A limit has dropped it: the last event.
     OverLimit {
         /// The limit.
@@ -69,7 +74,7 @@ impl TraceEvent {
     /// Whether no other event of the packet follows.
     pub fn is_last(&self) -> bool {
         match self {
-            Self::Arrived(_) | Self::Waits { .. } => false,
+            Self::Arrived(_) | Self::Waits { .. } | Self::Held { .. } => false,
             Self::Judged(judged) => judged.refusal.is_some(),
             Self::OverLimit { .. } | Self::Dropped(_) | Self::Gone { .. } => true,
         }

@@ -33,7 +33,13 @@ pub(crate) struct Words {
     known: Option<(Arc<Directory>, Places)>,
     /// The packet that has arrived last: what is said of it comes next.
     last: Option<(u32, Arrived)>,
+    /// Packets that are held until it is known where an interface is. Bound: [`HELD_MAX`].
+    held: BTreeMap<u32, Arrived>,
 }
+
+/// Packets that are held whose headers are remembered: without them the steps of rules are not
+/// shown.
+const HELD_MAX: usize = 4096;
 
 impl Words {
     /// What was noted, for the side that asks.
@@ -68,8 +74,9 @@ impl Words {
             }
             Event::Judged { by_rules, verdict, flow } => {
                 let last = self.last.take().filter(|(packet, _)| *packet == record.packet);
-                let steps = match last {
-                    Some((_, arrived)) if by_rules || verdict.is_err() => {
+                let held = self.held.remove(&record.packet);
+                let steps = match last.map(|(_, arrived)| arrived).or(held) {
+                    Some(arrived) if by_rules || verdict.is_err() => {
                         let refused = verdict.as_ref().err().copied();
                         steps(file, places, &arrived, refused).unwrap_or_default()
                     }
@@ -81,8 +88,25 @@ impl Words {
                 TraceEvent::Judged(TraceJudged { by_rules, next, refusal, steps, flow })
             }
             Event::Waits(limit) => TraceEvent::Waits { limit: limit.map(self::limit) },
+            Event::Asks => {
+                let last = self.last.take().filter(|(packet, _)| *packet == record.packet);
+                let arrived = last.map(|(_, arrived)| arrived);
+                let is_egress = arrived.as_ref().map(|of| of.direction == Direction::Egress);
+                if self.held.len() < HELD_MAX {
+                    self.held.extend(arrived.map(|arrived| (record.packet, arrived)));
+                }
+                let whose = match is_egress {
+                    Some(true) => "its receiver",
+                    Some(false) => "its sender",
+                    None => "its other end",
+                };
+                TraceEvent::Held { why: format!("until it is known where {whose} is") }
+            }
             Event::OverLimit(limit) => TraceEvent::OverLimit { limit: self::limit(limit) },
-            Event::Dropped(cause) => TraceEvent::Dropped(refusal(cause)),
+            Event::Dropped(cause) => {
+                self.held.remove(&record.packet);
+                TraceEvent::Dropped(refusal(cause))
+            }
             Event::Gone(next) => TraceEvent::Gone { to: hop(file, places, &next) },
         }
     }
@@ -360,6 +384,7 @@ pub(crate) fn protocol_name(number: u8) -> String {
 mod tests {
     use super::*;
     use srd_card::track::State;
+    use srd_proto::time::Instant;
     use std::path::Path;
 
     const CLOUD: &str = r#"
@@ -385,17 +410,21 @@ groups = ["web"]
 instance = "app"
 "#;
 
-    fn tracked_words(flow: Option<FlowSeen>, direction: Direction) -> String {
+    fn cloud() -> (VpcFile, Places) {
         let file = srd_vpc_file::parse(CLOUD, Path::new("vpc.toml")).expect("a cloud");
         let eni = *file.world.enis.iter().find(|(_, eni)| eni.name == "web").expect("web").0;
         let place = Place { instance: String::from("web"), device: String::from("ens5"), eni };
+        (file, [(PortId(0), place)].into())
+    }
+
+    fn arrived(flow: Option<FlowSeen>, direction: Direction) -> Arrived {
         let packet = Packet {
             source: IpAddr::from([10, 0, 1, 11]),
             destination: IpAddr::from([10, 0, 1, 10]),
             inner: Inner::Tcp(50_000, 443),
         };
         let packet = if direction == Direction::Ingress { packet } else { packet.answer() };
-        let arrived = Arrived {
+        Arrived {
             interface: PortId(0),
             direction,
             packet,
@@ -404,8 +433,12 @@ instance = "app"
             packets: 1,
             flow,
             head: Vec::new(),
-        };
-        let lines = steps(&file, &[(PortId(0), place)].into(), &arrived, None).expect("steps");
+        }
+    }
+
+    fn tracked_words(flow: Option<FlowSeen>, direction: Direction) -> String {
+        let (file, places) = cloud();
+        let lines = steps(&file, &places, &arrived(flow, direction), None).expect("steps");
         lines.into_iter().map(|line| line.says).find(|says| says.contains("tracked")).expect("rule")
     }
 
@@ -420,5 +453,28 @@ instance = "app"
         assert!(answer.ends_with("; untracked"), "{answer}");
         let own = tracked_words(Some(known(true)), Direction::Egress);
         assert!(own.contains("; tracked"), "its own first packet, after a change: {own}");
+    }
+
+    /// Packets that wait used to be shown as dropped, and without what the tables said of them.
+    #[test]
+    fn regression_a_packet_that_is_held_is_told_with_the_reason_and_with_the_steps_of_its_rules() {
+        let (file, places) = cloud();
+        let mut words = Words::default();
+        let mut say = |packet, event| {
+            words.event(&file, &places, Record { packet, at: Instant::ZERO, event })
+        };
+        let judged = || Event::Judged { by_rules: true, verdict: Ok(Next::Guest), flow: None };
+        say(1, Event::Arrived(arrived(None, Direction::Ingress)));
+        let held = say(1, Event::Asks);
+        assert!(!held.is_last());
+        let TraceEvent::Held { why } = held else { panic!("{held:?}") };
+        assert_eq!(why, "until it is known where its sender is");
+        // Another one comes meanwhile.
+        say(2, Event::Arrived(arrived(None, Direction::Ingress)));
+        for packet in [2, 1] {
+            let TraceEvent::Judged(said) = say(packet, judged()) else { panic!() };
+            assert!(!said.steps.is_empty() && said.refusal.is_none(), "{packet}: {said:?}");
+        }
+        assert!(words.held.is_empty());
     }
 }

@@ -12,6 +12,7 @@ use crate::vpc::asking::{KEPT, PACKETS_MAX, SWEEP, Waiting};
 use crate::vpc::drops::Cause;
 use crate::vpc::port::{Around, PortId};
 use crate::vpc::read::Read;
+use crate::vpc::trace::{Event, Followed};
 
 impl Card {
     /// The next question that tables ask; its answer comes by [`Card::learn`].
@@ -62,18 +63,22 @@ impl Card {
         if self.rules.answers() > KEPT && self.asking.sweep.is_none() {
             self.asking.sweep = Some(now + SWEEP);
         }
-        for Waiting { frame, port, eni, sender } in open.packets {
+        for Waiting { frame, port, eni, sender, followed } in open.packets {
             if self.eni_of(port) != Some(eni) {
+                self.note(now, followed, || Event::Dropped(Cause::NotHere));
                 continue;
             }
+            self.traces.resume(followed);
             match (learned, sender) {
                 (Ok(()), None) => self.from_guest(now, port, frame, around),
                 (Ok(()), Some(sender)) => self.arrive(now, sender, port, frame, around),
                 (Err(_), _) => {
                     let packets = Read::frame(&frame).map_or(1, |read| read.layout.packets());
+                    self.note(now, followed, || Event::Dropped(Cause::AnswersFull));
                     self.drop_of(Some(port), Cause::AnswersFull, packets);
                 }
             }
+            self.traces.resume(Followed::NO);
         }
         self.run(now, around);
         learned
@@ -81,13 +86,14 @@ impl Card {
 
     /// A question gets no answer: the packets that have waited for it are dropped. The next packet
     /// asks again.
-    pub fn refuse(&mut self, question: Question) {
+    pub fn refuse(&mut self, now: Instant, question: Question) {
         let open = self.asking.close(question);
-        self.drop_waiting(open.into_iter().flat_map(|open| open.packets));
+        self.drop_waiting(now, open.into_iter().flat_map(|open| open.packets));
     }
 
-    fn drop_waiting(&mut self, packets: impl Iterator<Item = Waiting>) {
+    fn drop_waiting(&mut self, now: Instant, packets: impl Iterator<Item = Waiting>) {
         for waiting in packets {
+            self.note(now, waiting.followed, || Event::Dropped(Cause::Unanswered));
             let packets = Read::frame(&waiting.frame).map_or(1, |read| read.layout.packets());
             let port = Some(waiting.port).filter(|port| self.port(*port).is_some());
             self.drop_of(port, Cause::Unanswered, packets);
@@ -110,12 +116,18 @@ impl Card {
         };
         let host = packet.sender.as_ref().and_then(|sender| sender.host.clone());
         let asker = host.map_or(Asker::Interface(packet.eni), Asker::Host);
-        let port = packet.port;
+        let (port, followed) = (packet.port, packet.followed);
         let asked = question.filter(|question| self.asking.ask(now, asker, *question));
         let open = asked.and_then(|question| self.asking.open.get_mut(&question));
         match open.filter(|open| open.packets.len() < PACKETS_MAX) {
-            Some(open) => open.packets.push(packet),
-            None => self.drop_of(Some(port), Cause::Unanswered, packets),
+            Some(open) => {
+                open.packets.push(packet);
+                self.note(now, followed, || Event::Asks);
+            }
+            None => {
+                self.note(now, followed, || Event::Dropped(Cause::Unanswered));
+                self.drop_of(Some(port), Cause::Unanswered, packets);
+            }
         }
     }
 
@@ -133,7 +145,7 @@ impl Card {
         while let Some(question) = self.asking.ended(now) {
             let is_over = self.asking.open.get(&question).is_some_and(|open| open.until <= now);
             let open = is_over.then(|| self.asking.close(question)).flatten();
-            self.drop_waiting(open.into_iter().flat_map(|open| open.packets));
+            self.drop_waiting(now, open.into_iter().flat_map(|open| open.packets));
         }
         if self.asking.sweep.is_some_and(|at| at <= now) {
             let idle = Arc::make_mut(&mut self.rules).sweep(); // V16

@@ -19,6 +19,8 @@ pub(super) struct Packet {
     pub(super) judged: Option<TraceJudged>,
     /// The limits that held it up.
     pub(super) waited_for: Vec<TraceLimit>,
+    /// What it was held for otherwise.
+    pub(super) held: Vec<String>,
     /// How it ended.
     pub(super) end: End,
     /// From its first event to its last, nanoseconds.
@@ -35,7 +37,7 @@ pub(super) enum End {
     Refused(TraceRefusal),
     /// A limit dropped it.
     OverLimit(TraceLimit),
-    /// It still waits for a limit.
+    /// It still waits.
     Waits,
 }
 
@@ -50,9 +52,9 @@ impl Packets {
     pub(super) fn take(&mut self, record: TraceRecord) -> Option<Packet> {
         let TraceRecord { packet: number, unix_ns, event } = record;
         if let TraceEvent::Arrived(arrived) = event {
-            let (judged, waited_for) = (None, Vec::new());
-            let packet =
-                Packet { unix_ns, arrived, judged, waited_for, end: End::Waits, took_ns: 0 };
+            let (judged, waited_for, held) = (None, Vec::new(), Vec::new());
+            let (end, took_ns) = (End::Waits, 0);
+            let packet = Packet { unix_ns, arrived, judged, waited_for, held, end, took_ns };
             self.open.insert(number, packet);
             return None;
         }
@@ -67,6 +69,7 @@ impl Packets {
                 packet.judged = Some(judged);
             }
             TraceEvent::Waits { limit } => packet.waited_for.extend(limit),
+            TraceEvent::Held { why } => packet.held.push(why),
             TraceEvent::OverLimit { limit } => packet.end = End::OverLimit(limit),
             TraceEvent::Dropped(refusal) => packet.end = End::Refused(refusal),
             TraceEvent::Gone { to } => packet.end = End::Gone(to),

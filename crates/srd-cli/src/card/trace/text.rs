@@ -14,9 +14,13 @@ pub(super) fn text(packet: &Packet) -> String {
     let mut text = format!("{}  {}", clock(packet.unix_ns), head(&packet.arrived));
     let by_rules = packet.judged.as_ref().filter(|judged| judged.by_rules);
     let steps = packet.judged.iter().flat_map(|judged| &judged.steps);
-    if by_rules.is_none() && packet.waited_for.is_empty() && !is_dropped(packet) {
+    let is_held = !packet.waited_for.is_empty() || !packet.held.is_empty();
+    if by_rules.is_none() && !is_held && !is_dropped(packet) {
         let _ = write!(text, "; {}", end(packet));
         return text;
+    }
+    for why in &packet.held {
+        let _ = write!(text, "\n      held {why}");
     }
     for (number, Line { at, says, passes }) in (1..).zip(steps) {
         let mark = if *passes { ' ' } else { '!' };
@@ -43,11 +47,19 @@ pub(super) fn end(packet: &Packet) -> String {
         // Within one turn of the card.
         End::Gone(to) if packet.took_ns == 0 => hop(to),
         End::Gone(to) => format!("{}, after {took}", hop(to)),
-        End::Refused(refusal) => format!("DROPPED ({}): {}", refusal.cause, refusal.why),
+        End::Refused(refusal) if packet.took_ns == 0 => {
+            format!("DROPPED ({}): {}", refusal.cause, refusal.why)
+        }
+        End::Refused(refusal) => {
+            format!("DROPPED after {took} ({}): {}", refusal.cause, refusal.why)
+        }
         End::OverLimit(limit) => {
             format!("DROPPED after {took} by a limit: {} ({})", limit.what, limit.counter)
         }
-        End::Waits => String::from("still held up"),
+        End::Waits => match packet.held.last() {
+            Some(why) if packet.judged.is_none() => format!("still held {why}"),
+            _ => String::from("still held up"),
+        },
     }
 }
 
@@ -56,6 +68,9 @@ pub(super) fn comment(packet: &Packet) -> String {
     let mut text = end(packet);
     for limit in &packet.waited_for {
         let _ = write!(text, "; held up by {}", limit.counter);
+    }
+    for why in &packet.held {
+        let _ = write!(text, "; held {why}");
     }
     if let End::Refused(refusal) = &packet.end {
         let _ = write!(text, "; remedy: {}", refusal.remedy);
