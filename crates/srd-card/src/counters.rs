@@ -30,6 +30,8 @@ pub struct Traffic {
     pub queue_dropped_late: u64,
     /// Frames dropped because the peer's queue was full.
     pub queue_dropped_full: u64,
+    /// Packets that came from an inner address which the peer is not allowed.
+    pub refused_pkts: u64,
 }
 
 impl Traffic {

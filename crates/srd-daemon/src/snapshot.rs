@@ -244,6 +244,15 @@ impl PathCounts {
     }
 }
 
+/// What is refused of a peer, and what to do: for the log and the status.
+pub fn refused_in_words(peer: &str, packets: u64, from: &str) -> String {
+    let some = if packets == 1 { "packet" } else { "packets" };
+    format!(
+        "refused: {packets} {some} from {from} (not in allowed of peer {peer}): add the address to \
+         `allowed` of {peer} here and `srd reload`, or correct the address that is used there"
+    )
+}
+
 /// One peer.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -313,6 +322,10 @@ pub struct PeerSnapshot {
     pub queue_drops: u64,
     /// Inner packets to it that were marked (ECN).
     pub ecn_marks: u64,
+    /// Inner packets from it that were refused: `allowed` does not contain their source address.
+    pub refused_pkts: u64,
+    /// The source address of the last of them.
+    pub refused_from: Option<String>,
     /// Inner packets that wait to be sent to it.
     pub queue_pkts: u64,
     /// Bytes of inner packets that wait to be sent to it.

@@ -58,11 +58,23 @@ impl<G: Guest> Upward<'_, G> {
     fn classify(&mut self, peer: u32, near: &mut Near, meta: &Meta) -> Option<Option<FlowId>> {
         let found = self.table.classify(self.now, meta, self.rules, Some(peer), *near);
         let Some(found) = found else {
-            self.counters.peer_bad_source += 1;
+            self.refuse(peer, meta);
             return None;
         };
         *near = found.flow.map(FlowId::slot);
         Some(found.flow)
+    }
+
+    #[cold]
+    fn refuse(&mut self, peer: u32, meta: &Meta) {
+        self.counters.peer_bad_source += 1;
+        let packets = meta.layout.packets();
+        self.counters.traffic.refused_pkts += packets;
+        if let Some(peer) = self.peers.get_mut(peer as usize).and_then(Option::as_mut) {
+            peer.traffic.refused_pkts += packets;
+            // The key is that of the direction to the peer.
+            peer.refused_from = Some(meta.key.destination);
+        }
     }
 
     fn count(&mut self, peer: u32, flow: Option<FlowId>, meta: &Meta) {

@@ -1,6 +1,7 @@
 //! The state that the stage keeps for each peer.
 
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use srd_proto::time::Instant;
 use srd_proto::{Entropy, PeerId};
@@ -69,6 +70,8 @@ pub(super) struct Peer {
     /// The entry of flows that find no room in the table.
     pub(super) overflow: Option<u32>,
     pub(super) traffic: Traffic,
+    /// The inner source address of the packet that was refused last.
+    pub(super) refused_from: Option<IpAddr>,
 }
 
 impl Peer {
@@ -87,6 +90,7 @@ impl Peer {
             queued: false,
             overflow,
             traffic: Traffic::default(),
+            refused_from: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Reports for people and monitoring, and the next time-out.
 
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use srd_proto::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ pub struct PeerReport {
     pub traffic: Traffic,
     /// Bytes that wait in its queue.
     pub queued_bytes: usize,
+    /// The inner source address, which it is not allowed, of its packet that was refused last.
+    pub refused_from: Option<IpAddr>,
 }
 
 /// One flow that the guest sends, for people and monitoring.
@@ -107,6 +110,7 @@ impl Express {
             offer: peer.offer,
             traffic: peer.traffic,
             queued_bytes: peer.scheduler.bytes(),
+            refused_from: peer.refused_from,
         })
     }
 }

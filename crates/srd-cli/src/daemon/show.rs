@@ -3,7 +3,9 @@
 use crate::units;
 use srd_chart::Table;
 use srd_daemon::control::Stats;
-use srd_daemon::snapshot::{ExpressState, PathCounts, PeerSnapshot, PeerState, Snapshot};
+use srd_daemon::snapshot::{
+    ExpressState, PathCounts, PeerSnapshot, PeerState, Snapshot, refused_in_words,
+};
 
 /// The interface and its peers.
 pub(super) fn status(snapshot: &Snapshot) -> String {
@@ -45,8 +47,9 @@ pub(super) fn status(snapshot: &Snapshot) -> String {
     let down = snapshot
         .interface_down
         .then(|| format!("{interface} is down: nothing passes until `ip link set {interface} up`"));
+    let refused = snapshot.peers.iter().filter_map(refused);
     let notes: Vec<String> =
-        down.into_iter().chain(snapshot.peers.iter().filter_map(note)).collect();
+        down.into_iter().chain(snapshot.peers.iter().filter_map(note)).chain(refused).collect();
     if notes.is_empty() { text } else { format!("{}\n\n{}", text.trim_end(), notes.join("\n")) }
 }
 
@@ -67,6 +70,12 @@ fn note(peer: &PeerSnapshot) -> Option<String> {
         paths.all(),
         peer.name
     ))
+}
+
+/// Packets that were refused by their source address.
+fn refused(peer: &PeerSnapshot) -> Option<String> {
+    let from = peer.refused_from.as_deref()?;
+    Some(refused_in_words(&peer.name, peer.refused_pkts, from))
 }
 
 /// What is the same for all peers.
@@ -234,6 +243,20 @@ mod tests {
             text.contains("\n\nc: nothing listens at the port\nb: 32 of 64 paths pass"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn status_says_from_which_address_packets_of_a_peer_are_refused() {
+        let up = PeerSnapshot {
+            name: "b".into(),
+            state: PeerState::Up,
+            refused_pkts: 7,
+            refused_from: Some("10.1.0.2".into()),
+            ..PeerSnapshot::default()
+        };
+        let text = status(&Snapshot { peers: vec![up], ..Snapshot::default() });
+        let wanted = "\n\nrefused: 7 packets from 10.1.0.2 (not in allowed of peer b): add";
+        assert!(text.contains(wanted), "{text}");
     }
 
     #[test]

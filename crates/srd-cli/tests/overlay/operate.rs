@@ -48,6 +48,42 @@ fn regression_the_log_says_in_words_and_with_the_time_what_listens_and_which_pee
     assert_eq!(text[begin..].matches(warning).count(), 1, "{text}");
 }
 
+/// All packets were lost, and each end said that the other was up, and no more.
+#[test]
+fn regression_an_address_that_is_not_allowed_is_named_in_log_and_status() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("w");
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+    }
+    let path = pair.path("1.toml".into());
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("10.77.0.1/32", "10.77.0.9/32")).unwrap();
+    for end in [0, 1] {
+        start_logged(&mut pair, end);
+    }
+    pair.wait_for_express();
+    let name = &pair.names[0];
+    let lost = support::pair::ip(&format!("netns exec {name} ping -c 3 -i 0.2 -W 1 10.77.0.2"));
+    assert!(!lost.status.success(), "{lost:?}");
+    let refused = "from 10.77.0.1 (not in allowed of peer other)";
+    pair.wait("a count", |p| {
+        let peer = p.ask(1, &["status"]).map(|status| status["peers"][0].clone());
+        peer.is_some_and(|of| of["refused_pkts"] == 3 && of["refused_from"] == "10.77.0.1")
+    });
+    pair.wait("the line", |p| log(p, 1).contains(refused));
+    let socket = pair.path("1.sock".into());
+    let shown = pair.command(1).arg("status").arg("--socket").arg(socket).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains(&format!("refused: 3 packets {refused}")), "{shown}");
+    // More of them: the log has had its line.
+    support::pair::ip(&format!("netns exec {name} ping -c 3 -i 0.2 -W 1 10.77.0.2"));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(log(&pair, 1).matches(refused).count(), 1, "{}", log(&pair, 1));
+}
+
 /// Names for one namespace, which `ip netns exec` puts in the place of /etc/hosts.
 pub(crate) struct Hosts(std::path::PathBuf);
 

@@ -144,7 +144,7 @@ const fn gauge(
     PeerFamily { name, help, value: Value::Gauge(value) }
 }
 
-const PEER_FAMILIES: [PeerFamily; 26] = [
+const PEER_FAMILIES: [PeerFamily; 27] = [
     gauge("srd_peer_up", "Whether the peer answers.", |p| truth(p.state == PeerState::Up)),
     gauge("srd_peer_express", "Whether packets to the peer ride SRD.", |p| {
         truth(p.express == ExpressState::On)
@@ -178,6 +178,9 @@ const PEER_FAMILIES: [PeerFamily; 26] = [
     count("srd_peer_plain_rx_bytes", "Inner bytes received without SRD.", |p| p.plain_rx_bytes),
     count("srd_peer_retransmissions", "Data packets sent again.", |p| p.retransmissions),
     count("srd_peer_queue_drops", "Inner packets that found the queue full.", |p| p.queue_drops),
+    count("srd_peer_refused_pkts", "Inner packets refused by their source address.", |p| {
+        p.refused_pkts
+    }),
     count("srd_peer_handshakes", "Handshakes that ended with a session.", |p| p.handshakes),
 ];
 

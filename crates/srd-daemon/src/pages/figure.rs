@@ -279,6 +279,7 @@ counters!(Traffic {
     queue_marked: u64,
     queue_dropped_late: u64,
     queue_dropped_full: u64,
+    refused_pkts: u64,
 });
 
 counters!(OrderCounts {

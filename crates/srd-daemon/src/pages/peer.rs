@@ -61,6 +61,8 @@ pub(crate) struct PeerFigures {
     pub(crate) refusal: Option<i32>,
     /// What the network said last of packets to it.
     pub(crate) unreachable: Option<Unreachable>,
+    /// The inner source address of its packet that was refused last; without a port.
+    pub(crate) refused_from: Option<SocketAddr>,
     /// Where it is, as far as known.
     pub(crate) addresses: [Option<SocketAddr>; ADDRESSES_MAX],
     pub(crate) reach: Reach,
@@ -81,6 +83,7 @@ impl Default for PeerFigures {
             evidence: Evidence::default(),
             refusal: None,
             unreachable: None,
+            refused_from: None,
             addresses: [None; ADDRESSES_MAX],
             reach: Reach::Off,
             traffic: Traffic::default(),
@@ -100,6 +103,7 @@ figures!(PeerFigures {
     evidence: Evidence,
     refusal: Option<i32>,
     unreachable: Option<Unreachable>,
+    refused_from: Option<SocketAddr>,
     addresses: [Option<SocketAddr>; ADDRESSES_MAX],
     reach: Reach,
     traffic: Traffic,
@@ -127,6 +131,8 @@ impl PeerFigures {
         all.refusal = primary.refusal.or_else(|| rows.iter().find_map(|row| row.refusal));
         all.unreachable =
             primary.unreachable.or_else(|| rows.iter().find_map(|row| row.unreachable));
+        all.refused_from =
+            primary.refused_from.or_else(|| rows.iter().find_map(|row| row.refused_from));
         all.reach = rows.iter().map(|row| row.reach).max_by_key(rank).unwrap_or(Reach::Off);
         let sum = |of: fn(&Self) -> u64| rows.iter().map(of).sum::<u64>();
         (all.ups, all.downs) = (sum(|row| row.ups), sum(|row| row.downs));

@@ -248,6 +248,8 @@ fn peer_snapshot(directory: &Directory, peer: &Listed, now: Instant) -> PeerSnap
         retransmissions: all.retrans_pkts,
         queue_drops: traffic.queue_dropped_full + traffic.queue_dropped_late,
         ecn_marks: traffic.queue_marked,
+        refused_pkts: traffic.refused_pkts,
+        refused_from: all.refused_from.map(|from| from.ip().to_string()),
         queue_bytes: all.queued_bytes,
         window_bytes: stats.window_bytes,
         in_flight_bytes: stats.in_flight_bytes,

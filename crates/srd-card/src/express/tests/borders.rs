@@ -72,7 +72,11 @@ fn regression_a_frame_that_waited_in_vain_is_checked_against_the_peer_that_sent_
     rig.time_out(150);
     assert_eq!(rig.ends[1].guest.0, [own]);
     let slot = rig.ends[1].peer;
-    assert_eq!(rig.ends[1].express.report(slot).unwrap().traffic.srd_rx_pkts, 1);
+    let report = rig.ends[1].express.report(slot).unwrap();
+    assert_eq!(report.traffic.srd_rx_pkts, 1);
+    // What was refused is counted at the peer that sent it, with its source.
+    assert_eq!(report.traffic.refused_pkts, 2);
+    assert_eq!(report.refused_from, Packet::read(&forged[OFFLOAD_BYTES..]).map(|of| of.source));
 }
 
 #[test]

@@ -334,6 +334,11 @@ impl Card {
         let read = read?;
         let own = self.owner(read.packet.source) == Some(machine);
         self.counters.peer_bad_source += u64::from(!own);
+        let refused = if own { 0 } else { read.packets() };
+        self.counters.traffic.refused_pkts += refused;
+        if let Some(peer) = self.peers.get_mut(&machine) {
+            peer.traffic.refused_pkts += refused;
+        }
         own.then_some(read)
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use ipnet::IpNet;
-use srd_proto::{Instant, PeerConfig};
+use srd_proto::{Duration, Instant, PeerConfig};
 
 use super::Control;
 use crate::config::{Mode, PeerSettings};
@@ -20,7 +20,7 @@ use crate::routing::Behind;
 use crate::run::evidence::Evidence;
 use crate::run::orders::{Change, NewPeer};
 use crate::run::resolve::Lookup;
-use crate::snapshot::PeerState;
+use crate::snapshot::{PeerState, refused_in_words};
 
 /// A peer of the daemon.
 #[derive(Debug)]
@@ -47,6 +47,8 @@ pub(super) struct Peer {
     size_said: Option<u16>,
     /// Where it was at the last look while it answered.
     at: Option<SocketAddr>,
+    /// Packets refused by their source address, when the log last said so.
+    refused_said: Option<(Instant, u64)>,
     /// Bytes to it and from it at the last tick.
     pub(super) before: [u64; 2],
 }
@@ -59,6 +61,8 @@ struct Seen {
     downs: u64,
 }
 
+/// From one line about packets that are refused to the next.
+const REFUSED_EVERY: Duration = Duration::from_secs(60);
 /// Looks at a peer's paths that must agree before a line says how many pass packets.
 const PASSING_TICKS: u8 = 3;
 
@@ -80,6 +84,7 @@ impl Peer {
             size: 0,
             size_said: None,
             at: None,
+            refused_said: None,
             before: [0; 2],
         }
     }
@@ -196,6 +201,22 @@ impl Peer {
         if let Some(before) = self.at.replace(at).filter(|before| *before != at) {
             tracing::info!("{} has moved from {before} to {at}", self.settings.name);
         }
+    }
+
+    /// Says that packets from it are refused, and from which address: once when it begins, and
+    /// then at most once in [`REFUSED_EVERY`] while it goes on.
+    pub(super) fn log_refused(&mut self, now: Instant, figures: &PeerFigures) {
+        let packets = figures.traffic.refused_pkts;
+        let (said_at, before) = self.refused_said.unwrap_or((now, 0));
+        let is_early = self.refused_said.is_some() && now.since(said_at) < REFUSED_EVERY;
+        let Some(from) = figures.refused_from.filter(|_| packets > before && !is_early) else {
+            return;
+        };
+        self.refused_said = Some((now, packets));
+        tracing::warn!(
+            "{}",
+            refused_in_words(&self.settings.name, packets - before, &from.ip().to_string())
+        );
     }
 
     /// Whether its key begins like this; fewer than eight characters name nobody.

@@ -63,6 +63,7 @@ impl Control {
             peer.log_passing(&figures);
             peer.log_size(&figures);
             peer.log_move(&figures);
+            peer.log_refused(now, &figures);
             let bytes = moved_bytes(&figures);
             let rate = |at: usize| {
                 let moved = bytes[at].saturating_sub(peer.before[at]);

@@ -1,7 +1,7 @@
 //! This worker's context with each peer, and what it writes of it into the peer's row.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use srd_card::{Express, PeerSlot, Traffic};
@@ -243,6 +243,8 @@ impl Entry {
             self.traffic = report.traffic;
             figures.traffic = self.traffic_before;
             figures.traffic.add(&report.traffic);
+            let from = report.refused_from.map(|address| SocketAddr::new(address, 0));
+            figures.refused_from = from.or(figures.refused_from);
         }
         figures.unreachable = core.last_unreachable(hooked.id);
         figures.packet_bytes_max = core.packet_bytes_max_to(hooked.id);
@@ -266,6 +268,7 @@ impl Entry {
             ups: before.ups,
             downs: before.downs,
             traffic: self.traffic_before,
+            refused_from: before.refused_from,
             retrans_pkts: before.retrans_pkts,
             ..PeerFigures::default()
         };
