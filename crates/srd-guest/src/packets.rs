@@ -250,13 +250,14 @@ impl Service {
         let read = received.frames.len();
         self.gateways.lose_all("of an unknown kind", std::mem::take(&mut received.unknown));
         if read > 0 {
-            let Received { frames, hosts, by_srd, .. } = &mut received;
+            let Received { frames, hosts, .. } = &mut received;
             // Together, so that packets of a flow are joined.
             self.in_turn(now, |card, around| {
-                for (host, count) in hosts.drain(..) {
+                for (host, count, by_srd) in hosts.drain(..) {
+                    card.set_by_srd(by_srd);
                     card.from_host_all(now, &host, frames.drain(..count), around);
                 }
-                by_srd.drain(..).for_each(|(to, packets)| card.count_express_received(to, packets));
+                card.set_by_srd(false);
             });
         }
         // Its memory is used again.

@@ -33,7 +33,6 @@ use srd_proto::time::{Duration, Instant};
 use srd_proto::{
     Config as CoreConfig, Delivery, Epoch, Event, PeerConfig, Protection as CoreProtection,
 };
-use srd_vpc::id::EniId;
 
 use crate::hosts::Contact;
 
@@ -105,10 +104,8 @@ pub struct HostOptions {
 pub(crate) struct Received {
     /// From where to where they go, and the frames.
     pub(crate) frames: Vec<(Envelope, Vec<u8>)>,
-    /// The hosts, with how many frames each has sent in a row.
-    pub(crate) hosts: Vec<(Arc<str>, usize)>,
-    /// Interfaces, with how many packets came for each by SRD in a row.
-    pub(crate) by_srd: Vec<(EniId, u64)>,
+    /// The hosts, with how many frames each has sent in a row, and whether these came by SRD.
+    pub(crate) hosts: Vec<(Arc<str>, usize, bool)>,
     /// Frames with a trailer that this program does not know.
     pub(crate) unknown: u64,
 }
@@ -473,17 +470,13 @@ impl Arrivals for Into<'_> {
             return;
         };
         host.contact.received(self.now, frame.len().saturating_sub(OFFLOAD_BYTES), by_srd);
-        let Received { frames, hosts, by_srd: counts, .. } = &mut *self.received;
+        let Received { frames, hosts, .. } = &mut *self.received;
         frames.push((envelope, frame.to_vec()));
         match hosts.last_mut() {
-            Some((last, count)) if Arc::ptr_eq(last, &host.name) => *count += 1,
-            _ => hosts.push((Arc::clone(&host.name), 1)),
-        }
-        if let (true, Envelope::Between { to, .. }) = (by_srd, envelope) {
-            match counts.last_mut() {
-                Some((last, count)) if *last == to => *count += packets,
-                _ => counts.push((to, packets)),
+            Some((last, count, rode)) if Arc::ptr_eq(last, &host.name) && *rode == by_srd => {
+                *count += 1;
             }
+            _ => hosts.push((Arc::clone(&host.name), 1, by_srd)),
         }
     }
 }

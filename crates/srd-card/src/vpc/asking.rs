@@ -39,6 +39,8 @@ pub(super) struct Waiting {
     /// The host that has sent it; none: the guest of the port.
     pub(super) sender: Option<Sender>,
     pub(super) followed: Followed,
+    /// Whether it came by SRD.
+    pub(super) by_srd: bool,
 }
 
 pub(super) struct Open {

@@ -93,6 +93,8 @@ pub struct Card {
     free_instances: Vec<u32>,
     /// How long before they are handed in packets may have arrived.
     pub(super) late: Duration,
+    /// Whether frames that are handed in came by SRD.
+    pub(super) by_srd: bool,
     /// The instance where [`Card::expire`] goes on.
     expiring: usize,
     /// Instances whose limits have been offered packets.
@@ -131,6 +133,7 @@ impl Card {
             free_ports: Vec::new(),
             free_instances: Vec::new(),
             late: Duration::ZERO,
+            by_srd: false,
             expiring: 0,
             busy: VecDeque::new(),
             secret,
@@ -238,11 +241,10 @@ impl Card {
         self.host_bytes_max = bytes;
     }
 
-    /// Packets have come by SRD for an interface of this host.
-    pub fn count_express_received(&mut self, to: EniId, packets: u64) {
-        if let Some(port) = self.port_of(to) {
-            self.ports[port.0 as usize].counts.express_rx_packets += packets;
-        }
+    /// Whether frames that are handed in from now on came by SRD: those that their receivers take
+    /// count as `ena_srd_rx_pkts`. // V22
+    pub fn set_by_srd(&mut self, by_srd: bool) {
+        self.by_srd = by_srd;
     }
 
     /// From now on packets may have arrived so long before they are handed in: the worker did not

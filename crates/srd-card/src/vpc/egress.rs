@@ -88,7 +88,7 @@ impl Card {
             Ok(found) => found,
             Err(Cause::Unanswered) => {
                 let eni = self.ports[port.0 as usize].eni;
-                let waiting = Waiting { frame, port, eni, sender: None, followed };
+                let waiting = Waiting { frame, port, eni, sender: None, followed, by_srd: false };
                 return self.wait(now, waiting, packets);
             }
             Err(cause) => {

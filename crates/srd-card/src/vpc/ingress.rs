@@ -203,8 +203,8 @@ impl Card {
         }
         if taken == Err(Cause::Unanswered) {
             let eni = self.ports[port.0 as usize].eni;
-            let sender = Some(sender.clone());
-            let waiting = Waiting { frame, port, eni, sender, followed };
+            let (sender, by_srd) = (Some(sender.clone()), self.by_srd);
+            let waiting = Waiting { frame, port, eni, sender, followed, by_srd };
             return self.wait(now, waiting, packets);
         }
         let verdict = taken.map(|()| None).map_err(|cause| read.cause(cause));
@@ -218,6 +218,9 @@ impl Card {
                 instance.limits.count_refused_connection(index, packets);
             }
             return self.drop_of(Some(port), cause, packets);
+        }
+        if self.by_srd {
+            self.ports[port.0 as usize].counts.express_rx_packets += packets;
         }
         let offer = Offer {
             direction: Direction::Ingress,

@@ -125,7 +125,9 @@ impl Card {
                     Going::In(sender) => Some(sender),
                 };
                 // It passes the limits once more.
-                let waiting = Waiting { frame, port, eni, sender, followed };
+                // It was counted when it was taken first.
+                let by_srd = false;
+                let waiting = Waiting { frame, port, eni, sender, followed, by_srd };
                 return self.wait(now, waiting, offer.packets.into());
             }
             self.log_late_refusal(now, &parcel, cause);

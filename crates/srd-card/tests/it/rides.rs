@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use srd_card::offload::OFFLOAD_BYTES;
-use srd_card::vpc::{Around, PortId, Ride, Way};
+use srd_card::vpc::{Around, Envelope, PortId, Ride, Way};
 use srd_proto::time::Instant;
 use srd_vpc::compile::Rules;
 use srd_vpc::express::Plainly;
@@ -56,6 +56,26 @@ fn world(settings: [ExpressSpec; 2], zone: &str) -> World {
         world.enis.get_mut(&EniId(1)).unwrap().subnet = SubnetId(2);
     }
     world
+}
+
+/// They counted when the transport had them, whatever the receiver's card did with them then.
+#[test]
+fn regression_packets_that_are_refused_do_not_count_as_received_by_srd() {
+    let mut lab = Lab::new(&world([ON, ON], "a"));
+    let frame = [&[0; OFFLOAD_BYTES][..], &packet((1, 0), TCP, 0, &ports(80, 5000))].concat();
+    let envelope = Envelope::Between { from: EniId(1), to: EniId(0) };
+    let mut arrive = |host: &str, by_srd: bool| {
+        let mut frames = vec![(envelope, frame.clone())];
+        lab.card.set_by_srd(by_srd);
+        let (now, host) = (Instant::ZERO, Arc::from(host));
+        lab.card.from_host_all(now, &host, frames.drain(..), &mut Sent::default());
+        lab.card.set_by_srd(false);
+        let counts = lab.card.counts(lab.ports[0]);
+        (counts.express_rx_packets, counts.rx_packets)
+    };
+    assert_eq!(arrive("there", true), (1, 1));
+    assert_eq!(arrive("there", false), (1, 2), "it came plainly");
+    assert_eq!(arrive("elsewhere", true), (1, 2), "that host does not have the sender");
 }
 
 fn udp(bytes: usize, flags: u16) -> Vec<u8> {

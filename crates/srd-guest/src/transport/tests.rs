@@ -83,7 +83,7 @@ fn run(all: &mut [Transport], at: usize, wanted: usize) -> Vec<(String, u8)> {
             let received = std::mem::take(transport.receive(64));
             if n == at {
                 let mut frames = received.frames.iter();
-                for (host, count) in &received.hosts {
+                for (host, count, _) in &received.hosts {
                     let of_host = frames.by_ref().take(*count);
                     seen.extend(of_host.map(|(_, frame)| (host.to_string(), frame[31])));
                 }

@@ -47,8 +47,6 @@ pub(crate) struct Arrival {
     pub(crate) from: Arc<str>,
     /// From where to where it goes.
     pub(crate) envelope: Envelope,
-    /// Packets that it stands for.
-    pub(crate) packets: u64,
     /// Whether it came by SRD.
     pub(crate) by_srd: bool,
     pub(crate) frame: Vec<u8>,
@@ -81,14 +79,14 @@ struct Inward<'a> {
 
 impl Arrivals for Inward<'_> {
     fn arrived(&mut self, how: Arrived, trailer: Trailer, frame: &[u8]) {
-        let Arrived { from, packets, by_srd } = how;
+        let Arrived { from, by_srd, .. } = how;
         let (Some(from), Ok(envelope)) = (self.names.get(from.0 as usize), Envelope::of(trailer))
         else {
             *self.malformed += 1;
             return;
         };
         let (from, frame) = (Arc::clone(from), frame.to_vec());
-        self.arrivals.push(Arrival { from, envelope, packets, by_srd, frame });
+        self.arrivals.push(Arrival { from, envelope, by_srd, frame });
     }
 }
 

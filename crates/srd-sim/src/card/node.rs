@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use srd_card::limits::Allowances;
 use srd_card::offload::OFFLOAD_BYTES;
-use srd_card::vpc::{Around, Card, Drops, Envelope, PortCounts, PortId, Way};
+use srd_card::vpc::{Around, Card, Drops, PortCounts, PortId, Way};
 use srd_card::{Counters, Direction};
 use srd_proto::Instant;
 use srd_vpc::compile::Rules;
@@ -252,12 +252,11 @@ impl CardNode {
     /// Hands the card what has arrived.
     fn take_arrivals(&mut self, now: Instant, out: &mut Outcomes) {
         for arrival in self.carrier.take_arrivals() {
-            let Arrival { from, envelope, packets, by_srd, frame } = arrival;
+            let Arrival { from, envelope, by_srd, frame } = arrival;
             let (card, mut near) = self.near(now, out);
+            card.set_by_srd(by_srd);
             card.from_host(now, &from, envelope, frame, &mut near);
-            if let (true, Envelope::Between { to, .. }) = (by_srd, envelope) {
-                card.count_express_received(to, packets);
-            }
+            card.set_by_srd(false);
         }
     }
 

@@ -63,12 +63,13 @@ impl Card {
         if self.rules.answers() > KEPT && self.asking.sweep.is_none() {
             self.asking.sweep = Some(now + SWEEP);
         }
-        for Waiting { frame, port, eni, sender, followed } in open.packets {
+        for Waiting { frame, port, eni, sender, followed, by_srd } in open.packets {
             if self.eni_of(port) != Some(eni) {
                 self.note(now, followed, || Event::Dropped(Cause::NotHere));
                 continue;
             }
             self.traces.resume(followed);
+            self.by_srd = by_srd;
             match (learned, sender) {
                 (Ok(()), None) => self.from_guest(now, port, frame, around),
                 (Ok(()), Some(sender)) => self.arrive(now, sender, port, frame, around),
@@ -79,6 +80,7 @@ impl Card {
                 }
             }
             self.traces.resume(Followed::NO);
+            self.by_srd = false;
         }
         self.run(now, around);
         learned
