@@ -84,6 +84,41 @@ fn regression_an_address_that_is_not_allowed_is_named_in_log_and_status() {
     assert_eq!(log(&pair, 1).matches(refused).count(), 1, "{}", log(&pair, 1));
 }
 
+/// The kernel gives the index of an interface that was deleted to the next one that asks for it.
+/// That used to be deleted at the end of the daemon.
+#[test]
+fn regression_an_interface_of_another_program_with_our_index_is_left_alone() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("x");
+    pair.configure(0, &Settings::OVERLAY);
+    start_logged(&mut pair, 0);
+    pair.wait("the interface", |p| log(p, 0).contains("srd0 is up"));
+    let name = pair.names[0].clone();
+    let mut daemon = pair.daemons[0].take().unwrap();
+    let pid = daemon.id();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let network = children.split_whitespace().next().unwrap().parse().unwrap();
+    let signal = |pid: u32, signal| {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    };
+    let index = must(&format!("netns exec {name} cat /sys/class/net/srd0/ifindex"));
+    // Its network process comes too late.
+    signal(network, rustix::process::Signal::STOP);
+    must(&format!("-n {name} link del srd0"));
+    must(&format!("-n {name} link add other index {} type dummy", index.trim()));
+    must(&format!("-n {name} link set other up"));
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    signal(network, rustix::process::Signal::CONT);
+    // The network process gives back after the daemon has ended.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let shown = must(&format!("-n {name} addr show other"));
+    assert!(!shown.contains("10.77.0.1"), "it got our address: {shown}");
+}
+
 /// Names for one namespace, which `ip netns exec` puts in the place of /etc/hosts.
 pub(crate) struct Hosts(std::path::PathBuf);
 

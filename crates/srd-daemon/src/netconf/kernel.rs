@@ -3,14 +3,14 @@
 //! Ours are the routes of our table and the rules that carry [`PROTOCOL`]; nothing else is
 //! changed or removed. A table that holds anything else is refused.
 
+mod link;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
@@ -23,11 +23,6 @@ use super::plan::{self, Mark, Rule, Spec};
 
 /// The origin that our routes and rules carry: `proto 174` in what `ip` shows.
 const PROTOCOL: RouteProtocol = RouteProtocol::Other(174);
-/// Super-packets of at most so many bytes: a frame and what its datagrams hold beside fit into
-/// one batch of the kernel's (65,507 bytes).
-const GSO_BYTES_MAX: u32 = 61_440;
-/// Frames that the interface holds while the daemon is busy.
-const QUEUE_FRAMES: u32 = 1000;
 /// Rank of our routes in their table.
 const METRIC: u32 = 1;
 /// `RTAX_FEATURE_ECN`: our queues mark where they would have to drop.
@@ -111,126 +106,6 @@ impl Kernel {
             }
         }
         Ok(())
-    }
-
-    /// Sets up the interface itself.
-    pub(super) fn bring_up(&mut self, mtu: u16) -> Result<(), String> {
-        let name = self.spec.interface.clone();
-        let say = |what: &str, e: io::Error| format!("{what} {name}: {e}");
-        let index = self.find_tun().map_err(|e| say("finding interface", e))?;
-        self.index = Some(index);
-        let sizes = [
-            vec![LinkAttribute::Mtu(mtu.into()), LinkAttribute::TxQueueLen(QUEUE_FRAMES)],
-            vec![LinkAttribute::GsoMaxSize(GSO_BYTES_MAX)],
-        ];
-        for attributes in sizes {
-            self.set_link(attributes, None).map_err(|e| say("setting sizes of", e))?;
-        }
-        // Before Linux 6.3 the limit above holds for both families, and this one is not known.
-        let _ = self.set_link(vec![LinkAttribute::GsoIpv4MaxSize(GSO_BYTES_MAX)], None);
-        self.give_addresses().map_err(|e| say("giving an address to", e))?;
-        self.set_link(Vec::new(), Some(true)).map_err(|e| say("setting up", e))
-    }
-
-    /// Gives the interface those of its addresses that it does not have: all at first, those of
-    /// IPv6 whenever it was down, and those that another program has removed. Returns how many.
-    pub(super) fn give_addresses(&mut self) -> io::Result<usize> {
-        let Some(index) = self.index else { return Ok(0) };
-        let there = self.addresses(index)?;
-        let mut missing = self.spec.addresses.clone();
-        missing.retain(|address| !there.contains(address));
-        for address in &missing {
-            self.add_address(index, *address)?;
-        }
-        Ok(missing.len())
-    }
-
-    /// The addresses of an interface.
-    fn addresses(&mut self, index: u32) -> io::Result<Vec<IpNet>> {
-        let mut filter = AddressMessage::default();
-        filter.header.index = index;
-        let found = self.netlink.dump(Message::GetAddress(filter))?;
-        let address = |message| match message {
-            Message::NewAddress(a) if a.header.index == index => {
-                let length = a.header.prefix_len;
-                let plain = a.attributes.iter().find_map(|attribute| match attribute {
-                    AddressAttribute::Address(ip) => Some(*ip),
-                    _ => None,
-                });
-                IpNet::new(plain?, length).ok()
-            }
-            _ => None,
-        };
-        Ok(found.into_iter().filter_map(address).collect())
-    }
-
-    /// The index of our interface, which must be a TUN device.
-    fn find_tun(&mut self) -> io::Result<u32> {
-        let mut link = LinkMessage::default();
-        link.attributes.push(LinkAttribute::IfName(self.spec.interface.clone()));
-        let Some(Message::NewLink(link)) = self.netlink.one(Message::GetLink(link))? else {
-            return Err(io::Error::from(io::ErrorKind::NotFound));
-        };
-        let is_tun = link.attributes.iter().any(|a| match a {
-            LinkAttribute::LinkInfo(facts) => facts.contains(&LinkInfo::Kind(InfoKind::Tun)),
-            _ => false,
-        });
-        if is_tun { Ok(link.header.index) } else { Err(io::Error::other("it is no TUN device")) }
-    }
-
-    /// Whether our interface is up; `None`: there is none.
-    pub(super) fn is_up(&mut self) -> io::Result<Option<bool>> {
-        let Some(index) = self.index else { return Ok(None) };
-        let mut link = LinkMessage::default();
-        link.header.index = index;
-        match self.netlink.one(Message::GetLink(link)) {
-            Ok(Some(Message::NewLink(link))) => Ok(Some(link.header.flags.contains(LinkFlags::Up))),
-            Err(e) if e.raw_os_error() != Some(Errno::NODEV.raw_os_error()) => Err(e),
-            _ => Ok(None),
-        }
-    }
-
-    /// Sets our interface up or down, and its attributes.
-    pub(super) fn set_link(
-        &mut self,
-        attributes: Vec<LinkAttribute>,
-        up: Option<bool>,
-    ) -> io::Result<()> {
-        let Some(index) = self.index else { return Ok(()) };
-        let mut link = LinkMessage::default();
-        link.header.index = index;
-        if let Some(up) = up {
-            link.header.change_mask = LinkFlags::Up;
-            link.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
-        }
-        link.attributes = attributes;
-        self.netlink.change(Message::SetLink(link), 0)
-    }
-
-    /// Deletes our interface, if it is still there.
-    pub(super) fn delete_link(&mut self) -> io::Result<()> {
-        let Some(index) = self.index else { return Ok(()) };
-        let mut link = LinkMessage::default();
-        link.header.index = index;
-        match self.netlink.change(Message::DelLink(link), 0) {
-            Err(e) if e.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(()),
-            done => done,
-        }
-    }
-
-    fn add_address(&mut self, index: u32, address: IpNet) -> io::Result<()> {
-        let mut message = AddressMessage::default();
-        message.header.family = family(address.addr().is_ipv6());
-        message.header.prefix_len = address.prefix_len();
-        message.header.index = index;
-        // Routes are ours to make, and nobody else is on this link to have the same address.
-        let flags = AddressFlags::Noprefixroute | AddressFlags::Nodad;
-        message.attributes = vec![
-            AddressAttribute::Local(address.addr()),
-            AddressAttribute::Address(address.addr()),
-            AddressAttribute::Flags(flags),
-        ];
-        self.netlink.change(Message::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
     }
 
     /// Makes routes and rules what they shall be. What is left of an earlier run stays unless
