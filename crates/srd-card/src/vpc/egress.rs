@@ -16,6 +16,7 @@ use super::onward::Out;
 use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::{Read, bytes_of};
+use super::trace::Event;
 use super::with_first::after_refused;
 use crate::limits::{Asked, Offer};
 use crate::meta::FRAME_BYTES_MAX;
@@ -135,6 +136,11 @@ impl Card {
         key: &Key,
         seen: Seen,
     ) -> Result<(u32, Option<TrackId>), Cause> {
+        if read.follows_refused {
+            self.ports[port.0 as usize].counts.judged += read.layout.packets();
+            let flow = self.flow_of(now, port, read, bytes, Direction::Egress);
+            return Err(after_refused(self.ask_sent(port, read, bytes, flow)));
+        }
         let there = &self.ports[port.0 as usize];
         let since = self.since(there, key);
         let flows = &mut self.instances[there.instance as usize].flows;

@@ -34,20 +34,22 @@ fn owner(address: IpAddr) -> IpAddr {
 }
 
 impl Firsts {
-    /// `from`: the other end, of a packet that the interface receives.
+    /// What the first fragment of a datagram has shown, and whether it has passed. `from`: the
+    /// other end, of a packet that the interface receives.
     pub(super) fn get(
         &self,
         now: Instant,
         from: Option<&Sender>,
         datagram: Datagram,
-    ) -> Option<First> {
+    ) -> Option<(First, bool)> {
         let key = (from.cloned(), datagram);
         let passed = match from.map(|from| from.eni) {
             None => self.sent.get(now, &key),
             Some(Some(_)) => self.received.get(now, &key),
             Some(None) => self.from_outside.get(now, &key),
         };
-        passed.or_else(|| self.refused.get(now, &key))
+        let refused = || self.refused.get(now, &key).map(|first| (first, false));
+        passed.map(|first| (first, true)).or_else(refused)
     }
 
     pub(super) fn put(

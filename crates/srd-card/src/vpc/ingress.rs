@@ -18,6 +18,7 @@ use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::{Read, bytes_of};
 use super::translate;
+use super::with_first::after_refused;
 use crate::limits::{Asked, Offer};
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
@@ -268,6 +269,11 @@ impl Card {
         key: &Key,
         seen: Seen,
     ) -> Result<(), Cause> {
+        if read.follows_refused {
+            self.ports[port.0 as usize].counts.judged += read.layout.packets();
+            let flow = self.flow_of(now, port, read, bytes, Direction::Ingress);
+            return Err(after_refused(self.ask_received(sender, port, read, bytes, flow)));
+        }
         let there = &self.ports[port.0 as usize];
         let since = self.since(there, key);
         let flows = &mut self.instances[there.instance as usize].flows;

@@ -274,7 +274,7 @@ impl Card {
     }
 
     /// Whether a packet belongs to a connection that an interface tracks; its state does not move.
-    fn flow_of(
+    pub(super) fn flow_of(
         &mut self,
         now: Instant,
         port: PortId,

@@ -15,6 +15,8 @@ pub(super) struct Read {
     pub(super) layout: Layout,
     /// Of a later fragment: what the first one has shown, if that has come.
     pub(super) first: Option<First>,
+    /// Of a later fragment: whether the first one was refused.
+    pub(super) follows_refused: bool,
 }
 
 impl Read {
@@ -59,7 +61,7 @@ impl Read {
             return None;
         }
         let layout = Layout::of(&packet, bytes)?.with_offload(header)?;
-        Some(Self { packet, layout, first: None })
+        Some(Self { packet, layout, first: None, follows_refused: false })
     }
 
     /// The packet as rules see it.

@@ -34,9 +34,10 @@ impl Card {
         let mut read = *read;
         if !read.packet.first
             && let Some(datagram) = Datagram::of(&read.packet, bytes)
-        {
             // Where both ends are here, the sender's side knows it, too.
-            read.first = there.firsts.get(now, from, datagram).or(read.first);
+            && let Some((first, passed)) = there.firsts.get(now, from, datagram)
+        {
+            (read.first, read.follows_refused) = (Some(first), !passed);
         }
         let direction = if from.is_some() { Direction::Ingress } else { Direction::Egress };
         let key = read.key(bytes, direction, there.index);
@@ -76,10 +77,22 @@ impl Card {
         let mut read = Read::frame(frame)?;
         if !read.packet.first
             && let Some(datagram) = Datagram::of(&read.packet, &frame[OFFLOAD_BYTES..])
+            && let Some((first, passed)) =
+                self.ports[port.0 as usize].firsts.get(now, from, datagram)
         {
-            read.first = self.ports[port.0 as usize].firsts.get(now, from, datagram);
+            (read.first, read.follows_refused) = (Some(first), !passed);
         }
         Some(read)
+    }
+}
+
+/// The cause by which a later fragment is refused whose first one was, by what the rules say of
+/// both now. They may admit it by now, or a connection between the same ports may have begun since:
+/// the datagram is lost nevertheless, and its fragments belong to no flow.
+pub(super) fn after_refused<T>(asked: Result<T, Cause>) -> Cause {
+    match asked {
+        Ok(_) | Err(Cause::Unanswered) => Cause::FirstFragment,
+        Err(cause) => cause,
     }
 }
 

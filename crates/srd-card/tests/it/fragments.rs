@@ -104,6 +104,35 @@ fn regression_a_later_fragment_passes_where_its_first_one_does() {
     assert_eq!(lab.send(0, &last), Some(1));
 }
 
+/// A connection that began between the same ports after the first fragment was refused used to take
+/// the later ones along, and they its state.
+#[test]
+fn regression_a_later_fragment_of_a_refused_datagram_joins_no_flow() {
+    let mut lab = lab(Traffic::Udp(5201, 5201));
+    let [first, later, last] = datagram(UDP, 1, &ports(9, 5202));
+    assert_eq!(lab.send(0, &first), None);
+    assert_eq!(lab.send(0, &later), None);
+    // The receiver begins a connection from that port: its answers are admitted.
+    assert_eq!(lab.send(1, &packet((1, 0), UDP, 0, &ports(5202, 9))), Some(0));
+    let flow = |lab: &Lab| lab.card.flows(lab.ports[1]);
+    let before = flow(&lab);
+    assert_eq!(lab.send(0, &last), None, "its first one was refused");
+    assert_eq!(flow(&lab), before);
+    assert_eq!(lab.send(0, &packet((0, 1), UDP, 0, &ports(9, 5202))), Some(1), "an answer");
+    // A datagram that begins now is an answer as well.
+    for fragment in datagram(UDP, 2, &ports(9, 5202)) {
+        assert_eq!(lab.send(0, &fragment), Some(1));
+    }
+    // The rules have changed meanwhile.
+    let [first, later, _] = datagram(UDP, 3, &ports(9, 7000));
+    assert_eq!(lab.send(0, &first), None);
+    let world = world(&[], [open(), open(), open()]);
+    lab.card.set_rules(Arc::new(Rules::compile(&world, HOST)));
+    let counted = refused(&lab, Cause::FirstFragment);
+    assert_eq!(lab.send(0, &later), None);
+    assert_eq!(refused(&lab, Cause::FirstFragment), counted + 1);
+}
+
 /// Fragments that are read together: a later one finds what the first one has said.
 #[test]
 fn fragments_of_one_batch_are_one_datagram() {
