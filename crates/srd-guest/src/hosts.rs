@@ -8,7 +8,9 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use srd_net::keys::PublicKey;
 use srd_net::page::{Reader, Writer};
+use srd_proto::Diagnosis;
 use srd_proto::time::{Duration, Instant};
 
 use crate::pages::figures::Figures;
@@ -16,6 +18,9 @@ use crate::protocol::PeerHost;
 
 /// A host that does not answer for so long is silent: longer than its card needs to start again.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(5);
+
+/// The log has at most one line in this time about what speaks against a session with a host.
+const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// Packets of instances to and from another host. Times are nanoseconds of the machine's clock,
 /// which is the next process's, too.
@@ -34,11 +39,86 @@ pub(crate) struct Contact {
     is_up: bool,
     /// Whether the log says that it is silent.
     is_told: bool,
+    /// What speaks against a session with it, until there is one.
+    #[serde(skip)]
+    problem: Option<Diagnosis>,
+    /// What the log said last of that, and when.
+    #[serde(skip)]
+    said: Option<(u8, u64)>,
+}
+
+/// The number of a problem; zero if there is none that a person can mend here or there.
+fn number_of(problem: Option<Diagnosis>) -> u8 {
+    match problem {
+        Some(Diagnosis::UnknownKey(_)) => 1,
+        Some(Diagnosis::OtherKeyForUs) => 2,
+        Some(Diagnosis::AnswerUnauthentic) => 3,
+        Some(Diagnosis::OtherVersion) => 4,
+        Some(Diagnosis::OtherProtection) => 5,
+        _ => 0,
+    }
+}
+
+/// What speaks against a session with a host, and what to do.
+fn in_words(problem: Diagnosis, name: &str, at: SocketAddr) -> Option<String> {
+    let text = match problem {
+        Diagnosis::UnknownKey(key) => format!(
+            "handshake from {name} ({at}) refused: its key {} is not the one in the file: correct \
+             public_key of its [[peer]], if `srd pubkey` prints that key there",
+            PublicKey(key)
+        ),
+        Diagnosis::OtherKeyForUs => format!(
+            "handshake from {name} ({at}) refused: it is for another key than that of this host: \
+             correct public_key of this host's [[peer]] in the file there"
+        ),
+        Diagnosis::AnswerUnauthentic => {
+            format!("answers from {name} ({at}) do not authenticate: look at the keys of both")
+        }
+        Diagnosis::OtherVersion => format!(
+            "packets from {name} ({at}) have another version of the protocol: install the same \
+             release on both"
+        ),
+        Diagnosis::OtherProtection => format!(
+            "packets from {name} ({at}) refused: one host is plain and the other encrypted: \
+             `protection` of [transport] must agree"
+        ),
+        _ => return None,
+    };
+    Some(text)
+}
+
+/// A number, and the key that one of them comes with.
+impl Figures for Option<Diagnosis> {
+    const WORDS: usize = 5;
+
+    fn put(&self, to: &mut Writer<'_>) {
+        u64::from(number_of(*self)).put(to);
+        let key = if let Some(Diagnosis::UnknownKey(key)) = self { *key } else { [0; 32] };
+        let (words, _) = key.as_chunks::<8>();
+        words.iter().for_each(|bytes| u64::from_be_bytes(*bytes).put(to));
+    }
+
+    fn take(from: &mut Reader<'_>) -> Self {
+        let number = u64::take(from);
+        let words: [u64; 4] = Figures::take(from);
+        let mut key = [0; 32];
+        for (bytes, word) in key.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_be_bytes());
+        }
+        Some(match number {
+            1 => Diagnosis::UnknownKey(key),
+            2 => Diagnosis::OtherKeyForUs,
+            3 => Diagnosis::AnswerUnauthentic,
+            4 => Diagnosis::OtherVersion,
+            5 => Diagnosis::OtherProtection,
+            _ => return None,
+        })
+    }
 }
 
 /// What a [`PeerHost`] says. What the log says is the packet thread's.
 impl Figures for Contact {
-    const WORDS: usize = 9;
+    const WORDS: usize = 9 + <Option<Diagnosis> as Figures>::WORDS;
 
     fn put(&self, to: &mut Writer<'_>) {
         let Self { sent_frames, sent_bytes, sent_by_srd_frames, .. } = *self;
@@ -47,6 +127,7 @@ impl Figures for Contact {
         [received_frames, received_bytes, received_by_srd_frames].put(to);
         [self.heard_ns, self.down_ns].put(to);
         self.is_up.put(to);
+        self.problem.put(to);
     }
 
     fn take(from: &mut Reader<'_>) -> Self {
@@ -54,6 +135,7 @@ impl Figures for Contact {
         let [received_frames, received_bytes, received_by_srd_frames] = Figures::take(from);
         let [heard_ns, down_ns] = Figures::take(from);
         let (is_up, is_told) = (bool::take(from), false);
+        let (problem, said) = (Figures::take(from), None);
         Self {
             sent_frames,
             sent_bytes,
@@ -65,6 +147,8 @@ impl Figures for Contact {
             down_ns,
             is_up,
             is_told,
+            problem,
+            said,
         }
     }
 }
@@ -85,7 +169,7 @@ impl Contact {
 
     /// A session with the host has begun.
     pub(crate) fn is_up(&mut self, now: Instant) {
-        (self.is_up, self.down_ns) = (true, None);
+        (self.is_up, self.down_ns, self.problem) = (true, None, None);
         self.heard_ns = Some(now.as_nanos());
     }
 
@@ -93,6 +177,20 @@ impl Contact {
     pub(crate) fn is_down(&mut self, now: Instant) {
         self.is_up = false;
         self.down_ns.get_or_insert(now.as_nanos());
+    }
+
+    /// Something speaks against a session with it. Some of it anybody may have forged: it is for
+    /// people, and the log has few lines of it.
+    pub(crate) fn saw(&mut self, now: Instant, problem: Diagnosis, name: &str, at: SocketAddr) {
+        let Some(text) = in_words(problem, name, at).filter(|_| !self.is_up) else { return };
+        self.problem = Some(problem);
+        let (number, ns) = (number_of(self.problem), now.as_nanos());
+        let early =
+            |(said, at): (u8, u64)| said == number && ns.saturating_sub(at) < SAY_EVERY.as_nanos();
+        if !self.said.is_some_and(early) {
+            self.said = Some((number, ns));
+            tracing::warn!("{text}");
+        }
     }
 
     // V18
@@ -142,6 +240,7 @@ impl Contact {
             heard_s: self.heard_ns.map(since),
             down_s: self.down_ns.map(since),
             silent: self.is_silent(now),
+            problem: self.problem.and_then(|problem| in_words(problem, name, at)),
         }
     }
 }
@@ -171,6 +270,36 @@ mod tests {
         contact.is_down(at(101));
         contact.is_down(at(105));
         assert!(is_silent(&contact, at(106)), "since it was lost first");
+    }
+
+    #[test]
+    fn what_speaks_against_a_session_is_said_until_there_is_one() {
+        let address = ([192, 0, 2, 2], 7535).into();
+        let mut contact = Contact::default();
+        let shown = |contact: &Contact| {
+            let page = Page::new(Contact::WORDS);
+            page.write(|to| contact.put(to));
+            page.read(Contact::take).report(at(9), "beta", address).problem
+        };
+        contact.saw(at(1), Diagnosis::NothingReceived, "beta", address);
+        assert_eq!(shown(&contact), None);
+        let key = std::array::from_fn(|n| u8::try_from(n).unwrap());
+        contact.saw(at(2), Diagnosis::UnknownKey(key), "beta", address);
+        assert_eq!(contact.said, Some((1, at(2).as_nanos())));
+        let text = shown(&contact).unwrap();
+        let wanted = format!("its key {} is not the one in the file", PublicKey(key));
+        assert!(text.starts_with("handshake from beta (192.0.2.2:7535) refused"), "{text}");
+        assert!(text.contains(&wanted), "{text}");
+        // Again and again: few lines.
+        contact.saw(at(61), Diagnosis::UnknownKey([1; 32]), "beta", address);
+        assert_eq!(contact.said, Some((1, at(2).as_nanos())));
+        contact.saw(at(62), Diagnosis::UnknownKey([1; 32]), "beta", address);
+        assert_eq!(contact.said, Some((1, at(62).as_nanos())));
+        contact.saw(at(63), Diagnosis::OtherKeyForUs, "beta", address);
+        assert_eq!(contact.said, Some((2, at(63).as_nanos())));
+        assert!(shown(&contact).unwrap().contains("another key than that of this host"));
+        contact.is_up(at(64));
+        assert_eq!(shown(&contact), None);
     }
 
     #[test]

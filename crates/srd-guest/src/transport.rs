@@ -529,6 +529,12 @@ impl Application for Stage {
                 let slot = self.express.slot(context.core().node_of(peer));
                 self.host_mut(slot).into_iter().for_each(|host| host.contact.is_down(now));
             }
+            Event::Diagnosis { peer, what } => {
+                let slot = self.express.slot(context.core().node_of(peer));
+                if let Some(Host { name, at, contact, .. }) = self.host_mut(slot) {
+                    contact.saw(now, what, name, *at);
+                }
+            }
             Event::PathMtu { .. } => self.mtu_changed = true,
             _ => {}
         }

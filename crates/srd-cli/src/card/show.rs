@@ -133,6 +133,9 @@ fn show_host(of: &PeerHost) -> Result<()> {
         of.received_frames,
         of.received_by_srd_frames
     ))?;
+    if let Some(problem) = &of.problem {
+        say(format!("  {problem}"))?;
+    }
     if of.silent {
         say(format!(
             "  SILENT: no answer for {:.1} s. Does its card run, with this host among its peers \

@@ -51,6 +51,45 @@ fn overheard(namespace: &str, mut work: impl FnMut()) -> Vec<(u16, Vec<u8>)> {
     all
 }
 
+/// A key that is not the one in the other's file was named by neither log nor status.
+#[test]
+fn regression_a_wrong_key_is_named_at_both_ends() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let hosts = Hosts::new("kw", 1500);
+    hosts.configure(&cloud(&hosts, "kw.toml", ""), "");
+    // The first host has another key for the second one.
+    let genkey = std::process::Command::new(SRD).arg("genkey").output().unwrap().stdout;
+    let path = hosts.machines[0].path("other.key");
+    fs::write(&path, genkey).unwrap();
+    let mut pubkey = std::process::Command::new(SRD);
+    let pubkey = pubkey.arg("pubkey").stdin(fs::File::open(path).unwrap()).output().unwrap();
+    let other = String::from_utf8(pubkey.stdout).unwrap().trim().to_owned();
+    let mut right = String::new();
+    let text = fs::read_to_string(hosts.config(0)).unwrap();
+    for line in text.lines().filter(|line| line.starts_with("public_key")) {
+        right = line.split('"').nth(1).unwrap().to_owned();
+    }
+    hosts.edit(0, |text| text.replace(&right, &other));
+    let _cards = [hosts.up(0), hosts.up(1)];
+    let problem = |end: usize| hosts.other(end)["problem"].as_str().unwrap_or("").to_owned();
+    let log = |end: usize| fs::read_to_string(hosts.machines[end].path("up.log")).unwrap();
+    let refused = [
+        format!("handshake from beta (198.18.0.2:{PORT}) refused: its key {right} is not the one"),
+        format!("handshake from alpha (198.18.0.1:{PORT}) refused: it is for another key"),
+    ];
+    for (end, text) in refused.iter().enumerate() {
+        wait_until("the status has it", || problem(end).contains(text));
+        wait_until("the log has it", || log(end).contains(text));
+        let shown = hosts.machines[end].srd(&["card", "status"]).stdout;
+        assert!(String::from_utf8(shown).unwrap().contains(text));
+    }
+    // Few lines, however long it lasts.
+    std::thread::sleep(SILENCE);
+    assert_eq!(log(0).matches(&refused[0]).count(), 1);
+}
+
 /// What a program that has no key can send: what it has overheard, the same with other bits, and
 /// bytes that begin like packets of any kind.
 fn forged(overheard: &[(u16, Vec<u8>)]) -> Vec<(u16, Vec<u8>)> {

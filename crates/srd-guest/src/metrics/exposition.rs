@@ -332,6 +332,7 @@ mod tests {
             heard_s: Some(6.5),
             down_s: Some(6.0),
             silent: true,
+            problem: None,
         }
     }
 

@@ -254,6 +254,9 @@ pub struct PeerHost {
     pub down_s: Option<f64>,
     /// Whether it has not answered for five seconds or more.
     pub silent: bool,
+    /// What speaks against a session with it, with a remedy; none if nothing is known.
+    #[serde(default)]
+    pub problem: Option<String>,
 }
 
 /// The tables by which the card judges: those of its own interfaces, what their rules name, and
