@@ -159,9 +159,23 @@ impl Service {
         self.change(now, Ok(vpc), Then::Begun);
     }
 
+    /// Has the helper put back what other programs have changed of the instances.
+    fn restore(&self) {
+        let running = self.guests.by_name.values().filter_map(|running| {
+            let devices = running.interfaces.iter().map(|(.., device)| device.clone()).collect();
+            Some((running.namespace.as_ref()?.name().clone(), devices))
+        });
+        if let Err(error) = self.maker.restore(running.collect()) {
+            tracing::warn!("what other programs have changed of instances stays so: {error:#}");
+        }
+    }
+
     fn say(&mut self, now: Instant, then: Then, done: Result<()>) {
         match then {
             Then::Applied(began, back) => {
+                if done.is_ok() {
+                    self.restore();
+                }
                 let microseconds = clock::now().since(began).as_nanos() / 1000;
                 let answer = done.map(|()| Answer::Applied { microseconds });
                 let failed = |error| Answer::Failed { what: format!("{error:#}") };

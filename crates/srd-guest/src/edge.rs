@@ -167,13 +167,18 @@ pub(crate) fn forwarding() -> Result<String> {
     Ok(now.trim().to_owned())
 }
 
+/// Has this machine forward packets again.
+pub(crate) fn forward_again() -> Result<()> {
+    fs::write(FORWARD, "1").context(FORWARD)
+}
+
 /// Packets of instances leave this machine with its address. Returns whether it forwarded packets
 /// before, as the kernel writes it.
 pub(crate) fn forward(private: bool) -> Result<String> {
     let before = forwarding()?;
     let set = set_rules(private, &before).and_then(|()| {
         if before != "1" {
-            fs::write(FORWARD, "1").context(FORWARD)?;
+            forward_again()?;
         }
         Ok(())
     });

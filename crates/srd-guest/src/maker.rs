@@ -79,6 +79,7 @@ enum Job {
     Edge(u64, BTreeSet<Ipv4Addr>),
     Route { add: BTreeSet<Ipv4Addr>, remove: BTreeSet<Ipv4Addr> },
     Resolvers(Vec<(NamespaceName, Option<Ipv4Addr>)>),
+    Restore(Vec<(NamespaceName, Vec<Device>)>),
     Device(Box<Again>),
     Queues(Box<More>),
     Front(PortId, PathBuf),
@@ -157,6 +158,11 @@ impl Maker {
     /// Begins to give namespaces their resolvers.
     pub(crate) fn set_resolvers(&self, all: Vec<(NamespaceName, Option<Ipv4Addr>)>) -> Result<()> {
         self.give(Job::Resolvers(all))
+    }
+
+    /// Begins to put back what other programs have changed of namespaces and their devices.
+    pub(crate) fn restore(&self, of: Vec<(NamespaceName, Vec<Device>)>) -> Result<()> {
+        self.give(Job::Restore(of))
     }
 
     /// Begins to make a device of an instance again; [`DEVICES_AT_ONCE`] at most.
@@ -255,6 +261,12 @@ fn work(helper: &Helper, job: Job) -> Option<Made> {
         Job::Resolvers(all) => {
             if let Err(error) = caught(|| helper.set_resolvers(&all)) {
                 tracing::warn!("resolvers of instances: {error:#}");
+            }
+            None
+        }
+        Job::Restore(of) => {
+            if let Err(error) = caught(|| helper.restore(of)) {
+                tracing::warn!("what other programs have changed of instances: {error:#}");
             }
             None
         }

@@ -49,6 +49,8 @@ pub(crate) struct Namespace {
 #[derive(Debug)]
 pub(crate) struct Owned {
     inside: Inside,
+    /// The namespace, which is there as long as this is, whatever becomes of its name.
+    file: Option<File>,
     /// Whether an earlier card has left it, with programs inside.
     is_found: bool,
     /// As long as this card lives, however it ends, another card leaves it alone.
@@ -156,7 +158,8 @@ impl Owned {
                 tracing::info!(
                     "programs run in the namespace {name}, which an earlier card has left"
                 );
-                return Ok(Self { inside: Inside { name }, is_found: true, owned });
+                let file = File::open(&path).ok();
+                return Ok(Self { inside: Inside { name }, file, is_found: true, owned });
             }
             if !programs.is_empty() {
                 owned.remove();
@@ -170,7 +173,8 @@ impl Owned {
         }
         ip(&["netns", "add", name.as_str()])
             .context("an instance needs a network namespace, and so root")?;
-        let namespace = Self { inside: Inside { name }, is_found: false, owned };
+        let file = File::open(&path).ok();
+        let namespace = Self { inside: Inside { name }, file, is_found: false, owned };
         match ip(&["-n", namespace.name().as_str(), "link", "set", "lo", "up"]) {
             Ok(()) => Ok(namespace),
             Err(error) => {
@@ -216,7 +220,25 @@ impl Owned {
 
     /// One that another process has made, with the lock that it holds.
     pub(crate) fn adopt(name: NamespaceName, owned: Lock) -> Self {
-        Self { inside: Inside { name }, is_found: false, owned }
+        let file = File::open(path_of(&name)).ok();
+        Self { inside: Inside { name }, file, is_found: false, owned }
+    }
+
+    /// The namespace, if it could be opened when this was made.
+    pub(crate) fn file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
+    /// Gives it its name again, which another program has deleted.
+    pub(crate) fn name_again(&self) -> Result<()> {
+        let name = self.name().as_str();
+        let file = self.file.as_ref().with_context(|| format!("the namespace {name} is gone"))?;
+        // The number of a thread does for that of a process.
+        let attach = || {
+            let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+            ip(&["netns", "attach", name, &thread])
+        };
+        within(file, attach)?
     }
 
     /// The lock, for another process.
@@ -271,7 +293,66 @@ pub(crate) fn delete_left(name: &NamespaceName, locks: &Path) {
     }
 }
 
+/// Runs `work` on a thread of its own in a namespace.
+fn within<T: Send>(file: &File, work: impl FnOnce() -> T + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let inside = move || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+            anyhow::Ok(work())
+        };
+        let inside = thread::Builder::new().spawn_scoped(scope, inside);
+        let inside = inside.context("a thread for a namespace")?;
+        inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 impl Inside {
+    /// The way into the namespace with this name.
+    pub(crate) fn of(name: NamespaceName) -> Self {
+        Self { name }
+    }
+
+    /// Gives a device addresses that it has lost, and default routes, of IPv4 and of IPv6.
+    pub(crate) fn restore(
+        &self,
+        device: &str,
+        addresses: &[(IpAddr, u8)],
+        routes: [bool; 2],
+    ) -> Result<()> {
+        let add = |(address, length): &(IpAddr, u8)| match address {
+            IpAddr::V4(_) => format!("-4 addr replace {address}/{length} dev {device}"),
+            IpAddr::V6(_) => format!("-6 addr replace {address}/{length} dev {device} nodad"),
+        };
+        let routes = ["-4", "-6"].into_iter().zip(routes).filter(|(_, is_lost)| *is_lost);
+        let routes =
+            routes.map(|(family, _)| format!("{family} route replace default dev {device}"));
+        let lines: Vec<String> = addresses.iter().map(add).chain(routes).collect();
+        self.batch(&lines)
+    }
+
+    /// Gives an interface of several its table and its rules again.
+    pub(crate) fn restore_tables(&self, number: usize, device: &Device) -> Result<()> {
+        let Device { name, addresses, .. } = device;
+        let is_up = self.within(|| srd_net::link::is_up(name).unwrap_or(false))?;
+        if !is_up {
+            return Ok(());
+        }
+        let table = TABLES + number;
+        let mut routes = Vec::new();
+        for (address, _) in addresses {
+            let family = if address.is_ipv6() { "-6" } else { "-4" };
+            let (address, table) = (address.to_string(), table.to_string());
+            let rule = ["rule", "add", "from", &address, "table", &table, "priority", &table];
+            match ip(&[&["-n", self.name.as_str(), family], &rule[..]].concat()) {
+                Err(error) if !error.to_string().contains("File exists") => return Err(error),
+                _ => {}
+            }
+            routes.push(format!("{family} route replace default dev {name} table {table}"));
+        }
+        routes.dedup();
+        self.batch(&routes)
+    }
+
     /// Opens so many queues of a device, which is made if it is not there.
     fn open(&self, device: &str, queues: u16) -> Result<Vec<Tun>> {
         let open = || (0..queues).map(|_| Tun::open_one_of_several(device)).collect();
@@ -330,18 +411,10 @@ impl Inside {
     }
 
     /// Runs `work` on a thread of its own inside. Files that are opened there stay inside.
-    fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+    pub(crate) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let path = path_of(&self.name);
         let file = File::open(&path).with_context(|| format!("namespace {}", self.name))?;
-        thread::scope(|scope| {
-            let inside = move || {
-                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
-                anyhow::Ok(work())
-            };
-            let inside = thread::Builder::new().spawn_scoped(scope, inside);
-            let inside = inside.context("a thread for a namespace")?;
-            inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        within(&file, work)
     }
 }
 

@@ -8,10 +8,11 @@ use anyhow::{Context, Result, bail};
 use crate::flows::{self, Part, Wanted};
 use crate::kernel_counts;
 use crate::logs;
+use crate::namespace::Device;
 use crate::orders::{Command, Orders};
 use crate::pages::directory::{Directory, Listed};
 use crate::pages::{WRITTEN_WITHIN, read};
-use crate::protocol::{Flow, FlowLog, Instance, Status};
+use crate::protocol::{Flow, FlowLog, Instance, NamespaceName, Status};
 
 /// A part of a list, or an instance that was made, is there within this time.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -22,11 +23,22 @@ pub(crate) fn status(orders: &Orders) -> Result<Status> {
     let mut status = read::status(&orders.pages, stale_s);
     let helper = orders.helper()?;
     // A helper that stands still, or has ended, has nothing to add; the log says so.
-    if let Ok(upkeep) = helper.look() {
+    if let Ok(upkeep) = helper.look(places(orders)) {
         status.rules_restored = upkeep.rules_restored;
+        status.warnings = upkeep.warnings;
         kernel_counts::add(&mut status, helper);
     }
     Ok(status)
+}
+
+/// The namespaces of instances, and the devices that they should have.
+fn places(orders: &Orders) -> Vec<(NamespaceName, Vec<Device>)> {
+    let directory = orders.pages.directory.get();
+    let all = directory.instances.iter().filter_map(|of| {
+        let devices = of.interfaces.iter().map(|of| of.device.clone()).collect();
+        Some((of.namespace.clone()?, devices))
+    });
+    all.collect()
 }
 
 /// The flow logs that were planned when figures were written last.

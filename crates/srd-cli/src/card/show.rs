@@ -88,6 +88,9 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     if let Some(why) = &status.internet_gone {
         say(format!("the device of the internet's side: {why}"))?;
     }
+    for warning in &status.warnings {
+        say(format!("WARNING: {warning}"))?;
+    }
     if status.rules_restored > 0 {
         say(format!(
             "packet rules: put back {} times, since another program had removed or changed them \

@@ -95,3 +95,169 @@ fn regression_a_flushed_ruleset_opens_no_service_of_this_machine() {
     assert_eq!(card.end(Signal::TERM), 0);
     assert_eq!(nft(&machine, &["list", "ruleset"]), "");
 }
+
+/// Warnings of a card's status.
+fn warnings(machine: &Machine) -> Vec<String> {
+    let status = machine.json(&["card", "status"]);
+    let all = status["warnings"].as_array().cloned().unwrap_or_default();
+    all.iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+/// The warnings of a card have a sentence with these words, and the table that people read, too.
+#[track_caller]
+fn warns(machine: &Machine, words: &str) {
+    wait_until(words, || warnings(machine).iter().any(|text| text.contains(words)));
+    let shown = String::from_utf8(machine.srd(&["card", "status"]).stdout).unwrap();
+    assert!(shown.contains("WARNING: ") && shown.contains(words), "{shown}");
+}
+
+/// `ip link set ens5 down; up` took the default route and the address of IPv6 for ever.
+#[test]
+fn regression_apply_gives_a_device_its_routes_and_addresses_again() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("dn");
+    let file = machine.cloud(
+        "vpc.toml",
+        "[vpc.main]
+        cidr = ['10.0.0.0/16']
+        ipv6_cidr = ['fd00:77::/56']
+        [subnet.s]
+        cidr = '10.0.1.0/24'
+        ipv6_cidr = 'fd00:77::/64'
+        [group.g]
+        ingress = ['all from 0.0.0.0/0']
+        egress = ['all to 0.0.0.0/0']
+        [instance.Pa]
+        type = 'c7i.24xlarge'
+        [interface.a]
+        subnet = 's'
+        address = ['10.0.1.10', 'fd00:77::10']
+        groups = ['g']
+        instance = 'Pa'
+        [interface.b]
+        subnet = 's'
+        address = ['10.0.1.11']
+        groups = ['g']
+        instance = 'Pa'
+        device_index = 1
+        ",
+    );
+    let mut card = machine.up(&[&file]);
+    let a = machine.instance("a");
+    let facts = || {
+        let shown = |words: &str| must(&format!("-n {a} {words}"));
+        [
+            shown("-o addr show scope global"),
+            shown("route"),
+            shown("-6 route show default"),
+            shown("rule"),
+            shown("route show table 10000"),
+            shown("route show table 10001"),
+        ]
+    };
+    let before = facts();
+    assert!(before[1].contains("default dev ens5") && before[0].contains("fd00:77::10"));
+    assert_eq!(warnings(&machine), Vec::<String>::new());
+    for device in ["ens5", "ens6"] {
+        must(&format!("-n {a} link set {device} down"));
+        must(&format!("-n {a} link set {device} up"));
+    }
+    assert_ne!(facts(), before);
+    warns(&machine, "has lost fd00:77::10/64, the default route");
+    assert!(machine.srd(&["card", "apply", &file]).status.success());
+    wait_until("all is there again", || facts() == before);
+    assert_eq!(warnings(&machine), Vec::<String>::new());
+    // A route that root of the instance has chosen stays, and so does a device that is down.
+    must(&format!("-n {a} route replace default via 10.0.1.1 dev ens5 metric 7"));
+    must(&format!("-n {a} route del default dev ens5 metric 0"));
+    must(&format!("-n {a} link set ens6 down"));
+    let chosen = facts();
+    assert_eq!(warnings(&machine), Vec::<String>::new());
+    assert!(machine.srd(&["card", "apply", &file]).status.success());
+    std::thread::sleep(SILENCE);
+    assert_eq!(facts(), chosen);
+    assert_eq!(card.end(Signal::TERM), 0);
+}
+
+/// Packets between instances and other machines stopped, and nothing said why.
+#[test]
+fn regression_forwarding_that_is_switched_off_is_named_and_apply_switches_it_on() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("fw");
+    let file = machine.example("vpc.toml", |text| text);
+    let sysctl = |value: &str| {
+        let own = &machine.namespace;
+        must(&format!("netns exec {own} sysctl -qw net.ipv4.ip_forward={value}"));
+    };
+    let forwards = || {
+        let own = &machine.namespace;
+        must(&format!("netns exec {own} cat /proc/sys/net/ipv4/ip_forward")).trim() == "1"
+    };
+    sysctl("0");
+    let mut card = machine.up(&[&file, "--internet"]);
+    assert!(forwards() && warnings(&machine).is_empty());
+    sysctl("0");
+    warns(&machine, "has switched net.ipv4.ip_forward off");
+    assert!(log(&machine).contains("switched net.ipv4.ip_forward off"));
+    assert!(warnings(&machine)[0].contains("`srd card apply FILE`"), "{:?}", warnings(&machine));
+    assert!(machine.srd(&["card", "apply", &file]).status.success());
+    wait_until("packets are forwarded", forwards);
+    wait_until("no warning", || warnings(&machine).is_empty());
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert!(!forwards());
+
+    // A machine that was a router before: that is its administrator's.
+    sysctl("1");
+    let mut card = machine.up(&[&file, "--internet"]);
+    sysctl("0");
+    warns(&machine, "`sysctl -w net.ipv4.ip_forward=1` switches it on");
+    assert!(!warnings(&machine)[0].contains("apply"), "{:?}", warnings(&machine));
+    assert!(machine.srd(&["card", "apply", &file]).status.success());
+    std::thread::sleep(SILENCE);
+    assert!(!forwards());
+    sysctl("1");
+    wait_until("no warning", || warnings(&machine).is_empty());
+    assert_eq!(card.end(Signal::TERM), 0);
+}
+
+/// The name of a namespace was gone for ever, and nothing said so.
+#[test]
+fn regression_the_namespace_of_an_instance_that_was_deleted_is_named_and_comes_back() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("nd");
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let server = listen(&web, 443);
+    let mut client = connect(&app, WEB, 443).unwrap();
+    let (mut arrived, _) = server.accept().unwrap();
+    must(&format!("netns del {web}"));
+    warns(&machine, &format!("has deleted the namespace {web}"));
+    assert!(passes(&mut client, &mut arrived), "programs go on");
+    assert!(machine.srd(&["card", "apply", &file]).status.success());
+    wait_until("the name", || fs::exists(format!("/run/netns/{web}")).unwrap());
+    wait_until("no warning", || warnings(&machine).is_empty());
+    // It is the same one.
+    assert!(must(&format!("-n {web} addr show ens5")).contains("10.0.1.10"));
+    assert!(passes(&mut client, &mut arrived));
+    drop((client, arrived, server));
+    // Another one in its place is named, and left alone.
+    must(&format!("netns del {app}"));
+    must(&format!("netns add {app}"));
+    warns(&machine, &format!("the name {app} leads to another namespace"));
+    assert!(machine.srd(&["card", "apply", &file]).status.success());
+    std::thread::sleep(SILENCE);
+    warns(&machine, "leads to another namespace");
+    must(&format!("netns del {app}"));
+    assert!(machine.srd(&["card", "apply", &file]).status.success());
+    wait_until("no warning", || warnings(&machine).is_empty());
+    assert!(must(&format!("-n {app} addr show ens5")).contains("10.0.2.10"));
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}

@@ -50,6 +50,14 @@ impl Request {
                 named_by_guest(device)?;
                 count("entries of a ring", *entries, RING_MAX)
             }
+            Self::Look(all) | Self::Restore(all) => {
+                count("namespaces", all.len(), NAMED_MAX)?;
+                for (_, devices) in all {
+                    count("devices", devices.len(), DEVICES_MAX)?;
+                    devices.iter().try_for_each(|one| device(one, 0, 0))?;
+                }
+                Ok(())
+            }
             Self::Drops(all) => {
                 let devices = all.iter().map(|(_, devices)| devices.len().max(1)).sum();
                 count("devices", devices, NAMED_MAX)
@@ -77,7 +85,6 @@ impl Request {
             }
             Self::Vpc(path) if !path.is_absolute() => bail!("{} is no path", path.display()),
             Self::Remove { .. }
-            | Self::Look
             | Self::Vpc(_)
             | Self::Reload
             | Self::Heir

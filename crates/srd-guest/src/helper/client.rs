@@ -336,12 +336,26 @@ impl Helper {
         self.do_it(Request::Ring { namespace, device, entries })
     }
 
-    /// What other programs have changed.
-    pub(crate) fn look(&self) -> Result<Upkeep> {
-        match self.ask_with(Request::Look, &[], LOOK_WAIT_MAX)?.0 {
-            Answer::Upkeep(upkeep) => Ok(upkeep),
-            _ => odd(),
+    /// What other programs have changed, also of these namespaces and devices.
+    pub(crate) fn look(&self, of: Vec<(NamespaceName, Vec<Device>)>) -> Result<Upkeep> {
+        let mut all = Upkeep::default();
+        for some in in_requests(of)? {
+            let Answer::Upkeep(upkeep) = self.ask_with(Request::Look(some), &[], LOOK_WAIT_MAX)?.0
+            else {
+                return odd();
+            };
+            all.rules_restored = upkeep.rules_restored;
+            let is_new = |text: &String| !all.warnings.contains(text);
+            let new: Vec<String> = upkeep.warnings.into_iter().filter(is_new).collect();
+            all.warnings.extend(new);
         }
+        Ok(all)
+    }
+
+    /// Puts back what other programs have changed of these namespaces and devices, and of the
+    /// forwarding of packets.
+    pub(crate) fn restore(&self, of: Vec<(NamespaceName, Vec<Device>)>) -> Result<()> {
+        in_requests(of)?.into_iter().try_for_each(|some| self.do_it(Request::Restore(some)))
     }
 
     /// What the kernel has dropped at devices, by namespace.
@@ -474,6 +488,21 @@ impl Helper {
         let Answer::Taken(namespaces) = answer else { return odd() };
         Ok(namespaces)
     }
+}
+
+/// In parts that fit into a request each; one at least.
+fn in_requests<T: serde::Serialize>(all: Vec<T>) -> Result<Vec<Vec<T>>> {
+    let (mut parts, mut bytes) = (vec![Vec::new()], 0);
+    for one in all {
+        let more = serde_json::to_vec(&one)?.len();
+        if bytes + more > PACKET_BYTES_MAX / 2 && bytes > 0 {
+            parts.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += more;
+        parts.last_mut().into_iter().next().context("a request")?.push(one);
+    }
+    Ok(parts)
 }
 
 fn odd<T>() -> Result<T> {

@@ -13,6 +13,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use srd_net::Tun;
 use srd_trust::place;
 
+use super::inspect;
 use super::serve::{Said, done};
 use super::upkeep::{Guard, Shared};
 use super::wire::{self, Receiver};
@@ -20,7 +21,7 @@ use super::{Answer, Held, MadePlace, Meet, Message, Request, Spec};
 use crate::file_identity::{Identity, identity, remove};
 use crate::handover::wire::{file_of, parts_of};
 use crate::locks::Lock;
-use crate::namespace::{self, Inside, Owned};
+use crate::namespace::{self, Device, Inside, Owned};
 use crate::place::{Wanted, make_all};
 use crate::programs;
 use crate::protocol::NamespaceName;
@@ -43,6 +44,7 @@ pub(super) struct Holds {
     /// Whether this machine forwarded packets before the internet's side was there.
     forward: Option<String>,
     guard: Guard,
+    shared: Shared,
     /// Sockets of vhost-user that listen.
     sockets: BTreeMap<PathBuf, Identity>,
     /// The card's own socket.
@@ -57,7 +59,8 @@ impl Holds {
             left: BTreeSet::new(),
             resolvers: BTreeMap::new(),
             forward: None,
-            guard: Guard::new(shared),
+            guard: Guard::new(shared.clone()),
+            shared,
             sockets: BTreeMap::new(),
             listens: identity(&spec.listens),
             spec,
@@ -117,6 +120,10 @@ impl Holds {
                 Ok((Answer::Taken(self.namespaces.keys().cloned().collect()), Vec::new()))
             }
             Request::Hand => self.hand(),
+            Request::Restore(of) => {
+                self.restore(&of);
+                Ok(done())
+            }
             _ => bail!("this is no request for here"),
         }
     }
@@ -143,6 +150,7 @@ impl Holds {
             let name = owned.name().clone();
             let is_found = owned.is_found();
             self.left.remove(&name);
+            self.shared.add(&owned);
             self.namespaces.insert(name.clone(), owned);
             if let Some(resolver) = of.resolver {
                 self.set_resolver(name, Some(resolver));
@@ -163,6 +171,7 @@ impl Holds {
         let Some(owned) = self.namespaces.remove(name) else {
             bail!("this card has no namespace {name}");
         };
+        self.shared.remove(name);
         if ends_programs {
             programs::end([namespace::path_of(name).as_path()].into_iter());
         }
@@ -218,7 +227,9 @@ impl Holds {
         for name in held.namespaces {
             let lock = descriptors.next().context("a lock is missing")?;
             let lock = Lock::adopt(&self.locks, name.as_str(), lock.into())?;
-            self.namespaces.insert(name.clone(), Owned::adopt(name, lock));
+            let owned = Owned::adopt(name.clone(), lock);
+            self.shared.add(&owned);
+            self.namespaces.insert(name, owned);
         }
         self.left.extend(held.left);
         for (name, resolver) in held.resolvers {
@@ -258,10 +269,33 @@ impl Holds {
         Ok((Answer::Done, descriptors))
     }
 
-    /// Puts back what other programs have changed.
-    pub(super) fn tend(&mut self) {
-        if let Some(before) = &self.forward {
+    /// Looks at what other programs may have changed, and puts packet rules back if they have
+    /// changed (`rules`).
+    pub(super) fn tend(&mut self, rules: bool) {
+        let Some(before) = &self.forward else { return };
+        self.guard.look_at_forwarding(before);
+        if rules {
             self.guard.tend(&self.spec, before);
+        }
+    }
+
+    /// Puts back what other programs have changed of these namespaces and of the internet's side.
+    /// The log has what was put back, and what could not be.
+    fn restore(&mut self, of: &[(NamespaceName, Vec<Device>)]) {
+        if let Some(before) = &self.forward {
+            self.guard.restore_forwarding(before);
+        }
+        for (name, devices) in of {
+            let (Some(owned), Some(identity)) =
+                (self.namespaces.get(name), self.shared.identity(name))
+            else {
+                continue;
+            };
+            match inspect::restore(owned, identity, devices) {
+                Ok(None) => {}
+                Ok(Some(what)) => tracing::info!("the namespace {name} has again: {what}"),
+                Err(error) => tracing::warn!("the namespace {name}: {error:#}"),
+            }
         }
     }
 

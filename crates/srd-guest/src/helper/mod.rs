@@ -26,6 +26,7 @@
 //! | `serve` | the helper's loop |
 //! | `holds` | what it has made, and gives back |
 //! | `files` | files that it opens for the card |
+//! | `inspect` | namespaces and devices as other programs have left them |
 //! | `upkeep` | what other programs have changed, and is put back |
 //!
 //! Bounds: a packet has `PACKET_BYTES_MAX` bytes and `DESCRIPTORS_ONCE` descriptors;
@@ -35,6 +36,7 @@ mod check;
 mod client;
 mod files;
 mod holds;
+mod inspect;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -133,8 +135,11 @@ enum Request {
     Queues { namespace: NamespaceName, device: String, more: u16 },
     /// Give the rings of a device so many entries.
     Ring { namespace: NamespaceName, device: String, entries: u32 },
-    /// Report what other programs have changed.
-    Look,
+    /// Report what other programs have changed, also of these namespaces and devices.
+    Look(Vec<(NamespaceName, Vec<Device>)>),
+    /// Put back what other programs have changed of these namespaces and devices, and of the
+    /// forwarding of packets.
+    Restore(Vec<(NamespaceName, Vec<Device>)>),
     /// Read what the kernel has dropped at devices.
     Drops(Vec<(NamespaceName, Vec<String>)>),
     /// Make the device of the internet's side, with routes of these addresses.

@@ -23,8 +23,8 @@ use crate::failure::Missing;
 use crate::locks;
 use crate::{kernel_counts, place};
 
-/// What others may have changed is looked at so often, without a notice of a change.
-const TEND_EVERY: Duration = Duration::from_secs(10);
+/// What others may have changed without a notice is looked at so often.
+const TEND_EVERY: Duration = Duration::from_secs(1);
 
 /// An answer with its descriptors.
 pub(super) type Said = (Answer, Vec<OwnedFd>);
@@ -67,8 +67,8 @@ pub(super) fn failed(error: &anyhow::Error) -> Answer {
 enum Next {
     /// A packet from this end.
     From(Arc<OwnedFd>),
-    /// Others may have changed what the helper has set up.
-    Tend,
+    /// Others may have changed what the helper has set up; whether there is a notice of that.
+    Tend { notice: bool },
     /// All ends are closed.
     Over,
 }
@@ -76,8 +76,10 @@ enum Next {
 /// What the thread does.
 enum Work {
     Job(Job),
-    /// Puts back what others have changed.
-    Tend,
+    /// Puts back what others have changed; whether packet rules may be among that.
+    Tend {
+        rules: bool,
+    },
 }
 
 /// A request on its way to the thread.
@@ -117,7 +119,9 @@ impl Helping {
         let notices = spec.internet.then(Notices::open).transpose();
         let notices = notices.unwrap_or_else(|error| {
             let every = TEND_EVERY.as_secs();
-            tracing::warn!("no notices of packet rules: {error}; they are looked at each {every} s");
+            tracing::warn!(
+                "no notices of packet rules: {error}; they are looked at each {every} s"
+            );
             None
         });
         let (card, heir, tended) = (Some(Arc::new(card)), None, Instant::now());
@@ -131,8 +135,8 @@ impl Helping {
         loop {
             let from = match self.wait()? {
                 Next::From(from) => from,
-                Next::Tend => {
-                    self.tend();
+                Next::Tend { notice } => {
+                    self.tend(notice);
                     continue;
                 }
                 Next::Over => break,
@@ -177,18 +181,21 @@ impl Helping {
         let ready = fds.iter().position(|fd| !fd.revents().is_empty());
         Ok(match ready.map(|at| all.get(at)) {
             Some(Some(from)) => Next::From(Arc::clone(from)),
-            Some(None) => Next::Tend,
+            Some(None) => Next::Tend { notice: true },
             // Too early for a notice, perhaps: then this waits again.
-            None if since >= TEND_EVERY && is_tended => Next::Tend,
+            None if is_tended && self.tended.elapsed() >= TEND_EVERY => {
+                Next::Tend { notice: false }
+            }
             None => return self.wait(),
         })
     }
 
     /// Has the thread put back what others have changed. If its queue is full it is late anyway.
-    fn tend(&mut self) {
+    fn tend(&mut self, notice: bool) {
         self.tended = Instant::now();
         self.notices.iter().for_each(Notices::drain);
-        let _ = self.jobs.try_send(Work::Tend);
+        let rules = notice || self.notices.is_none();
+        let _ = self.jobs.try_send(Work::Tend { rules });
     }
 
     fn is_heir(&self, from: &Arc<OwnedFd>) -> bool {
@@ -229,7 +236,7 @@ impl Helping {
             Request::Ring { namespace, device, entries } => {
                 place::set_tx_ring(&namespace, &device, entries).map(|()| done())
             }
-            Request::Look => Ok((Answer::Upkeep(self.upkeep.get()), Vec::new())),
+            Request::Look(of) => Ok((Answer::Upkeep(self.upkeep.look(&of)), Vec::new())),
             Request::Drops(of) => Ok((Answer::Drops(kernel_counts::read(&of)), Vec::new())),
             Request::Log { directory, stem, ending } => {
                 let opened = self.files.log(&directory, &stem, &ending);
@@ -287,7 +294,7 @@ fn work(mut holds: Holds, queue: &Jobs<Work>) -> Holds {
             Work::Job(Job { id, request, descriptors, back }) => {
                 say(&back, id, holds.obey(request, descriptors));
             }
-            Work::Tend => holds.tend(),
+            Work::Tend { rules } => holds.tend(rules),
         }
     }
     holds

@@ -1,10 +1,12 @@
-//! What other programs of this machine change of what the helper has set up: it is noticed and put
-//! back, and the status has it.
+//! What other programs of this machine change of what the helper has set up: it is noticed, and the
+//! status has it. Packet rules are put back at once.
 //!
 //! The kernel notifies of each change of packet rules ([`Notices`]). Each change leads to a look at
 //! the card's own rules, and those that differ are set again. Between two looks there are at least
-//! [`PAUSE`], so that a program which removes the rules again and again costs little.
+//! [`PAUSE`], so that a program which removes the rules again and again costs little. There are no
+//! notices of `net.ipv4.ip_forward`, which is read each second.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +16,10 @@ use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
 use serde::{Deserialize, Serialize};
 
 use super::Spec;
+use super::inspect::{self, Identity};
 use crate::edge;
+use crate::namespace::{Device, Owned};
+use crate::protocol::NamespaceName;
 
 /// The least time from one look to the next.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
@@ -31,18 +36,54 @@ const NOTICES_MAX: usize = 4096;
 pub(crate) struct Upkeep {
     /// How often packet rules were put back that another program had removed or changed.
     pub(crate) rules_restored: u64,
+    /// What is wrong and was not put back; sentences with remedies.
+    pub(crate) warnings: Vec<String>,
 }
 
-/// The same for the threads of the helper.
+/// What the threads of the helper share.
+#[derive(Debug, Default)]
+struct State {
+    rules_restored: u64,
+    /// What is wrong with the forwarding of packets.
+    forwarding: Option<String>,
+    namespaces: BTreeMap<NamespaceName, Identity>,
+}
+
+/// The state, for the threads of the helper.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shared(Arc<Mutex<Upkeep>>);
+pub(super) struct Shared(Arc<Mutex<State>>);
 
 impl Shared {
-    pub(super) fn get(&self) -> Upkeep {
-        self.lock().clone()
+    /// Looks at these namespaces and devices.
+    pub(super) fn look(&self, of: &[(NamespaceName, Vec<Device>)]) -> Upkeep {
+        let mut warnings: Vec<String> = Vec::new();
+        for (name, devices) in of {
+            // One that is just being made or removed has no identity.
+            let identity = self.identity(name);
+            warnings.extend(identity.iter().flat_map(|of| inspect::look(name, *of, devices)));
+        }
+        let state = self.lock();
+        warnings.extend(state.forwarding.clone());
+        Upkeep { rules_restored: state.rules_restored, warnings }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Upkeep> {
+    pub(super) fn identity(&self, name: &NamespaceName) -> Option<Identity> {
+        self.lock().namespaces.get(name).copied()
+    }
+
+    /// A namespace is there.
+    pub(super) fn add(&self, owned: &Owned) {
+        if let Some(identity) = owned.file().and_then(inspect::identity) {
+            self.lock().namespaces.insert(owned.name().clone(), identity);
+        }
+    }
+
+    /// A namespace is to go.
+    pub(super) fn remove(&self, name: &NamespaceName) {
+        self.lock().namespaces.remove(name);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,16 +133,61 @@ pub(super) struct Guard {
     /// The packet rules, as `nft` lists them.
     rules: Option<String>,
     logged: Option<Instant>,
+    /// When the log last said that packets are not forwarded.
+    said_off: Option<Instant>,
 }
 
 impl Guard {
     pub(super) fn new(shared: Shared) -> Self {
-        Self { shared, rules: None, logged: None }
+        Self { shared, rules: None, logged: None, said_off: None }
     }
 
     /// Packet rules were set: they are to stay as they are.
     pub(super) fn keep_rules(&mut self) {
         self.rules = edge::rules();
+    }
+
+    /// Looks whether this machine forwards packets, as it has to. `before`: whether it did so
+    /// before the card.
+    pub(super) fn look_at_forwarding(&mut self, before: &str) {
+        let is_off = edge::forwarding().is_ok_and(|now| now != "1");
+        let before_too = "`sysctl -w net.ipv4.ip_forward=1` switches it on";
+        let remedy = if before == "1" {
+            before_too.to_owned()
+        } else {
+            format!("{before_too}, and so does `srd card apply FILE`")
+        };
+        let text = is_off.then(|| {
+            format!(
+                "another program has switched net.ipv4.ip_forward off: no packet passes between \
+                 instances and other machines of the internet's side: {remedy}"
+            )
+        });
+        let was = std::mem::replace(&mut self.shared.lock().forwarding, text.clone());
+        if text.is_some() == was.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        match text {
+            None => tracing::info!("net.ipv4.ip_forward is on again"),
+            Some(_) if self.said_off.is_some_and(|at| now.duration_since(at) < LOG_EVERY) => {}
+            Some(text) => {
+                self.said_off = Some(now);
+                tracing::warn!("{text}");
+            }
+        }
+    }
+
+    /// Has this machine forward packets again, if it was the card that switched that on.
+    pub(super) fn restore_forwarding(&mut self, before: &str) {
+        let is_off = edge::forwarding().is_ok_and(|now| now != "1");
+        if is_off && before != "1" {
+            match edge::forward_again() {
+                Ok(()) => tracing::info!("net.ipv4.ip_forward is switched on again"),
+                Err(error) => tracing::warn!("net.ipv4.ip_forward stays off: {error:#}"),
+            }
+        }
+        self.look_at_forwarding(before);
     }
 
     /// Puts packet rules back that are others than those that were set. `before`: whether this
@@ -132,8 +218,9 @@ impl Guard {
             ),
             Err(error) => tracing::error!(
                 "another program has {what} the card's packet rules (table ip {}), and they cannot \
-                 be set again: {error:#}. Instances still do not reach this machine, but they reach \
-                 no other machine, and this one may be a router for others. Start the card again",
+                 be set again: {error:#}. Instances still do not reach this machine, but they \
+                 reach no other machine, and this one may be a router for others. Start the card \
+                 again",
                 edge::TABLE
             ),
         }

@@ -314,6 +314,7 @@ mod tests {
             drops: [(String::from("not its host"), 8)].into(),
             internet_gone: None,
             rules_restored: 2,
+            warnings: Vec::new(),
             stale_s: Some(6.25),
         }
     }

@@ -47,6 +47,7 @@ pub(crate) fn status(pages: &Pages, stale_s: Stale) -> Status {
         drops,
         internet_gone: totals.is_edge_gone.then(|| gone::in_words(edge_failed.as_deref())),
         rules_restored: 0,
+        warnings: Vec::new(),
         stale_s,
     }
 }

@@ -221,6 +221,9 @@ pub struct Status {
     /// changed them.
     #[serde(default)]
     pub rules_restored: u64,
+    /// What other programs have changed of what the card has set up; sentences with remedies.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// Seconds since these figures were written, if the thread that moves packets has not written
     /// newer ones since it was asked for them; none if it has.
     #[serde(default)]

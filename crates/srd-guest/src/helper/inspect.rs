@@ -1,0 +1,236 @@
+//! Namespaces of instances as other programs have left them: those whose name is gone, and devices
+//! that have lost addresses or routes. They are named for the status, and put back when rules are
+//! applied.
+//!
+//! Nothing is put back at another time: root of an instance may change the network of the instance,
+//! as it may on EC2. A device that is down stays down.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::fs::MetadataExt;
+
+use anyhow::{Result, bail};
+
+use crate::namespace::{self, Device, Inside, Owned};
+use crate::protocol::NamespaceName;
+
+/// Bytes of a table of `/proc`: root of an instance may make many routes.
+const TABLE_BYTES_MAX: u64 = 1 << 22;
+/// What puts it back.
+const REMEDY: &str = "`srd card apply FILE` puts it back";
+
+/// Device and inode of a namespace.
+pub(super) type Identity = (u64, u64);
+
+/// The identity of a namespace by a file of it.
+pub(super) fn identity(file: &File) -> Option<Identity> {
+    file.metadata().ok().map(|facts| (facts.dev(), facts.ino()))
+}
+
+/// What stands at the name of a namespace.
+enum Named {
+    It,
+    Nothing,
+    Other,
+}
+
+fn named(name: &NamespaceName, of: Identity) -> Named {
+    match fs::metadata(namespace::path_of(name)) {
+        Ok(facts) if (facts.dev(), facts.ino()) == of => Named::It,
+        Ok(_) => Named::Other,
+        Err(_) => Named::Nothing,
+    }
+}
+
+/// What a device has lost.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Lost {
+    addresses: Vec<(IpAddr, u8)>,
+    /// Whether there is no default route, of IPv4 and of IPv6.
+    routes: [bool; 2],
+}
+
+impl Lost {
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn in_words(&self) -> String {
+        let addresses =
+            self.addresses.iter().map(|(address, length)| format!("{address}/{length}"));
+        let routes = ["the default route", "the default route of IPv6"];
+        let routes = routes.into_iter().zip(self.routes).filter(|(_, is_lost)| *is_lost);
+        let all: Vec<String> = addresses.chain(routes.map(|(words, _)| words.to_owned())).collect();
+        all.join(", ")
+    }
+}
+
+/// The tables of a namespace that its devices are compared with.
+struct Tables {
+    /// Addresses of IPv4 that are delivered there.
+    trie: String,
+    routes: String,
+    addresses6: String,
+    routes6: String,
+}
+
+impl Tables {
+    /// Reads them, in the namespace of this thread.
+    fn read() -> Self {
+        let read = |name: &str| {
+            let mut text = String::new();
+            let file = File::open(format!("/proc/thread-self/net/{name}"));
+            let read = file.map(|file| file.take(TABLE_BYTES_MAX).read_to_string(&mut text));
+            read.map(|_| text).unwrap_or_default()
+        };
+        let [trie, routes] = ["fib_trie", "route"].map(read);
+        let [addresses6, routes6] = ["if_inet6", "ipv6_route"].map(read);
+        Self { trie, routes, addresses6, routes6 }
+    }
+
+    fn has_address(&self, address: IpAddr, device: &str) -> bool {
+        match address {
+            IpAddr::V4(address) => {
+                let mut lines = self.trie.lines().map(str::trim_start).peekable();
+                let leaf = format!("|-- {address}");
+                while let Some(line) = lines.next() {
+                    if line == leaf && lines.peek().is_some_and(|next| *next == "/32 host LOCAL") {
+                        return true;
+                    }
+                }
+                false
+            }
+            IpAddr::V6(address) => {
+                let wanted = format!("{:032x}", address.to_bits());
+                self.addresses6.lines().any(|line| {
+                    let mut words = line.split_whitespace();
+                    words.next() == Some(&*wanted) && words.last() == Some(device)
+                })
+            }
+        }
+    }
+
+    /// Whether there is a default route by any device.
+    fn has_default(&self, v6: bool) -> bool {
+        let zero = format!("{:032x}", Ipv6Addr::UNSPECIFIED.to_bits());
+        let lines = if v6 { self.routes6.lines() } else { self.routes.lines() };
+        lines.map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|words| match v6 {
+            // The kernel refuses all that has no route by a route of the loopback.
+            true => words.starts_with(&[&zero, "00"]) && words.last() != Some(&"lo"),
+            false => words.get(1) == Some(&"00000000") && words.get(7) == Some(&"00000000"),
+        })
+    }
+
+    fn lost(&self, device: &Device) -> Lost {
+        let all = device.addresses.iter();
+        let lost = all.clone().filter(|(address, _)| !self.has_address(*address, &device.name));
+        let has = |v6: bool| all.clone().any(|(address, _)| address.is_ipv6() == v6);
+        let is_lost = |v6: bool| device.is_primary && has(v6) && !self.has_default(v6);
+        Lost { addresses: lost.copied().collect(), routes: [false, true].map(is_lost) }
+    }
+}
+
+/// What devices that are up have lost.
+fn lost(inside: &Inside, devices: &[Device]) -> Result<Vec<(Device, Lost)>> {
+    inside.within(|| {
+        let up = devices.iter().filter(|of| srd_net::link::is_up(&of.name).unwrap_or(false));
+        let tables = Tables::read();
+        let all = up.map(|device| (device.clone(), tables.lost(device)));
+        all.filter(|(_, lost)| !lost.is_nothing()).collect()
+    })
+}
+
+/// What is wrong with a namespace and its devices; sentences with remedies.
+pub(super) fn look(name: &NamespaceName, of: Identity, devices: &[Device]) -> Vec<String> {
+    match named(name, of) {
+        Named::Nothing => vec![format!(
+            "another program has deleted the namespace {name} (`ip netns del` does that): its \
+             programs go on, and nothing can be started in it: {REMEDY}"
+        )],
+        Named::Other => vec![format!(
+            "the name {name} leads to another namespace than the instance's: delete it with \
+             `ip netns del {name}`, and then {REMEDY}"
+        )],
+        Named::It => {
+            let lost = lost(&Inside::of(name.clone()), devices).unwrap_or_default();
+            let words = |(device, lost): &(Device, Lost)| {
+                format!(
+                    "{} in the namespace {name} has lost {} (`ip link set {} down` does that): \
+                     {REMEDY}",
+                    device.name,
+                    lost.in_words(),
+                    device.name
+                )
+            };
+            lost.iter().map(words).collect()
+        }
+    }
+}
+
+/// Puts back what is lost. Returns what that was; nothing if nothing was.
+pub(super) fn restore(owned: &Owned, of: Identity, devices: &[Device]) -> Result<Option<String>> {
+    let name = owned.name();
+    let is_named = match named(name, of) {
+        Named::It => true,
+        Named::Nothing => {
+            owned.name_again()?;
+            false
+        }
+        Named::Other => bail!(
+            "the name {name} leads to another namespace than the instance's: delete it with \
+             `ip netns del {name}`, and apply the file again"
+        ),
+    };
+    let mut words: Vec<String> =
+        (!is_named).then(|| String::from("its name")).into_iter().collect();
+    // Before tables of interfaces are restored: the kernel lists routes of IPv6 of all tables.
+    let all_lost = lost(owned.inside(), devices)?;
+    let several = devices.len() > 1;
+    for (number, device) in devices.iter().enumerate() {
+        if several {
+            owned.inside().restore_tables(number, device)?;
+        }
+    }
+    for (device, lost) in all_lost {
+        owned.inside().restore(&device.name, &lost.addresses, lost.routes)?;
+        words.push(format!("{} of {}", lost.in_words(), device.name));
+    }
+    Ok((!words.is_empty()).then(|| words.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_and_a_default_route_that_a_table_does_not_have_are_lost() {
+        let tables = Tables {
+            trie: "Main:\n  +-- 0.0.0.0/0\n     |-- 10.0.1.0\n        /24 link UNICAST\n\
+                   Local:\n     |-- 10.0.1.10\n        /32 host LOCAL\n"
+                .into(),
+            routes: "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\n\
+                     ens5\t0001000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
+                .into(),
+            addresses6: "fd000000000000000000000000000010 02 40 00 82     ens5\n".into(),
+            routes6: "00000000000000000000000000000000 00 00000000000000000000000000000000 00 \
+                      00000000000000000000000000000000 ffffffff 00000001 00000000 00200200       lo\n"
+                .into(),
+        };
+        let address = |text: &str| -> IpAddr { text.parse().unwrap() };
+        let device = |all: &[&str], is_primary| Device {
+            name: "ens5".into(),
+            addresses: all.iter().map(|text| (address(text), 24)).collect(),
+            is_primary,
+        };
+        let all = ["10.0.1.10", "10.0.1.1", "10.0.1.0", "fd00::10", "fd00::11"];
+        let lost = tables.lost(&device(&all, true));
+        let gone = ["10.0.1.1", "10.0.1.0", "fd00::11"].map(|text| (address(text), 24));
+        assert_eq!(lost, Lost { addresses: gone.to_vec(), routes: [true, true] });
+        assert!(lost.in_words().ends_with("the default route, the default route of IPv6"));
+        assert!(tables.lost(&device(&["10.0.1.10", "fd00::10"], false)).is_nothing());
+        let routes = format!("{}tun0\t00000000\t00000000\t1\t0\t0\t0\t00000000\n", tables.routes);
+        let tables = Tables { routes, ..tables };
+        assert!(tables.lost(&device(&["10.0.1.10"], true)).is_nothing(), "a route of its own");
+    }
+}
