@@ -397,6 +397,24 @@ mod tests {
     }
 
     #[test]
+    fn a_private_key_in_the_place_of_a_public_one_is_recognised() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        let key = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
+        std::fs::write(&path, key).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .unwrap();
+        let text = format!(
+            "[transport]\nlisten = \"10.0.0.1:7535\"\nprivate_key_file = \"{}\"\n[[peer]]\n\
+             name = \"b\"\nendpoint = \"10.0.0.2:1\"\npublic_key = \"{key}\"\n",
+            path.display()
+        );
+        let error = read_text(&text).unwrap_err();
+        assert!(error.starts_with("/etc/srd/card.toml:7:"), "{error}");
+        assert!(error.contains("the private key of this host"), "{error}");
+    }
+
+    #[test]
     fn a_file_that_is_too_long_is_not_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("card.toml");

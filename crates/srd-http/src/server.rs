@@ -40,8 +40,21 @@ impl Listener {
     /// The system's, with an explanation for the user.
     pub fn bind(at: SocketAddr, allow_remote: bool) -> io::Result<Self> {
         let because = |e: io::Error| {
-            let text = format!("cannot serve metrics at {at}: {e}");
-            io::Error::new(e.kind(), text)
+            let remedy = match e.kind() {
+                io::ErrorKind::AddrInUse => format!(
+                    ": another program listens there (`ss -ltnp 'sport = :{}'` shows it); end that, \
+                     or choose another port",
+                    at.port()
+                ),
+                io::ErrorKind::AddrNotAvailable => {
+                    String::from(": choose an address that this machine has")
+                }
+                io::ErrorKind::PermissionDenied => {
+                    String::from(": ports below 1024 are for root; choose another port")
+                }
+                _ => String::new(),
+            };
+            io::Error::new(e.kind(), format!("cannot serve metrics at {at}: {e}{remedy}"))
         };
         let listener = TcpListener::bind(at).map_err(because)?;
         let names = if allow_remote { names::of_this_machine() } else { Vec::new() };
@@ -241,6 +254,15 @@ mod tests {
         // A connection that was closed with something unread is reset.
         let _ = stream.read_to_end(&mut text);
         String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn a_port_that_another_program_has_is_named_with_a_remedy() {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let at = listener.address().unwrap();
+        let error = Listener::bind(at, false).err().unwrap().to_string();
+        assert!(error.contains("another program listens there (`ss -ltnp 'sport = :"), "{error}");
+        assert!(error.ends_with("choose another port"), "{error}");
     }
 
     /// Idle connections held all slots for five seconds, then reconnected: other clients got no

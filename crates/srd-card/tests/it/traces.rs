@@ -164,7 +164,7 @@ fn what_limits_hold_up_and_drop_is_noted() {
             Event::Waits(Some(limit)) => {
                 *waited.entry((ports[packet], *limit as u8)).or_insert(0_u64) += 1;
             }
-            Event::Waits(None) => {}
+            Event::Waits(None) | Event::Asks => {}
             Event::OverLimit(limit) => {
                 *dropped.entry((ports[packet], *limit as u8)).or_insert(0_u64) += 1;
                 *ended += 1;

@@ -73,6 +73,16 @@ pub(super) fn findings(instance: &Instance, scale: u32) -> Vec<String> {
     found
 }
 
+/// The credits that are left, to the instance and from it; none if its type has none to spend.
+pub(super) fn credits(instance: &Instance) -> Option<String> {
+    let [peak, baseline] = instance.bandwidth_bps;
+    let [into, out] = instance.credits_bits.map(|left| match left {
+        0 => String::from("none left"),
+        left => bits(left),
+    });
+    (peak > baseline).then(|| format!("credits in {into}, out {out}"))
+}
+
 /// Bits a second, for people.
 pub(super) fn rate(bps: u64) -> String {
     format!("{}/s", bits(bps))
@@ -135,6 +145,15 @@ mod tests {
         assert!(both[0].starts_with("limited by packets a second: 2 packets"), "{both:?}");
         assert_eq!(both.len(), 2);
         assert_eq!(findings(&instance(9, 0), 1).len(), 1);
+    }
+
+    #[test]
+    fn credits_that_are_spent_are_told_from_those_that_a_type_does_not_have() {
+        let mut burst = instance(0, 0);
+        (burst.bandwidth_bps, burst.credits_bits) = ([10, 5], [0, 1500]);
+        assert_eq!(credits(&burst).unwrap(), "credits in none left, out 1.50 kb");
+        burst.bandwidth_bps = [10, 10];
+        assert_eq!(credits(&burst), None);
     }
 
     #[test]

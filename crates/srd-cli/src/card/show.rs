@@ -156,8 +156,9 @@ fn show(instance: &Instance, scale: u32) -> Result<()> {
     let place = namespace.as_ref().map_or_else(String::new, |name| format!(", namespace {name}"));
     say(format!("{name} ({id}), {instance_type}{place}"))?;
     say(format!("  bandwidth {peak}, baseline {baseline}; {pps} packets/s"))?;
-    let [into, out] = instance.credits_bits.map(report::bits);
-    say(format!("  credits in {into}, out {out}"))?;
+    if let Some(credits) = report::credits(instance) {
+        say(format!("  {credits}"))?;
+    }
     let (tracked, untracked) = (instance.tracked, instance.untracked);
     say(format!("  connections tracked {tracked}, flows remembered untracked {untracked}"))?;
     for interface in &instance.interfaces {

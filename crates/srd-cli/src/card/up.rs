@@ -205,7 +205,11 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
     }
     if service.run()? == Ended::HandedOver {
         say("another process has taken the card over")?;
+        return Ok(0);
     }
+    // The helper has given everything back by then.
+    drop(service);
+    eprintln!("srd: the card has ended");
     Ok(0)
 }
 

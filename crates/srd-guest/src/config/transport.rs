@@ -171,6 +171,12 @@ fn key_of(
             let key = PublicKey::parse(text.get_ref()).map_err(|error| {
                 source.error(Some(text.span()), error.to_string(), "`srd pubkey` prints it there")
             })?;
+            if key.0 == own.bytes() {
+                let what = "the private key of this host, where the public one of another belongs";
+                let remedy = "write the key of the other one: `srd pubkey` prints it there. Make \
+                              a new pair if others can read this file";
+                return Err(source.error(Some(text.span()), what, remedy));
+            }
             if key == own.public() {
                 let what = "the key of this host";
                 let remedy = "write the key of the other one: `srd pubkey` prints it there";

@@ -3,6 +3,7 @@
 use super::*;
 use crate::protocol::PeerHost;
 
+use srd_vpc::id::EniId;
 use std::time::{Duration as Wall, Instant as WallInstant};
 
 /// Paths of a test's hosts.

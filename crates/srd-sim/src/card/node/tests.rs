@@ -1,5 +1,6 @@
 //! The host alone: its bounds, and packets that are none.
 
+use srd_card::vpc::Envelope;
 use srd_proto::time::Duration;
 
 use super::*;
