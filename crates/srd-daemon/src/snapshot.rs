@@ -244,7 +244,7 @@ impl PathCounts {
     }
 }
 
-/// What is refused of a peer, and what to do: for the log and the status.
+/// Packets of a peer that are refused, with a remedy, for the log and the status.
 pub fn refused_in_words(peer: &str, packets: u64, from: &str) -> String {
     let some = if packets == 1 { "packet" } else { "packets" };
     format!(

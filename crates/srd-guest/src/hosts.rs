@@ -19,7 +19,7 @@ use crate::protocol::PeerHost;
 /// A host that does not answer for so long is silent: longer than its card needs to start again.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(5);
 
-/// The log has at most one line in this time about what speaks against a session with a host.
+/// Least time between two lines of the log about one obstacle to a session with a host.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// Packets of instances to and from another host. Times are nanoseconds of the machine's clock,
@@ -39,15 +39,15 @@ pub(crate) struct Contact {
     is_up: bool,
     /// Whether the log says that it is silent.
     is_told: bool,
-    /// What speaks against a session with it, until there is one.
+    /// The obstacle to a session with it, until there is a session.
     #[serde(skip)]
     problem: Option<Diagnosis>,
-    /// What the log said last of that, and when.
+    /// Number of the obstacle that was logged last, and the time of that line.
     #[serde(skip)]
     said: Option<(u8, u64)>,
 }
 
-/// The number of a problem; zero if there is none that a person can mend here or there.
+/// The number of an obstacle; zero for one without a remedy here or there.
 fn number_of(problem: Option<Diagnosis>) -> u8 {
     match problem {
         Some(Diagnosis::UnknownKey(_)) => 1,
@@ -59,7 +59,7 @@ fn number_of(problem: Option<Diagnosis>) -> u8 {
     }
 }
 
-/// What speaks against a session with a host, and what to do.
+/// The obstacle to a session with a host, with a remedy.
 fn in_words(problem: Diagnosis, name: &str, at: SocketAddr) -> Option<String> {
     let text = match problem {
         Diagnosis::UnknownKey(key) => format!(
@@ -179,8 +179,8 @@ impl Contact {
         self.down_ns.get_or_insert(now.as_nanos());
     }
 
-    /// Something speaks against a session with it. Some of it anybody may have forged: it is for
-    /// people, and the log has few lines of it.
+    /// Notes an obstacle to a session with it. Any program can forge most of them: they are shown
+    /// to people only, and the log has few lines.
     pub(crate) fn saw(&mut self, now: Instant, problem: Diagnosis, name: &str, at: SocketAddr) {
         let Some(text) = in_words(problem, name, at).filter(|_| !self.is_up) else { return };
         self.problem = Some(problem);

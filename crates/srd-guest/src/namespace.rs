@@ -258,7 +258,13 @@ impl Owned {
     /// name, for the next card and for `ip netns pids`.
     pub(crate) fn delete(self) -> bool {
         let name = self.name();
-        let programs = programs::inside(&path_of(name));
+        let path = path_of(name);
+        if !path.exists() {
+            // Another program has deleted its name.
+            self.owned.remove();
+            return true;
+        }
+        let programs = programs::inside(&path);
         if !programs.is_empty() {
             tracing::warn!(
                 "the namespace {name} stays, without an interface, since programs run in it: {}",

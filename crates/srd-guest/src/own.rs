@@ -277,7 +277,7 @@ impl Table {
     fn wait(&mut self) {
         let mut fds = [PollFd::new(&self.changes, PollFlags::IN)];
         let _ = poll(&mut fds, Some(&Timespec { tv_sec: LOOK_EVERY_S, tv_nsec: 0 }));
-        // What has changed is read from the table; lost notices are notices as well.
+        // The table is read anyway; lost notices are notices as well.
         while self.changes.recv_from_full().is_ok() {}
     }
 

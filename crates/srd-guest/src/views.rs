@@ -22,7 +22,7 @@ pub(crate) fn status(orders: &Orders) -> Result<Status> {
     let stale_s = orders.refresh(WRITTEN_WITHIN)?;
     let mut status = read::status(&orders.pages, stale_s);
     let helper = orders.helper()?;
-    // A helper that stands still, or has ended, has nothing to add; the log says so.
+    // A helper that stands still, or has ended, has nothing to add; the log has a line about it.
     if let Ok(upkeep) = helper.look(places(orders)) {
         status.rules_restored = upkeep.rules_restored;
         status.warnings = upkeep.warnings;

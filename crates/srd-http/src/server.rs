@@ -42,8 +42,8 @@ impl Listener {
         let because = |e: io::Error| {
             let remedy = match e.kind() {
                 io::ErrorKind::AddrInUse => format!(
-                    ": another program listens there (`ss -ltnp 'sport = :{}'` shows it); end that, \
-                     or choose another port",
+                    ": another program listens there (`ss -ltnp 'sport = :{}'` shows it); end \
+                     that, or choose another port",
                     at.port()
                 ),
                 io::ErrorKind::AddrNotAvailable => {

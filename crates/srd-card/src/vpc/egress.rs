@@ -16,7 +16,6 @@ use super::onward::Out;
 use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::{Read, bytes_of};
-use super::trace::Event;
 use super::with_first::after_refused;
 use crate::limits::{Asked, Offer};
 use crate::meta::FRAME_BYTES_MAX;

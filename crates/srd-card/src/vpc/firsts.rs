@@ -34,8 +34,8 @@ fn owner(address: IpAddr) -> IpAddr {
 }
 
 impl Firsts {
-    /// What the first fragment of a datagram has shown, and whether it has passed. `from`: the
-    /// other end, of a packet that the interface receives.
+    /// Returns the facts of the first fragment of a datagram, and whether it has passed. `from`:
+    /// the other end, of a packet that the interface receives.
     pub(super) fn get(
         &self,
         now: Instant,

@@ -118,8 +118,8 @@ pub enum Event {
     },
     /// A limit holds it up.
     Waits(Option<Limit>),
-    /// It is held until it is known where its receiver is, or its sender if it is for the
-    /// interface. (V15)
+    /// The packet is held until the place of its receiver is known, or of its sender if it is for
+    /// the interface. (V15)
     Asks,
     /// A limit has dropped it: the last record.
     OverLimit(Limit),

@@ -86,9 +86,9 @@ impl Card {
     }
 }
 
-/// The cause by which a later fragment is refused whose first one was, by what the rules say of
-/// both now. They may admit it by now, or a connection between the same ports may have begun since:
-/// the datagram is lost nevertheless, and its fragments belong to no flow.
+/// Returns the cause of the refusal of a later fragment whose first one was refused. The rules may
+/// admit it by now, or a connection between the same ports may have begun since: the datagram is
+/// lost nevertheless, and its fragments belong to no flow.
 pub(super) fn after_refused<T>(asked: Result<T, Cause>) -> Cause {
     match asked {
         Ok(_) | Err(Cause::Unanswered) => Cause::FirstFragment,

@@ -248,8 +248,8 @@ fn regression_packets_do_not_wait_for_an_answer_that_was_refused() {
     assert_eq!(lab.out.hosts.len(), 1);
 }
 
-/// A trace said of a packet that waited that it was dropped, or nothing at all, and followed it a
-/// second time as another packet when it went on.
+/// A trace showed a packet that waited as dropped, or without an end, and followed it a second time
+/// as another packet when it went on.
 #[test]
 fn regression_a_trace_follows_a_packet_that_waits_up_to_its_end() {
     let mut lab = Lab::new();

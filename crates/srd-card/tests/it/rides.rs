@@ -58,7 +58,7 @@ fn world(settings: [ExpressSpec; 2], zone: &str) -> World {
     world
 }
 
-/// They counted when the transport had them, whatever the receiver's card did with them then.
+/// Packets counted when the transport had them, also those that the card of the receiver refused.
 #[test]
 fn regression_packets_that_are_refused_do_not_count_as_received_by_srd() {
     let mut lab = Lab::new(&world([ON, ON], "a"));

@@ -73,7 +73,7 @@ pub(super) fn findings(instance: &Instance, scale: u32) -> Vec<String> {
     found
 }
 
-/// The credits that are left, to the instance and from it; none if its type has none to spend.
+/// The remaining credits, to the instance and from it, if its type has credits.
 pub(super) fn credits(instance: &Instance) -> Option<String> {
     let [peak, baseline] = instance.bandwidth_bps;
     let [into, out] = instance.credits_bits.map(|left| match left {

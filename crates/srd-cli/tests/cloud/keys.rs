@@ -51,7 +51,7 @@ fn overheard(namespace: &str, mut work: impl FnMut()) -> Vec<(u16, Vec<u8>)> {
     all
 }
 
-/// A key that is not the one in the other's file was named by neither log nor status.
+/// A key that is not the one in the file of the other host was in neither log nor status.
 #[test]
 fn regression_a_wrong_key_is_named_at_both_ends() {
     if !ready_with_nsenter() {

@@ -1,4 +1,4 @@
-//! What other programs of a machine change of what a card has set up. Needs root.
+//! Changes by other programs of a machine to the set-up of a card. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -37,7 +37,7 @@ fn connect_from(machine: &Machine, own: [u8; 4], to: [u8; 4], port: u16) -> TcpS
 }
 
 /// All packet rules of a machine go at each reload of a firewall. The services of the machine used
-/// to be open to instances from then on, and nothing said so.
+/// to be open to instances from then on, and no report showed it.
 #[test]
 fn regression_a_flushed_ruleset_opens_no_service_of_this_machine() {
     if !ready_with_nsenter() {
@@ -121,8 +121,7 @@ fn regression_apply_gives_a_device_its_routes_and_addresses_again() {
     let file = machine.cloud(
         "vpc.toml",
         "[vpc.main]
-        cidr = ['10.0.0.0/16']
-        ipv6_cidr = ['fd00:77::/56']
+        cidr = ['10.0.0.0/16', 'fd00:77::/56']
         [subnet.s]
         cidr = '10.0.1.0/24'
         ipv6_cidr = 'fd00:77::/64'
@@ -181,7 +180,7 @@ fn regression_apply_gives_a_device_its_routes_and_addresses_again() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// Packets between instances and other machines stopped, and nothing said why.
+/// Packets between instances and other machines stopped without a report of the reason.
 #[test]
 fn regression_forwarding_that_is_switched_off_is_named_and_apply_switches_it_on() {
     if !ready_with_nsenter() {
@@ -224,7 +223,7 @@ fn regression_forwarding_that_is_switched_off_is_named_and_apply_switches_it_on(
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// The name of a namespace was gone for ever, and nothing said so.
+/// The name of a namespace was gone for ever, without any report.
 #[test]
 fn regression_the_namespace_of_an_instance_that_was_deleted_is_named_and_comes_back() {
     if !ready_with_nsenter() {

@@ -48,7 +48,7 @@ fn regression_the_log_says_in_words_and_with_the_time_what_listens_and_which_pee
     assert_eq!(text[begin..].matches(warning).count(), 1, "{text}");
 }
 
-/// All packets were lost, and each end said that the other was up, and no more.
+/// All packets were lost, and each end reported no more than that the other was up.
 #[test]
 fn regression_an_address_that_is_not_allowed_is_named_in_log_and_status() {
     if !ready() {
@@ -84,8 +84,8 @@ fn regression_an_address_that_is_not_allowed_is_named_in_log_and_status() {
     assert_eq!(log(&pair, 1).matches(refused).count(), 1, "{}", log(&pair, 1));
 }
 
-/// The kernel gives the index of an interface that was deleted to the next one that asks for it.
-/// That used to be deleted at the end of the daemon.
+/// The kernel gives the index of a deleted interface to the next one. The daemon used to delete
+/// that one at its end.
 #[test]
 fn regression_an_interface_of_another_program_with_our_index_is_left_alone() {
     if !ready() {
@@ -108,7 +108,7 @@ fn regression_an_interface_of_another_program_with_our_index_is_left_alone() {
     // Its network process comes too late.
     signal(network, rustix::process::Signal::STOP);
     must(&format!("-n {name} link del srd0"));
-    must(&format!("-n {name} link add other index {} type dummy", index.trim()));
+    must(&format!("-n {name} link add other index {} type veth peer name beside", index.trim()));
     must(&format!("-n {name} link set other up"));
     daemon.kill().unwrap();
     daemon.wait().unwrap();

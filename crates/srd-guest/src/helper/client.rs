@@ -336,7 +336,7 @@ impl Helper {
         self.do_it(Request::Ring { namespace, device, entries })
     }
 
-    /// What other programs have changed, also of these namespaces and devices.
+    /// Returns the changes by other programs, also of these namespaces and devices.
     pub(crate) fn look(&self, of: Vec<(NamespaceName, Vec<Device>)>) -> Result<Upkeep> {
         let mut all = Upkeep::default();
         for some in in_requests(of)? {

@@ -17,7 +17,7 @@ use crate::protocol::NamespaceName;
 
 /// Bytes of a table of `/proc`: root of an instance may make many routes.
 const TABLE_BYTES_MAX: u64 = 1 << 22;
-/// What puts it back.
+/// The remedy for all of it.
 const REMEDY: &str = "`srd card apply FILE` puts it back";
 
 /// Device and inode of a namespace.
@@ -28,7 +28,7 @@ pub(super) fn identity(file: &File) -> Option<Identity> {
     file.metadata().ok().map(|facts| (facts.dev(), facts.ino()))
 }
 
-/// What stands at the name of a namespace.
+/// The namespace that a name leads to.
 enum Named {
     It,
     Nothing,
@@ -43,7 +43,7 @@ fn named(name: &NamespaceName, of: Identity) -> Named {
     }
 }
 
-/// What a device has lost.
+/// Addresses and routes that a device has lost.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Lost {
     addresses: Vec<(IpAddr, u8)>,
@@ -131,7 +131,7 @@ impl Tables {
     }
 }
 
-/// What devices that are up have lost.
+/// Returns losses of devices that are up.
 fn lost(inside: &Inside, devices: &[Device]) -> Result<Vec<(Device, Lost)>> {
     inside.within(|| {
         let up = devices.iter().filter(|of| srd_net::link::is_up(&of.name).unwrap_or(false));
@@ -141,7 +141,7 @@ fn lost(inside: &Inside, devices: &[Device]) -> Result<Vec<(Device, Lost)>> {
     })
 }
 
-/// What is wrong with a namespace and its devices; sentences with remedies.
+/// Returns losses of a namespace and its devices; sentences with remedies.
 pub(super) fn look(name: &NamespaceName, of: Identity, devices: &[Device]) -> Vec<String> {
     match named(name, of) {
         Named::Nothing => vec![format!(
@@ -214,7 +214,8 @@ mod tests {
                 .into(),
             addresses6: "fd000000000000000000000000000010 02 40 00 82     ens5\n".into(),
             routes6: "00000000000000000000000000000000 00 00000000000000000000000000000000 00 \
-                      00000000000000000000000000000000 ffffffff 00000001 00000000 00200200       lo\n"
+                      00000000000000000000000000000000 ffffffff 00000001 00000000 \
+                      00200200       lo\n"
                 .into(),
         };
         let address = |text: &str| -> IpAddr { text.parse().unwrap() };

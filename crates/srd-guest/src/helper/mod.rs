@@ -200,7 +200,7 @@ enum Answer {
     Made { places: Vec<MadePlace>, udp_segmentation: bool },
     /// Queues of a device.
     Queues { count: u16, udp_segmentation: bool },
-    /// What other programs have changed.
+    /// Changes by other programs.
     Upkeep(Upkeep),
     /// Drops of each device, if there is one of its name.
     Drops(Vec<Vec<Option<u64>>>),

@@ -23,7 +23,7 @@ use crate::failure::Missing;
 use crate::locks;
 use crate::{kernel_counts, place};
 
-/// What others may have changed without a notice is looked at so often.
+/// Time between two looks at settings of whose changes there are no notices.
 const TEND_EVERY: Duration = Duration::from_secs(1);
 
 /// An answer with its descriptors.
@@ -63,17 +63,17 @@ pub(super) fn failed(error: &anyhow::Error) -> Answer {
     Answer::Failed { what: format!("{error:#}"), is_missing }
 }
 
-/// What the loop waits for.
+/// An event of the loop.
 enum Next {
     /// A packet from this end.
     From(Arc<OwnedFd>),
-    /// Others may have changed what the helper has set up; whether there is a notice of that.
-    Tend { notice: bool },
+    /// Others may have changed what the helper has set up.
+    Tend,
     /// All ends are closed.
     Over,
 }
 
-/// What the thread does.
+/// A task of the thread.
 enum Work {
     Job(Job),
     /// Puts back what others have changed; whether packet rules may be among that.
@@ -99,7 +99,7 @@ pub(super) struct Helping {
     jobs: SyncSender<Work>,
     /// Notices of changes of packet rules; none without the internet's side.
     notices: Option<Notices>,
-    /// When the thread was last to put things back.
+    /// Time of the last look at changes by other programs.
     tended: Instant,
     upkeep: upkeep::Shared,
     thread: thread::JoinHandle<Holds>,
@@ -135,8 +135,8 @@ impl Helping {
         loop {
             let from = match self.wait()? {
                 Next::From(from) => from,
-                Next::Tend { notice } => {
-                    self.tend(notice);
+                Next::Tend => {
+                    self.tend();
                     continue;
                 }
                 Next::Over => break,
@@ -159,7 +159,7 @@ impl Helping {
         Ok(())
     }
 
-    /// Waits for an end that says something, for a notice, or for the next look.
+    /// Waits for a packet from an end, for a notice, or for the next look.
     fn wait(&self) -> io::Result<Next> {
         let all: Vec<&Arc<OwnedFd>> = self.card.iter().chain(&self.heir).collect();
         if all.is_empty() {
@@ -181,20 +181,17 @@ impl Helping {
         let ready = fds.iter().position(|fd| !fd.revents().is_empty());
         Ok(match ready.map(|at| all.get(at)) {
             Some(Some(from)) => Next::From(Arc::clone(from)),
-            Some(None) => Next::Tend { notice: true },
+            Some(None) => Next::Tend,
             // Too early for a notice, perhaps: then this waits again.
-            None if is_tended && self.tended.elapsed() >= TEND_EVERY => {
-                Next::Tend { notice: false }
-            }
+            None if is_tended && self.tended.elapsed() >= TEND_EVERY => Next::Tend,
             None => return self.wait(),
         })
     }
 
     /// Has the thread put back what others have changed. If its queue is full it is late anyway.
-    fn tend(&mut self, notice: bool) {
+    fn tend(&mut self) {
         self.tended = Instant::now();
-        self.notices.iter().for_each(Notices::drain);
-        let rules = notice || self.notices.is_none();
+        let rules = self.notices.as_ref().is_none_or(Notices::drain);
         let _ = self.jobs.try_send(Work::Tend { rules });
     }
 

@@ -1,5 +1,5 @@
-//! What other programs of this machine change of what the helper has set up: it is noticed, and the
-//! status has it. Packet rules are put back at once.
+//! Changes by other programs of this machine to the set-up of the helper: the status shows them,
+//! and packet rules are put back at once.
 //!
 //! The kernel notifies of each change of packet rules ([`Notices`]). Each change leads to a look at
 //! the card's own rules, and those that differ are set again. Between two looks there are at least
@@ -30,21 +30,21 @@ const RULES_GROUP: u32 = 7;
 /// Notices that are read at once.
 const NOTICES_MAX: usize = 4096;
 
-/// What the status shows of it.
+/// The part of it that the status shows.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Upkeep {
-    /// How often packet rules were put back that another program had removed or changed.
+    /// Number of times that packet rules were put back.
     pub(crate) rules_restored: u64,
-    /// What is wrong and was not put back; sentences with remedies.
+    /// Changes that were not put back; sentences with remedies.
     pub(crate) warnings: Vec<String>,
 }
 
-/// What the threads of the helper share.
+/// State that the threads of the helper share.
 #[derive(Debug, Default)]
 struct State {
     rules_restored: u64,
-    /// What is wrong with the forwarding of packets.
+    /// The warning about the forwarding of packets, if it is off.
     forwarding: Option<String>,
     namespaces: BTreeMap<NamespaceName, Identity>,
 }
@@ -102,15 +102,16 @@ impl Notices {
         Ok(Self(socket))
     }
 
-    /// Takes all that there are. Lost ones are followed by others, or by a look of the clock.
-    pub(super) fn drain(&self) {
+    /// Takes all that there are. Returns whether there was one, also one that was lost.
+    pub(super) fn drain(&self) -> bool {
+        let mut found = false;
         for _ in 0..NOTICES_MAX {
-            if let Err(error) = self.0.recv_from_full()
-                && error.kind() == io::ErrorKind::WouldBlock
-            {
-                return;
+            match self.0.recv_from_full() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                _ => found = true,
             }
         }
+        found
     }
 }
 
@@ -126,14 +127,14 @@ impl AsFd for Notices {
     }
 }
 
-/// What was set up of the internet's side.
+/// The set-up of the internet's side.
 #[derive(Debug)]
 pub(super) struct Guard {
     shared: Shared,
     /// The packet rules, as `nft` lists them.
     rules: Option<String>,
     logged: Option<Instant>,
-    /// When the log last said that packets are not forwarded.
+    /// Time of the last line of the log about forwarding.
     said_off: Option<Instant>,
 }
 

@@ -217,11 +217,11 @@ pub struct Status {
     /// Why the device of the internet's side is not there; none if it is.
     #[serde(default)]
     pub internet_gone: Option<String>,
-    /// How often the card's packet rules were put back, since another program had removed or
-    /// changed them.
+    /// Number of times that the card's packet rules were put back after another program had
+    /// removed or changed them.
     #[serde(default)]
     pub rules_restored: u64,
-    /// What other programs have changed of what the card has set up; sentences with remedies.
+    /// Changes by other programs to the set-up of the card; sentences with remedies.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// Seconds since these figures were written, if the thread that moves packets has not written
@@ -257,7 +257,7 @@ pub struct PeerHost {
     pub down_s: Option<f64>,
     /// Whether it has not answered for five seconds or more.
     pub silent: bool,
-    /// What speaks against a session with it, with a remedy; none if nothing is known.
+    /// The obstacle to a session with it, with a remedy, if one is known.
     #[serde(default)]
     pub problem: Option<String>,
 }

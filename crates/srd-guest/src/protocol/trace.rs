@@ -50,7 +50,7 @@ pub enum TraceEvent {
         /// The limit; none if it stands behind other packets of the same limit.
         limit: Option<TraceLimit>,
     },
-    /// It is held for another reason than a limit.
+    /// The packet is held for another reason than a limit.
     Held {
         /// The reason.
         why: String,

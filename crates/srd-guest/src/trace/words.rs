@@ -455,7 +455,7 @@ instance = "app"
         assert!(own.contains("; tracked"), "its own first packet, after a change: {own}");
     }
 
-    /// Packets that wait used to be shown as dropped, and without what the tables said of them.
+    /// Packets that wait used to be shown as dropped, and without the decisions of the tables.
     #[test]
     fn regression_a_packet_that_is_held_is_told_with_the_reason_and_with_the_steps_of_its_rules() {
         let (file, places) = cloud();

@@ -19,7 +19,7 @@ pub(super) struct Packet {
     pub(super) judged: Option<TraceJudged>,
     /// The limits that held it up.
     pub(super) waited_for: Vec<TraceLimit>,
-    /// What it was held for otherwise.
+    /// Other reasons for which it was held.
     pub(super) held: Vec<String>,
     /// How it ended.
     pub(super) end: End,

@@ -85,7 +85,7 @@ impl Kernel {
         }
     }
 
-    /// Our interface; `None`: there is none. The kernel gives the index of an interface that was
+    /// Our interface, if it is there. The kernel gives the index of an interface that was
     /// deleted to another one, which is not ours.
     fn own_link(&mut self) -> io::Result<Option<LinkMessage>> {
         let Some(index) = self.index else { return Ok(None) };

@@ -47,7 +47,8 @@ pub(super) struct Peer {
     size_said: Option<u16>,
     /// Where it was at the last look while it answered.
     at: Option<SocketAddr>,
-    /// Packets refused by their source address, when the log last said so.
+    /// Time of the last line of the log about packets refused by their source address, and their
+    /// number then.
     refused_said: Option<(Instant, u64)>,
     /// Bytes to it and from it at the last tick.
     pub(super) before: [u64; 2],
@@ -203,8 +204,8 @@ impl Peer {
         }
     }
 
-    /// Says that packets from it are refused, and from which address: once when it begins, and
-    /// then at most once in [`REFUSED_EVERY`] while it goes on.
+    /// Logs that packets from it are refused, and their address: once when it begins, and then at
+    /// most once in [`REFUSED_EVERY`] while it goes on.
     pub(super) fn log_refused(&mut self, now: Instant, figures: &PeerFigures) {
         let packets = figures.traffic.refused_pkts;
         let (said_at, before) = self.refused_said.unwrap_or((now, 0));
