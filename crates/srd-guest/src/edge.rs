@@ -18,15 +18,12 @@ use anyhow::{Context, Result};
 use srd_net::Tun;
 
 use crate::namespace::{batch, ip, run};
-use crate::own::Own;
+use crate::own::{OWN, Own};
 
 /// The device.
 pub(crate) const DEVICE: &str = "srd-igw";
 /// The table of packet rules.
 pub(crate) const TABLE: &str = "srd_card";
-/// This machine's own address on the internet's side: one of those for documentation, since the
-/// internet does not carry private ones.
-pub(crate) const OWN: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const MTU: u16 = 1500;
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 

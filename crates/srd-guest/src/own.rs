@@ -33,8 +33,9 @@ use rustix::io::Errno;
 use srd_card::packet::{Packet, protocol};
 use srd_proto::time::{Duration, Instant};
 
-use crate::edge::OWN;
-
+/// This machine's own address on the internet's side: one of those for documentation, since the
+/// internet does not carry private ones.
+pub(crate) const OWN: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 /// From one look at the table to the next, in seconds, while no address changes.
 const LOOK_EVERY_S: i64 = 1;
 /// Conversations of this machine with instances from other addresses than [`OWN`].

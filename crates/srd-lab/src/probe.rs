@@ -58,8 +58,8 @@ impl Fabric {
         let server = self.udp_socket(pair.to, pair.family, PROBE_PORT)?;
         let target = SocketAddr::new(self.host_address(pair.to, pair.family)?, PROBE_PORT);
         let (payload, mut buffer) = (vec![0; bytes], vec![0; bytes]);
-        // A whole spray waits while this thread has no processor. The kernel counts its own bytes of
-        // each packet, too.
+        // A whole spray waits while this thread has no processor. The kernel counts its own bytes
+        // of each packet, too.
         let room = source_ports.len() * 2 * (bytes + PACKET_OVERHEAD);
         let _ = set_socket_recv_buffer_size_force(&server, room);
         let mut arrived = 0;

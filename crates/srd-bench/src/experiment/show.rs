@@ -70,8 +70,8 @@ pub fn outcome(outcome: &Outcome) -> String {
     text + &format!("{:.0} s, {}, seed {}", outcome.took_s, outcome.machine, outcome.seed)
 }
 
-/// The columns and rows of a case: a variant per column, a figure or a percentile per row. Beside two
-/// variants, of which the first is plain TCP, the last column is the change in percent.
+/// The columns and rows of a case: a variant per column, a figure or a percentile per row. Beside
+/// two variants, of which the first is plain TCP, the last column is the change in percent.
 pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
     let labels = case.summaries.iter().map(|summary| case.label(summary.variant).to_owned());
     let mut columns: Vec<String> = [String::new()].into_iter().chain(labels).collect();
@@ -135,8 +135,8 @@ fn has_change(case: &CaseResult) -> bool {
     matches!(&case.summaries[..], [first, _] if first.variant == Variant::Plain)
 }
 
-/// The second of two values as a change of the first, in percent: `+37 %`. Absent values, and a first
-/// of zero, have no change.
+/// The second of two values as a change of the first, in percent: `+37 %`. Absent values, and a
+/// first of zero, have no change.
 fn change(values: impl Iterator<Item = Option<f64>>) -> String {
     let values: Vec<Option<f64>> = values.collect();
     match values[..] {

@@ -98,7 +98,7 @@ fn the_process_that_reads_packets_has_no_privilege_in_any_thread() {
         let is_own = ["0", "1", "2"].iter().any(|own| number == *own)
             || target.starts_with("socket:")
             || target.starts_with("/run/srd-card/locks/")
-            // The namespaces that it has made: it compares them with those that have their names.
+            // Its namespaces, which it compares with those of the same names.
             || target.starts_with("/run/netns/");
         assert!(is_own, "{number:?} {target}");
     }

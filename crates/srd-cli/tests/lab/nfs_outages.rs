@@ -248,8 +248,8 @@ fn calls_are_executed_and_answered_once_whatever_dies_meanwhile() {
     fabric.down().unwrap();
 }
 
-/// All calls were acknowledged when the path died, so that this end had nothing to repeat, and waited
-/// for its replies until the kernel's own keepalive ended the connection, after 105 s.
+/// All calls were acknowledged when the path died, so that this end had nothing to repeat, and
+/// waited for its replies until the kernel's own keepalive ended the connection, after 105 s.
 #[test]
 fn regression_a_connection_whose_path_dies_before_the_replies_is_made_anew() {
     if !ready([]) {
