@@ -35,6 +35,24 @@ pub struct Traffic {
 }
 
 impl Traffic {
+    /// Packets leave, by SRD or plainly, and are eligible or not.
+    #[inline]
+    pub(crate) fn count_sent(
+        &mut self,
+        packets: u64,
+        bytes: u64,
+        (eligible, by_srd): (bool, bool),
+    ) {
+        self.eligible_tx_pkts += if eligible { packets } else { 0 };
+        let (all, of_them) = if by_srd {
+            (&mut self.srd_tx_pkts, &mut self.srd_tx_bytes)
+        } else {
+            (&mut self.plain_tx_pkts, &mut self.plain_tx_bytes)
+        };
+        *all += packets;
+        *of_them += bytes;
+    }
+
     /// Packets have arrived, by SRD or plainly.
     #[inline]
     pub(crate) fn count_received(&mut self, packets: u64, bytes: u64, by_srd: bool) {

@@ -1,5 +1,5 @@
 //! The hash of tables whose keys others choose: SipHash-1-3 under a secret, so that no peer can
-//! aim many flows at one bucket.
+//! aim many flows at one bucket. And a keyed product, for a choice of few.
 
 use core::hash::{BuildHasher, Hasher};
 
@@ -30,6 +30,29 @@ impl BuildHasher for Keyed {
     #[inline]
     fn build_hasher(&self) -> SipHasher13 {
         SipHasher13::new_with_key(self.secret.bytes())
+    }
+}
+
+/// A product under a secret, which takes a tenth of the time of SipHash. It gives no guarantee
+/// against an attacker who sees results, so no table has it for an index. It chooses one of few
+/// paths, of which an attacker gets no more than by sending a single flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Product {
+    secret: Secret,
+}
+
+impl Product {
+    pub(crate) fn new(secret: Secret) -> Self {
+        Self { secret }
+    }
+
+    /// A number that follows from two. Its upper bits are the best ones.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // each half is what its cast keeps
+    pub(crate) fn of(&self, a: u64, b: u64) -> u64 {
+        let key = u128::from_le_bytes(*self.secret.bytes());
+        let product = u128::from(a ^ key as u64) * u128::from(b ^ (key >> 64) as u64);
+        (product as u64 ^ (product >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
 

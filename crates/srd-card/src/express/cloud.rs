@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use srd_proto::time::Instant;
 use srd_proto::{Delivery, PeerId};
 
-use super::egress::{Line, OVERLAY};
+use super::egress::Line;
 use super::ingress::Partner;
 use super::peer::Peer;
 use super::stage::Express;
@@ -21,9 +21,9 @@ use crate::meta::{FRAME_BYTES_MAX, Meta};
 use crate::order::{Admission, Near, Order, Sink};
 use crate::queue::scheduler::{Kind, Waiting};
 use crate::rewrite::ecn;
-use crate::rewrite::segment::{self, fitted};
+use crate::rewrite::segment;
 use crate::rules::snapshot::PeerSlot;
-use crate::wire::cloud::{TRAILER_BYTES, Trailer, unbundle};
+use crate::wire::cloud::{BUNDLE_FRAMES_MAX, TRAILER_BYTES, Trailer, unbundle};
 use crate::wire::frame::Place;
 use crate::wire::queue_pairs::CLOUD_QPN;
 
@@ -70,8 +70,7 @@ struct Inward<'a, A> {
 }
 
 impl<A: Arrivals> Inward<'_, A> {
-    fn count(&mut self, peer: u32, meta: &Meta) {
-        let (packets, bytes) = (meta.layout.packets(), meta.layout.packet_bytes() as u64);
+    fn count(&mut self, peer: u32, packets: u64, bytes: u64) {
         let peer = self.peers.get_mut(peer as usize).and_then(Option::as_mut);
         let own = peer.map(|peer| &mut peer.traffic);
         for traffic in own.into_iter().chain([&mut self.counters.traffic]) {
@@ -80,44 +79,70 @@ impl<A: Arrivals> Inward<'_, A> {
     }
 }
 
-/// Reads the first frame of a bundle.
-fn read(bytes: &[u8]) -> Option<Meta> {
-    let (rest, trailer) = Trailer::split(bytes)?;
-    let (frames, _) = unbundle(rest, trailer.frames())?;
-    Meta::parse(frames[0], Direction::Ingress)
+/// The frames that came together, and the trailer of each.
+struct Opened<'a> {
+    frames: [&'a [u8]; BUNDLE_FRAMES_MAX],
+    count: usize,
+    trailer: Trailer,
+}
+
+impl<'a> Opened<'a> {
+    /// None if the lengths of a bundle contradict it.
+    fn of(bytes: &'a [u8]) -> Option<Self> {
+        let (rest, trailer) = Trailer::split(bytes)?;
+        let (frames, count) = unbundle(rest, trailer.frames())?;
+        Some(Self { frames, count, trailer: trailer.of_one() })
+    }
+
+    /// Reads the first frame.
+    fn first(&self) -> Option<Meta> {
+        Meta::parse(self.frames[0], Direction::Ingress)
+    }
 }
 
 impl<A: Arrivals> Sink for Inward<'_, A> {
     fn admit(&mut self, _: u32, _: &mut Near, bytes: &[u8]) -> Option<Admission> {
-        let read = read(bytes);
+        let read = Opened::of(bytes).and_then(|opened| opened.first());
         self.counters.peer_malformed += u64::from(read.is_none()); // F1
         read.map(|meta| Admission { meta, at_once: false })
     }
 
-    fn take(&mut self, peer: u32, near: &mut Near, bytes: &[u8]) {
-        if let Some(Admission { meta, .. }) = self.admit(peer, near, bytes) {
-            self.release(peer, near, &meta, bytes);
-        }
+    fn take(&mut self, peer: u32, _: &mut Near, bytes: &[u8]) {
+        let opened = Opened::of(bytes);
+        let Some((opened, meta)) = opened.and_then(|of| of.first().map(|meta| (of, meta))) else {
+            self.counters.peer_malformed += 1; // F1
+            return;
+        };
+        self.hand_all(peer, &meta, &opened);
     }
 
     fn release(&mut self, peer: u32, _: &mut Near, meta: &Meta, bytes: &[u8]) {
-        let Some((rest, trailer)) = Trailer::split(bytes) else { return };
-        let Some((frames, count)) = unbundle(rest, trailer.frames()) else { return };
-        self.hand(peer, meta, frames[0], trailer.of_one());
-        for frame in &frames[1..count] {
-            match Meta::parse(frame, Direction::Ingress) {
-                Some(meta) => self.hand(peer, &meta, frame, trailer.of_one()),
-                None => self.counters.peer_malformed += 1,
-            }
+        if let Some(opened) = Opened::of(bytes) {
+            self.hand_all(peer, meta, &opened);
         }
     }
 }
 
 impl<A: Arrivals> Inward<'_, A> {
+    /// Hands frames over, the first of which was read.
+    fn hand_all(&mut self, peer: u32, first: &Meta, opened: &Opened<'_>) {
+        let Opened { frames, count, trailer } = opened;
+        let (mut packets, mut bytes) = (0, 0);
+        for (at, frame) in frames[..*count].iter().enumerate() {
+            let read = if at > 0 { Meta::parse(frame, Direction::Ingress) } else { Some(*first) };
+            let Some(Meta { layout, .. }) = read else {
+                self.counters.peer_malformed += 1;
+                continue;
+            };
+            packets += layout.packets();
+            bytes += layout.packet_bytes() as u64;
+            self.hand(peer, layout.packets(), frame, *trailer);
+        }
+        self.count(peer, packets, bytes);
+    }
+
     /// Hands one frame over.
-    fn hand(&mut self, peer: u32, meta: &Meta, frame: &[u8], trailer: Trailer) {
-        self.count(peer, meta);
-        let packets = meta.layout.packets();
+    fn hand(&mut self, peer: u32, packets: u64, frame: &[u8], trailer: Trailer) {
         let how = Arrived { from: PeerSlot(peer), packets, by_srd: self.by_srd };
         if self.marked {
             let mut copy = Vec::from(frame);
@@ -142,7 +167,7 @@ impl Express {
 
     /// Queues a frame of a cloud for the host that its receiver is on. It is counted if it is no
     /// packet, is for no peer, or is too large to go plainly and may not ride SRD.
-    pub fn from_cloud(&mut self, now: Instant, parcel: Parcel, mut frame: Vec<u8>) {
+    pub fn from_cloud(&mut self, now: Instant, parcel: Parcel, frame: Vec<u8>) {
         let Some(peer) = self.peer(parcel.to.0) else {
             self.counters.guest_no_peer += 1;
             return;
@@ -158,22 +183,19 @@ impl Express {
             self.counters.guest_malformed += 1;
             return;
         };
-        let line = self.line_of_cloud(now, &meta, parcel);
-        let Some(line) = line else {
-            self.counters.flows_full += 1;
-            return;
-        };
-        let rides = parcel.express && !self.table.is_overflow(line.slot);
-        if !rides {
-            let fits = self.cloud_bytes_max(PeerSlot(line.peer));
-            if segment::largest(&fitted(&meta.layout, fits)) > fits {
-                self.counters.guest_too_big += 1; // C3
-                return;
-            }
+        let choice = self.paths.choose(&meta.key);
+        if !parcel.express {
+            return self.plainly_from_cloud(now, parcel, (&meta, choice), frame);
         }
-        frame.extend_from_slice(&parcel.trailer.0);
-        let kind = if rides { Kind::Cloud } else { Kind::PlainCloud };
-        self.enqueue(line, Waiting { frame, layout: meta.layout, at: now, kind });
+        let Some(line) = self.line_of_cloud(now, &meta, parcel) else { return };
+        let kind = if self.table.is_overflow(line.slot) { Kind::PlainCloud } else { Kind::Cloud };
+        let bytes = frame.len() - OFFLOAD_BYTES;
+        if kind == Kind::PlainCloud && !self.goes_plainly(PeerSlot(line.peer), &meta.layout, bytes)
+        {
+            return;
+        }
+        let waiting = Waiting { frame, layout: meta.layout, at: now, kind, path: choice.path };
+        self.put_in_line(line, &parcel.trailer, waiting);
     }
 
     /// Takes a frame that is longer than any may be with its trailer: in halves, if it can be cut.
@@ -188,18 +210,20 @@ impl Express {
         }
     }
 
-    /// The queue for a frame of a cloud.
-    fn line_of_cloud(&mut self, now: Instant, meta: &Meta, parcel: Parcel) -> Option<Line> {
+    /// The queue for a frame of a cloud, by its flow. `None`: the peer has gone.
+    pub(super) fn line_of_cloud(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        parcel: Parcel,
+    ) -> Option<Line> {
         let Parcel { to: PeerSlot(peer), tenant, interface, .. } = parcel;
         match self.table.of_cloud(now, meta.key, interface, peer) {
             Some(flow) => {
                 let peer = self.table.queue_of(flow, peer);
                 Some(Line { peer, slot: flow.slot(), tenant })
             }
-            None => {
-                self.counters.flows_full += 1; // X2
-                Some(Line { peer, slot: self.peer(peer)?.overflow?, tenant: OVERLAY })
-            }
+            None => self.line_of_many(peer),
         }
     }
 

@@ -66,7 +66,7 @@ impl Express {
         let fits = self.plain_bytes_max.saturating_sub(OFFLOAD_BYTES + peer.bytes_lost);
         let lane = peer.scheduler.lane(kind, frame.len());
         if lane == Lane::Srd || segment::largest(&fitted(&layout, fits)) <= fits {
-            self.enqueue(line, Waiting { frame, layout, at: now, kind });
+            self.enqueue(line, Waiting { frame, layout, at: now, kind, path: 0 });
         } else {
             self.too_big(now, &frame, &meta, fits, guest);
         }
@@ -129,7 +129,8 @@ impl Express {
             self.counters.guest_cut += 1;
             let Some(line) = self.line(now, &meta.of_parts()) else { return };
             for (frame, layout) in parts {
-                self.enqueue(line, Waiting { frame, layout, at: now, kind: Kind::Other });
+                let (at, kind) = (now, Kind::Other);
+                self.enqueue(line, Waiting { frame, layout, at, kind, path: 0 });
             }
             return;
         }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 use srd_proto::time::Instant;
-use srd_proto::{Class, Datagram, Endpoint, Entropy};
+use srd_proto::{Class, Datagram, Endpoint, Entropy, Qpn};
 
 use super::peer::{Cut, Peer, Reach};
 use super::stage::Express;
@@ -17,7 +17,7 @@ use crate::meta::packet::protocol;
 use crate::queue::scheduler::{Kind, Lane, QueueCounts, Rule, Turn, Waiting};
 use crate::rewrite::segment::{Segments, fitted};
 use crate::rules::snapshot::PeerSlot;
-use crate::wire::cloud::{self, TRAILER_BYTES, Trailer, bundle_overhead};
+use crate::wire::cloud::{TRAILER_BYTES, Trailer};
 use crate::wire::frame::{CHUNKS_MAX, Place, chunk_bytes};
 use crate::wire::queue_pairs::{CLOUD_QPN, FRAME_QPN, FRESH_QPN};
 
@@ -29,31 +29,41 @@ const FEED_BYTES_MAX: u64 = 256 * 1024;
 const FEED_NS: u64 = 1_000_000;
 /// Plain packets that may wait in the transport. // Q1
 const FEED_PLAIN_MAX: usize = 128;
-/// Paths that plain packets of one interface take, each flow one of them. // C5
-const PLAIN_WAYS: u64 = 8;
 /// A frame up to this size of a flow that has just begun goes before bulk.
 const FRESH_BYTES_MAX: usize = 9000;
 
 /// The frames that a peer takes now.
 #[derive(Clone, Copy)]
-struct Feed {
-    reach: Reach,
+pub(super) struct Feed {
+    pub(super) reach: Reach,
     /// Payload bytes of the largest chunk.
     chunk_bytes_max: usize,
     /// Bytes that may wait in the transport.
     bytes: u64,
     /// Whether the peer takes frames of clouds.
-    cloud: bool,
+    pub(super) cloud: bool,
+    /// Whether a frame of which some packets have gone plainly waits.
+    is_cut: bool,
 }
 
 /// A frame that leaves.
-struct Outgoing {
-    peer: u32,
-    turn: Turn,
-    lane: Lane,
-    frame: Vec<u8>,
-    layout: Layout,
-    kind: Kind,
+pub(super) struct Outgoing {
+    pub(super) peer: u32,
+    pub(super) turn: Turn,
+    pub(super) lane: Lane,
+    pub(super) frame: Vec<u8>,
+    pub(super) layout: Layout,
+    pub(super) kind: Kind,
+    pub(super) path: u8,
+}
+
+/// Packets of frames that leave, and their bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Amount {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    /// Whether the packets count as eligible.
+    pub(super) eligible: bool,
 }
 
 impl Express {
@@ -89,7 +99,9 @@ impl Express {
         let Some(feed) = self.feed(slot, endpoint) else { return false };
         let mut counts = QueueCounts::default();
         let mut full = [false; 2];
-        self.resume_cut(now, slot, endpoint);
+        if feed.is_cut {
+            self.resume_cut(now, slot, endpoint);
+        }
         let more = loop {
             let Some(peer) = self.peers.get_mut(slot as usize).and_then(Option::as_mut) else {
                 break false;
@@ -105,12 +117,11 @@ impl Express {
                 continue;
             }
             let taken = peer.scheduler.take(queues, turn, lane, now, &self.aqm, &mut counts);
-            let Some(Waiting { frame, layout, kind, .. }) = taken else { continue };
+            let Some(Waiting { frame, layout, kind, path, .. }) = taken else { continue };
             *handed += 1;
-            let outgoing = Outgoing { peer: slot, turn, lane, frame, layout, kind };
+            let outgoing = Outgoing { peer: slot, turn, lane, frame, layout, kind, path };
             self.send(now, outgoing, feed, endpoint);
         };
-        self.close_bundles(now, slot, endpoint);
         self.count_queue(slot, counts);
         more
     }
@@ -136,75 +147,72 @@ impl Express {
         peer.scheduler.set_rule(&self.table.queues, rule);
         let rate_bps = endpoint.delivery_rate_bps(peer.id);
         let bytes = (rate_bps / 8 * FEED_NS / 1_000_000_000).clamp(FEED_BYTES_MIN, FEED_BYTES_MAX);
-        Some(Feed { reach, chunk_bytes_max, bytes, cloud: rule.cloud })
+        Some(Feed { reach, chunk_bytes_max, bytes, cloud: rule.cloud, is_cut: peer.cut.is_some() })
     }
 
     /// Sends one frame, by SRD or plainly.
     fn send(&mut self, now: Instant, outgoing: Outgoing, feed: Feed, endpoint: &mut Endpoint) {
-        if outgoing.kind.is_of_cloud() && !feed.cloud {
-            self.counters.cloud_refused += 1; // C4
-            return;
+        if outgoing.kind.is_of_cloud() {
+            return self.send_of_cloud(now, outgoing, feed, endpoint);
         }
-        self.count(&outgoing, feed.reach);
+        let layout = &outgoing.layout;
+        let (packets, bytes) = (layout.packets(), layout.packet_bytes() as u64);
+        let amount = Amount { packets, bytes, eligible: eligible(layout, feed.reach) };
+        self.count(&outgoing, amount);
         match outgoing.lane {
-            Lane::Srd => self.send_srd(now, outgoing, feed, endpoint),
+            Lane::Srd => self.send_srd(now, outgoing, FRAME_QPN, feed, endpoint),
             Lane::Plain => {
-                let Outgoing { peer: slot, turn, mut frame, layout, kind, .. } = outgoing;
-                let hash = self.table.hash(turn.slot);
-                if kind.is_of_cloud() {
-                    let Some(rest) = self.bundle(now, slot, (hash, &layout), frame, endpoint)
-                    else {
-                        return;
-                    };
-                    frame = rest;
-                }
-                let Some(peer) = self.peer_mut(slot) else { return };
-                let trailer = if kind.is_of_cloud() { Trailer::take(&mut frame) } else { None };
-                let beside = OFFLOAD_BYTES + trailer.map_or(0, |_| TRAILER_BYTES);
-                let fits = endpoint.unreliable_bytes_max_to(peer.id).saturating_sub(beside);
-                let layout = fitted(&layout, fits); // G2a
-                peer.cut = Some(Cut { frame, layout, hash, trailer, next: 0 });
-                self.resume_cut(now, slot, endpoint);
+                let paths = u64::from(endpoint.config().paths.max(1));
+                let path = self.table.hash(outgoing.turn.slot) % paths; // X3
+                let path = Entropy(u16::try_from(path).unwrap_or(0));
+                self.send_plain(now, outgoing, (path, None), endpoint);
             }
         }
     }
 
-    fn count(&mut self, outgoing: &Outgoing, reach: Reach) {
-        let Outgoing { peer, turn, lane, layout, kind, frame } = outgoing;
-        let (mut packets, mut bytes) = (layout.packets(), layout.packet_bytes() as u64);
-        if kind.is_of_cloud()
-            && let Some((rest, trailer)) = Trailer::split(frame)
-            && trailer.frames() > 1
-        {
-            let frames = trailer.frames();
-            // Those of a bundle, without offload headers and lengths.
-            packets = frames as u64;
-            bytes = (rest.len() - bundle_overhead(frames)) as u64;
-        }
+    #[inline]
+    pub(super) fn count(&mut self, outgoing: &Outgoing, amount: Amount) {
+        let Outgoing { peer, turn, lane, .. } = outgoing;
+        let Amount { packets, bytes, eligible } = amount;
+        let by_srd = *lane == Lane::Srd;
         let flow = FlowId::new(turn.slot, Direction::Egress);
-        self.table.count(flow, packets, bytes, *lane == Lane::Srd);
+        self.table.count(flow, packets, bytes, by_srd);
         let Some(peer) = self.peers.get_mut(*peer as usize).and_then(Option::as_mut) else {
             return;
         };
         for traffic in [&mut peer.traffic, &mut self.counters.traffic] {
-            let counts = eligible(layout, reach, *kind);
-            traffic.eligible_tx_pkts += if counts { packets } else { 0 };
-            match lane {
-                Lane::Srd => {
-                    traffic.srd_tx_pkts += packets;
-                    traffic.srd_tx_bytes += bytes;
-                }
-                Lane::Plain => {
-                    traffic.plain_tx_pkts += packets;
-                    traffic.plain_tx_bytes += bytes;
-                }
-            }
+            traffic.count_sent(packets, bytes, (eligible, by_srd));
         }
     }
 
-    fn send_srd(&mut self, now: Instant, outgoing: Outgoing, feed: Feed, endpoint: &mut Endpoint) {
-        let Outgoing { peer, turn: Turn { slot, fresh, .. }, frame, kind, .. } = outgoing;
-        let dst_qpn = if kind.is_of_cloud() { CLOUD_QPN } else { FRAME_QPN };
+    /// Sends a frame plainly on a path, in packets that fit, each with the trailer behind it if
+    /// there is one.
+    pub(super) fn send_plain(
+        &mut self,
+        now: Instant,
+        outgoing: Outgoing,
+        (path, trailer): (Entropy, Option<Trailer>),
+        endpoint: &mut Endpoint,
+    ) {
+        let Outgoing { peer: slot, frame, layout, .. } = outgoing;
+        let Some(peer) = self.peer_mut(slot) else { return };
+        let beside = OFFLOAD_BYTES + trailer.map_or(0, |_| TRAILER_BYTES);
+        let fits = endpoint.unreliable_bytes_max_to(peer.id).saturating_sub(beside);
+        let layout = fitted(&layout, fits); // G2a
+        peer.cut = Some(Cut { frame, layout, path, trailer, next: 0 });
+        self.resume_cut(now, slot, endpoint);
+    }
+
+    /// Sends a frame by SRD, to this queue pair.
+    pub(super) fn send_srd(
+        &mut self,
+        now: Instant,
+        outgoing: Outgoing,
+        dst_qpn: Qpn,
+        feed: Feed,
+        endpoint: &mut Endpoint,
+    ) {
+        let Outgoing { peer, turn: Turn { slot, fresh, .. }, frame, .. } = outgoing;
         let Some(peer) = self.peers.get(peer as usize).and_then(Option::as_ref) else { return };
         let Some(size) = chunk_bytes(frame.len(), feed.chunk_bytes_max) else {
             self.counters.send_refused += 1;
@@ -241,95 +249,12 @@ impl Express {
         }
     }
 
-    /// Adds a small frame of a cloud, which goes plainly, to those that take its path now. Any
-    /// other is returned, when these have left. // C6
-    fn bundle(
-        &mut self,
-        now: Instant,
-        slot: u32,
-        (hash, layout): (u64, &Layout),
-        frame: Vec<u8>,
-        endpoint: &mut Endpoint,
-    ) -> Option<Vec<u8>> {
-        let most = self.plain_bytes_max;
-        let peer = self.peer_mut(slot)?;
-        let (_, trailer) = Trailer::split(&frame)?;
-        let entropy = plain_path(hash, Some(&trailer), endpoint);
-        let most = most.saturating_sub(peer.bytes_lost);
-        let is_small = layout.offload.gso.is_none() && frame.len() <= most / 2;
-        let at = peer.open.iter().position(|(path, _)| *path == entropy);
-        if let Some((_, open)) = at.and_then(|at| peer.open.get_mut(at))
-            && is_small
-            && cloud::bundle(open, &frame, most)
-        {
-            return None;
-        }
-        // Packets of one path leave in their order.
-        let full = at.map(|at| core::mem::take(&mut peer.open[at].1));
-        let rest = match (is_small, at) {
-            (true, Some(at)) => {
-                peer.open[at].1 = frame;
-                None
-            }
-            (true, None) => {
-                peer.open.push((entropy, frame));
-                None
-            }
-            (false, at) => {
-                at.map(|at| peer.open.swap_remove(at));
-                Some(frame)
-            }
-        };
-        if let Some(full) = full {
-            self.send_bundle(now, slot, entropy, full, endpoint);
-        }
-        rest
-    }
-
-    /// Sends the bundles that wait for more.
-    fn close_bundles(&mut self, now: Instant, slot: u32, endpoint: &mut Endpoint) {
-        let Some(peer) = self.peer_mut(slot) else { return };
-        if peer.open.is_empty() {
-            return;
-        }
-        let mut open = core::mem::take(&mut peer.open);
-        for (entropy, bytes) in open.drain(..) {
-            self.send_bundle(now, slot, entropy, bytes, endpoint);
-        }
-        if let Some(peer) = self.peer_mut(slot) {
-            peer.open = open;
-        }
-    }
-
-    fn send_bundle(
-        &mut self,
-        now: Instant,
-        slot: u32,
-        entropy: Entropy,
-        bytes: Vec<u8>,
-        endpoint: &mut Endpoint,
-    ) {
-        let Some(id) = self.peer(slot).map(|peer| peer.id) else { return };
-        let datagram = Datagram {
-            src_qpn: FRAME_QPN,
-            dst_qpn: CLOUD_QPN,
-            imm: 0,
-            payload: bytes.into(),
-            class: Class::Bulk,
-            user: 0,
-        };
-        if endpoint.send_unreliable(now, id, entropy, datagram).is_err() {
-            self.counters.send_refused += 1;
-        }
-    }
-
     /// Sends packets of the frame that is going plainly, as many as there is room for. // X3
     fn resume_cut(&mut self, now: Instant, slot: u32, endpoint: &mut Endpoint) {
         let Some(peer) = self.peers.get_mut(slot as usize).and_then(Option::as_mut) else {
             return;
         };
         let Some(mut cut) = peer.cut.take() else { return };
-        let entropy = plain_path(cut.hash, cut.trailer.as_ref(), endpoint);
         let mut segments = Segments::new(&cut.frame, &cut.layout);
         while cut.next < segments.count() {
             if plain_room(peer, endpoint) == 0 {
@@ -349,7 +274,7 @@ impl Express {
                 class: Class::Bulk,
                 user: 0,
             };
-            if endpoint.send_unreliable(now, peer.id, entropy, datagram).is_err() {
+            if endpoint.send_unreliable(now, peer.id, cut.path, datagram).is_err() {
                 self.counters.send_refused += 1;
             }
             cut.next += 1;
@@ -368,28 +293,15 @@ fn has_room(peer: &Peer, lane: Lane, turn: Turn, feed: Feed, endpoint: &Endpoint
     }
 }
 
-/// The path of packets that go plainly.
-fn plain_path(hash: u64, trailer: Option<&Trailer>, endpoint: &Endpoint) -> Entropy {
-    let paths = u64::from(endpoint.config().paths.max(1));
-    let path = match trailer {
-        // Few ways for each interface: packets of several flows leave together. // C5
-        Some(trailer) => trailer.way().wrapping_add(hash % PLAIN_WAYS),
-        None => hash,
-    };
-    Entropy(u16::try_from(path % paths).unwrap_or(0))
-}
-
 /// Plain packets for a peer that the transport should take now.
 fn plain_room(peer: &Peer, endpoint: &Endpoint) -> usize {
     let most = endpoint.config().unreliable_queue_datagrams_max as usize;
-    let waiting = endpoint.unreliable_waiting(peer.id) + peer.open.len();
-    most.min(FEED_PLAIN_MAX).saturating_sub(waiting)
+    most.min(FEED_PLAIN_MAX).saturating_sub(endpoint.unreliable_waiting(peer.id))
 }
 
 /// Whether SRD carries packets of this kind to the peer, whatever their size. // X1
-fn eligible(layout: &Layout, reach: Reach, kind: Kind) -> bool {
+fn eligible(layout: &Layout, reach: Reach) -> bool {
     match reach {
-        _ if kind.is_of_cloud() => kind == Kind::Cloud, // C2
         Reach::Express { tunnels, .. } if layout.is_tunnel() => tunnels, // X6
         Reach::Express { udp, .. } => {
             layout.has_ports() && (layout.protocol == protocol::TCP || udp)

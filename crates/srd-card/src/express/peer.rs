@@ -35,8 +35,8 @@ pub(super) struct Cut {
     pub(super) frame: Vec<u8>,
     /// Where things are in it, and how it is cut.
     pub(super) layout: Layout,
-    /// The hash of its flow.
-    pub(super) hash: u64,
+    /// The path of its packets.
+    pub(super) path: Entropy,
     /// The trailer of its packets, if it is of a cloud.
     pub(super) trailer: Option<Trailer>,
     /// The packet that goes next.
@@ -62,9 +62,8 @@ pub(super) struct Peer {
     pub(super) scheduler: Scheduler,
     /// The frame of which some packets have gone plainly.
     pub(super) cut: Option<Cut>,
-    /// Bundles of clouds that more frames may join, by the path that they take; sent when its share
-    /// of a turn ends.
-    pub(super) open: Vec<(Entropy, Vec<u8>)>,
+    /// One, and one more for each plain frame of a cloud that found its queue empty.
+    pub(super) drained: u64,
     /// Whether it is in the list of peers with frames in their queues.
     pub(super) queued: bool,
     /// The entry of flows that find no room in the table.
@@ -86,7 +85,7 @@ impl Peer {
             bytes_lost: 0,
             scheduler: Scheduler::default(),
             cut: None,
-            open: Vec::new(),
+            drained: 1,
             queued: false,
             overflow,
             traffic: Traffic::default(),

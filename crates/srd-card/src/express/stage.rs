@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use srd_proto::time::Instant;
 use srd_proto::{Endpoint, PeerId, ReceiveBuffers};
 
+use super::paths::Paths;
 use super::peer::Peer;
 use crate::config::Config;
 use crate::counters::Counters;
@@ -21,6 +22,8 @@ use crate::wire::queue_pairs::{CLOUD_QPN, FRAME_QPN, OFFER_QPN};
 
 /// The number of the secret that flow numbers begin at: peers see those, and the tables' not.
 const NUMBERS: u64 = 1;
+/// The number of the secret that chooses the paths of plain packets of clouds.
+const PATHS: u64 = 2;
 
 /// Where frames for the guest go.
 pub trait Guest {
@@ -47,6 +50,8 @@ pub struct Express {
     pub(super) offer_at: Instant,
     pub(super) table: FlowTable,
     pub(super) numbers: Numbers,
+    /// The paths of plain packets of clouds.
+    pub(super) paths: Paths,
     /// Peers with frames in their queues.
     pub(super) ready: VecDeque<u32>,
     pub(super) order: Order,
@@ -71,7 +76,6 @@ impl Express {
             target: config.queue_target,
             interval: config.queue_interval,
             bytes_max: config.queue_bytes_max,
-            bundle_bytes_max: endpoint.unreliable_bytes_max(),
         };
         let limits = Limits {
             wait: config.order_wait,
@@ -92,6 +96,7 @@ impl Express {
             offer_at: Instant::ZERO,
             table: FlowTable::new(config.flows_max, config.secret),
             numbers: Numbers::new(part(&config.secret, NUMBERS).word()),
+            paths: Paths::new(part(&config.secret, PATHS)),
             ready: VecDeque::new(),
             order: Order::new(limits, config.secret),
             cloud_order: Order::new(limits, config.secret),

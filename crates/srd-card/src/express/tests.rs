@@ -24,6 +24,7 @@ use std::vec;
 use std::vec::Vec;
 
 mod borders;
+mod bundles;
 mod cloud;
 mod path_mtu;
 mod regressions;
@@ -65,6 +66,8 @@ struct Rig {
     rng: Rng,
     loss_permille: u32,
     jitter_us: u32,
+    /// The delay by which paths differ.
+    path_delay_us: u64,
     /// Larger outer packets vanish.
     passes_bytes: usize,
     epoch: u64,
@@ -127,6 +130,7 @@ impl Rig {
             rng: Rng::new(5),
             loss_permille: 0,
             jitter_us: 0,
+            path_delay_us: 0,
             passes_bytes: usize::MAX,
             epoch: 1,
         }
@@ -152,32 +156,40 @@ impl Rig {
         express.from_guest(self.now, frame.to_vec(), guest);
     }
 
+    /// Takes a batch of an end's packets to the wire. Returns whether one was left.
+    fn carry(&mut self, end: usize, buf: &mut TransmitBuf) -> bool {
+        buf.clear();
+        let Some(t) = self.ends[end].endpoint.poll_transmit(self.now, buf) else { return false };
+        if t.destination != outer(1 - end) {
+            return true;
+        }
+        let source = SocketAddr::new(outer(end).ip(), 7471 + t.entropy.0);
+        for (head, payload) in buf.segments() {
+            let swallowed = head.len() + payload.len() > self.passes_bytes;
+            if swallowed || self.rng.below(1000) < self.loss_permille {
+                continue;
+            }
+            let jitter = u64::from(self.rng.below(self.jitter_us + 1));
+            let of_path = u64::from(t.entropy.0) * 37 % 64 * self.path_delay_us;
+            let at = self.now + Duration::from_micros(20 + of_path + jitter);
+            self.sequence += 1;
+            let bytes = [head, payload].concat();
+            self.wire.insert((at, self.sequence), (1 - end, source, bytes));
+        }
+        true
+    }
+
     fn drain(&mut self) {
         let mut buf = TransmitBuf::new(64, 65_000);
         for end in 0..2 {
-            let End { endpoint, express, .. } = &mut self.ends[end];
             loop {
+                let End { endpoint, express, .. } = &mut self.ends[end];
                 let handed = express.pump(self.now, endpoint);
-                buf.clear();
-                let Some(t) = endpoint.poll_transmit(self.now, &mut buf) else {
-                    if handed == 0 { break } else { continue }
-                };
-                if t.destination != outer(1 - end) {
-                    continue;
-                }
-                let source = SocketAddr::new(outer(end).ip(), 7471 + t.entropy.0);
-                for (head, payload) in buf.segments() {
-                    let swallowed = head.len() + payload.len() > self.passes_bytes;
-                    if swallowed || self.rng.below(1000) < self.loss_permille {
-                        continue;
-                    }
-                    let jitter = u64::from(self.rng.below(self.jitter_us + 1));
-                    let at = self.now + Duration::from_micros(20 + jitter);
-                    self.sequence += 1;
-                    let bytes = [head, payload].concat();
-                    self.wire.insert((at, self.sequence), (1 - end, source, bytes));
+                if !self.carry(end, &mut buf) && handed == 0 {
+                    break;
                 }
             }
+            let End { endpoint, express, .. } = &mut self.ends[end];
             while let Some(event) = endpoint.poll_event() {
                 express.event(self.now, &event);
             }

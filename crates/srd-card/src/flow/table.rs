@@ -107,6 +107,8 @@ enum Owner {
     Guest,
     /// A peer, which alone has used it.
     Peer(u32),
+    /// A path of an interface: it stands for flows of small packets that share a queue.
+    Path,
     /// No one of them: it stands for every flow of a peer that finds no room, and stays.
     Overflow,
 }
@@ -211,6 +213,36 @@ impl FlowTable {
             }
         };
         Some(FlowId::new(slot, Direction::Egress))
+    }
+
+    /// The entry of a path, by its number among few, that plain packets of an interface take to a
+    /// peer; none if the table has no room for it. `near`: a slot that is probably the right one.
+    #[inline]
+    pub(crate) fn of_path(
+        &mut self,
+        now: Instant,
+        (peer, interface, path): (u32, u64, u8),
+        near: u32,
+    ) -> Option<u32> {
+        let key = path_key(peer, path);
+        let slot = match self.entries.get_mut(near as usize) {
+            Some(entry) if entry.is(&key, interface) => near,
+            _ => self.find_path(now, (key, interface), peer)?,
+        };
+        self.entries[slot as usize].used_at = now;
+        Some(slot)
+    }
+
+    #[inline(never)]
+    fn find_path(&mut self, now: Instant, key: (FlowKey, u64), peer: u32) -> Option<u32> {
+        if let Some(slot) = self.find(&key.0, key.1) {
+            return Some(slot);
+        }
+        let verdict = Verdict { peer: Some(peer), epoch: 0 };
+        let slot = self.open(now, key, verdict, None)?;
+        self.entries[slot as usize].owner = Owner::Path;
+        self.numbering[slot as usize].move_to(peer);
+        Some(slot)
     }
 
     #[inline(never)]
@@ -409,7 +441,8 @@ impl FlowTable {
     /// The flows that the guest sends with the highest rates, busiest first, at most `most`.
     pub(crate) fn busiest(&self, most: usize) -> Vec<(FlowKey, u32, Counts)> {
         let flows = self.entries.iter().zip(&self.numbering).zip(&self.counts);
-        let active = flows.filter(|((e, _), counts)| counts.bps > 0 && e.owner != Owner::Overflow);
+        let is_flow = |owner| !matches!(owner, Owner::Overflow | Owner::Path);
+        let active = flows.filter(|((e, _), counts)| counts.bps > 0 && is_flow(e.owner));
         let mut active = active.map(|((e, n), counts)| (e.key, n.peer, *counts));
         let order = |(key, _, counts): &(FlowKey, u32, Counts)| (Reverse(counts.bps), *key);
         // Never more than twice as many as are asked for, so that the rest is not sorted.
@@ -424,6 +457,12 @@ impl FlowTable {
             kept.truncate(most);
         }
     }
+}
+
+/// The key of a path to a peer. No packet has it: protocol zero has no ports.
+fn path_key(peer: u32, path: u8) -> FlowKey {
+    let destination = IpAddr::V4(Ipv4Addr::from_bits(peer));
+    FlowKey { destination, ports: (u16::from(path) + 1, 0), ..NO_FLOW }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use srd_proto::time::{Duration, Instant};
 use super::codel::Codel;
 use super::fattest::{Link, Linked};
 use crate::meta::layout::Layout;
-use crate::wire::cloud;
+use crate::wire::cloud::{self, Trailer};
 
 /// Bytes that a flow may send per round. // Q1
 pub(super) const QUANTUM_BYTES: i64 = 16 * 1024;
@@ -27,8 +27,6 @@ pub(crate) struct Aqm {
     pub interval: Duration,
     /// Bytes that may wait for one peer.
     pub bytes_max: usize,
-    /// The most bytes of a bundle: those of a datagram.
-    pub bundle_bytes_max: usize,
 }
 
 /// The kind of a frame, by which the rule decides how it is carried.
@@ -111,6 +109,18 @@ pub(crate) struct Waiting {
     pub at: Instant,
     /// Its kind.
     pub kind: Kind,
+    /// The path that it takes if it is of a cloud and goes plainly, by its number among those of
+    /// its interface.
+    pub path: u8,
+}
+
+impl Waiting {
+    /// Frames that it stands for: several, if it is a bundle.
+    #[cold]
+    pub(super) fn frames(&self) -> u64 {
+        let trailer = Trailer::split(&self.frame).filter(|_| self.kind.is_of_cloud());
+        trailer.map_or(1, |(_, trailer)| trailer.frames() as u64)
+    }
 }
 
 /// Which list a flow is in.
@@ -122,7 +132,20 @@ pub(super) enum List {
     Old,
 }
 
-/// The frames of one flow.
+/// The flows whose small plain frames share the queue of a path. // C6
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Members {
+    /// A bit for each flow that may have frames in the queue, by its hash. A flow without its bit
+    /// has no frame there.
+    pub(crate) bits: u64,
+    /// Whether one of these frames may be large.
+    pub(crate) has_large: bool,
+    /// The count of the peer's empty queues when a flow of this path last waited in a queue of its
+    /// own.
+    pub(crate) apart: u64,
+}
+
+/// The frames of one flow, or of flows that share a path.
 #[derive(Debug, Default)]
 pub(crate) struct FlowQueue {
     pub(super) frames: VecDeque<Waiting>,
@@ -133,6 +156,7 @@ pub(crate) struct FlowQueue {
     pub(super) tenant: u16,
     link: Link,
     pub(super) codel: Codel,
+    members: Members,
 }
 
 impl FlowQueue {
@@ -144,15 +168,35 @@ impl FlowQueue {
         self.list == List::None
     }
 
-    /// Adds a frame of a cloud to the last one that waits, if both ride SRD and are small. Returns
-    /// the bytes by which that has grown. Those that go plainly are bundled when they leave.
-    pub(super) fn bundle(&mut self, waiting: &Waiting, bytes_max: usize) -> Option<usize> {
+    /// Whether a frame waits.
+    pub(crate) fn has_frames(&self) -> bool {
+        !self.frames.is_empty()
+    }
+
+    /// The flows that share it, if it is a path's.
+    #[inline]
+    pub(crate) fn members(&mut self) -> &mut Members {
+        if self.frames.is_empty() {
+            (self.members.bits, self.members.has_large) = (0, false);
+        }
+        &mut self.members
+    }
+
+    /// Adds a frame of a cloud, whose trailer is apart, to the last one that waits, if the two may
+    /// share a datagram of so many bytes. Returns the bytes by which that has grown. // C6
+    #[inline]
+    pub(super) fn join(
+        &mut self,
+        waiting: &Waiting,
+        trailer: &Trailer,
+        bytes_max: usize,
+    ) -> Option<usize> {
         let last = self.frames.back_mut()?;
         let before = last.frame.len();
-        let alike = last.kind == Kind::Cloud && waiting.kind == Kind::Cloud;
+        let alike = (last.kind, last.path) == (waiting.kind, waiting.path);
         let whole = |of: &Waiting| of.layout.offload.gso.is_none();
         let may = alike && whole(last) && whole(waiting);
-        let added = may && cloud::bundle(&mut last.frame, &waiting.frame, bytes_max);
+        let added = may && cloud::join(&mut last.frame, &waiting.frame, trailer, bytes_max);
         added.then(|| last.frame.len() - before)
     }
 

@@ -24,6 +24,7 @@ use super::fattest::Fattest;
 pub(crate) use super::flow::{Aqm, FlowQueue, Kind, Lane, QueueCounts, Rule, Turn, Waiting};
 use super::flow::{QUANTUM_BYTES, RECORD_BYTES};
 use super::tenant::{Held, Tenant};
+use crate::wire::cloud::Trailer;
 
 /// Bytes that a tenant owes at most: a frame of the largest size.
 const DEBT_BYTES_MAX: i64 = 64 * 1024;
@@ -129,13 +130,38 @@ impl Scheduler {
         if let ([only], 0) = (&mut self.tenants[..], number) {
             only.push(flows, slot, waiting, self.rule);
             while only.cost() > aqm.bytes_max
-                && let Some(dropped) = only.drop_from_fattest(flows)
+                && let Some((_, frames)) = only.drop_from_fattest(flows)
             {
-                counts.dropped_full += dropped.frames as u64; // Q4
+                counts.dropped_full += frames; // Q4
             }
             return;
         }
         self.push_beside(flows, (number, slot), waiting, aqm, counts);
+    }
+
+    /// Adds a frame of a cloud, whose trailer is apart, to the last one of its queue, if the two
+    /// may share a datagram of so many bytes. Returns whether it was added; if not, push it, its
+    /// trailer behind it. // C6
+    pub(crate) fn join(
+        &mut self,
+        flows: &mut [FlowQueue],
+        slot: u32,
+        (waiting, trailer): (&Waiting, &Trailer),
+        bytes_max: usize,
+        aqm: &Aqm,
+        counts: &mut QueueCounts,
+    ) -> bool {
+        if self.tenants.len() == 1 {
+            return false;
+        }
+        let flow = &mut flows[slot as usize];
+        let Some(bytes) = flow.join(waiting, trailer, bytes_max) else { return false };
+        let place = flow.tenant;
+        self.held.bytes += bytes;
+        self.tenants[usize::from(place)].grown(flows, slot, bytes);
+        self.resized(place);
+        self.shorten(flows, aqm, counts);
+        true
     }
 
     /// The flow of a lane whose turn it is.
@@ -233,12 +259,6 @@ impl Scheduler {
         counts: &mut QueueCounts,
     ) {
         let flow = &mut flows[slot as usize];
-        if let Some(bytes) = flow.bundle(&waiting, aqm.bundle_bytes_max) {
-            let place = flow.tenant;
-            self.held.bytes += bytes;
-            self.tenants[usize::from(place)].grown(flows, slot, bytes);
-            return self.resized(place);
-        }
         let place = if flow.is_unlisted() {
             let Some(place) = self.place_of(number) else {
                 counts.dropped_full += 1;
@@ -254,6 +274,12 @@ impl Scheduler {
         self.tenants[usize::from(place)].push(flows, slot, waiting, self.rule);
         self.list(place);
         self.resized(place);
+        self.shorten(flows, aqm, counts);
+    }
+
+    /// Drops frames until they take no more than they may.
+    #[inline]
+    fn shorten(&mut self, flows: &mut [FlowQueue], aqm: &Aqm, counts: &mut QueueCounts) {
         while self.held.bytes + self.held.frames * RECORD_BYTES > aqm.bytes_max
             && self.drop_from_fattest(flows, counts)
         {}
@@ -264,10 +290,10 @@ impl Scheduler {
         // Q4
         let place = self.fattest.find().unwrap_or(0);
         let tenant = &mut self.tenants[place as usize];
-        let Some(dropped) = tenant.drop_from_fattest(flows) else { return false };
+        let Some((dropped, frames)) = tenant.drop_from_fattest(flows) else { return false };
         self.resized(u16::try_from(place).unwrap_or(0));
         self.held = self.held.less(dropped);
-        counts.dropped_full += dropped.frames as u64;
+        counts.dropped_full += frames;
         true
     }
 

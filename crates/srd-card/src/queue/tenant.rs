@@ -136,21 +136,23 @@ impl Tenant {
         self.fattest.place(flows, slot, cost);
     }
 
-    /// Drops the oldest half of the flow that holds (nearly) most.
-    pub(super) fn drop_from_fattest(&mut self, flows: &mut [FlowQueue]) -> Option<Held> {
-        let before = self.held;
+    /// Drops the oldest half of the flow that holds (nearly) most. Returns the part of the held
+    /// amount that has gone, and the number of frames, each of a bundle counted.
+    pub(super) fn drop_from_fattest(&mut self, flows: &mut [FlowQueue]) -> Option<(Held, u64)> {
+        let (before, mut frames) = (self.held, 0);
         let fattest = self.fattest.find()?;
         let flow = &mut flows[fattest as usize];
         let keep = flow.bytes / 2;
         while flow.bytes > keep
             && let Some(dropped) = flow.frames.pop_front()
         {
+            frames += dropped.frames();
             flow.bytes -= dropped.frame.len();
             self.held.bytes -= dropped.frame.len();
             self.held.frames -= 1;
         }
         self.resized(flows, fattest);
-        Some(before.less(self.held))
+        Some((before.less(self.held), frames))
     }
 
     /// The flow of a lane whose turn it is.
@@ -220,7 +222,7 @@ impl Tenant {
             if flow.codel.strikes(late, now, aqm.interval) {
                 // Q3
                 if !ecn::mark(&mut waiting.frame[OFFLOAD_BYTES..]) {
-                    counts.dropped_late += 1;
+                    counts.dropped_late += waiting.frames();
                     continue;
                 }
                 counts.marked += 1;

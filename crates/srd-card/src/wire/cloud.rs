@@ -17,8 +17,8 @@
 //! It stands behind the frame, so that a frame that was read from a device is neither copied nor
 //! moved. The stage carries it; [`crate::vpc::Envelope`] is its meaning.
 //!
-//! Small frames of one flow travel in a bundle: the first one, then `more` others, each with its
-//! length in two bytes behind it, then the trailer of all.
+//! Small frames of one flow, or of one path, travel in a bundle: the first one, then `more` others,
+//! each with its length in two bytes behind it, then the trailer of all.
 //!
 //! ```text
 //! | frame | frame | length | frame | length | ... | trailer |
@@ -51,21 +51,13 @@ impl Trailer {
         Some((frame, Self(*trailer)))
     }
 
-    /// Takes the trailer from behind a frame.
-    pub(crate) fn take(frame: &mut Vec<u8>) -> Option<Self> {
-        let (rest, trailer) = Self::split(frame)?;
-        let bytes = rest.len();
-        frame.truncate(bytes);
-        Some(trailer)
-    }
-
     /// Frames of the bundle that this is the trailer of; one without a bundle.
     pub(crate) fn frames(&self) -> usize {
         1 + usize::from(self.0[MORE_AT])
     }
 
     /// The first of the paths that the sender's plain packets take.
-    pub(crate) fn way(&self) -> u64 {
+    pub(crate) fn first_path(&self) -> u64 {
         let [_, _, _, _, a, b, c, d, e, f, g, h, ..] = self.0;
         // Identifiers of interfaces are drawn, or counted from one.
         u64::from_be_bytes([a, b, c, d, e, f, g, h]).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
@@ -91,20 +83,18 @@ pub(crate) fn bundle_overhead(frames: usize) -> usize {
     frames * OFFLOAD_BYTES + (frames - 1) * LENGTH_BYTES
 }
 
-/// Adds a frame with its trailer to another one, or to a bundle, if both go from and to the same
-/// interfaces and there is room. Returns whether it was added.
-pub(crate) fn bundle(bytes: &mut Vec<u8>, next: &[u8], bytes_max: usize) -> bool {
-    let (Some((_, mut own)), Some((frame, trailer))) =
-        (Trailer::split(bytes), Trailer::split(next))
-    else {
-        return false;
-    };
+/// Adds a frame, whose trailer is apart, to another one with its trailer, or to a bundle, if both
+/// go from and to the same interfaces and there is room. Returns whether it was added.
+pub(crate) fn join(bytes: &mut Vec<u8>, frame: &[u8], trailer: &Trailer, bytes_max: usize) -> bool {
+    let Some((rest, mut own)) = Trailer::split(bytes) else { return false };
+    let at = rest.len();
     let fits = bytes.len() + frame.len() + LENGTH_BYTES <= bytes_max;
-    if !fits || own.frames() >= BUNDLE_FRAMES_MAX || own.of_one() != trailer {
+    if !fits || own.frames() >= BUNDLE_FRAMES_MAX || own.of_one() != *trailer {
         return false;
     }
     let Ok(length) = u16::try_from(frame.len()) else { return false };
-    bytes.truncate(bytes.len() - TRAILER_BYTES);
+    bytes.reserve(frame.len() + LENGTH_BYTES);
+    bytes.truncate(at);
     bytes.extend_from_slice(frame);
     bytes.extend_from_slice(&length.to_be_bytes());
     own.0[MORE_AT] += 1;
@@ -142,7 +132,7 @@ mod tests {
         let frame = |n: u8| vec![n; 10 + usize::from(n)];
         let mut bytes = trailer.behind(&frame(0)).to_vec();
         let mut count = 1;
-        while bundle(&mut bytes, &trailer.behind(&frame(count)), 1400) {
+        while join(&mut bytes, &frame(count), &trailer, 1400) {
             count += 1;
         }
         assert_eq!(usize::from(count), BUNDLE_FRAMES_MAX);
@@ -152,13 +142,12 @@ mod tests {
         assert!((0..count).zip(&all[..frames]).all(|(n, of)| *of == frame(n)));
         let mut small = trailer.behind(&frame(0)).to_vec();
         let most = small.len() + 21;
-        assert!(!bundle(&mut small, &trailer.behind(&frame(9)), most - 1), "no room");
-        assert!(bundle(&mut small, &trailer.behind(&frame(9)), most));
+        assert!(!join(&mut small, &frame(9), &trailer, most - 1), "no room");
+        assert!(join(&mut small, &frame(9), &trailer, most));
         let mut other = trailer;
         other.0[19] += 1;
-        assert!(!bundle(&mut small, &other.behind(&frame(1)), 1400), "another receiver");
-        assert!(!bundle(&mut vec![0; 5], &trailer.behind(&frame(1)), 1400));
-        assert!(!bundle(&mut small, &[0; 5], 1400));
+        assert!(!join(&mut small, &frame(1), &other, 1400), "another receiver");
+        assert!(!join(&mut vec![0; 5], &frame(1), &trailer, 1400));
     }
 
     #[test]
@@ -171,14 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn a_trailer_is_taken_from_behind_its_frame() {
+    fn a_trailer_stands_behind_its_frame() {
         let trailer = Trailer(core::array::from_fn(|at| u8::try_from(at).unwrap()));
         let bytes = trailer.behind(b"frame");
         assert_eq!(Trailer::split(&bytes), Some((&b"frame"[..], trailer)));
-        let mut frame = bytes.to_vec();
-        assert_eq!((Trailer::take(&mut frame), &frame[..]), (Some(trailer), &b"frame"[..]));
         for bytes in 0..TRAILER_BYTES {
-            assert_eq!(Trailer::take(&mut std::vec![0; bytes]), None);
+            assert_eq!(Trailer::split(&std::vec![0; bytes]), None);
         }
     }
 }

@@ -4,18 +4,18 @@ use super::*;
 use crate::wire::cloud::TRAILER_BYTES;
 use srd_proto::Delivery;
 
-fn cloud() -> Config {
+pub(super) fn cloud() -> Config {
     Config { cloud: true, ..settings() }
 }
 
-fn both() -> Rig {
+pub(super) fn both() -> Rig {
     let mut rig = Rig::new(cloud(), cloud());
     rig.run_ms(20);
     rig
 }
 
 /// From an interface to the next one.
-fn between(interface: u64) -> Trailer {
+pub(super) fn between(interface: u64) -> Trailer {
     let mut bytes = [0; TRAILER_BYTES];
     bytes[4..12].copy_from_slice(&interface.to_be_bytes());
     bytes[12..].copy_from_slice(&(interface + 1).to_be_bytes());
@@ -24,7 +24,7 @@ fn between(interface: u64) -> Trailer {
 
 impl Rig {
     /// A tenant's interface, whose number is the tenant's, sends a frame.
-    fn ship(&mut self, tenant: u32, express: bool, frame: &[u8]) {
+    pub(super) fn ship(&mut self, tenant: u32, express: bool, frame: &[u8]) {
         let interface = u64::from(tenant);
         let End { express: stage, peer, .. } = &mut self.ends[0];
         let trailer = between(interface);
@@ -32,7 +32,7 @@ impl Rig {
         stage.from_cloud(self.now, parcel, frame.to_vec());
     }
 
-    fn ship_packet(&mut self, tenant: u32, express: bool, packet: &[u8]) {
+    pub(super) fn ship_packet(&mut self, tenant: u32, express: bool, packet: &[u8]) {
         self.ship(tenant, express, &[&[0; OFFLOAD_BYTES], packet].concat());
     }
 

@@ -197,17 +197,13 @@ impl FlowTable {
     }
 }
 
-const AQM: Aqm = Aqm {
-    target: Duration::from_secs(1),
-    interval: Duration::from_secs(1),
-    bytes_max: 1 << 20,
-    bundle_bytes_max: 0,
-};
+const AQM: Aqm =
+    Aqm { target: Duration::from_secs(1), interval: Duration::from_secs(1), bytes_max: 1 << 20 };
 
 fn push(table: &mut FlowTable, scheduler: &mut Scheduler, slot: u32, bytes: usize) {
     let packet = v4(protocol::UDP, (1, 2), &vec![0; bytes]);
     let (frame, layout) = (framed(&packet), crate::testing::layout(&packet));
-    let waiting = Waiting { frame, layout, at: START, kind: Kind::Other };
+    let waiting = Waiting { frame, layout, at: START, kind: Kind::Other, path: 0 };
     scheduler.push(&mut table.queues, (0, slot), waiting, &AQM, &mut QueueCounts::default());
 }
 

@@ -10,13 +10,12 @@ const AQM: Aqm = Aqm {
     target: Duration::from_millis(2),
     interval: Duration::from_millis(100),
     bytes_max: 1_000_000,
-    bundle_bytes_max: 1400,
 };
 
 fn waiting(bytes: usize, ecn: u8, at: Instant, kind: Kind) -> Waiting {
     let mut packet = v4(protocol::TCP, (1, 2), &vec![0; bytes - OFFLOAD_BYTES - 40]);
     packet[1] = ecn;
-    Waiting { frame: framed(&packet), layout: layout(&packet), at, kind }
+    Waiting { frame: framed(&packet), layout: layout(&packet), at, kind, path: 0 }
 }
 
 struct Bench {
@@ -255,4 +254,33 @@ fn tenants_beyond_the_bound_find_no_place() {
     }
     assert_eq!(bench.counts.dropped_full, 1);
     assert_eq!(std::iter::from_fn(|| bench.take(Instant::ZERO)).count(), TENANTS_MAX);
+}
+
+/// Q4: a bundle that grows counts, and each frame of one that is dropped.
+#[test]
+fn regression_bundles_that_grow_keep_the_bound_of_the_queue() {
+    let mut bench = Bench::new(1000);
+    let trailer = Trailer([7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
+    let mut pushed = 0;
+    for _ in 0..26 {
+        for slot in 0..1000 {
+            pushed += 1;
+            let mut waiting = waiting(50, 0, Instant::ZERO, Kind::Cloud);
+            let Bench { flows, scheduler, counts, aqm } = &mut bench;
+            if !scheduler.join(flows, slot, (&waiting, &trailer), 1400, aqm, counts) {
+                waiting.frame.extend_from_slice(&trailer.0);
+                scheduler.push(flows, (1, slot), waiting, aqm, counts);
+            }
+            let held: usize = flows.iter().map(|flow| flow.frames.len()).sum();
+            let cost = scheduler.bytes() + held * RECORD_BYTES;
+            assert!(cost <= AQM.bytes_max, "{cost} bytes of {held} bundles");
+        }
+    }
+    assert!(bench.counts.dropped_full > 0);
+    let mut taken = 0;
+    while let Some((_, waiting)) = bench.take(Instant::ZERO) {
+        taken += waiting.frames();
+    }
+    assert_eq!(taken + bench.counts.dropped_full, pushed);
+    assert!(bench.scheduler.is_empty() && bench.scheduler.bytes() == 0);
 }

@@ -1,0 +1,221 @@
+//! Frames of clouds that go plainly, many small ones in a datagram; and the last step of all frames
+//! of clouds to the transport, apart from the frames of a guest, which do not pay for it.
+//!
+//! Plain packets of an interface take few paths to a host (C5). The small ones of a path wait in
+//! one queue, whatever flows they are of, and join the last one there if that goes to the same
+//! interface: a datagram fills while it waits for its turn, and waits for nothing else (C6). A
+//! larger frame waits in the queue of its flow (Q1). All plain frames of a flow are in one of the
+//! two queues at a time, so that they leave in their order (C7):
+//!
+//! - A small frame waits in its path's queue. It waits in its flow's if frames of the flow do, or
+//!   if a large frame is in the path's queue, and none of the flow.
+//! - A larger frame waits in its flow's queue. It waits in its path's if frames of the flow are
+//!   there.
+//!
+//! Bound: as many queues as the table of flows has places.
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+use srd_proto::time::Instant;
+use srd_proto::{Class, Datagram, Endpoint, Entropy, PeerId};
+
+use super::cloud::Parcel;
+use super::egress::{Line, OVERLAY};
+use super::feed::{Amount, Feed, Outgoing};
+use super::paths::Choice;
+use super::stage::Express;
+use crate::meta::Meta;
+use crate::meta::key::Direction;
+use crate::meta::layout::Layout;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::queue::scheduler::{Kind, Lane, QueueCounts, Waiting};
+use crate::rewrite::segment::{self, Segments, fitted};
+use crate::rules::snapshot::PeerSlot;
+use crate::wire::cloud::{TRAILER_BYTES, Trailer, bundle_overhead, unbundle};
+use crate::wire::queue_pairs::{CLOUD_QPN, FRAME_QPN};
+
+/// To the queues.
+impl Express {
+    /// Queues a frame of a cloud that goes plainly.
+    pub(super) fn plainly_from_cloud(
+        &mut self,
+        now: Instant,
+        parcel: Parcel,
+        (meta, choice): (&Meta, Choice),
+        frame: Vec<u8>,
+    ) {
+        let (layout, bytes) = (meta.layout, frame.len() - OFFLOAD_BYTES);
+        let half = self.bundle_bytes_max(parcel.to.0) / 2;
+        let is_small = layout.offload.gso.is_none() && frame.len() + TRAILER_BYTES <= half;
+        if !is_small && !self.goes_plainly(parcel.to, &layout, bytes) {
+            return;
+        }
+        let Some(line) = self.line_of_path(now, parcel, (meta, choice), is_small) else { return };
+        let (kind, path) = (Kind::PlainCloud, choice.path);
+        self.put_in_line(line, &parcel.trailer, Waiting { frame, layout, at: now, kind, path });
+    }
+
+    /// The queue for a plain frame of a cloud. `None`: the peer has gone. // C7
+    fn line_of_path(
+        &mut self,
+        now: Instant,
+        parcel: Parcel,
+        (meta, Choice { path, bit }): (&Meta, Choice),
+        is_small: bool,
+    ) -> Option<Line> {
+        let Parcel { to: PeerSlot(to), tenant, interface, .. } = parcel;
+        let peer = self.peers.get_mut(to as usize).and_then(Option::as_mut)?;
+        if peer.scheduler.is_empty() {
+            // No queue has a frame of any flow.
+            peer.drained += 1;
+        }
+        let drained = peer.drained;
+        let place = (to, interface, path);
+        let near = self.paths.near(place);
+        let Some(slot) = self.table.of_path(now, place, *near) else {
+            return self.line_of_many(to);
+        };
+        *near = slot;
+        let members = self.table.queues[slot as usize].members();
+        if !is_small || members.has_large || members.apart == drained {
+            let is_member = members.bits & bit != 0;
+            let joins = is_member || is_small && !members.has_large;
+            let own = self.line_of_cloud(now, meta, parcel)?;
+            let waits = self.table.queues[own.slot as usize].has_frames();
+            let members = self.table.queues[slot as usize].members();
+            if waits || !joins {
+                members.apart = drained;
+                return Some(own);
+            }
+            members.has_large |= !is_small;
+        }
+        self.table.queues[slot as usize].members().bits |= bit;
+        Some(Line { peer: to, slot, tenant })
+    }
+
+    /// The queue for all flows to a peer that find no place in the table.
+    #[cold]
+    pub(super) fn line_of_many(&mut self, peer: u32) -> Option<Line> {
+        self.counters.flows_full += 1; // X2
+        Some(Line { peer, slot: self.peer(peer)?.overflow?, tenant: OVERLAY })
+    }
+
+    /// Whether a packet of so many bytes, or each of its parts, goes plainly; counted if not. // C3
+    pub(super) fn goes_plainly(&mut self, to: PeerSlot, layout: &Layout, bytes: usize) -> bool {
+        let fits = self.cloud_bytes_max(to);
+        let goes = bytes <= fits || segment::largest(&fitted(layout, fits)) <= fits;
+        self.counters.guest_too_big += u64::from(!goes);
+        goes
+    }
+
+    /// Puts a frame of a cloud in line: in one datagram with the last frame there if it may be. //
+    /// C6
+    pub(super) fn put_in_line(&mut self, line: Line, trailer: &Trailer, mut waiting: Waiting) {
+        let bytes_max = self.bundle_bytes_max(line.peer);
+        if let Some(peer) = self.peers.get_mut(line.peer as usize).and_then(Option::as_mut) {
+            let mut counts = QueueCounts::default();
+            let (queues, one) = (&mut self.table.queues, (&waiting, trailer));
+            let aqm = &self.aqm;
+            if peer.scheduler.join(queues, line.slot, one, bytes_max, aqm, &mut counts) {
+                return self.count_queue(line.peer, counts);
+            }
+        }
+        waiting.frame.extend_from_slice(&trailer.0);
+        self.enqueue(line, waiting);
+    }
+
+    /// Bytes of the largest datagram to a peer that is sent plainly.
+    fn bundle_bytes_max(&self, peer: u32) -> usize {
+        self.plain_bytes_max.saturating_sub(self.peer(peer).map_or(0, |peer| peer.bytes_lost))
+    }
+}
+
+/// To the transport.
+impl Express {
+    /// Sends one frame of a cloud, or a bundle of frames, by SRD or plainly.
+    #[inline(never)]
+    pub(super) fn send_of_cloud(
+        &mut self,
+        now: Instant,
+        mut outgoing: Outgoing,
+        feed: Feed,
+        endpoint: &mut Endpoint,
+    ) {
+        let Some((_, trailer)) = Trailer::split(&outgoing.frame) else { return };
+        if !feed.cloud {
+            self.counters.cloud_refused += trailer.frames() as u64; // C4
+            return;
+        }
+        let amount = amount(&outgoing, &trailer);
+        self.count(&outgoing, amount);
+        if outgoing.lane == Lane::Srd {
+            return self.send_srd(now, outgoing, CLOUD_QPN, feed, endpoint);
+        }
+        let Some(id) = self.peer(outgoing.peer).map(|peer| peer.id) else { return };
+        let paths = u64::from(endpoint.config().paths.max(1));
+        let path = trailer.first_path().wrapping_add(outgoing.path.into()) % paths; // C5
+        let path = Entropy(u16::try_from(path).unwrap_or(0));
+        let fits = endpoint.unreliable_bytes_max_to(id);
+        let is_whole = outgoing.layout.offload.gso.is_none() && outgoing.frame.len() <= fits;
+        if is_whole {
+            self.send_datagram(now, (id, path), outgoing.frame.into(), endpoint);
+        } else if trailer.frames() > 1 {
+            self.send_apart(now, (id, path), &outgoing.frame, endpoint);
+        } else {
+            outgoing.frame.truncate(outgoing.frame.len() - TRAILER_BYTES);
+            self.send_plain(now, outgoing, (path, Some(trailer)), endpoint);
+        }
+    }
+
+    /// Sends the frames of a bundle one by one: the network passes less than it did. // G2a
+    #[cold]
+    #[inline(never)]
+    fn send_apart(
+        &mut self,
+        now: Instant,
+        (id, path): (PeerId, Entropy),
+        bytes: &[u8],
+        endpoint: &mut Endpoint,
+    ) {
+        let Some((rest, trailer)) = Trailer::split(bytes) else { return };
+        let Some((frames, count)) = unbundle(rest, trailer.frames()) else { return };
+        let beside = OFFLOAD_BYTES + TRAILER_BYTES;
+        let fits = endpoint.unreliable_bytes_max_to(id).saturating_sub(beside);
+        for frame in &frames[..count] {
+            let Some(meta) = Meta::parse(frame, Direction::Egress) else { continue };
+            let layout = fitted(&meta.layout, fits);
+            let mut segments = Segments::new(frame, &layout);
+            for index in 0..segments.count() {
+                let payload = trailer.of_one().behind(segments.write(index));
+                self.send_datagram(now, (id, path), payload, endpoint);
+            }
+        }
+    }
+
+    fn send_datagram(
+        &mut self,
+        now: Instant,
+        (id, path): (PeerId, Entropy),
+        payload: Bytes,
+        endpoint: &mut Endpoint,
+    ) {
+        let (src_qpn, dst_qpn) = (FRAME_QPN, CLOUD_QPN);
+        let datagram = Datagram { src_qpn, dst_qpn, imm: 0, payload, class: Class::Bulk, user: 0 };
+        if endpoint.send_unreliable(now, id, path, datagram).is_err() {
+            self.counters.send_refused += 1;
+        }
+    }
+}
+
+/// Packets of a frame or a bundle with this trailer.
+fn amount(outgoing: &Outgoing, trailer: &Trailer) -> Amount {
+    let Outgoing { frame, layout, kind, .. } = outgoing;
+    let eligible = *kind == Kind::Cloud; // C2
+    let (packets, bytes) = match trailer.frames() {
+        1 => (layout.packets(), layout.packet_bytes()),
+        // Without offload headers and lengths.
+        frames => (frames as u64, frame.len() - TRAILER_BYTES - bundle_overhead(frames)),
+    };
+    Amount { packets, bytes: bytes as u64, eligible }
+}
