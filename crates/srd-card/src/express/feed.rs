@@ -225,17 +225,17 @@ impl Express {
             if first { (FRESH_QPN, Class::LowLatency) } else { (FRAME_QPN, Class::Bulk) };
         let frame = Bytes::from(frame);
         let frame_bytes = u16::try_from(frame.len()).unwrap_or(u16::MAX);
-        let mut at = 0;
+        let mut rest = frame;
         let mut chunk = 0;
-        while at < frame.len() {
-            let end = (at + size).min(frame.len());
-            let last = end == frame.len();
+        loop {
+            let last = rest.len() <= size;
             let place = Place { flow, sequence, chunk, last, frame_bytes }; // F2
+            let payload = if last { core::mem::take(&mut rest) } else { rest.split_to(size) };
             let datagram = Datagram {
                 src_qpn,
                 dst_qpn,
                 imm: place.encode(),
-                payload: frame.slice(at..end),
+                payload,
                 class,
                 user: u64::from(slot),
             };
@@ -245,7 +245,10 @@ impl Express {
                 numbering.renumber();
                 return;
             }
-            (at, chunk) = (end, chunk + 1);
+            if last {
+                return;
+            }
+            chunk += 1;
         }
     }
 

@@ -33,9 +33,27 @@ impl Meta {
             return None;
         }
         let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
-        let packet = Packet::read(bytes)?;
-        let layout = Layout::of(&packet, bytes)?.with_offload(header)?; // F1
-        let key = FlowKey::of(&packet);
+        // Each family its own way, so that no field is copied to where both ways meet.
+        match bytes.first()? >> 4 {
+            4 => Self::of(&Packet::read_v4(bytes)?, (header, bytes), direction),
+            6 => Self::of_v6((header, bytes), direction),
+            _ => None,
+        }
+    }
+
+    #[inline(never)]
+    fn of_v6(frame: (&[u8; OFFLOAD_BYTES], &[u8]), direction: Direction) -> Option<Self> {
+        Self::of(&Packet::read_v6(frame.1)?, frame, direction)
+    }
+
+    #[inline(always)]
+    fn of(
+        packet: &Packet,
+        (header, bytes): (&[u8; OFFLOAD_BYTES], &[u8]),
+        direction: Direction,
+    ) -> Option<Self> {
+        let layout = Layout::of(packet, bytes)?.with_offload(header)?; // F1
+        let key = FlowKey::of(packet);
         let key = match direction {
             Direction::Egress => key,
             Direction::Ingress => key.reversed(),

@@ -97,10 +97,16 @@ impl Scheduler {
     }
 
     /// From now on this rides SRD. Flows whose next frame takes another lane change over.
+    #[inline]
     pub(crate) fn set_rule(&mut self, flows: &[FlowQueue], rule: Rule) {
-        if rule == self.rule {
-            return;
+        if rule != self.rule {
+            self.change_rule(flows, rule);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn change_rule(&mut self, flows: &[FlowQueue], rule: Rule) {
         self.rule = rule;
         for place in 0..self.tenants.len() {
             self.tenants[place].set_rule(flows, rule);
@@ -119,6 +125,7 @@ impl Scheduler {
 
     /// Puts a frame of a tenant's flow in line; behind those of the flow that wait, if these are of
     /// another tenant's.
+    #[inline(always)]
     pub(crate) fn push(
         &mut self,
         flows: &mut [FlowQueue],
@@ -165,6 +172,7 @@ impl Scheduler {
     }
 
     /// The flow of a lane whose turn it is.
+    #[inline(always)]
     pub(crate) fn next(&mut self, flows: &mut [FlowQueue], lane: Lane) -> Option<Turn> {
         match &mut self.tenants[..] {
             [only] => only.next(flows, lane, self.rule),
@@ -174,6 +182,7 @@ impl Scheduler {
 
     /// Takes the frame of the flow that [`Scheduler::next`] named; `None` if the delay law took
     /// what there was, or the frame behind it takes the other lane.
+    #[inline(always)]
     pub(crate) fn take(
         &mut self,
         flows: &mut [FlowQueue],
