@@ -160,7 +160,10 @@ mod tests {
                 let key = key(protocol::UDP, (1024 + n, 53));
                 counts[0][path(key)] += 1;
                 counts[1][path(FlowKey { ports: (53, n), ..key })] += 1;
-                let address = |n: u16| Ipv4Addr::new(10, 1, (n >> 8) as u8, n as u8).into();
+                let address = |n: u16| {
+                    let [high, low] = n.to_be_bytes();
+                    Ipv4Addr::new(10, 1, high, low).into()
+                };
                 counts[2][path(FlowKey { source: address(n), ..key })] += 1;
                 let address = |n: u16| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n));
                 let [source, destination] = [address(1), address(n)];
