@@ -51,6 +51,24 @@ fn children(pid: u32) -> Vec<u32> {
     text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
+/// Descriptors of a helper that are not its own.
+fn others_of(helper: u32) -> Vec<String> {
+    let is_own = |number: &str, target: &str| {
+        ["0", "1", "2"].contains(&number)
+            || target.starts_with("socket:")
+            || target.starts_with("/run/srd-card/locks/")
+            // Its namespaces, which it compares with those of the same names.
+            || target.starts_with("/run/netns/")
+    };
+    let entries = fs::read_dir(format!("/proc/{helper}/fd")).unwrap().flatten();
+    let named = entries.filter_map(|entry| {
+        let target = fs::read_link(entry.path()).ok()?.to_str()?.to_owned();
+        Some((entry.file_name().to_str()?.to_owned(), target))
+    });
+    let others = named.filter(|(number, target)| !is_own(number, target));
+    others.map(|(number, target)| format!("{number}: {target}")).collect()
+}
+
 /// The only child of a card.
 #[track_caller]
 pub(super) fn helper_of(card: u32) -> u32 {
@@ -91,17 +109,8 @@ fn the_process_that_reads_packets_has_no_privilege_in_any_thread() {
         }
         assert_eq!(value(&status, "NoNewPrivs"), "1");
     }
-    // It inherits neither descriptors nor the environment.
-    for entry in fs::read_dir(format!("/proc/{helper}/fd")).unwrap().flatten() {
-        let Ok(target) = fs::read_link(entry.path()) else { continue };
-        let (number, target) = (entry.file_name(), target.to_str().unwrap().to_owned());
-        let is_own = ["0", "1", "2"].iter().any(|own| number == *own)
-            || target.starts_with("socket:")
-            || target.starts_with("/run/srd-card/locks/")
-            // Its namespaces, which it compares with those of the same names.
-            || target.starts_with("/run/netns/");
-        assert!(is_own, "{number:?} {target}");
-    }
+    // It inherits neither descriptors nor the environment. A program that it runs has pipes.
+    wait_until("the helper has descriptors of its own alone", || others_of(helper).is_empty());
     let environment = fs::read_to_string(format!("/proc/{helper}/environ")).unwrap();
     assert!(!environment.contains("STATE_DIRECTORY"), "{environment}");
 
