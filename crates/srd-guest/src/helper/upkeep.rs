@@ -195,12 +195,15 @@ impl Guard {
     /// machine forwarded packets before the card.
     pub(super) fn tend(&mut self, spec: &Spec, before: &str) {
         let found = edge::rules();
-        if found == self.rules {
+        if found.is_some() && found == self.rules {
             return;
         }
         let what = if found.is_none() { "removed" } else { "changed" };
         let set = edge::set_rules(spec.internet_private, before);
-        self.rules = edge::rules();
+        // Another program may have removed them again: what was set first is what is to stay.
+        if self.rules.is_none() {
+            self.rules = edge::rules();
+        }
         if set.is_ok() {
             self.shared.lock().rules_restored += 1;
         }
