@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use srd_card::vpc::trace::{Filter, TRACES_MAX, TraceId};
+use srd_card::vpc::trace::{Event, Filter, Next, Record, TRACES_MAX, TraceId};
 use srd_proto::time::Instant;
 
 use crate::protocol::TraceFilter;
@@ -51,9 +51,18 @@ impl Service {
     /// What a trace has noted since it was last asked; none if there is no such trace.
     pub(crate) fn take_trace(&mut self, now: Instant, id: u64) -> Option<Noted> {
         let taken = self.card.take_trace(TraceId(id), RECORDS_MAX, BYTES_MAX)?;
+        let lacked_session = |record: &Record| match &record.event {
+            Event::Gone(Next::Host { host, .. } | Next::Edge(_, host)) => {
+                self.gateways.transport.as_ref().is_some_and(|of| of.lacked_session(host, record.at))
+            }
+            _ => false,
+        };
+        let numbered = taken.records.iter().enumerate();
+        let waiting = numbered.filter(|(_, of)| lacked_session(of)).map(|(number, _)| number);
+        let waiting = waiting.collect();
         // The thread of the connection finds names there.
         self.list();
-        Some(Noted { taken, directory: Arc::clone(self.publisher.directory()), now })
+        Some(Noted { taken, directory: Arc::clone(self.publisher.directory()), now, waiting })
     }
 
     pub(crate) fn end_trace(&mut self, id: u64) {

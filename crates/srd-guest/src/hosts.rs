@@ -37,6 +37,9 @@ pub(crate) struct Contact {
     /// Since when the transport has no session with it; none while it has one.
     down_ns: Option<u64>,
     is_up: bool,
+    /// Start of the session; absent without one, and for one that an earlier process began.
+    #[serde(skip)]
+    up_ns: Option<u64>,
     /// Whether the log says that it is silent.
     is_told: bool,
     /// The obstacle to a session with it, until there is a session.
@@ -134,7 +137,7 @@ impl Figures for Contact {
         let [sent_frames, sent_bytes, sent_by_srd_frames] = Figures::take(from);
         let [received_frames, received_bytes, received_by_srd_frames] = Figures::take(from);
         let [heard_ns, down_ns] = Figures::take(from);
-        let (is_up, is_told) = (bool::take(from), false);
+        let (is_up, up_ns, is_told) = (bool::take(from), None, false);
         let (problem, said) = (Figures::take(from), None);
         Self {
             sent_frames,
@@ -146,6 +149,7 @@ impl Figures for Contact {
             heard_ns,
             down_ns,
             is_up,
+            up_ns,
             is_told,
             problem,
             said,
@@ -170,12 +174,13 @@ impl Contact {
     /// A session with the host has begun.
     pub(crate) fn is_up(&mut self, now: Instant) {
         (self.is_up, self.down_ns, self.problem) = (true, None, None);
-        self.heard_ns = Some(now.as_nanos());
+        self.up_ns = Some(now.as_nanos());
+        self.heard_ns = self.up_ns;
     }
 
     /// The session has ended, or could not begin.
     pub(crate) fn is_down(&mut self, now: Instant) {
-        self.is_up = false;
+        (self.is_up, self.up_ns) = (false, None);
         self.down_ns.get_or_insert(now.as_nanos());
     }
 
@@ -191,6 +196,11 @@ impl Contact {
             self.said = Some((number, ns));
             tracing::warn!("{text}");
         }
+    }
+
+    /// Whether the session that there is had begun at a time.
+    pub(crate) fn had_session(&self, at: Instant) -> bool {
+        self.is_up && self.up_ns.is_none_or(|up| up <= at.as_nanos())
     }
 
     // V18

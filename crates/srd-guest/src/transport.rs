@@ -417,6 +417,12 @@ impl Transport {
         self.stage.hosts.get(place).map(|of| &of.contact)
     }
 
+    /// Whether a frame for a host that left the card at a time waits for a session with that host.
+    pub(crate) fn lacked_session(&self, host: &str, at: Instant) -> bool {
+        let found = self.stage.hosts.binary_search_by(|of| (*of.name).cmp(host));
+        found.is_ok_and(|found| !self.stage.hosts[found].contact.had_session(at))
+    }
+
     /// Frames that the stage lost, in the order of [`srd_card::Counters::drops`].
     pub(crate) fn lost(&self) -> impl Iterator<Item = u64> {
         self.stage.express.counters().drops().map(|(_, frames)| frames)

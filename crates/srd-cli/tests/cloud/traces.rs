@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::hosts::Hosts;
 use crate::support::machine::*;
 use crate::support::pcapng::Capture;
 use rustix::process::Signal;
@@ -225,4 +226,35 @@ fn regression_a_trace_shows_what_a_nat_gateway_drops() {
     }
     assert!(machine.drops(&name, "nat of a fragment") >= 2);
     assert_eq!(card.end(Signal::TERM), 0);
+}
+
+/// A packet for a host that does not answer has not been sent: the trace shows that it waits, and
+/// no longer once there is a session.
+#[test]
+fn regression_a_packet_that_waits_for_a_session_is_not_shown_as_sent() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let hosts = Hosts::new("ws", 1500);
+    let alpha = &hosts.machines[0];
+    hosts.configure(&alpha.two_hosts("'icmp from 10.0.0.0/16'"), "");
+    let mut card = hosts.up(0);
+    let (a, name) = (hosts.instance("a"), format!("{}a", alpha.prefix));
+    let ping = |output: &str, code: i32| {
+        let arguments = ["card", "trace", &name, "icmp", "dst", "host", "10.0.1.11", "-n", "1"];
+        let mut trace = follow(alpha, output, &arguments);
+        let ping = ["netns", "exec", &a, "ping", "-c", "1", "-W", "5", "10.0.1.11"];
+        let pinged = Command::new("ip").args(ping).output().unwrap();
+        assert_eq!(pinged.status.code(), Some(code), "{pinged:?}");
+        assert_eq!(trace.0.wait().unwrap().code(), Some(0));
+        fs::read_to_string(alpha.path(output)).unwrap()
+    };
+    let waiting = ping("waiting", 1);
+    assert!(waiting.contains("on the host beta"), "{waiting}");
+    assert!(waiting.contains("WAITS here: there is no session with that host"), "{waiting}");
+    let mut other = hosts.up(1);
+    hosts.wait_for_session(0);
+    let sent = ping("sent", 0);
+    assert!(sent.contains("on the host beta") && !sent.contains("WAITS"), "{sent}");
+    assert_eq!((card.end(Signal::TERM), other.end(Signal::TERM)), (0, 0));
 }

@@ -181,6 +181,9 @@ pub enum TraceHop {
         /// Why it goes plainly.
         #[serde(default)]
         plainly: Option<String>,
+        /// Whether it waits on this host: there is no session with that one yet.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        waits: bool,
     },
     /// To a gateway.
     Gateway {
@@ -188,6 +191,9 @@ pub enum TraceHop {
         gateway: String,
         /// The host that is its edge.
         host: String,
+        /// Whether it waits on this host: there is no session with that one yet.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        waits: bool,
     },
     /// To a NAT gateway that leads to an interface.
     Nat {
@@ -201,4 +207,13 @@ pub enum TraceHop {
         /// The service.
         service: String,
     },
+}
+
+impl TraceHop {
+    /// Notes that the packet waits on this host for a session with the other one.
+    pub(crate) fn wait_for_session(&mut self) {
+        if let Self::Host { waits, .. } | Self::Gateway { waits, .. } = self {
+            *waits = true;
+        }
+    }
 }

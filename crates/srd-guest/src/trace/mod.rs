@@ -5,6 +5,7 @@
 
 mod words;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use srd_card::vpc::trace::Taken;
@@ -20,6 +21,8 @@ pub(crate) struct Noted {
     pub(crate) taken: Taken,
     pub(crate) directory: Arc<Directory>,
     pub(crate) now: Instant,
+    /// Records of packets that left the card for a host without a session with it.
+    pub(crate) waiting: BTreeSet<usize>,
 }
 
 /// An interface of this host.

@@ -44,7 +44,7 @@ const HELD_MAX: usize = 4096;
 impl Words {
     /// What was noted, for the side that asks.
     pub(crate) fn say(&mut self, noted: Noted) -> Answer {
-        let Noted { taken, directory, now } = noted;
+        let Noted { taken, directory, now, waiting } = noted;
         let known = self.known.take().filter(|(of, _)| Arc::ptr_eq(of, &directory));
         let (directory, places) = known.unwrap_or_else(|| {
             let places = places_of(&directory);
@@ -55,10 +55,16 @@ impl Words {
         };
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_ns = u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX);
-        let all = taken.records.into_iter().map(|record| {
+        let all = taken.records.into_iter().enumerate().map(|(number, record)| {
             let unix_ns = unix_ns.saturating_sub(now.since(record.at).as_nanos());
             let packet = record.packet;
-            TraceRecord { packet, unix_ns, event: self.event(file, &places, record) }
+            let mut event = self.event(file, &places, record);
+            if waiting.contains(&number)
+                && let TraceEvent::Gone { to } = &mut event
+            {
+                to.wait_for_session();
+            }
+            TraceRecord { packet, unix_ns, event }
         });
         let records = all.collect();
         self.known = Some((directory, places));
@@ -173,10 +179,12 @@ fn hop(file: &VpcFile, places: &Places, next: &Next) -> TraceHop {
                 interface,
                 express: ride.is_ok(),
                 plainly: ride.err().map(|why| why.to_string()),
+                waits: false,
             }
         }
         Next::Edge(exit, host) => {
-            TraceHop::Gateway { gateway: words::exit(file, *exit), host: host.to_string() }
+            let gateway = words::exit(file, *exit);
+            TraceHop::Gateway { gateway, host: host.to_string(), waits: false }
         }
         Next::Nat(nat, eni) => {
             let gateway = words::target_text(file, Target::NatGateway(*nat));

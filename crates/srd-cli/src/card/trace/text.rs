@@ -115,21 +115,28 @@ fn hop(to: &TraceHop) -> String {
     match to {
         TraceHop::Guest => String::from("delivered"),
         TraceHop::Interface { instance, device } => format!("to {instance} {device}"),
-        TraceHop::Host { host, interface, express, plainly } => {
+        TraceHop::Host { host, interface, express, plainly, waits } => {
             let way = match plainly {
                 _ if *express => String::from(", by SRD"),
                 Some(why) => format!(", plainly: {why}"),
                 None => String::from(", plainly"),
             };
-            format!("to {interface} on the host {host}{way}")
+            format!("to {interface} on the host {host}{way}{}", wait(*waits))
         }
-        TraceHop::Gateway { gateway, host } => format!("out by {gateway} on the host {host}"),
+        TraceHop::Gateway { gateway, host, waits } => {
+            format!("out by {gateway} on the host {host}{}", wait(*waits))
+        }
         TraceHop::Nat { gateway, interface: Some(interface) } => {
             format!("by {gateway} to {interface}")
         }
         TraceHop::Nat { gateway, interface: None } => format!("back by {gateway}"),
         TraceHop::Service { service } => format!("to {service}"),
     }
+}
+
+/// The addition for a packet that is still on this host.
+fn wait(waits: bool) -> &'static str {
+    if waits { "; WAITS here: there is no session with that host (`srd card status`)" } else { "" }
 }
 
 /// The time of the day, UTC.
