@@ -117,8 +117,9 @@ if [ -n "$libraries" ]; then
 fi
 
 "$binary" man "$package/usr/share/man/man1"
-install -d "$package/usr/share/man/man5"
+install -d "$package/usr/share/man/man5" "$package/usr/share/man/man7"
 mv "$package"/usr/share/man/man1/*.5 "$package/usr/share/man/man5/"
+mv "$package"/usr/share/man/man1/*.7 "$package/usr/share/man/man7/"
 for page in "$here"/*.[58]; do
     section=$package/usr/share/man/man${page##*.}
     install -d "$section"

@@ -5,6 +5,7 @@
 //! the same program always writes the same bytes.
 
 mod markdown;
+mod metrics;
 
 use anyhow::{Context, Result};
 use clap::Command;
@@ -66,7 +67,8 @@ pub(crate) fn write(command: Command, directory: &Path) -> Result<()> {
         .with_context(|| format!("cannot make {}", directory.display()))?;
     let version = command.get_version().unwrap_or_default().to_owned();
     let documents = DOCUMENTS.iter().map(|of| (format!("{}.5", of.name), of.page(&version)));
-    for (name, text) in documents.chain(pages(command)) {
+    let metrics = (String::from("srd-metrics.7"), metrics::page(&version));
+    for (name, text) in documents.chain([metrics]).chain(pages(command)) {
         let file = directory.join(name);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }

@@ -107,6 +107,7 @@ mod world;
 pub use client::Client;
 pub use failure::{Missing, WrongSettings};
 pub use memory::MemoryGuest;
+pub use metrics::metrics_sample;
 pub use orders::Stopper;
 pub use reload::{Reloader, check};
 pub use state::{Ended, Metrics, Options, Service};

@@ -228,9 +228,9 @@ fn programs_can_be_made(root: &Path) {
 
 fn pages_can_be_read(root: &Path, names: &[String], library: bool) {
     let mut expected: BTreeSet<String> = names.iter().map(|name| format!("{name}.1.gz")).collect();
-    expected.extend(["card.toml.5.gz", "vpc.toml.5.gz"].map(str::to_owned));
+    expected.extend(["card.toml.5.gz", "vpc.toml.5.gz", "srd-metrics.7.gz"].map(str::to_owned));
     let mut found = BTreeSet::new();
-    let mut sections = vec!["man1", "man5"];
+    let mut sections = vec!["man1", "man5", "man7"];
     // Those that are written by hand.
     for entry in fs::read_dir(packaging()).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();

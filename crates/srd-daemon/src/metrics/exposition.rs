@@ -250,6 +250,28 @@ impl PathFamily {
     }
 }
 
+/// Metrics of an interface with one peer and one path, as OpenMetrics text: every family with its
+/// meaning, type and labels. Values are zero.
+///
+/// # Panics
+/// Never: a text in memory can be written.
+pub fn sample() -> String {
+    let peer = PeerSnapshot {
+        name: "PEER".into(),
+        problem: Some("PROBLEM".into()),
+        path_reports: vec![PathSnapshot::default()],
+        ..PeerSnapshot::default()
+    };
+    let snapshot = Snapshot {
+        version: env!("CARGO_PKG_VERSION").into(),
+        interface: "DEVICE".into(),
+        drops: [("REASON".into(), 0)].into(),
+        peers: vec![peer],
+        ..Snapshot::default()
+    };
+    write(Arc::new(snapshot)).expect("a text in memory can be written")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,4 +24,5 @@ pub mod server;
 #[cfg(test)]
 mod tests;
 
+pub use exposition::sample;
 pub use server::{bind, start};

@@ -15,6 +15,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use super::counters::meaning;
 use crate::protocol::{FlowLog, Instance, Interface, PeerHost, Status};
 
 /// Of which media type the text is.
@@ -89,14 +90,13 @@ fn interfaces(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
     }
     for counter in names {
         let is_ours = !counter.contains("allowance") && !counter.starts_with("ena_srd");
-        let (name, help, metric) = if PACKET_COUNTERS.contains(&counter) || is_ours {
-            let help = format!("{} of the interface.", counter.replace('_', " "));
-            (format!("srd_card_interface_{counter}"), help, MetricType::Counter)
+        let (name, metric) = if PACKET_COUNTERS.contains(&counter) || is_ours {
+            (format!("srd_card_interface_{counter}"), MetricType::Counter)
         } else {
-            let help = format!("{counter} of `ethtool -S`.");
-            (format!("node_ethtool_{counter}"), help, MetricType::Unknown)
+            (format!("node_ethtool_{counter}"), MetricType::Unknown)
         };
-        let mut family = encoder.encode_descriptor(&name, &help, None, metric)?;
+        let help = meaning(counter);
+        let mut family = encoder.encode_descriptor(&name, help, None, metric)?;
         for (instance, interface) in each(status) {
             let labels = [("guest", instance.name.as_str()), ("device", interface.device.as_str())];
             let one = family.encode_family(&labels)?;

@@ -13,16 +13,22 @@
 //! | module | what |
 //! |---|---|
 //! | `exposition` | a status as OpenMetrics text |
+//! | `counters` | meanings of the counters of an interface |
+//! | `sample` | a status with one of everything, for the reference of all metrics |
 
 #[cfg(test)]
 mod browser_tests;
+mod counters;
 mod exposition;
+mod sample;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use srd_http::{Listener, Request, Response, Server};
+
+pub use sample::metrics_sample;
 
 use crate::orders::Orders;
 use crate::protocol::{Flow, FlowLog, Status};

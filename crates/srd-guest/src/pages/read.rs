@@ -142,7 +142,7 @@ fn interface(
 }
 
 /// The counters of an interface, in the order of `ethtool -S`. // V22
-fn counters(
+pub(crate) fn counters(
     figures: &InterfaceFigures,
     ExpressSpec { enabled, udp }: ExpressSpec,
     utilization: u64,

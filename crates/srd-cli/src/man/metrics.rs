@@ -1,0 +1,105 @@
+//! The page of all metrics, from the text that `/metrics` serves.
+
+use std::collections::BTreeMap;
+
+use clap_mangen::roff::{Roff, bold, italic, roman};
+
+/// A metric as OpenMetrics text describes it.
+#[derive(PartialEq, Eq, Debug, Default)]
+struct Family {
+    name: String,
+    kind: String,
+    meaning: String,
+    /// Names of the labels, in their order.
+    labels: Vec<String>,
+}
+
+/// Metrics in the order of an OpenMetrics text.
+fn families(text: &str) -> Vec<Family> {
+    let mut families: Vec<Family> = Vec::new();
+    let mut by_name: BTreeMap<String, usize> = BTreeMap::new();
+    for line in text.lines() {
+        let entry = |words: &str| words.split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned()));
+        if let Some((name, meaning)) = line.strip_prefix("# HELP ").and_then(entry) {
+            by_name.insert(name.clone(), families.len());
+            families.push(Family { name, meaning, ..Family::default() });
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(entry)
+            && let Some(at) = by_name.get(&name)
+        {
+            families[*at].kind = kind;
+        } else if let Some((name, rest)) = line.split_once('{')
+            && let Some(family) = families.last_mut().filter(|of| of.labels.is_empty())
+        {
+            // A counter is exported with a suffix.
+            family.name = name.to_owned();
+            let labels = rest.split("\",").filter_map(|label| label.split_once('='));
+            family.labels = labels.map(|(label, _)| label.to_owned()).collect();
+        }
+    }
+    families
+}
+
+/// The page.
+pub(super) fn page(version: &str) -> String {
+    let mut roff = Roff::default();
+    roff.control("SH", ["NAME"]);
+    roff.text([roman("srd-metrics - metrics of overlays and cards")]);
+    roff.control("SH", ["DESCRIPTION"]);
+    roff.text([
+        roman("With "),
+        bold("[metrics]"),
+        roman(" in its configuration file, "),
+        bold("srd up"),
+        roman(" and "),
+        bold("srd card up"),
+        roman(" serve these metrics at "),
+        italic("/metrics"),
+        roman(" as OpenMetrics text, which Prometheus reads. Counters begin at zero when the program starts."),
+    ]);
+    let parts = [
+        ("METRICS OF SRD UP", srd_daemon::metrics::sample()),
+        ("METRICS OF SRD CARD UP", srd_guest::metrics_sample()),
+    ];
+    for (title, text) in parts {
+        roff.control("SH", [title]);
+        for family in families(&text) {
+            roff.control("TP", []);
+            let labels = format!("{{{}}}", family.labels.join(", "));
+            // Each queue of an interface has its own.
+            let name = family.name.replace("queue_0_", "queue_N_");
+            roff.text([bold(name), roman(" "), italic(labels), roman(format!(" {}", family.kind))]);
+            roff.text([roman(family.meaning)]);
+        }
+    }
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([roman("srd-up(1), srd-card-up(1), card.toml(5)")]);
+    format!(".TH SRD-METRICS 7 \"\" \"OpenSRD {version}\" OpenSRD\n{}", roff.render())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_has_its_exported_name_its_kind_its_labels_and_its_meaning() {
+        let text = "# HELP srd_drops Packets dropped, by reason.\n# TYPE srd_drops counter\n\
+                    srd_drops_total{device=\"srd0\",reason=\"a, b\"} 2\n# EOF\n";
+        let family = Family {
+            name: "srd_drops_total".into(),
+            kind: "counter".into(),
+            meaning: "Packets dropped, by reason.".into(),
+            labels: vec!["device".into(), "reason".into()],
+        };
+        assert_eq!(families(text), [family]);
+    }
+
+    #[test]
+    fn every_metric_of_both_programs_is_complete() {
+        let all = [srd_daemon::metrics::sample(), srd_guest::metrics_sample()];
+        let all: Vec<Family> = all.iter().flat_map(|text| families(text)).collect();
+        assert!(all.len() > 100, "{} families", all.len());
+        for of in &all {
+            assert!(!of.kind.is_empty() && !of.labels.is_empty(), "{of:?}");
+        }
+    }
+}
