@@ -144,6 +144,7 @@ fn check_counts(
         fs::write(root.join(ratchet::FILE), ratchet::write(&ratchet::lowered(&allowed, &now)))?;
     }
     let mut findings = ratchet::worse(&allowed, &now);
+    findings.extend(citations::untitled(&specs, sources));
     if findings.iter().any(|finding| lists.kinds().iter().any(|kind| finding.starts_with(kind))) {
         findings.push("cargo xtask tidy --list KIND TREE shows the sentences of a count".into());
     }

@@ -2,9 +2,9 @@
 //!
 //! The numbers of two specifications may be the same, so each has its own crates, in whose
 //! comments a bare number means its rule. A rule of a specification without an entry may be
-//! cited anywhere.
+//! cited anywhere. A comment line that only cites has the title of the rule: `// S15: title`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Specifications, and the directories whose comments cite their rules.
 const HOMES: [(&str, &[&str]); 5] = [
@@ -47,7 +47,49 @@ pub(super) fn uncited(specs: &[(String, String)], sources: &[(String, String)]) 
     uncited
 }
 
-/// The number of a rule: `- **S15** [ours] ...`.
+/// Comment lines that cite a rule without its title, or with another one than the specification has.
+/// `specs` and `sources` are (path, text).
+pub(super) fn untitled(specs: &[(String, String)], sources: &[(String, String)]) -> Vec<String> {
+    let titles: BTreeMap<&str, BTreeMap<&str, &str>> = specs
+        .iter()
+        .map(|(path, text)| {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            (name, text.lines().filter_map(|line| Some((rule(line)?, title(line)?))).collect())
+        })
+        .collect();
+    let mut findings = Vec::new();
+    for (path, text) in sources {
+        let Some(titles) = spec_of(path).and_then(|spec| titles.get(spec)) else { continue };
+        for (number, line) in (1..).zip(text.lines()) {
+            let Some(citation) = line.trim_start().strip_prefix("// ") else { continue };
+            let (ids, cited) = citation.split_once(": ").unwrap_or((citation, ""));
+            if !ids.split(", ").all(is_number) {
+                continue;
+            }
+            match titles.get(ids) {
+                Some(title) if *title == cited => {}
+                Some(title) => findings.push(format!("{path}:{number}: write `// {ids}: {title}`")),
+                None => findings.push(format!("{path}:{number}: {ids} is not one rule")),
+            }
+        }
+    }
+    findings
+}
+
+/// The specification whose rules a bare number means in a file: that of the innermost directory.
+fn spec_of(path: &str) -> Option<&'static str> {
+    let homes = HOMES.iter().flat_map(|(spec, home)| home.iter().map(move |d| (*spec, *d)));
+    let of_path = homes.filter(|(_, directory)| path.starts_with(directory));
+    of_path.max_by_key(|(_, directory)| directory.len()).map(|(spec, _)| spec)
+}
+
+/// The title of a rule: `- **S15** *Title.* [ours] ...`.
+fn title(line: &str) -> Option<&str> {
+    let (_, rest) = line.strip_prefix("- **")?.split_once("** *")?;
+    rest.split_once(".*").map(|(title, _)| title)
+}
+
+/// The number of a rule: `- **S15** *Title.* [ours] ...`.
 pub(super) fn rule(line: &str) -> Option<&str> {
     let (id, _) = line.strip_prefix("- **")?.split_once("**")?;
     is_number(id).then_some(id)
@@ -88,6 +130,21 @@ mod tests {
         let source = "let s = \"S1\"; // XS2 S2-like S20 S2a S2ab\n";
         let missing = of("srd.md", &[("crates/srd-proto/src/a.rs", source)]);
         assert_eq!(missing, ["srd.md S1", "srd.md S2"]);
+    }
+
+    #[test]
+    fn a_line_that_only_cites_has_the_title_of_the_rule() {
+        let spec = "- **S1** *Source of keys.* [ours]\n- **S2** *MSS.* [ours]\n".to_owned();
+        let specs = [("docs/spec/srd.md".to_owned(), spec)];
+        let of = |text: &str| {
+            untitled(&specs, &[("crates/srd-proto/src/a.rs".to_owned(), text.to_owned())])
+        };
+        assert!(of("  // S1: Source of keys\n// S2: MSS\n/// Drops it. (S1)\n").is_empty());
+        let place = "crates/srd-proto/src/a.rs:1";
+        assert_eq!(of("// S1\n"), [format!("{place}: write `// S1: Source of keys`")]);
+        assert_eq!(of("// S1: another\n"), [format!("{place}: write `// S1: Source of keys`")]);
+        assert_eq!(of("// S1, S2\n"), [format!("{place}: S1, S2 is not one rule")]);
+        assert_eq!(of("// S9: that\n"), [format!("{place}: S9 is not one rule")]);
     }
 
     #[test]

@@ -158,8 +158,8 @@ fn join(directory: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// Rules of a specification: `- **P1** [ours] ...`. Each number once, in order, with a known
-/// origin and a word that obliges.
+/// Rules of a specification: `- **P1** *Title.* [ours] ...`. Each number once, in order, with a
+/// title, a known origin and a word that obliges.
 pub(super) fn rules(name: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
     let mut last: BTreeMap<String, u32> = BTreeMap::new();
@@ -177,6 +177,11 @@ pub(super) fn rules(name: &str, text: &str) -> Vec<String> {
         } else if number != before + 1 {
             findings.push(format!("{place} follows {before}"));
         }
+        let titled = rest.strip_prefix(" *").and_then(|rest| rest.split_once(".* "));
+        if titled.is_none() {
+            findings.push(format!("{place} has no title: - **{id}** *Title.* [origin]"));
+        }
+        let rest = titled.map_or(rest, |(_, rest)| rest);
         let more = lines[at + 1..].iter().take_while(|l| l.starts_with("  "));
         let whole: Vec<&str> = [rest].into_iter().chain(more.copied()).collect();
         let whole = whole.join(" ");
@@ -249,13 +254,14 @@ mod tests {
 
     #[test]
     fn rules_are_numbered_once_in_order_with_origin_and_duty() {
-        let good = "- **P1** [paper, ours] A sender\n  MUST do.\n- **P2** [ours] It MAY.\n\
-                    - **C1** [docs] It SHOULD.\n";
+        let good = "- **P1** *One.* [paper, ours] A sender\n  MUST do.\n- **P2** *Two.* [ours] It MAY.\n\
+                    - **C1** *One.* [docs] It SHOULD.\n";
         assert!(rules("s.md", good).is_empty(), "{:?}", rules("s.md", good));
-        let twice = "- **P1** [ours] It MUST.\n- **P1** [ours] It MUST.\n";
+        let twice = "- **P1** *One.* [ours] It MUST.\n- **P1** *One.* [ours] It MUST.\n";
         assert_eq!(rules("s.md", twice), ["s.md:2: rule P1 is there twice"]);
-        assert_eq!(rules("s.md", "- **P2** [ours] It MUST.\n").len(), 1);
-        assert_eq!(rules("s.md", "- **P1** [hearsay] It MUST.\n").len(), 1);
-        assert_eq!(rules("s.md", "- **P1** [ours] It does.\n").len(), 1);
+        assert_eq!(rules("s.md", "- **P1** [ours] It MUST.\n").len(), 1);
+        assert_eq!(rules("s.md", "- **P2** *One.* [ours] It MUST.\n").len(), 1);
+        assert_eq!(rules("s.md", "- **P1** *One.* [hearsay] It MUST.\n").len(), 1);
+        assert_eq!(rules("s.md", "- **P1** *One.* [ours] It does.\n").len(), 1);
     }
 }
