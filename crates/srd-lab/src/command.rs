@@ -101,6 +101,13 @@ pub fn offloads_off_in(namespace: &str, device: &str) -> Result<()> {
     Ok(())
 }
 
+/// `ip -j link show` inside of a namespace.
+pub fn links_json(namespace: &str) -> Result<String> {
+    let mut command = Command::new(program("ip")?);
+    command.args(["-j", "link", "show"]);
+    namespace::within(namespace, || run(&mut command, ""))?
+}
+
 /// `tc -s -j qdisc show` inside of a namespace. Not `tc -n`, which makes a file system of its own
 /// and waits for the kernel to notice: seconds, where programs spin on every core.
 pub fn qdisc_json(namespace: &str) -> Result<String> {

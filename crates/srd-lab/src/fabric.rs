@@ -4,6 +4,7 @@
 //! fabric to the life of a process is [`crate::FabricGuard`].
 
 mod breaking;
+mod ready;
 mod tune;
 
 use crate::config::{FabricConfig, check_name};
@@ -204,7 +205,7 @@ fn construct(config: &FabricConfig) -> Result<()> {
             command::offloads_off_in(&space.name, device)?;
         }
     }
-    Ok(())
+    ready::wait(plan.namespaces.iter().map(|space| space.name.as_str()))
 }
 
 fn write_sysctls(space: &NamespacePlan) -> Result<()> {
