@@ -1,5 +1,5 @@
-//! How fast the engine is by itself: hop-packets per CPU second with a node that does next
-//! to nothing, on full-load permutations.
+//! Speed of the engine alone: hop-packets per CPU second on full-load permutations. The node does
+//! almost no work of its own.
 //!
 //! `cargo run --release -p srd-sim --example engine_speed`
 

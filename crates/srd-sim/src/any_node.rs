@@ -1,4 +1,4 @@
-//! The machines that a scenario can put on its hosts, as one closed type.
+//! Machines that a scenario can put on its hosts, as one closed type.
 
 use srd_proto::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::roce::RoceNode;
 use crate::srd_node::SrdNode;
 use crate::tcp::TcpNode;
 
-/// Any machine.
+/// Any of these machines.
 #[allow(clippy::large_enum_variant)] // a world's nodes are of one kind and lie side by side
 pub enum AnyNode {
     /// The production SRD endpoint.
@@ -29,7 +29,7 @@ pub enum AnyNode {
 }
 
 impl AnyNode {
-    /// What its transport counted.
+    /// Counters of the node's transport.
     pub fn sent(&self) -> Totals {
         match self {
             Self::Srd(node) => node.totals(),

@@ -1,9 +1,9 @@
-//! A load generator for the engine's own tests and timings: a window of interchangeable
-//! packets, sprayed blindly.
+//! A load generator for tests and timings of the engine: a window of interchangeable packets,
+//! sprayed over all paths without regard to their state.
 //!
-//! The receiver counts packets and returns the count with every fourth; the sender goes on
-//! until the count says that enough have arrived. No order, no congestion control, and
-//! nothing to retransmit, because any packet is as good as any other.
+//! The receiver counts packets and returns its count with every fourth packet. The sender goes on
+//! until enough packets have arrived according to this count. There is no order, no congestion
+//! control and no retransmission, because all packets are alike.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::node::{
 };
 use crate::tcp::TcpSegment;
 
-/// The numbers of a [`Blast`].
+/// Parameters of a [`Blast`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlastConfig {
     /// Wire bytes of a data packet.
@@ -26,7 +26,7 @@ pub struct BlastConfig {
     pub window_packets: u64,
     /// Paths per flow.
     pub paths: u16,
-    /// Silence after which everything in flight is taken for lost.
+    /// Silence after which everything in flight counts as lost.
     pub timeout: Duration,
 }
 
@@ -179,8 +179,9 @@ impl Node for Blast {
                     bytes: self.config.payload_bytes.into(),
                     intact: !packet.corrupted,
                 });
-                // The last few packets cannot be told from any other: after a pause the
-                // sender's timeout brings one more packet, so acknowledge the odd ones too.
+                // The last few packets are like all others: after a pause the sender's timeout
+                // brings one more packet, so packets beyond a full window are acknowledged one by
+                // one.
                 let due = receiving.packets.is_multiple_of(ACK_EVERY)
                     || receiving.packets >= self.config.window_packets;
                 if due && !receiving.owes_ack {

@@ -1,10 +1,13 @@
-//! When a schedule of operations was complete, and when it could be at best.
+//! Completion time of a schedule of operations, and its ideal.
 //!
-//! The ideal is the longest of three times, none of which a transport can beat: the longest chain
-//! of operations, each message alone on links that are its own; the calculations of any one
-//! processor; the bytes that any one host has to send, or to receive, over its link. A message
-//! takes its payload's time on the slower of the two hosts' links and the latency of an empty
-//! network.
+//! The ideal is the longest of three times, and no transport can be faster than any of them:
+//! 1. the longest chain of operations, each message alone on links of its own;
+//! 2. the calculations of the processor that has most of them;
+//! 3. the bytes that a host has to send, or to receive, over its link, for the host with most of
+//!    them.
+//!
+//! The ideal time of a message is the time of its payload on the slower of the two hosts' links,
+//! and the latency of an empty network.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +18,7 @@ use crate::workload::schedule::LeastCost;
 use crate::workload::{FlowPlan, Start, Workload};
 use crate::world::{ACK_BYTES, Progress};
 
-/// What became of a schedule.
+/// Result of a schedule.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Completion {
     /// Ranks that have operations.
@@ -24,13 +27,13 @@ pub struct Completion {
     pub operations: usize,
     /// Operations that were not done when the run ended.
     pub undone: usize,
-    /// When the last operation was done; absent if one was not.
+    /// Time when the last operation was done; absent if an operation was not done.
     pub completion_us: Option<f64>,
-    /// When it could be done at best.
+    /// Earliest possible completion time.
     pub ideal_us: f64,
-    /// The first over the second.
+    /// `completion_us` divided by `ideal_us`.
     pub over_ideal: Option<f64>,
-    /// When half of the ranks were done.
+    /// Time when half of the ranks were done.
     pub median_rank_us: f64,
 }
 
@@ -38,7 +41,7 @@ pub struct Completion {
 const US: f64 = 1e6;
 
 impl Completion {
-    /// What became of a schedule, of which the last operation can be done at `ideal_ps`.
+    /// Result of a schedule whose last operation can be done at `ideal_ps` at the earliest.
     pub(crate) fn of(progress: &Progress, ideal_ps: u64) -> Self {
         let operations = &progress.schedule().operations;
         let ranks: BTreeSet<u32> = operations.iter().map(|operation| operation.rank).collect();
@@ -60,13 +63,13 @@ impl Completion {
     }
 }
 
-/// Links that each message has for itself.
+/// A network in which each message has its links for itself.
 struct Alone<'a> {
     topology: &'a Topology,
     flows: &'a [FlowPlan],
 }
 
-/// How long bytes take on a link, in picoseconds.
+/// Time that bytes take on a link, in picoseconds.
 fn serialize_ps(bytes: u64, rate_bps: u64) -> u64 {
     let ps = u128::from(bytes) * 8_000_000_000_000 / u128::from(rate_bps.max(1));
     u64::try_from(ps).unwrap_or(u64::MAX)
@@ -84,8 +87,9 @@ impl LeastCost for Alone<'_> {
     }
 }
 
-/// When the schedule of a workload can be complete at best, in picoseconds; nothing without one.
-/// Operations that wait for each other in a circle make it zero: it never is.
+/// Earliest time at which the schedule of a workload can be complete, in picoseconds; `None` if the
+/// workload has no schedule. The chain counts as zero if operations wait for each other in a
+/// circle: such a schedule never completes.
 pub(crate) fn least_ps(topology: &Topology, workload: &Workload) -> Option<u64> {
     let schedule = workload.schedule.as_ref()?;
     let alone = Alone { topology, flows: &workload.flows };
@@ -162,7 +166,7 @@ mod tests {
                  c requires b\n}}"
             )
         };
-        // The message takes 10 us and some, and waits for its receive until 50.
+        // The message takes a little more than 10 us, and waits for its receive until 50 us.
         let seen = completion(&waits("requires"), Transport::Srd);
         assert_eq!(seen.completion_us, Some(52.0));
         let (_directory, scenario) = scenario("num_ranks 2\nrank 0 { send 9b to 1 }\nrank 1 {}");

@@ -1,19 +1,19 @@
-//! An egress port: a first-in-first-out queue of limited bytes in front of a link, kept as
-//! one number, the time at which the link will have sent everything that it was given.
+//! An egress port: a first-in-first-out queue of limited bytes in front of a link, stored as one
+//! number: the time when the link will have sent every packet of the queue.
 //!
-//! So a hop costs one event: when a packet is accepted its departure is known, and its
-//! arrival at the far end is scheduled at once. The bytes in the queue are the time until
-//! the link is free times its speed; a packet in transmission counts with what is left of
-//! it. Three approximations follow, all within one packet or one queue: when a link changes
-//! speed, what already waits leaves at the old speed; marks are decided on arrival; and
-//! control packets that overtake push back only what comes after them.
+//! So a hop costs one event: when a packet is accepted its departure is known, and its arrival at
+//! the far end is scheduled at once. The bytes in the queue are the time until the link is free
+//! times its speed; of a packet in transmission only the remaining bytes count. Three
+//! approximations follow, all within one packet or one queue. When a link changes speed, waiting
+//! packets leave at the old speed. Marks are decided on arrival. A control packet that overtakes
+//! delays only the packets that arrive after it.
 
 use crate::event::Target;
 
-/// Marks, trimming and classes: [`Egress::rules`] holds some of these bits, and a port with
-/// none takes the short way.
+/// Marks, trimming and classes. [`Egress::rules`] holds some of these bits; a port without any bit
+/// takes the short path.
 pub mod rule {
-    /// Marks by occupancy.
+    /// Marks packets by occupancy.
     pub const MARK: u32 = 1;
     /// Trims instead of dropping.
     pub const TRIM: u32 = 2;
@@ -28,7 +28,7 @@ pub mod rule {
     /// Belongs to a lossless network: its packets wait in a queue of their own, and its peer may
     /// pause it.
     pub const LOSSLESS: u32 = 64;
-    /// Those that concern a packet on its way in.
+    /// Rules that concern a packet when it enters the queue.
     pub const ON_SEND: u32 = MARK | TRIM | CONTROL | FAULT | CAPTURE | LOSSLESS;
 }
 
@@ -49,7 +49,7 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// A port with an empty queue. `queue_bytes` is the most that may wait, the packet in
+    /// Creates a port with an empty queue. `queue_bytes` is the most that may wait, the packet in
     /// transmission included; `None` means no limit.
     pub fn new(rate_bps: u64, latency_ps: u64, queue_bytes: Option<u64>, next: Target) -> Self {
         let byte_ps_q16 = byte_ps_q16(rate_bps, 1.0);
@@ -66,14 +66,14 @@ impl Egress {
         }
     }
 
-    /// Changes the speed, for packets that come from now on.
+    /// Changes the speed, for packets that arrive from now on.
     pub fn set_rate(&mut self, rate_bps: u64, fraction: f64, queue_bytes: Option<u64>) {
         self.byte_ps_q16 = byte_ps_q16(rate_bps, fraction);
         self.limit_ps = limit_ps(self.byte_ps_q16, queue_bytes);
     }
 
-    /// Accepts a packet and returns when it arrives at the far end, or `None` if the queue
-    /// has no room for it.
+    /// Accepts a packet and returns the time when it arrives at the far end, or `None` if the queue
+    /// has no space for it.
     #[inline]
     pub fn enqueue(&mut self, now_ps: u64, bytes: u16) -> Option<u64> {
         let wait_ps = self.busy_until_ps.saturating_sub(now_ps);
@@ -86,8 +86,9 @@ impl Egress {
         Some(self.busy_until_ps + self.latency_ps)
     }
 
-    /// As [`Self::enqueue`], for a packet that goes before all that waits, except for the one
-    /// in transmission. `class_until_ps` is the same number as `busy_until_ps`, of the class.
+    /// Accepts a packet that overtakes all waiting packets, except the packet in transmission.
+    /// `class_until_ps` is the time when the link will have sent every packet of this class.
+    /// Returns the same as [`Self::enqueue`].
     pub fn enqueue_first(
         &mut self,
         now_ps: u64,
@@ -126,13 +127,13 @@ impl Egress {
         self.busy_until_ps <= now_ps
     }
 
-    /// When the link will be free.
+    /// Time when the link will be free.
     #[inline]
     pub fn busy_until_ps(&self) -> u64 {
         self.busy_until_ps
     }
 
-    /// Where the link leads.
+    /// Far end of the link.
     #[inline]
     pub fn next(&self) -> Target {
         self.next
@@ -149,13 +150,13 @@ impl Egress {
         self.to_bytes(self.busy_until_ps.saturating_sub(now_ps))
     }
 
-    /// The most bytes that were ever in the queue, or since
+    /// Largest number of bytes in the queue since the beginning, or since
     /// [`Self::take_backlog_bytes_max`] was called.
     pub fn backlog_bytes_max(&self) -> u64 {
         self.to_bytes(self.backlog_max_ps)
     }
 
-    /// The most bytes that were in the queue since this was last asked, and now.
+    /// Largest number of bytes in the queue since the previous call, the present ones included.
     pub fn take_backlog_bytes_max(&mut self, now_ps: u64) -> u64 {
         let now = self.busy_until_ps.saturating_sub(now_ps);
         let most = std::mem::replace(&mut self.backlog_max_ps, now);
@@ -247,7 +248,7 @@ mod tests {
         let now_ps = 100_000;
         let arrives = port.enqueue_first(now_ps, 64, &mut class, 4150);
         assert_eq!(arrives, Some(332_000 + 5_120 + 1_000_000));
-        // What comes later is pushed back by it.
+        // A later packet is delayed by the control packet.
         assert_eq!(port.enqueue(now_ps, 4150), Some(11 * 332_000 + 5_120 + 1_000_000));
     }
 }

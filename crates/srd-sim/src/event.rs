@@ -1,25 +1,25 @@
 //! The event list: a hierarchical timing wheel with first-in-first-out order among equals.
 //!
-//! Two levels of slots and a heap for what lies beyond. A slot is a chain of small chunks
-//! from one pool, so memory follows the number of pending events. Slots of the first level
-//! are narrow (a few events each); the one that becomes current is copied out and sorted.
-//! Both levels are aligned: an event goes into the first level only if it falls into the
-//! epoch that is current, so everything that waited in the second level was put there before
-//! anything that goes into the first directly, and insertion order survives the cascade.
+//! There are two levels of slots, and a heap for events beyond them. A slot is a chain of small
+//! chunks from one pool, so memory follows the number of pending events. Slots of the first level
+//! are narrow (a few events each). A slot that becomes current is copied out and sorted. Both
+//! levels are aligned: an event goes into the first level only if it falls into the current epoch.
+//! So all events that waited in the second level entered the first level before any event that goes
+//! there directly, and insertion order survives the cascade.
 //!
-//! Invariant: events leave in the order of (time, insertion). Bound: none of its own; the
-//! packets of a world bound it.
+//! Invariant: events leave in the order of (time, insertion). Bound: the packets of a world; the
+//! list has no bound of its own.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What happens at an event's time. It carries what a switch needs to forward the packet, so
+/// An event and its time. The event carries the data that a switch needs to forward the packet, so
 /// that a hop touches neither the packet nor its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Event {
-    /// When, in picoseconds.
+    /// Time of the event, in picoseconds.
     pub at_ps: u64,
-    /// Where: a [`Target`] in 32 bits.
+    /// Subject of the event: a [`Target`] in 32 bits.
     pub target: Target,
     /// The packet's slot.
     pub packet: u32,
@@ -27,7 +27,7 @@ pub struct Event {
     pub dst: u32,
     /// The hash of the packet's outer 5-tuple.
     pub hash: u32,
-    /// The port that it came through.
+    /// The port through which the packet came.
     pub via: u32,
     /// The packet's size on the wire.
     pub bytes: u16,
@@ -45,14 +45,14 @@ pub const FLAG_TRIMMED: u16 = 4;
 pub const FLAG_CORRUPT: u16 = 8;
 /// The packet belongs to the control class.
 pub const FLAG_CONTROL: u16 = 16;
-/// The pause frame stops its port; without it, it lets the port go on.
+/// The pause frame stops its port; without this flag, it lets the port go on.
 pub const FLAG_XOFF: u16 = 32;
 
 /// The subject of an event, packed: three bits of kind, 29 bits of number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Target(u32);
 
-/// What kind of subject a [`Target`] is.
+/// Kind of subject of a [`Target`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A packet arrives at a switch.
@@ -63,7 +63,7 @@ pub enum Kind {
     LinkFree,
     /// A node's deadline.
     Timer,
-    /// An entry of the world's own agenda.
+    /// An entry of the world's agenda.
     Agenda,
     /// A port of a lossless switch has sent a packet.
     PortFree,
@@ -108,13 +108,14 @@ const CHUNK_FULL: u32 = 8;
 const CHUNK_EVENTS: usize = CHUNK_FULL as usize;
 const NONE: u32 = u32::MAX;
 
-/// Events in order of insertion. Every chunk of a chain but the last is full; how many events
-/// the last one holds is in the slot, so that an insertion only writes to the chunk.
+/// Events in order of insertion. Every chunk of a chain except the last is full. The slot holds the
+/// number of events in the last chunk, so that an insertion only writes to the chunk.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Chunk([Event; CHUNK_EVENTS]);
 
-/// A chain of chunks. `fill` counts the events of the last; a slot without chunks is full.
+/// A chain of chunks. `fill` is the number of events in the last chunk; a slot without chunks
+/// counts as full.
 #[derive(Clone, Copy)]
 struct Slot {
     head: u32,
@@ -157,7 +158,7 @@ pub struct Wheel {
     beyond: BinaryHeap<Reverse<Beyond>>,
     sequence: u64,
     chunks: Vec<Chunk>,
-    // The chunk after each in its chain, or in the list of free ones.
+    // The next chunk of each chunk, in its chain or in the list of free chunks.
     nexts: Vec<u32>,
     free: u32,
     len: usize,
@@ -165,8 +166,8 @@ pub struct Wheel {
 }
 
 impl Wheel {
-    /// An empty list whose finest slots are 2^`shift` picoseconds wide. A slot should hold a
-    /// handful of events; order does not depend on it.
+    /// Creates an empty list whose finest slots are 2^`shift` picoseconds wide. A slot should hold
+    /// a few events; the order of events does not depend on the width.
     pub fn new(shift: u32) -> Self {
         assert!(shift <= 24, "slots of more than 16 us make no sense");
         Self {
@@ -198,7 +199,7 @@ impl Wheel {
         self.len == 0
     }
 
-    /// Adds an event, which must not lie before the last one popped.
+    /// Adds an event, which must not lie before the last event that was popped.
     #[inline]
     pub fn push(&mut self, event: Event) {
         self.len += 1;
@@ -231,9 +232,8 @@ impl Wheel {
         }
     }
 
-    /// The events of a slot that has just become current, once for each slot: those that will
-    /// be popped next, as far as is known. It lets the world bring what they need into the
-    /// cache all at once.
+    /// Events of a slot that has just become current, returned once for each slot: they are
+    /// probably the next to be popped. The world prefetches the data that they need.
     #[inline]
     pub fn fresh_batch(&mut self) -> Option<&[Event]> {
         std::mem::take(&mut self.fresh).then_some(&self.current[..])
@@ -306,8 +306,8 @@ impl Wheel {
         next
     }
 
-    /// Makes the next non-empty slot current. Called when `current` is spent and something
-    /// is pending.
+    /// Makes the next non-empty slot current. Called when `current` is used up and an event is
+    /// pending.
     fn advance(&mut self) {
         self.current.clear();
         self.cursor = 0;
@@ -363,7 +363,7 @@ impl Wheel {
         }
     }
 
-    /// Moves to the epoch of the heap's first event and takes in everything that now fits.
+    /// Moves to the epoch of the heap's first event and takes in all events that now fit.
     fn enter_beyond(&mut self) {
         let Some(Reverse(first)) = self.beyond.peek() else {
             unreachable!("something is pending");

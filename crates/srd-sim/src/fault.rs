@@ -1,94 +1,94 @@
-//! Faults as data: what breaks, when, and for how long.
+//! Faults as data: kind, position, beginning and end.
 
 use serde::{Deserialize, Serialize};
 
-/// One fault. Times are microseconds from the start; without `until_us` it stays. Links are
-/// named as in [`crate::topology::name`]. Where two faults of one kind overlap on a link, the
-/// later setting holds and the first end ends it; a link is up when every fault that took
+/// One fault. Times are microseconds from the start; a fault without `until_us` stays. Links are
+/// named as in [`crate::topology::name`]. If two faults of one kind overlap on a link, the later
+/// setting applies until the first of the two ends. A link is up again when every fault that took
 /// it down has ended.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Fault {
-    /// Links die silently: whatever is sent over them vanishes, and no switch notices.
+    /// Links fail silently: all packets sent over them are lost, and no switch notices.
     LinkDown {
-        /// Which links.
+        /// Names of the links.
         links: String,
-        /// When they die.
+        /// Time of the failure.
         at_us: f64,
-        /// When they are repaired.
+        /// Time of the repair.
         until_us: Option<f64>,
     },
     /// Links run at a fraction of their speed.
     LinkSlow {
-        /// Which links.
+        /// Names of the links.
         links: String,
         /// The fraction, above zero.
         fraction: f64,
-        /// When it begins.
+        /// Time when the fault begins.
         at_us: f64,
-        /// When it ends.
+        /// Time when the fault ends.
         until_us: Option<f64>,
     },
     /// Links lose packets at random.
     Loss {
-        /// Which links.
+        /// Names of the links.
         links: String,
         /// The probability per packet.
         probability: f64,
-        /// When it begins.
+        /// Time when the fault begins.
         at_us: f64,
-        /// When it ends.
+        /// Time when the fault ends.
         until_us: Option<f64>,
     },
     /// Links flip bits. The receiving host's checksum drops such packets, unless the world is
-    /// told that checksums miss it.
+    /// configured so that checksums miss the error.
     Corrupt {
-        /// Which links.
+        /// Names of the links.
         links: String,
         /// The probability per packet.
         probability: f64,
-        /// When it begins.
+        /// Time when the fault begins.
         at_us: f64,
-        /// When it ends.
+        /// Time when the fault ends.
         until_us: Option<f64>,
     },
     /// Links deliver packets twice.
     Duplicate {
-        /// Which links.
+        /// Names of the links.
         links: String,
         /// The probability per packet.
         probability: f64,
-        /// When it begins.
+        /// Time when the fault begins.
         at_us: f64,
-        /// When it ends.
+        /// Time when the fault ends.
         until_us: Option<f64>,
     },
-    /// A host's machine crashes and is back at once, knowing nothing.
+    /// A host's machine crashes and restarts at once, without any state.
     Restart {
-        /// Which host.
+        /// Number of the host.
         host: u32,
-        /// When.
+        /// Time of the restart.
         at_us: f64,
     },
     /// Some hosts are cut off from all others.
     Partition {
-        /// Which hosts are on one side.
+        /// Hosts on one side.
         hosts: Vec<u32>,
-        /// When it begins.
+        /// Time when the fault begins.
         at_us: f64,
-        /// When it ends.
+        /// Time when the fault ends.
         until_us: Option<f64>,
     },
-    /// htsim's `-failed N`: the first links from the core down, in the order of the
-    /// aggregation switches, run at a quarter of their speed.
+    /// The `-failed N` of htsim: the first links from the core down run at a quarter of their
+    /// speed. They are counted in the order of the aggregation switches.
     SlowCoreLinks {
-        /// How many links.
+        /// Number of links.
         count: u32,
     },
 }
 
 impl Fault {
-    /// When it begins and when it ends, in microseconds.
+    /// Times when the fault begins and ends, in microseconds.
     pub fn span_us(&self) -> (f64, Option<f64>) {
         match self {
             Self::LinkDown { at_us, until_us, .. }
@@ -102,7 +102,7 @@ impl Fault {
         }
     }
 
-    /// Which links it concerns, as named.
+    /// Names of the links of the fault, as given; `None` if it concerns no links.
     pub fn links(&self) -> Option<&str> {
         match self {
             Self::LinkDown { links, .. }
@@ -117,7 +117,7 @@ impl Fault {
     /// Checks the numbers.
     ///
     /// # Errors
-    /// What is wrong, as a text that names the field.
+    /// Describes the fault in a number, and names its field.
     pub fn check(&self) -> Result<(), String> {
         let (at_us, until_us) = self.span_us();
         if !(0.0..=1e12).contains(&at_us) {

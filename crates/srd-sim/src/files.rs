@@ -1,34 +1,34 @@
-//! Files that a scenario names, which may be somebody else's.
+//! Files that a scenario names. Another user may have written them.
 //!
-//! Bound: [`FILE_BYTES_MAX`]; and regular files only, so that no run waits for a queue that nobody
-//! writes to, or reads a device that has no end.
+//! Bound: [`FILE_BYTES_MAX`], and regular files only. So no run waits for a FIFO without a writer,
+//! or reads a device that has no end.
 
 use std::fs::File;
 use std::io::{self, Error, ErrorKind, Read};
 use std::path::Path;
 
-/// The most bytes of a file: what the largest schedule of ranks takes.
+/// Largest file, in bytes: enough for the largest schedule of ranks.
 pub(crate) const FILE_BYTES_MAX: u64 = 4 << 30;
 
-/// A whole file.
+/// Reads a whole file.
 ///
 /// # Errors
-/// It is no regular file, is too large, or cannot be read.
+/// If the path is no regular file, or the file is too large or cannot be read.
 pub(crate) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     bytes_within(path, FILE_BYTES_MAX)
 }
 
-/// A whole file of text.
+/// Reads a whole file of text.
 ///
 /// # Errors
-/// As of [`bytes`]; and if it is no UTF-8.
+/// The errors of [`bytes`]; and text that is no UTF-8.
 pub(crate) fn text(path: &Path) -> io::Result<String> {
     let bytes = bytes(path)?;
     String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "no text (UTF-8)"))
 }
 
 fn bytes_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    // Opening waits already, if it is a queue.
+    // To open a FIFO would already wait.
     let facts = std::fs::metadata(path)?;
     if !facts.is_file() {
         return Err(Error::new(ErrorKind::InvalidInput, "no regular file"));
@@ -41,7 +41,7 @@ fn bytes_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
         return Err(too_large());
     }
     let mut bytes = Vec::new();
-    // It may grow meanwhile.
+    // The file may grow meanwhile.
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most { Err(too_large()) } else { Ok(bytes) }
 }

@@ -1,10 +1,10 @@
-//! What a set of flows could reach at best: the bytes that share the bottleneck divided by
-//! its speed, plus one base round trip.
+//! Ideal completion time of a set of flows: the bytes that share the bottleneck divided by its
+//! speed, plus one base round trip.
 //!
-//! Flows that start together form a group and share; the bottleneck is whichever of the
-//! hosts' links, the racks' and the pods' uplinks takes longest for the group. Flows that
-//! start at different times (random arrivals, steps of a collective) are groups by
-//! themselves, so that their ideal is that of a lone flow.
+//! Flows that start together form a group and share the network. The bottleneck is the link, or the
+//! set of links, that takes longest for the group, out of the hosts' links and the uplinks of racks
+//! and pods. A flow that starts at another time (random arrivals, steps of a collective) is a group
+//! of its own, so that its ideal is that of a lone flow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::workload::{FlowPlan, Start, Workload};
 pub struct Ideals {
     // The group of each flow.
     group: Vec<u32>,
-    // By group: with payload alone, and with our headers.
+    // By group: ideal with payload alone, and with our headers.
     ideal_ps: Vec<(u64, u64)>,
     goodput_bps: f64,
 }
@@ -71,8 +71,8 @@ fn enclosures(topology: &Topology) -> Vec<Enclosure> {
 }
 
 impl Ideals {
-    /// Computes the ideals of a workload. `data_bytes` and `ack_bytes` are full packets on the
-    /// wire, of which `header_bytes` are not payload.
+    /// Computes the ideals of a workload. `data_bytes` and `ack_bytes` are the sizes of full
+    /// packets on the wire; `header_bytes` of each data packet are not payload.
     pub fn new(
         topology: &Topology,
         workload: &Workload,
@@ -144,8 +144,7 @@ impl Ideals {
     }
 }
 
-/// The speed of all links by which senders send, or of those by which receivers receive if
-/// that is less.
+/// Total speed of the links of all senders, or of all receivers if that is less.
 fn host_links_bps(topology: &Topology, workload: &Workload) -> u64 {
     let sum = |of: fn(&FlowPlan) -> u32| {
         let hosts: BTreeSet<u32> = workload.flows.iter().map(of).collect();

@@ -3,19 +3,24 @@
 //! ```text
 //! Scenario (TOML, or .topo + .cm) --build(transport, seed)--> World<AnyNode> --run--> RunResult
 //! ```
-//! [`scenario`] says what to run, [`run`] runs it (many at once), [`world`] is the engine:
-//! [`topology`] with [`egress`] ports, the [`event`] list, [`fault`]s, and the machines on the
-//! hosts behind one trait, [`node::Node`]: [`srd_node`] hosts the production endpoint, [`tcp`]
-//! is the model that it is compared with, [`roce`] another one, for lossless networks,
-//! [`express`] puts a guest with that TCP behind the production card, and [`rank`] hosts the
-//! Messaging Layer. [`card`] hosts the cards of instances, with which [`talk`] repeats the
-//! experiments of a talk. [`workload`] makes the flows, [`ideal`] and [`completion`] say what they
-//! could reach at best, [`figures`] draws those of the SRD paper.
+//! [`scenario`] describes a run, [`run`] executes runs (many at once), and [`world`] is the engine.
+//! The engine consists of [`topology`] with [`egress`] ports, the [`event`] list, [`fault`]s, and
+//! the machines on the hosts. Machines implement one trait, [`node::Node`]:
 //!
-//! One seed determines a run to the last byte. One event per packet and hop, no allocation
-//! per packet, no table that grows with switches times hosts: a hop costs the engine 60 to
-//! 150 ns from 128 to 8192 hosts (`examples/engine_speed.rs`). What is approximated is said
-//! in [`egress`].
+//! - [`srd_node`] hosts the production endpoint;
+//! - [`tcp`] is the model with which SRD is compared;
+//! - [`roce`] is another such model, for lossless networks;
+//! - [`express`] puts a guest with that TCP behind the production card;
+//! - [`rank`] hosts the Messaging Layer;
+//! - [`card`] hosts the cards of instances, with which [`talk`] repeats the experiments of a talk.
+//!
+//! [`workload`] creates the flows, [`ideal`] and [`completion`] compute their best possible times,
+//! and [`figures`] draws the figures of the SRD paper.
+//!
+//! One seed determines a run to the last byte. There is one event for each packet and hop, no
+//! allocation for each packet, and no table that grows with switches times hosts. A hop costs the
+//! engine 60 to 150 ns from 128 to 8192 hosts (`examples/engine_speed.rs`). [`egress`] describes
+//! the approximations.
 
 pub mod any_node;
 pub mod blast;

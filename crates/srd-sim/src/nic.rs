@@ -1,6 +1,6 @@
-//! How an SRD endpoint meets the simulated wire: addresses of hosts, seeds, and the two ways
-//! between a packet slot and what the endpoint reads and writes. Every machine that runs an
-//! endpoint uses these.
+//! Interface between an SRD endpoint and the simulated wire: addresses of hosts, seeds, and the
+//! conversion between a packet slot and the bytes that the endpoint reads and writes. Every machine
+//! that runs an endpoint uses this module.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Add;
@@ -10,21 +10,21 @@ use srd_proto::{Instant, PacketMeta, PacketRef, Stats, Transmit, TransmitBuf};
 use crate::hash::mix;
 use crate::node::{Body, HostId, PROTOCOL_UDP, Packet};
 
-/// The first of the source ports that carry entropy.
+/// First source port that carries entropy.
 pub const PORT_BASE: u16 = 49_152;
 
-/// The address of a host.
+/// Address of a host.
 pub fn address(host: HostId, port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(inner_address(host)), port)
 }
 
-/// The address of a host without a port.
+/// Address of a host, without a port.
 pub fn inner_address(host: HostId) -> Ipv4Addr {
     let [_, a, b, c] = host.0.to_be_bytes();
     Ipv4Addr::new(10, a, b, c)
 }
 
-/// The host at an address; `None` for addresses that no host has.
+/// Host at an IPv4 address; `None` for IPv6, which no host has.
 pub fn host_at(address: IpAddr) -> Option<HostId> {
     match address {
         IpAddr::V4(ip) => Some(HostId(u32::from(ip) & 0x00ff_ffff)),
@@ -32,7 +32,7 @@ pub fn host_at(address: IpAddr) -> Option<HostId> {
     }
 }
 
-/// The seed of one run of a host's endpoint.
+/// Seed of one run of a host's endpoint.
 pub fn seed_bytes(seed: u64, host: HostId, epoch: u64) -> [u8; 32] {
     let mut bytes = [0; 32];
     for (n, word) in (0_u64..).zip(bytes.chunks_exact_mut(8)) {
@@ -42,12 +42,12 @@ pub fn seed_bytes(seed: u64, host: HostId, epoch: u64) -> [u8; 32] {
     bytes
 }
 
-/// What an endpoint counted, of what is summed over the runs of a host.
+/// Counters of an endpoint that are summed over the runs of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Data packets, those sent again included.
+    /// Data packets, retransmissions included.
     pub data: u64,
-    /// Data packets sent again.
+    /// Data packets that were retransmitted.
     pub again: u64,
     /// Acknowledgements.
     pub acks: u64,
@@ -56,7 +56,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Of one run.
+    /// Counters of one run.
     pub fn of(stats: &Stats) -> Self {
         Self {
             data: stats.data_pkts,
@@ -80,7 +80,7 @@ impl Add for Totals {
     }
 }
 
-/// A buffer for one packet at a time: the world pulls no more.
+/// Creates a buffer for one packet at a time: the world polls no more.
 pub fn transmit_buf() -> TransmitBuf {
     TransmitBuf::new(1, usize::from(u16::MAX))
 }
@@ -110,7 +110,7 @@ pub fn fill(
     slot.corrupted = false;
 }
 
-/// What an endpoint is told of an arrived packet.
+/// Metadata of an arrived packet for an endpoint.
 pub fn meta(now: Instant, packet: &Packet) -> PacketMeta {
     PacketMeta {
         source: address(packet.src, packet.src_port),
@@ -120,7 +120,7 @@ pub fn meta(now: Instant, packet: &Packet) -> PacketMeta {
     }
 }
 
-/// An arrived packet as an endpoint reads it; `None` if it is none of SRD's, or was trimmed.
+/// Opens an arrived packet for an endpoint; `None` if it is no SRD packet, or was trimmed.
 pub fn open(
     now: Instant,
     packet: &mut Packet,

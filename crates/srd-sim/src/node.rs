@@ -1,10 +1,10 @@
-//! The seam between the simulated network and the machines on it: packets, flows, the
-//! [`Node`] trait and what nodes report.
+//! Interface between the simulated network and the machines on it: packets, flows, the [`Node`]
+//! trait and the outcomes that nodes report.
 //!
-//! The network calls a node when a packet or a deadline is due, and asks it for a packet
-//! whenever the host's link is free ([`Node::poll_packet`]): a pull, so that no queue builds
-//! up inside a host and a transport decides as late as real hardware would. Packets live in
-//! the world's slab; a node fills a slot in place and reads an arrived one in place.
+//! The network calls a node when a packet or a deadline is due, and polls it for a packet whenever
+//! the host's link is free ([`Node::poll_packet`]). So no queue builds up inside a host, and a
+//! transport decides as late as with real hardware. Packets are in the world's slab; a node fills a
+//! slot in place and reads an arrived packet in place.
 
 use bytes::Bytes;
 use srd_proto::time::Instant;
@@ -35,13 +35,13 @@ impl FlowId {
     }
 }
 
-/// A flow size that means "until the horizon".
+/// Flow size that means "until the horizon".
 pub const ENDLESS: u64 = u64::MAX;
 
-/// What a node is asked to send.
+/// A flow that a node has to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowSpec {
-    /// Its number, which outcomes refer to.
+    /// Number of the flow, to which outcomes refer.
     pub id: FlowId,
     /// The sender.
     pub src: HostId,
@@ -74,24 +74,25 @@ pub struct Packet {
     pub dst_port: u16,
     /// The IP protocol number.
     pub protocol: u8,
-    /// The ECN field, as sent; as received once it arrives.
+    /// The ECN field: as sent, and after arrival as received.
     pub ecn: Ecn,
-    /// Whether the sender classes it as control (acknowledgement, probe), which ports with a
-    /// control class send first.
+    /// Whether the sender classes the packet as control (acknowledgement, probe). Ports with a
+    /// control class send such packets first.
     pub control: bool,
-    /// Whether a switch cut the payload off for want of room.
+    /// Whether a switch cut the payload off because its queue was full.
     pub trimmed: bool,
-    /// Whether bits were flipped on the way. Set only for bodies that carry no bytes to flip
-    /// or when the world models an undetecting checksum; otherwise the host's NIC drops it.
+    /// Whether bits were flipped on the way. Set only if the body carries no bytes to flip, or if
+    /// the world models a checksum that misses the error; otherwise the host's NIC drops the
+    /// packet.
     pub corrupted: bool,
-    /// What it carries.
+    /// Content of the packet.
     pub body: Body,
 }
 
-/// What a packet carries.
+/// Content of a packet.
 #[derive(Clone, Debug, Default)]
 pub enum Body {
-    /// A slot that nobody filled.
+    /// An empty slot.
     #[default]
     Empty,
     /// A packet of the SRD core, as bytes.
@@ -100,17 +101,17 @@ pub enum Body {
     Tcp(TcpSegment),
     /// A packet of RoCE.
     Roce(RocePacket),
-    /// Nothing but size: background load, and the engine's own test node.
+    /// No content, only a size: background load, and the engine's test node.
     Background(FlowId),
 }
 
-/// The bytes of an SRD packet: a head and a payload by reference.
+/// Bytes of an SRD packet: a head, and a payload by reference.
 #[derive(Clone, Debug)]
 pub struct SrdBody {
     head_inline: [u8; HEAD_INLINE_BYTES],
     head_bytes: u16,
-    // Kept when the slot is reused, so that long heads (acknowledgements with bitmaps, sealed
-    // packets) allocate once per slot.
+    // The allocation stays when the slot is reused, so that long heads (acknowledgements with
+    // bitmaps, sealed packets) allocate once for each slot.
     spill: Option<Box<[u8]>>,
     /// The payload; it may be empty.
     pub payload: Bytes,
@@ -124,7 +125,7 @@ impl Default for SrdBody {
 }
 
 impl SrdBody {
-    /// Copies the head in.
+    /// Copies a head into the packet.
     pub fn set_head(&mut self, head: &[u8]) {
         self.head_bytes = u16::try_from(head.len()).expect("a head is below 64 KiB");
         if let Some(inline) = self.head_inline.get_mut(..head.len()) {
@@ -147,7 +148,7 @@ impl SrdBody {
         }
     }
 
-    /// The head, to be changed in place (decryption, bit flips).
+    /// The head, for changes in place (decryption, bit flips).
     pub fn head_mut(&mut self) -> &mut [u8] {
         let len = usize::from(self.head_bytes);
         if len <= HEAD_INLINE_BYTES {
@@ -164,7 +165,7 @@ impl SrdBody {
 }
 
 impl Packet {
-    /// A slot that nobody filled.
+    /// Creates an empty slot.
     pub const fn empty() -> Self {
         Self {
             src: HostId(0),
@@ -181,7 +182,7 @@ impl Packet {
         }
     }
 
-    /// Reads one field of each of its cache lines.
+    /// Reads one field of each cache line of the packet.
     #[inline]
     pub fn warm(&self) -> u64 {
         let tail = match &self.body {
@@ -192,7 +193,7 @@ impl Packet {
         tail ^ u64::from(self.wire_bytes)
     }
 
-    /// Lets go of what the packet refers to, keeping the slot's own memory.
+    /// Releases the payload of the packet, and keeps the slot's own memory.
     #[inline]
     pub fn release(&mut self) {
         if let Body::Srd(body) = &mut self.body {
@@ -212,38 +213,38 @@ impl Packet {
     }
 }
 
-/// What a node reports beside packets. The world drains it after every call.
+/// Reports of a node, apart from packets. The world drains them after every call.
 #[derive(Debug, Default)]
 pub struct Outcomes {
-    /// Flows whose sender now holds the acknowledgement of every byte.
+    /// Flows of which every byte is acknowledged.
     pub completed: Vec<FlowId>,
     /// Application data that arrived, each piece once per delivery to the application.
     pub delivered: Vec<Delivered>,
-    /// Parts of flows that the transport gave up on.
+    /// Parts of flows that the transport has given up.
     pub failed: Vec<Failed>,
-    /// Packets handed to the network again after the transport took them for lost.
+    /// Packets that the transport sent again because it took them for lost.
     pub retransmitted_packets: u64,
 }
 
-/// One piece of application data at its receiver.
+/// A piece of application data at its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivered {
-    /// The flow it belongs to.
+    /// Flow of the piece.
     pub flow: FlowId,
-    /// Which piece: the datagram's index, or the byte offset of a stream.
+    /// Index of the datagram, or byte offset in a stream.
     pub index: u64,
-    /// How long it is.
+    /// Length of the piece.
     pub bytes: u32,
-    /// Whether its content is what was sent, as far as the node checked.
+    /// Whether the content equals the sent bytes, as far as the node checked.
     pub intact: bool,
 }
 
-/// A part of a flow that will never be delivered, as far as its sender knows.
+/// A part of a flow that its sender has given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failed {
-    /// The flow it belongs to.
+    /// Flow of the part.
     pub flow: FlowId,
-    /// Which piece.
+    /// Index of the part.
     pub index: u64,
     /// The transport's status number.
     pub status: u8,
@@ -262,43 +263,43 @@ impl Outcomes {
 /// and `on_timer`, and whenever the host's link becomes free, the world calls `poll_packet`
 /// until it returns false or the link is busy, and reads `next_timer`.
 pub trait Node {
-    /// A flow of this host begins.
+    /// Starts a flow of this host.
     fn start_flow(&mut self, now: Instant, flow: &FlowSpec, out: &mut Outcomes);
 
-    /// A packet arrived. It may be consumed in place; its slot is recycled afterwards.
+    /// Processes an arrived packet. It may be consumed in place; its slot is recycled afterwards.
     fn on_packet(&mut self, now: Instant, packet: &mut Packet, out: &mut Outcomes);
 
-    /// The deadline that `next_timer` named has come.
+    /// Processes the deadline of `next_timer`.
     fn on_timer(&mut self, now: Instant, out: &mut Outcomes);
 
-    /// When `on_timer` is next due: it may be early, never late. After `on_timer(now)` and a
+    /// Time when `on_timer` is next due: it may be early, never late. After `on_timer(now)` and a
     /// drain of `poll_packet`, it is later than `now`.
     fn next_timer(&self) -> Option<Instant>;
 
-    /// The link is free: fills `slot` with the next packet, every field of it, and returns
-    /// true, or returns false.
+    /// Fills every field of `slot` with the next packet and returns true, or returns false if there
+    /// is no packet. The link is free.
     fn poll_packet(&mut self, now: Instant, slot: &mut Packet, out: &mut Outcomes) -> bool;
 
-    /// The same while the host's link is paused (priority flow control): only packets of a class
-    /// that pauses do not stop.
+    /// Fills `slot` while the host's link is paused (priority flow control), as
+    /// [`Self::poll_packet`] does: only with packets of a class that pauses do not stop.
     fn poll_unpaused(&mut self, _now: Instant, _slot: &mut Packet) -> bool {
         false
     }
 
-    /// Reads, and only reads, what `on_packet` will need for this packet, and returns any
-    /// number made of it. Called for several nodes in a row before their packets are handed
-    /// over, so that the memory's latencies overlap.
+    /// Reads the data that `on_packet` will need for this packet, changes nothing, and returns any
+    /// number computed from it. The world calls this for several nodes in a row before it hands
+    /// over their packets, so that the latencies of memory overlap.
     fn warm_for_packet(&self, packet: &Packet) -> u64 {
         packet.warm()
     }
 
-    /// The same for `poll_packet`.
+    /// Reads the data that `poll_packet` will need, as [`Self::warm_for_packet`] does.
     fn warm_for_poll(&self) -> u64 {
         0
     }
 
-    /// The machine crashed and came back: everything it knew is lost. Its unfinished flows
-    /// are reported as failed.
+    /// Restarts the machine after a crash, without any state. Its unfinished flows are reported as
+    /// failed.
     fn restart(&mut self, now: Instant, out: &mut Outcomes);
 }
 

@@ -1,9 +1,9 @@
-//! Bytes for payloads: one static pattern that does not repeat at any short distance, so that
-//! payloads are slices of it and a receiver can tell whether it got what was sent.
+//! Bytes for payloads: one static pattern that does not repeat at any short distance. Payloads are
+//! slices of the pattern, so a receiver can check that it received the sent bytes.
 
 use crate::hash::mix;
 
-/// How long it is.
+/// Length of the pattern.
 pub(crate) const PATTERN_BYTES: usize = 1 << 17;
 /// The pattern.
 pub(crate) static PATTERN: [u8; PATTERN_BYTES] = pattern();
@@ -19,7 +19,7 @@ const fn pattern() -> [u8; PATTERN_BYTES] {
     bytes
 }
 
-/// So many bytes of it from a place on, in pieces: behind its end it begins anew.
+/// Yields `bytes` bytes of the pattern from an offset on, in pieces: after its end it begins anew.
 pub(crate) fn pieces(place: u64, bytes: usize) -> impl Iterator<Item = &'static [u8]> {
     let first = usize::try_from(place % PATTERN_BYTES as u64).expect("below its length");
     let (mut at, mut left) = (first, bytes);
@@ -30,7 +30,7 @@ pub(crate) fn pieces(place: u64, bytes: usize) -> impl Iterator<Item = &'static 
     })
 }
 
-/// Whether bytes are those of the pattern from a place on.
+/// Whether bytes equal the pattern from an offset on.
 pub(crate) fn is_at(place: u64, bytes: &[u8]) -> bool {
     let mut rest = bytes;
     pieces(place, bytes.len()).all(|piece| {

@@ -1,17 +1,17 @@
-//! What a run costs: CPU time of this thread and peak memory of this process, from `/proc`.
-//! Zero where the system does not say.
+//! Cost of a run: CPU time of this thread and peak memory of this process, from `/proc`. Values
+//! that the system does not report are zero.
 
 use std::os::unix::process::CommandExt;
 
 /// Nanoseconds of CPU time that this thread has used.
 pub fn thread_cpu_ns() -> u64 {
-    // The kernel brings the figure up to date when it schedules, else only every tick.
+    // The kernel updates the value when it schedules, and otherwise only every tick.
     std::thread::yield_now();
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
-/// The most memory that this process ever had, in bytes.
+/// Peak memory of this process, in bytes.
 pub fn peak_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -19,17 +19,17 @@ pub fn peak_rss_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Starts this process again with an allocator that asks for huge pages, unless it has one.
+/// Starts this process again with an allocator that uses huge pages, unless it already has one.
 ///
-/// Large worlds are bound by address translation: on a virtual machine a run of 1024 hosts
-/// is twice as fast with pages of 2 MiB, and systems commonly grant those only to who asks.
-/// The C library asks if it is told so when a process starts, hence the new start: same
-/// arguments, same terminal, same process number. Call it first thing in `main`. It returns
-/// if there is nothing to do or the system will not have it.
+/// Large worlds are bound by address translation: on a virtual machine a run of 1024 hosts is twice
+/// as fast with pages of 2 MiB. Systems commonly grant such pages only on request. The C library
+/// requests them if a variable is set when the process starts. Hence the new start, with the same
+/// arguments, terminal and process number. Call this function first in `main`. It returns if
+/// nothing has to be done, or if the system refuses the new start.
 ///
-/// The C library asks for the main arena only: those of other threads grow in steps below a
-/// huge page. So it is also told to keep one arena for all threads. Worlds hardly allocate
-/// once they run, so threads do not wait for each other there.
+/// The C library requests huge pages for the main arena only: arenas of other threads grow in steps
+/// smaller than a huge page. So the variable also selects one arena for all threads. Worlds hardly
+/// allocate once they run, so threads do not wait for each other there.
 pub fn prefer_huge_pages() {
     const VARIABLE: &str = "GLIBC_TUNABLES";
     const TUNABLE: &str = "glibc.malloc.hugetlb";
@@ -42,7 +42,7 @@ pub fn prefer_huge_pages() {
     let mut arguments = std::env::args_os();
     let (Some(name), Ok(program)) = (arguments.next(), std::env::current_exe()) else { return };
     let mut command = std::process::Command::new(program);
-    // Comes back only if it fails, and then we go on as we are.
+    // Returns only if it fails; then this process continues as it is.
     let _ = command.arg0(name).args(arguments).env(VARIABLE, value).exec();
 }
 

@@ -1,10 +1,10 @@
 //! A host that runs one rank of a parallel program: the production Messaging Layer over the
 //! production endpoint, and an application that sends each flow of the workload as one message.
 //!
-//! A message's tag is its flow's number. A rank knows what it will be sent, as MPI ranks do, and
-//! posts receives in that order, so many at a time; what comes earlier waits in the layer. The
-//! application's memory is imaginary: a message lies at an address that follows from its flow, its
-//! bytes are a pattern, and what is written is compared with it.
+//! A message's tag is its flow's number. A rank has the list of its incoming messages, as MPI ranks
+//! do, and posts receives in that order, a limited number at a time. A message that arrives earlier
+//! waits in the layer. The application's memory is imaginary: the address of a message follows from
+//! its flow, its bytes are a pattern, and written bytes are compared with the pattern.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,25 +23,25 @@ use crate::node::{Delivered, Failed, FlowId, FlowSpec, HostId, Node, Outcomes, P
 use crate::pattern;
 use crate::workload::Workload;
 
-/// Operations of a rank that may be under way; what more it wants to send waits in the program.
+/// Most operations of a rank in progress; further messages wait in the program.
 const OPERATIONS_MAX: u32 = 4096;
-/// Receives that a rank has posted.
+/// Most receives that a rank has posted.
 const RECEIVES_MAX: u32 = 1024;
-/// Room of a message in a rank's memory; a longer flow is refused.
+/// Address space of a message in a rank's memory; a longer flow is refused.
 const MESSAGE_BYTES_MAX: u64 = 1 << 32;
-/// Idle time after which a peer's context gives its tables back, as `srd_host` sets it.
+/// Idle time after which a peer's context hibernates, as `srd_host` sets it.
 pub const IDLE_HIBERNATE: Duration = Duration::from_secs(1);
 
-/// A message that a rank will be sent.
+/// A message that a rank will receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Incoming {
-    /// The flow, which is the tag.
+    /// The flow; its number is the tag.
     pub flow: FlowId,
     /// Its bytes.
     pub bytes: u64,
 }
 
-/// What each host is sent, in the workload's order.
+/// Incoming messages of each host, in the workload's order.
 pub fn incoming(workload: &Workload, hosts: u32) -> Vec<Vec<Incoming>> {
     let mut incoming = vec![Vec::new(); hosts as usize];
     for (number, flow) in (0..).zip(&workload.flows) {
@@ -50,14 +50,14 @@ pub fn incoming(workload: &Workload, hosts: u32) -> Vec<Vec<Incoming>> {
     incoming
 }
 
-/// The numbers of a [`RankNode`].
+/// Configuration of a [`RankNode`].
 #[derive(Clone, Debug)]
 pub struct RankNodeConfig {
     /// The endpoint's configuration.
     pub endpoint: srd_proto::Config,
     /// Seed of the world.
     pub seed: u64,
-    /// What each rank will be sent.
+    /// Incoming messages of each rank.
     pub incoming: Arc<Vec<Vec<Incoming>>>,
 }
 
@@ -69,26 +69,26 @@ pub struct RankNode {
     rdm: Rdm,
     memory: Imaginary,
     peers: BTreeMap<HostId, Peer>,
-    // Messages that the layer has had no room for yet, and all that are not done.
+    // Messages that the layer has not accepted yet, and all messages that are not done.
     waiting: VecDeque<FlowSpec>,
     live: BTreeMap<FlowId, FlowSpec>,
-    // Incoming messages that a receive was posted for, and those that have come.
+    // Incoming messages with a posted receive, and those that have arrived.
     posted: usize,
     received: BTreeSet<FlowId>,
-    // Something has happened that the layer has not looked after.
+    // Whether something has happened since the layer's last pump.
     news: bool,
     epoch: u64,
     buf: TransmitBuf,
     past: Totals,
 }
 
-/// Memory that holds what it should, or else says so.
+/// Memory that contains the expected pattern; it counts writes that differ from the pattern.
 #[derive(Debug, Default)]
 struct Imaginary {
     damaged: BTreeMap<FlowId, u64>,
 }
 
-/// Where the message of a flow lies.
+/// Address of the message of a flow.
 fn place(flow: FlowId) -> u64 {
     u64::from(flow.0) * MESSAGE_BYTES_MAX
 }
@@ -99,7 +99,7 @@ fn flow_at(addr: u64) -> (FlowId, u64) {
     (FlowId(flow), addr % MESSAGE_BYTES_MAX)
 }
 
-/// Where in the pattern the content of an address begins.
+/// Position in the pattern at which the content of an address begins.
 fn content_at(addr: u64) -> u64 {
     let (flow, offset) = flow_at(addr);
     mix(flow.0.into()).wrapping_add(offset)
@@ -143,7 +143,7 @@ impl RankNode {
     /// The node of a host.
     ///
     /// # Panics
-    /// If the configuration is out of range; check it before.
+    /// If the configuration is out of range; check the configuration before.
     pub fn new(host: u32, config: RankNodeConfig) -> Self {
         let host = HostId(host);
         let mut endpoint = endpoint(&config, host, 1, Instant::ZERO);
@@ -189,7 +189,7 @@ impl RankNode {
         call(rdm, &mut World { now, endpoint, memory })
     }
 
-    /// Posts receives for what comes next, as many as there may be.
+    /// Posts receives for the next incoming messages, up to the limit.
     fn post(&mut self, now: Instant) {
         let incoming = Arc::clone(&self.config.incoming);
         let mine = &incoming[self.host.index()];
@@ -214,7 +214,7 @@ impl RankNode {
         }
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends waiting messages, as far as the layer accepts them.
     fn send(&mut self, now: Instant, out: &mut Outcomes) {
         while let Some(flow) = self.waiting.front().copied() {
             let sent = self.peer(now, flow.dst).and_then(|to| {
@@ -250,7 +250,7 @@ impl RankNode {
         Ok(peer)
     }
 
-    /// A flow of ours is over.
+    /// Ends a flow of this host.
     fn end(&mut self, flow: FlowId, failure: Option<u8>, out: &mut Outcomes) {
         if self.live.remove(&flow).is_none() {
             return;
@@ -261,7 +261,7 @@ impl RankNode {
         out.completed.push(flow);
     }
 
-    /// Hears what came to an end, and goes on where there is room for more.
+    /// Handles completions, and then posts and sends as much as now fits.
     fn hear(&mut self, now: Instant, out: &mut Outcomes) {
         let mut any = false;
         while let Some(done) = self.rdm.poll() {
@@ -291,7 +291,7 @@ impl RankNode {
         }
     }
 
-    /// Has the layer look after what has happened. Returns whether the transport took anything.
+    /// Lets the layer process new events. Returns whether the transport accepted anything.
     fn pump(&mut self, now: Instant, out: &mut Outcomes) -> bool {
         self.news = false;
         let took = self.with(now, Rdm::pump);
@@ -299,7 +299,7 @@ impl RankNode {
         took
     }
 
-    /// Returns whether there was any event.
+    /// Hands the transport's events to the layer. Returns whether there were any.
     fn events(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(event) = self.endpoint.poll_event() {
@@ -311,7 +311,7 @@ impl RankNode {
     }
 }
 
-/// An outcome as a number: its place among the outcomes.
+/// Status number of an outcome: its position among the outcomes.
 fn status_of(outcome: Outcome) -> u8 {
     match outcome {
         Outcome::Ok => 0,
@@ -382,8 +382,8 @@ impl Node for RankNode {
         self.endpoint.stats().tx_pkts
     }
 
-    /// The program begins anew: what it was sending has failed, what it had not received it
-    /// waits for again.
+    /// Restarts the program. Messages that it was sending have failed; it waits again for all its
+    /// incoming messages.
     fn restart(&mut self, now: Instant, out: &mut Outcomes) {
         self.past = self.totals();
         self.epoch += 1;

@@ -33,7 +33,7 @@ fn network(workload: Workload, faults: Vec<Fault>) -> Network<RankNode> {
 
 fn finish(world: &mut Network<RankNode>) {
     assert_eq!(world.run(100 * SECOND_PS), Ended::Finished);
-    // The last message's acknowledgement may come before its receiver has looked.
+    // The last message's acknowledgement may arrive before its receiver has polled.
     world.run_until(world.now_ps() + SECOND_PS / 1000);
     world.check_conservation().unwrap();
     assert_eq!(world.counters().timer_livelocks, 0);
@@ -48,7 +48,7 @@ fn loss() -> Fault {
 
 #[test]
 fn messages_of_every_protocol_arrive_once_and_unchanged_though_packets_are_lost() {
-    // Tiny, small, of several datagrams, and read by the receiver.
+    // One for each protocol: tiny, small, of several datagrams, and read by the receiver.
     for bytes in [1, 100, 20_000, 1_000_000] {
         let workload = all_to_all(&[0, 1, 2, 3, 4, 5], bytes, Some(3)).unwrap();
         let mut world = network(workload, vec![loss()]);

@@ -1,8 +1,8 @@
-//! Runs: one scenario, one transport, one seed each; many of them on all cores.
+//! Runs: each has one scenario, one transport and one seed; many runs execute on all cores.
 //!
-//! Results come in the order of the jobs, and do not depend on the number of threads: every
-//! run is single-threaded and takes all that is random from its seed. Only [`Cost`] differs
-//! from machine to machine.
+//! Results are in the order of the jobs, and do not depend on the number of threads: every run is
+//! single-threaded, and all its random values come from its seed. Only [`Cost`] differs between
+//! machines.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -23,14 +23,14 @@ use crate::roce;
 use crate::scenario::{Scenario, ScenarioError, Transport};
 use crate::world::{ACK_BYTES, DropCause, Ended, HeldFlow, Series, World};
 
-/// One run to do.
+/// Parameters of one run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job {
     /// The experiment.
     pub scenario: Scenario,
-    /// On every host.
+    /// Transport on every host.
     pub transport: Transport,
-    /// Of everything random.
+    /// Seed of all random values.
     pub seed: u64,
 }
 
@@ -43,31 +43,31 @@ pub struct FctUs {
     pub p50: f64,
     /// The average.
     pub mean: f64,
-    /// One in a hundred is slower.
+    /// Time that one in a hundred flows exceeds.
     pub p99: f64,
-    /// One in a thousand is slower.
+    /// Time that one in a thousand flows exceeds.
     pub p999: f64,
     /// The slowest flow.
     pub max: f64,
 }
 
-/// What a run cost; the only part of a result that is not determined by scenario and seed.
+/// Cost of a run; the only part of a result that does not follow from scenario and seed.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Cost {
-    /// Time that passed.
+    /// Elapsed time.
     pub wall_s: f64,
     /// CPU time of the run's thread.
     pub cpu_s: f64,
-    /// Speed.
+    /// Packet hops per second of CPU time.
     pub packet_hops_per_cpu_s: f64,
-    /// The most memory that the whole process had so far.
+    /// Peak memory of the whole process so far.
     pub peak_rss_bytes: u64,
 }
 
-/// One flow's outcome.
+/// Outcome of one flow.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FlowRecord {
-    /// Its number, or its label in a connection matrix.
+    /// Number of the flow, or its label in a connection matrix.
     pub id: u32,
     /// The sender.
     pub src: u32,
@@ -75,21 +75,21 @@ pub struct FlowRecord {
     pub dst: u32,
     /// Application bytes; absent if endless.
     pub bytes: Option<u64>,
-    /// When it started, if it did.
+    /// Time of the start; absent if the flow did not start.
     pub start_us: Option<f64>,
-    /// From its start until its sender held the last acknowledgement; absent if unfinished.
+    /// Time from the start until the sender had the last acknowledgement; absent if unfinished.
     pub fct_us: Option<f64>,
-    /// What it could reach at best, with our headers.
+    /// Ideal completion time, with our headers.
     pub ideal_us: f64,
     /// Application bytes that were delivered.
     pub delivered_bytes: u64,
-    /// Pieces that the transport gave up on.
+    /// Pieces that the transport gave up.
     pub failed: u64,
     /// Pieces that arrived changed.
     pub damaged: u64,
 }
 
-/// What a run showed.
+/// Results of a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RunResult {
     /// The scenario's name.
@@ -100,31 +100,31 @@ pub struct RunResult {
     pub seed: u64,
     /// Number of flows.
     pub flows: usize,
-    /// Flows that did not finish before the horizon, endless ones not counted.
+    /// Flows that did not finish before the horizon, without endless flows.
     pub unfinished: usize,
-    /// Pieces of flows that the transport gave up on.
+    /// Pieces of flows that the transport gave up.
     pub failed: u64,
     /// Pieces that arrived changed.
     pub damaged: u64,
-    /// The longest ideal completion time: payload alone on the bottleneck, and a round trip.
+    /// Longest ideal completion time: payload alone on the bottleneck, and a round trip.
     pub ideal_us: f64,
-    /// The same with our headers.
+    /// Longest ideal completion time with our headers.
     pub ideal_wire_us: f64,
     /// Completion times of the flows that finished.
     pub fct_us: FctUs,
-    /// Completion times over each flow's own ideal, payload alone.
+    /// Completion times divided by each flow's own ideal, payload alone.
     pub over_ideal: FctUs,
-    /// Completion times over each flow's own ideal, with our headers.
+    /// Completion times divided by each flow's own ideal, with our headers.
     pub over_ideal_wire: FctUs,
-    /// The largest of `over_ideal_wire`.
+    /// Largest value of `over_ideal_wire`.
     pub max_over_ideal: f64,
-    /// The slowest completion time over the fastest.
+    /// Slowest completion time divided by the fastest.
     pub max_over_min: f64,
     /// Jain's fairness of the flows' goodputs.
     pub jain: f64,
     /// Application bits per second over all flows, until the end.
     pub goodput_bps: f64,
-    /// The same at best: what the links of senders or of receivers can carry.
+    /// Application bits per second that the links of senders or of receivers can carry.
     pub ideal_goodput_bps: f64,
     /// Packets that hosts sent, of any kind.
     pub packets: u64,
@@ -132,54 +132,53 @@ pub struct RunResult {
     pub wire_bytes: u64,
     /// Packets over links.
     pub packet_hops: u64,
-    /// What the transport sent.
+    /// Packets that the transport sent.
     pub sent: SentCounts,
-    /// Retransmitted data packets over all data packets.
+    /// Retransmitted data packets divided by all data packets.
     pub retransmitted_share: f64,
     /// Packets that did not arrive.
     pub drops: u64,
-    /// The same by cause.
+    /// Packets that did not arrive, by cause.
     pub drops_by_cause: BTreeMap<&'static str, u64>,
     /// Packets that switches marked.
     pub marked: u64,
     /// Packets that switches trimmed.
     pub trimmed: u64,
-    /// The largest queue of any port.
+    /// Largest queue of any port.
     pub queue_bytes_max: u64,
-    /// Deadlines that a node did not move after they were served: a fault of the node.
+    /// Deadlines that a node did not change after they were served: a fault of the node.
     pub timer_livelocks: u64,
-    /// When the run ended.
+    /// Time when the run ended.
     pub sim_end_us: f64,
-    /// Whether every flow was done by then.
+    /// Whether every flow was done at the end.
     pub finished: bool,
-    /// What it cost.
+    /// Cost of the run.
     #[serde(flatten)]
     pub cost: Cost,
-    /// Every flow.
+    /// Outcome of every flow.
     #[serde(skip)]
     pub flow_records: Vec<FlowRecord>,
-    /// How far endless flows strayed from their fair shares, if that was recorded
-    /// and nothing broke.
+    /// Shares of endless flows relative to the fair share, if they were recorded and no link broke.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<Shares>,
-    /// What pauses did, if the switches were lossless.
+    /// Effects of pauses, if the switches were lossless.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pauses: Option<Pauses>,
-    /// What became of the schedule of operations, if there was one.
+    /// Result of the schedule of operations, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Completion>,
-    /// What faults in mid-run did to the goodput, if that was recorded.
+    /// Effects of faults during the run on the goodput, if it was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recoveries: Vec<Recovery>,
-    /// What was recorded over time.
+    /// Values recorded over time.
     #[serde(skip)]
     pub series: Option<Series>,
-    /// Packets of chosen ports, as a file in the pcapng format.
+    /// Packets of selected ports, as a file in the pcapng format.
     #[serde(skip)]
     pub capture: Option<Vec<u8>>,
 }
 
-/// What the transports of all hosts sent.
+/// Packets that the transports of all hosts sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct SentCounts {
     /// Data packets.
@@ -193,7 +192,7 @@ pub struct SentCounts {
 }
 
 impl RunResult {
-    /// What is wrong with the run, in words; empty if nothing is.
+    /// Descriptions of all faults of the run; empty if there are no faults.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         if self.unfinished > 0 {
@@ -233,17 +232,17 @@ const US: f64 = 1e6;
 /// Runs one job.
 ///
 /// # Errors
-/// A scenario that makes no world.
+/// If no world can be built from the scenario.
 pub fn run(job: &Job) -> Result<RunResult, ScenarioError> {
     let result = run_while(job, &|| true)?;
     Ok(result.expect("a run that is always wanted is not stopped"))
 }
 
-/// Runs one job until `wanted` says no; `None` then. It is asked every few milliseconds, except
-/// while the world is built.
+/// Runs one job as long as `wanted` returns true; otherwise returns `None`. `wanted` is called
+/// every few milliseconds, except while the world is built.
 ///
 /// # Errors
-/// A scenario that makes no world.
+/// If no world can be built from the scenario.
 pub fn run_while(job: &Job, wanted: &dyn Fn() -> bool) -> Result<Option<RunResult>, ScenarioError> {
     let begin = std::time::Instant::now();
     let built = job.scenario.build(job.transport, job.seed)?;
@@ -365,7 +364,7 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
     }
 }
 
-/// A flow that was held, in a run that ended then.
+/// Describes a flow that was held, in a run that ended at `end_us`.
 fn victim(held: &HeldFlow, flow: &FlowRecord, end_us: f64) -> Victim {
     let lasted_us = flow.fct_us.unwrap_or(end_us - flow.start_us.unwrap_or(0.0));
     let &HeldFlow { held_us, .. } = held;
@@ -389,7 +388,8 @@ fn quantiles(mut values: Vec<f64>) -> FctUs {
     FctUs { min, p50: at(500), mean, p99: at(990), p999: at(999), max }
 }
 
-/// Jain's index of the flows' goodputs: bytes over completion time, or until the end.
+/// Jain's index of the flows' goodputs: bytes divided by completion time, or by the time until the
+/// end.
 fn jain(records: &[FlowRecord], end_us: f64) -> f64 {
     let rate = |f: &FlowRecord| {
         let start_us = f.start_us?;
@@ -400,7 +400,7 @@ fn jain(records: &[FlowRecord], end_us: f64) -> f64 {
     ratio(sum * sum, rates.len() as f64 * squares)
 }
 
-/// Called as jobs finish, with how many are done and the newest result.
+/// Callback after each finished job, with the number of finished jobs and the newest result.
 pub type Progress<'a> = &'a (dyn Fn(usize, &Result<RunResult, ScenarioError>) + Sync);
 
 /// Runs jobs on `threads` threads. The results are in the order of the jobs.
@@ -413,7 +413,8 @@ pub fn run_all(
     results.into_iter().map(|result| result.expect("every job was run")).collect()
 }
 
-/// The same until `wanted` says no: jobs that were not done by then have no result.
+/// Runs jobs as [`run_all`] does, as long as `wanted` returns true. Jobs that were not done by then
+/// have no result.
 pub fn run_all_while(
     jobs: &[Job],
     threads: usize,
@@ -441,7 +442,7 @@ pub fn run_all_while(
     slots.into_iter().map(take).collect()
 }
 
-/// The jobs of a scenario: every transport with every seed.
+/// Jobs of a scenario: every transport with every seed.
 pub fn jobs(
     scenario: &Scenario,
     transports: &[Transport],

@@ -1,5 +1,5 @@
-//! The packets that exist: slots of one vector, reused last-freed first, which keeps the
-//! hottest in the cache.
+//! The packets in the simulation: slots of one vector. The slot that was freed last is reused
+//! first, since it is most likely in the cache.
 
 use crate::node::Packet;
 
@@ -11,7 +11,7 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// Takes a slot. Its content is whatever it last held.
+    /// Takes a slot. It still has its previous content.
     #[inline]
     pub fn take(&mut self) -> u32 {
         if let Some(slot) = self.free.pop() {
@@ -21,7 +21,7 @@ impl Slab {
         u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 packets exist at once")
     }
 
-    /// Gives a slot back. Its payload is released, its memory kept.
+    /// Gives a slot back. Releases its payload, and keeps its memory.
     #[inline]
     pub fn give(&mut self, slot: u32) {
         self.slots[slot as usize].release();
@@ -34,7 +34,7 @@ impl Slab {
         &mut self.slots[slot as usize]
     }
 
-    /// The packet in a slot, to look at.
+    /// The packet in a slot, read-only.
     #[inline]
     pub fn peek(&self, slot: u32) -> &Packet {
         &self.slots[slot as usize]

@@ -1,17 +1,16 @@
-//! A host that runs the production SRD endpoint, and the application on it.
+//! A host that runs the production SRD endpoint, and an application on it.
 //!
-//! Every flow is a queue pair of the host's endpoint; its bytes are cut into datagrams of the
-//! largest size, with (flow, index) in the header's immediate. Only so many datagrams of a
-//! flow are handed to the endpoint as may be in flight, plus a few; each completion brings
-//! the next. So memory does not grow with flow size, and the endpoint's own fairness between
-//! queue pairs always has something to choose from.
+//! Every flow is a queue pair of the host's endpoint. Its bytes are divided into datagrams of the
+//! largest size, with (flow, index) in the header's immediate. The endpoint gets as many datagrams
+//! of a flow as may be in flight, and a few more; each completion brings the next one. So memory
+//! does not grow with flow size, and the endpoint's own fairness between queue pairs always has
+//! datagrams to choose from.
 //!
-//! A host has at most 65,535 queue pairs that send, and to one peer as many as the
-//! endpoint's configuration allows. Flows beyond that wait until one of them is done, in their
-//! order.
+//! A host has at most 65,535 queue pairs that send; to each peer it has as many as the endpoint's
+//! configuration allows. Further flows wait, in their order, until another flow is done.
 //!
-//! A payload is a slice of one static pattern, at a place that follows from its flow and
-//! index: nothing is copied, yet a receiver can tell whether it got what was sent.
+//! A payload is a slice of one static pattern, at an offset that follows from its flow and index.
+//! So nothing is copied, and a receiver can still check that it received the sent bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,40 +25,40 @@ use crate::nic::{self, Totals, address};
 use crate::node::{Delivered, ENDLESS, Failed, FlowId, FlowSpec, HostId, Node, Outcomes, Packet};
 use crate::pattern::{PATTERN, PATTERN_BYTES};
 
-/// The queue pair that receives everything.
+/// The queue pair that receives all datagrams.
 const RECEIVE_QPN: Qpn = Qpn(0);
 
-/// Queue pairs of a host that send at a time: their numbers have sixteen bits, and one receives.
+/// Most queue pairs of a host that send at a time: their numbers have sixteen bits, and one
+/// receives.
 const FLOWS_MAX: usize = u16::MAX as usize;
 
-/// Datagrams of a flow that wait in the endpoint beside those in flight.
+/// Datagrams of a flow that wait in the endpoint, in addition to those in flight.
 const AHEAD: u64 = 32;
 
-/// The most datagrams that the flows to one peer keep in the endpoint, unless there are so
-/// many flows that a few each are more.
+/// Most datagrams that the flows to one peer keep in the endpoint, unless there are so many flows
+/// that a few datagrams for each are more.
 const PER_PEER: u64 = 512;
 
-/// The content of a datagram.
+/// Content of a datagram.
 fn content(imm: u64, bytes: usize) -> &'static [u8] {
     let room = PATTERN_BYTES - bytes;
-    #[allow(clippy::cast_possible_truncation)] // reduced to the room
+    #[allow(clippy::cast_possible_truncation)] // reduced to the free space
     let start = (mix(imm) as usize) % room;
     &PATTERN[start..start + bytes]
 }
 
-/// The numbers of an [`SrdNode`].
+/// Configuration of an [`SrdNode`].
 #[derive(Clone, Debug)]
 pub struct SrdNodeConfig {
     /// The endpoint's configuration.
     pub endpoint: Config,
     /// Seed of the world.
     pub seed: u64,
-    /// Whether receivers compare what arrives with what was sent.
+    /// Whether receivers compare the arrived bytes with the sent bytes.
     pub check_payload: bool,
-    /// Whether datagrams that fail are sent again by the application.
+    /// Whether the application sends failed datagrams again.
     pub resend_failed: bool,
-    /// Whether a full window's worth of receive buffers is posted, and this many; `None`
-    /// takes whatever comes.
+    /// Number of receive buffers that are posted; `None` means unlimited buffers.
     pub receive_buffers: Option<u32>,
 }
 
@@ -74,7 +73,7 @@ struct Sending {
     live: bool,
 }
 
-/// What the node knows of a peer beside the endpoint.
+/// Data of a peer that the endpoint does not hold.
 #[derive(Clone, Debug)]
 struct Known {
     id: PeerId,
@@ -98,7 +97,7 @@ pub struct SrdNode {
     payload_bytes: usize,
     // Datagrams of one flow that may be in flight.
     window_datagrams: u64,
-    // Counters of endpoints that this host had before it restarted.
+    // Counters of the endpoints that this host had before it restarted.
     past: Totals,
 }
 
@@ -115,7 +114,7 @@ impl SrdNode {
     /// The node of a host.
     ///
     /// # Panics
-    /// If the configuration is out of range; check it before.
+    /// If the configuration is out of range; check the configuration before.
     pub fn new(host: u32, config: SrdNodeConfig) -> Self {
         let host = HostId(host);
         let endpoint = endpoint(&config, host, 1, Instant::ZERO);
@@ -165,7 +164,7 @@ impl SrdNode {
         id
     }
 
-    /// Whether there is a queue pair for a flow more to a peer.
+    /// Whether there is a free queue pair for another flow to a peer.
     fn has_room(&self, dst: HostId) -> bool {
         let live = self.flows.len() - self.free.len();
         let most = self.config.endpoint.flows_max as usize;
@@ -196,14 +195,14 @@ impl SrdNode {
         self.refill(now, slot);
     }
 
-    /// Begins flows that waited for a queue pair, now that one to this peer is free.
+    /// Begins flows that waited for a queue pair, after one to this peer became free.
     fn go_on(&mut self, now: Instant, dst: HostId) {
         if self.waiting == 0 {
             return;
         }
         let mut hosts = vec![dst];
         if self.flows.len() - self.free.len() + 1 >= FLOWS_MAX {
-            // Others may have waited for a place among those of all peers.
+            // The limit over all peers was reached, so flows to other peers may wait as well.
             let all = self.known.iter().filter(|(_, known)| !known.waiting.is_empty());
             hosts.extend(all.map(|(host, _)| *host));
         }
@@ -236,7 +235,7 @@ impl SrdNode {
         }
     }
 
-    /// Acts on what the endpoint has to say.
+    /// Handles the events of the endpoint.
     #[inline]
     fn events(&mut self, now: Instant, out: &mut Outcomes) {
         while let Some(event) = self.endpoint.poll_event() {

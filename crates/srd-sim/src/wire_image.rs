@@ -1,9 +1,9 @@
 //! Packets of the simulator as bytes of IPv4, for capture files.
 //!
-//! SRD's bytes are what its endpoint sent. TCP's model has fields and no bytes: they are written
-//! as the header that Linux would send, with the low 32 bits of offsets, timestamps in
-//! microseconds, and zeros for payload. So are RoCE's, with a CRC of zero. UDP checksums are zero,
-//! that is, not computed.
+//! SRD's bytes are those that its endpoint sent. TCP's model has fields and no bytes: they are
+//! written as the header that Linux would send, with the low 32 bits of offsets, timestamps in
+//! microseconds, and zeros for payload. RoCE's fields are written as well, with a CRC of zero. UDP
+//! checksums are zero, that is, not computed.
 
 use srd_proto::transmit::Ecn;
 
@@ -15,13 +15,14 @@ use crate::tcp::segment::{FLAG_ACK, FLAG_CWR, FLAG_ECE, FLAG_PSH, FLAG_RST, FLAG
 
 const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
-/// Hops that a packet may still take.
+/// Remaining hops of a packet.
 const TTL: u8 = 64;
 /// The header's flag that forbids fragments.
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// Writes the first `most` bytes of a packet, and returns how many it has. `marked`: a switch set
-/// congestion experienced. `trimmed`: a switch cut the payload off; the bytes that are left.
+/// Writes the first `most` bytes of a packet, and returns its length. With `marked`, a switch set
+/// congestion experienced. With `trimmed`, a switch cut the payload off; the value is the remaining
+/// bytes.
 pub(crate) fn write(
     packet: &Packet,
     marked: bool,
@@ -100,7 +101,7 @@ fn udp(packet: &Packet, length: usize, into: &mut Vec<u8>) {
     into.extend([0, 0]);
 }
 
-#[allow(clippy::cast_possible_truncation)] // the low bits are what the header has
+#[allow(clippy::cast_possible_truncation)] // the header holds the low bits
 fn tcp(packet: &Packet, segment: &TcpSegment, into: &mut Vec<u8>) {
     let begin = into.len();
     let flags = [
@@ -112,7 +113,7 @@ fn tcp(packet: &Packet, segment: &TcpSegment, into: &mut Vec<u8>) {
         (FLAG_CWR, 0x80),
     ];
     let has = |flag: u8| match flag {
-        // The model opens a connection with its first data: there is no packet of an opening.
+        // The model opens a connection with its first data: it sends no separate SYN packet.
         FLAG_SYN => segment.has(flag) && segment.payload_bytes == 0,
         FLAG_ACK => segment.has(flag) || segment.payload_bytes > 0,
         _ => segment.has(flag),
@@ -138,7 +139,7 @@ fn tcp(packet: &Packet, segment: &TcpSegment, into: &mut Vec<u8>) {
     }
     let header = into.len() - begin;
     into[begin + 12] = u8::try_from(header / 4).unwrap_or(15) << 4;
-    // Zeros of the payload add nothing.
+    // The zeros of the payload add nothing to the sum.
     let pseudo = sum_of(&inner_address(packet.src).octets())
         + sum_of(&inner_address(packet.dst).octets())
         + u32::from(PROTOCOL_TCP)
@@ -154,7 +155,7 @@ fn sum_of(bytes: &[u8]) -> u32 {
         .sum()
 }
 
-/// The internet checksum of a sum (RFC 1071).
+/// Internet checksum of a sum (RFC 1071).
 #[allow(clippy::cast_possible_truncation)] // folded into 16 bits before
 fn checksum(mut sum: u32) -> u16 {
     while sum > 0xffff {

@@ -1,14 +1,14 @@
-//! The way between hosts of clouds: the stage and the endpoint of a host, as `srd card up` has
-//! them.
+//! Connection between the hosts of a cloud: the stage and the endpoint of each host, as in
+//! `srd card up`.
 //!
 //! ```text
 //!  Card --to_host--> stage: queues, tenants in turns --> endpoint --packets--> link of the world
 //!  Card <-Arrival--- stage: order by flow            <-- endpoint <--packets-- link of the world
 //! ```
 //!
-//! A frame whose interfaces have ENA Express for it rides SRD over all paths; any other goes
-//! plainly, a datagram for each packet, on the path that its hash names. Each host is a node of one
-//! shard, and frames wait until its peer has agreed to take them.
+//! A frame rides SRD over all paths if ENA Express is on for its interfaces. Any other frame goes
+//! plainly, one datagram for each packet, on the path that its hash selects. Each host is a node of
+//! one shard. Frames wait until the peer has agreed to take them.
 //!
 //! Bounds: those of the stage ([`srd_card::Express`]) and of the endpoint.
 
@@ -29,7 +29,7 @@ use crate::node::{HostId, Packet};
 /// Bits between the epochs of two runs: an endpoint counts its contexts up from its epoch.
 const EPOCH_BITS: u32 = 32;
 
-/// The numbers of a [`Carrier`].
+/// Configuration of a [`Carrier`].
 #[derive(Clone, Debug)]
 pub(crate) struct CarrierConfig {
     /// The endpoint's configuration.
@@ -45,9 +45,9 @@ pub(crate) struct CarrierConfig {
 pub(crate) struct Arrival {
     /// The name of the host.
     pub(crate) from: Arc<str>,
-    /// From where to where it goes.
+    /// Sender, receiver and route of the frame.
     pub(crate) envelope: Envelope,
-    /// Whether it came by SRD.
+    /// Whether the frame came by SRD.
     pub(crate) by_srd: bool,
     pub(crate) frame: Vec<u8>,
 }
@@ -58,19 +58,19 @@ pub(crate) struct Carrier {
     config: CarrierConfig,
     endpoint: Endpoint,
     express: Express,
-    /// By name.
+    /// Slots of the peers, by host name.
     slots: BTreeMap<Arc<str>, PeerSlot>,
-    /// By slot.
+    /// Host names of the peers, by slot.
     names: Vec<Arc<str>>,
     epoch: u64,
     buf: TransmitBuf,
     arrivals: Vec<Arrival>,
-    /// Frames with a trailer that is no envelope, and frames for no host.
+    /// Frames whose trailer is no envelope, and frames for an unknown host.
     malformed: u64,
     past: Totals,
 }
 
-/// Collects what arrives.
+/// Collector of the frames that arrive.
 struct Inward<'a> {
     names: &'a [Arc<str>],
     arrivals: &'a mut Vec<Arrival>,
@@ -90,7 +90,7 @@ impl Arrivals for Inward<'_> {
     }
 }
 
-/// A host of a cloud has no guest of an overlay.
+/// Guest of an overlay that drops all frames: a host of a cloud has no such guest.
 struct Nobody;
 
 impl Guest for Nobody {
@@ -103,14 +103,14 @@ fn endpoint(config: &CarrierConfig, host: HostId, epoch: u64, now: Instant) -> E
         .expect("the configuration was checked")
 }
 
-/// The stage of a run. Each draws a secret: numbers of flows begin elsewhere.
+/// Creates the stage of a run. Each run has its own secret, so its flow numbers begin elsewhere.
 fn stage(config: &CarrierConfig, host: HostId, epoch: u64, endpoint: &mut Endpoint) -> Express {
     let secret = Secret::known(mix(config.seed ^ mix(u64::from(host.0) << EPOCH_BITS ^ epoch)));
     Express::new(StageConfig { cloud: true, secret, ..StageConfig::default() }, endpoint)
 }
 
 impl Carrier {
-    /// The way of a host, on which it knows its peers.
+    /// Creates the carrier of a host with the peers of its configuration.
     ///
     /// # Panics
     /// If the endpoint's configuration is out of range.
@@ -148,7 +148,7 @@ impl Carrier {
         }
     }
 
-    /// The most bytes of a packet that does not ride SRD.
+    /// Largest packet, in bytes, that can go without SRD.
     pub(crate) fn bytes_max(&self) -> usize {
         let all = self.slots.values().map(|slot| self.express.cloud_bytes_max(*slot));
         all.min().unwrap_or(usize::MAX)
@@ -159,7 +159,7 @@ impl Carrier {
         self.express.counters()
     }
 
-    /// Frames that were no envelope, or for no host.
+    /// Frames that were no envelope, or for an unknown host.
     pub(crate) fn malformed(&self) -> u64 {
         self.malformed
     }
@@ -169,7 +169,7 @@ impl Carrier {
         self.past + Totals::of(self.endpoint.stats())
     }
 
-    /// What the stage and the endpoint dropped, by cause.
+    /// Packets that the stage and the endpoint dropped, by cause.
     pub(crate) fn drops(&self) -> String {
         let counters = self.express.counters();
         let of_stage = counters.drops().map(|(name, n)| (name.to_owned(), n));
@@ -187,7 +187,7 @@ impl Carrier {
         };
         let parcel = Parcel {
             to,
-            // Number zero is nobody's.
+            // Number zero belongs to no tenant.
             tenant: way.instance.saturating_add(1),
             interface: way.envelope.sender(),
             trailer: way.envelope.trailer(),
@@ -196,7 +196,7 @@ impl Carrier {
         self.express.from_cloud(now, parcel, frame);
     }
 
-    /// Takes a packet of the wire. False: it was none of the transport's.
+    /// Takes a packet from the wire. Returns false if the packet does not belong to the transport.
     pub(crate) fn on_packet(&mut self, now: Instant, packet: &mut Packet) -> bool {
         let is_sealed = self.config.endpoint.protection.is_on();
         let Some((meta, bytes)) = nic::open(now, packet, is_sealed) else { return false };
@@ -221,18 +221,18 @@ impl Carrier {
         self.pump(now);
     }
 
-    /// When [`Carrier::on_timer`] wants to be called.
+    /// Time when [`Carrier::on_timer`] has to be called.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         let of_both = [self.endpoint.poll_timeout(), self.express.poll_timeout()];
         of_both.into_iter().flatten().min()
     }
 
-    /// Hands frames over to the transport. Returns whether that were any.
+    /// Hands frames over to the transport. Returns whether there were any.
     pub(crate) fn pump(&mut self, now: Instant) -> bool {
         self.express.pump(now, &mut self.endpoint) > 0
     }
 
-    /// Fills a slot with the next packet. False: there is none.
+    /// Fills a slot with the next packet. Returns false if there is no packet.
     pub(crate) fn poll(&mut self, now: Instant, slot: &mut Packet) -> bool {
         self.buf.clear();
         let transmit = self.endpoint.poll_transmit(now, &mut self.buf);
@@ -255,7 +255,7 @@ impl Carrier {
         }
     }
 
-    /// Begins anew: nothing of before is known.
+    /// Starts the host again, without any state of its earlier run.
     pub(crate) fn restart(&mut self, now: Instant) {
         self.past = self.totals();
         self.epoch += 1;

@@ -14,31 +14,30 @@ use srd_vpc::object::World;
 
 use crate::node::HostId;
 
-/// The hosts have the addresses from this one on: EC2 keeps the first four of a subnet.
+/// Host part of the first host's address: EC2 reserves the first four addresses of a subnet.
 pub(super) const FIRST: u32 = 10;
 
-/// What the instances are, and what their group admits: senders on the first hosts, and a receiver
-/// on the next one.
+/// Types and rules of the instances: senders on the first hosts, and one receiver on the next host.
 #[derive(Clone, Debug)]
 pub struct Pair {
     /// Types of a sender and of the receiver.
     pub kinds: [&'static str; 2],
-    /// How many instances send.
+    /// Number of instances that send.
     pub senders: u32,
-    /// Whether they are in one cluster placement group.
+    /// Whether the instances are in one cluster placement group.
     pub clustered: bool,
-    /// Whether their interfaces have ENA Express.
+    /// Whether the interfaces have ENA Express.
     pub express: bool,
-    /// What the group admits, as phrases of a `vpc.toml`.
+    /// Inbound rules of the security group, as phrases of a `vpc.toml`.
     pub ingress: &'static str,
-    /// Where the group lets packets go.
+    /// Outbound rules of the security group, as phrases of a `vpc.toml`.
     pub egress: &'static str,
-    /// How long full credits carry the peak rate; that of the profile if `None`.
+    /// Time for which full credits carry the peak rate; that of the profile if `None`.
     pub burst: Option<Duration>,
 }
 
 impl Pair {
-    /// Two of a type, in one placement group, whose group lets everything pass.
+    /// Two instances of one type in one placement group, whose security group admits everything.
     pub const fn of(kind: &'static str) -> Self {
         Self {
             kinds: [kind, kind],
@@ -74,7 +73,7 @@ impl Pair {
     }
 }
 
-/// The name of a host, as envelopes and rules know it.
+/// Name of a host in envelopes and rules.
 pub(super) fn name_of(host: HostId) -> Arc<str> {
     format!("host{}", host.0).into()
 }
@@ -91,7 +90,7 @@ impl Cloud {
     /// The objects of a pair.
     ///
     /// # Errors
-    /// What is wrong with its phrases or types, in words.
+    /// Describes the fault in a phrase or a type.
     pub fn new(pair: &Pair) -> Result<Self, String> {
         let file = srd_vpc_file::parse(&pair.text(), Path::new("the cloud of an experiment"));
         let world = file.map_err(|error| error.to_string())?.world;
@@ -112,7 +111,7 @@ impl Cloud {
         &self.profiles[usize::from(host.0 >= self.senders)]
     }
 
-    /// What the rules say at a host.
+    /// Compiled rules for a host.
     pub fn rules(&self, host: HostId) -> Arc<Rules> {
         Arc::new(Rules::compile(&self.world, &name_of(host)))
     }

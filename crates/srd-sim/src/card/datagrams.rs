@@ -6,7 +6,7 @@
 //! +-------------+---------+---------------------------+--------+------------------------+
 //! ```
 //!
-//! Frames of the TCP model have options in their IP header, these have none.
+//! In contrast to frames of the TCP model, these frames have no options in their IP header.
 
 use srd_card::checksum;
 use srd_card::offload::OFFLOAD_BYTES;
@@ -18,43 +18,43 @@ use crate::nic::inner_address;
 use crate::node::{FlowSpec, HostId};
 
 const IP_BYTES: usize = 20;
-/// Version 4, five words.
+/// First byte of the IPv4 header: version 4, five words.
 const IP_FIRST: u8 = 0x45;
 const SYN: u8 = 2;
 const ECHO_REQUEST: u8 = 8;
-/// The least payload: the flow's number.
+/// Smallest payload: it holds the flow's number.
 pub const PAYLOAD_BYTES_MIN: u16 = 4;
 /// The first source port.
 const SOURCE_FIRST: u16 = 20_000;
-/// The first destination port, and how many there are of a source port.
+/// First destination port, and the number of destination ports for each source port.
 const DESTINATION_FIRST: u16 = 1024;
 const DESTINATIONS: u64 = 60_000;
 
-/// Which ports the datagrams of a plan have.
+/// Ports, or identifiers, of the datagrams of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ports {
-    /// One pair: they are one flow.
+    /// One pair of ports for all datagrams of a flow of the workload.
     One,
-    /// Each its own pair: each is a flow.
+    /// A pair of ports for each datagram, so that each is a flow.
     Each,
-    /// No UDP but TCP that opens a connection to this port, each from a port of its own.
+    /// TCP instead of UDP: packets that open connections to this port, each from a port of its own.
     Syn(u16),
-    /// No UDP but echo requests, each with an identifier of its own.
+    /// ICMP instead of UDP: echo requests, each with an identifier of its own.
     Echo,
 }
 
-/// What a flow of the workload sends as datagrams.
+/// Plan by which a flow of the workload sends datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagrams {
-    /// Payload of each.
+    /// Payload bytes of each datagram.
     pub payload_bytes: u16,
     /// Payload bits a second.
     pub rate_bps: u64,
-    /// Their ports.
+    /// Ports of the datagrams.
     pub ports: Ports,
 }
 
-/// A flow that sends them.
+/// A flow that sends datagrams.
 #[derive(Debug)]
 pub(super) struct Source {
     spec: FlowSpec,
@@ -72,8 +72,8 @@ impl Source {
         Self { spec, plan, begun: now, sent: 0, all }
     }
 
-    /// When the next datagram is due, if there is one. Computed from the beginning, so that the
-    /// rate is exact.
+    /// Time when the next datagram is due, if there is one. It is computed from the beginning of
+    /// the flow, so that the rate is exact.
     pub(super) fn next(&self) -> Option<Instant> {
         if self.sent >= self.all {
             return None;
@@ -104,13 +104,13 @@ impl Source {
         write(&self.spec, &transport, self.plan.payload_bytes)
     }
 
-    /// The flow, if all its datagrams are sent.
+    /// The flow, if all its datagrams have been sent.
     pub(super) fn done(&self) -> Option<FlowSpec> {
         (self.sent >= self.all).then_some(self.spec)
     }
 }
 
-/// A header before the payload, with its protocol.
+/// Transport header before the payload, with its protocol.
 struct Transport {
     protocol: u8,
     header: Vec<u8>,
@@ -154,7 +154,7 @@ fn write(spec: &FlowSpec, transport: &Transport, payload_bytes: u16) -> Vec<u8> 
     frame
 }
 
-/// The flow of an arrived datagram, and its payload bytes; `None` if it is none.
+/// Reads the flow and the payload bytes of a datagram; `None` if the packet is no such datagram.
 pub(super) fn read(packet: &[u8]) -> Option<(u32, u32)> {
     if packet.first() != Some(&IP_FIRST) {
         return None;

@@ -1,7 +1,7 @@
-//! Segments that arrive one after the other, handed to the guest's TCP together: its driver holds
-//! interrupts back, and its kernel joins what it finds then (GRO).
+//! Segments that arrive one after the other and reach the guest's TCP together: its driver delays
+//! interrupts, and its kernel joins the segments that have arrived by then (GRO).
 //!
-//! Bound: [`OPEN_MAX`] connections, and for each the bytes of a super-packet.
+//! Bound: [`OPEN_MAX`] connections, and one super-packet for each.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use srd_proto::{Duration, Instant};
 use crate::express::frame::Framed;
 use crate::tcp::segment::FLAG_PSH;
 
-/// The time that an interrupt is held back after a packet: that of the ENA driver on EC2.
+/// Time for which the driver delays an interrupt after a packet: that of the ENA driver on EC2.
 pub(super) const INTERRUPT: Duration = Duration::from_micros(20);
 /// Connections whose segments wait; Linux has as many buckets in each receive queue.
 pub(super) const OPEN_MAX: usize = 64;
@@ -29,8 +29,8 @@ impl Joins {
         Self { mss_bytes, open: Vec::new(), due: None, ready: VecDeque::new() }
     }
 
-    /// Takes a segment. One with more to say than data is ready at once, behind those of its
-    /// connection.
+    /// Takes a segment. A segment without data or with PSH is ready at once, behind the earlier
+    /// segments of its connection.
     pub(super) fn push(&mut self, now: Instant, next: Framed) {
         let of = |framed: &Framed| (framed.src, framed.dst, framed.ports);
         if let Some(at) = self.open.iter().position(|open| of(open) == of(&next)) {
@@ -56,12 +56,12 @@ impl Joins {
         self.open.push(next);
     }
 
-    /// When [`Joins::on_timer`] wants to be called.
+    /// Time when [`Joins::on_timer`] has to be called.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due.filter(|_| !self.open.is_empty())
     }
 
-    /// The interrupt, if it is due.
+    /// Runs the interrupt, if it is due.
     pub(super) fn on_timer(&mut self, now: Instant) {
         if self.due().is_some_and(|due| due <= now) {
             self.ready.extend(self.open.drain(..));

@@ -1,6 +1,6 @@
-//! Hosts with the card of an instance: a guest that speaks the TCP model or sends datagrams at a
-//! constant rate, the production [`Card`](srd_card::vpc::Card) at the full rates of its instance
-//! type, and the production [`Express`](srd_card::Express) and endpoint to the other hosts.
+//! Hosts with the card of an instance. The guest uses the TCP model or sends datagrams at a
+//! constant rate. The production [`Card`](srd_card::vpc::Card) has the full rates of its instance
+//! type; the production [`Express`](srd_card::Express) and endpoint connect it to the other hosts.
 //!
 //! ```text
 //!  TcpNode   --segments--> Bursts --frames--> Card --frame, Way--> Carrier --> link of the world
@@ -9,16 +9,16 @@
 //! ```
 //!
 //! Frames are real IPv4 packets, super-packets among them. Between hosts they are packets of the
-//! transport, as `srd card up` sends them: a flow whose interfaces have ENA Express rides SRD over
-//! all paths, a super-packet in as few datagrams as hold it; any other goes plainly on one path, a
-//! datagram for each packet. The guest's driver holds interrupts back as the one on EC2 does, and
-//! its kernel joins the segments that have come meanwhile.
+//! transport, as `srd card up` sends them. A flow rides SRD over all paths if ENA Express is on for
+//! its interfaces; a super-packet then takes as few datagrams as hold it. Any other flow goes
+//! plainly on one path, one datagram for each packet. The guest's driver delays interrupts as the
+//! one on EC2 does, and its kernel joins the segments that have arrived meanwhile.
 //!
 //! | file | what |
 //! |---|---|
 //! | `carrier` | stage and endpoint of a host |
 //! | [`cloud`] | instances, as the text of a `vpc.toml` |
-//! | [`datagrams`] | what sends UDP, and its packets |
+//! | [`datagrams`] | sources of UDP datagrams, and their packets |
 //! | `joins` | segments that the guest takes together |
 //! | [`node`] | the host |
 

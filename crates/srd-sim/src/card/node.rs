@@ -1,4 +1,4 @@
-//! The host: guest, card, stage and endpoint, and when each of them has its turn.
+//! The host: guest, card, stage and endpoint, and the order in which they work.
 
 use std::sync::Arc;
 
@@ -25,21 +25,21 @@ use crate::tcp::{TcpConfig, TcpNode, TcpStats};
 /// Bytes of a packet on the wire below UDP payload: Ethernet with preamble and gap 38, IPv4 20, UDP
 /// 8.
 pub const OUTER_BYTES: u16 = 38 + 20 + 8;
-/// Packets that leave between two looks at what the guest has sent.
+/// Packets that leave before the node takes packets of the guest again.
 const TURN_PACKETS: u32 = 16;
-/// Steps of expiry at each turn of the clock.
+/// Most steps of expiry in one call of the timer.
 const EXPIRE_WORK: u32 = 16;
 
-/// The numbers of a [`CardNode`].
+/// Configuration of a [`CardNode`].
 #[derive(Clone, Debug)]
 pub struct CardNodeConfig {
     /// The instances.
     pub cloud: Arc<Cloud>,
-    /// The guest's TCP. Its headers are those of the frames.
+    /// The guest's TCP. Its header bytes are those of the frames.
     pub tcp: TcpConfig,
-    /// By flow: what is sent as datagrams instead of a TCP stream.
+    /// Plans by flow: a flow with a plan sends datagrams instead of a TCP stream.
     pub datagrams: Arc<Vec<Option<Datagrams>>>,
-    /// The endpoint's configuration. Its packets hold those of the guests that go plainly.
+    /// The endpoint's configuration. Its packets also carry packets of guests that go plainly.
     pub endpoint: srd_proto::Config,
     /// The peers of each host.
     pub peers: Arc<Vec<Vec<HostId>>>,
@@ -47,16 +47,16 @@ pub struct CardNodeConfig {
     pub seed: u64,
 }
 
-/// What a host counted beside its card.
+/// Counters of a host beside those of its card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Arrived packets that were none of the transport's.
+    /// Arrived packets that do not belong to the transport.
     pub foreign: u64,
-    /// Frames that the card handed to the guest and the guest could not read.
+    /// Frames that the card handed to the guest and the guest could not parse.
     pub unread: u64,
     /// Datagrams that the guest sent.
     pub datagrams_sent: u64,
-    /// Datagrams that the guest got.
+    /// Datagrams that the guest received.
     pub datagrams_received: u64,
 }
 
@@ -71,13 +71,13 @@ pub struct CardNode {
     joins: Joins,
     sources: Vec<Source>,
     carrier: Carrier,
-    // What the guest sends or gets, while it is in between.
+    // A packet on its way from or to the guest.
     slot: Packet,
     turn_left: u32,
     counts: Counts,
 }
 
-/// What is around the card.
+/// The card's environment: guest, transport and counters.
 struct Near<'a> {
     guest: &'a mut TcpNode,
     joins: &'a mut Joins,
@@ -138,7 +138,7 @@ impl Around for Near<'_> {
     }
 
     fn to_service(&mut self, _port: PortId, _service: Service, _frame: Vec<u8>) {
-        self.counts.unread += 1; // no guest asks a service
+        self.counts.unread += 1; // no guest sends requests to a service
     }
 }
 
@@ -146,7 +146,7 @@ impl CardNode {
     /// The node of a host.
     ///
     /// # Panics
-    /// If a configuration makes no sense.
+    /// If a value of the configuration is out of range.
     pub fn new(host: HostId, mut config: CardNodeConfig) -> Self {
         let (card, port) = config.cloud.card(host, crate::hash::mix(config.seed));
         config.tcp.header_bytes = HEADER_BYTES;
@@ -177,32 +177,32 @@ impl CardNode {
         node
     }
 
-    /// What the host counted.
+    /// The host's counters.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// What the stage counted.
+    /// The stage's counters.
     pub fn stage(&self) -> Counters {
         self.carrier.counters()
     }
 
-    /// Frames that were no envelope, or for no host.
+    /// Frames that were no envelope, or for an unknown host.
     pub fn malformed(&self) -> u64 {
         self.carrier.malformed()
     }
 
-    /// What the endpoint counted.
+    /// The endpoint's counters.
     pub fn totals(&self) -> Totals {
         self.carrier.totals()
     }
 
-    /// What the guest's TCP counted.
+    /// Counters of the guest's TCP.
     pub fn tcp(&self) -> TcpStats {
         self.guest.stats()
     }
 
-    /// What its interface has sent and received.
+    /// Counters of the interface: packets and bytes sent and received.
     pub fn port_counts(&self) -> PortCounts {
         self.card.counts(self.port)
     }
@@ -212,17 +212,17 @@ impl CardNode {
         self.card.allowances(self.port)
     }
 
-    /// Why packets were dropped that no limit dropped.
+    /// Packets that were dropped for other reasons than a limit, by reason.
     pub fn drops(&self) -> Drops {
         self.card.drops(self.port)
     }
 
-    /// What a limit let wait, and what it dropped.
+    /// Packets that a limit delayed, and packets that it dropped.
     pub fn held(&self, limit: srd_card::limits::Limit) -> srd_card::limits::stages::Held {
         self.card.held(self.port, limit)
     }
 
-    /// Flows that are tracked, and flows that are only remembered.
+    /// Tracked flows, and untracked flows that the card remembers.
     pub fn flows(&self) -> (u32, u32) {
         self.card.flows(self.port)
     }
@@ -232,12 +232,12 @@ impl CardNode {
         self.card.credits_bits(now, self.port, direction)
     }
 
-    /// Gives the card other rules.
+    /// Replaces the card's rules.
     pub fn set_rules(&mut self, rules: Arc<Rules>) {
         self.card.set_rules(rules);
     }
 
-    /// The card, and what is around it.
+    /// The card, and its environment.
     fn near<'a>(&'a mut self, now: Instant, out: &'a mut Outcomes) -> (&'a mut Card, Near<'a>) {
         let Self { card, guest, joins, carrier, slot, counts, .. } = self;
         (card, Near { guest, joins, carrier, slot, counts, now, out })
@@ -249,7 +249,7 @@ impl CardNode {
         card.from_guest(now, port, frame, &mut near);
     }
 
-    /// Hands the card what has arrived.
+    /// Hands the card the frames that have arrived.
     fn take_arrivals(&mut self, now: Instant, out: &mut Outcomes) {
         for arrival in self.carrier.take_arrivals() {
             let Arrival { from, envelope, by_srd, frame } = arrival;
@@ -260,7 +260,7 @@ impl CardNode {
         }
     }
 
-    /// Takes what the guest's TCP has to send.
+    /// Takes the segments that the guest's TCP has to send.
     fn take_segments(&mut self, now: Instant, out: &mut Outcomes) {
         while self.guest.poll_packet(now, &mut self.slot, out) {
             let host = |host: HostId| HostId(host.0 + FIRST);
@@ -288,8 +288,8 @@ impl CardNode {
         self.sources.retain(|source| source.done().is_none());
     }
 
-    /// Takes what the guest has sent, and hands over what the transport should have. Returns
-    /// whether that was anything.
+    /// Takes the segments that the guest has to send, and hands waiting frames over to the
+    /// transport. Returns whether there were any such frames.
     fn turn(&mut self, now: Instant, out: &mut Outcomes) -> bool {
         self.turn_left = TURN_PACKETS;
         self.take_segments(now, out);

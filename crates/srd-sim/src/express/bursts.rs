@@ -1,5 +1,5 @@
-//! Segments that leave together: a kernel hands what a connection sends at once to its network
-//! interface as one super-packet (TSO).
+//! Segments that leave together. A kernel hands the segments that a connection sends at once to its
+//! network interface as one super-packet (TSO).
 
 use srd_card::FRAME_BYTES_MAX;
 use srd_card::offload::OFFLOAD_BYTES;
@@ -12,7 +12,7 @@ use crate::tcp::segment::{FLAG_CWR, FLAG_PSH};
 #[allow(clippy::cast_possible_truncation)] // below 64 KiB
 const PAYLOAD_BYTES_MAX: u32 = (FRAME_BYTES_MAX - OFFLOAD_BYTES) as u32 - HEADER_BYTES;
 
-/// How many segments of a connection make a super-packet at most.
+/// Most segments of a connection in one super-packet.
 pub(crate) fn segments_max(mss_bytes: u32) -> u32 {
     (PAYLOAD_BYTES_MAX / mss_bytes).max(1)
 }
@@ -29,7 +29,7 @@ impl Bursts {
         Self { mss_bytes, open: None }
     }
 
-    /// Takes a packet of the guest. Returns the frame that it does not belong to, if one was open.
+    /// Takes a packet of the guest. Returns the open frame if the packet does not belong to it.
     pub(crate) fn push(&mut self, packet: &Packet) -> Option<Vec<u8>> {
         let Body::Tcp(segment) = packet.body else { return None };
         let next = Framed {
@@ -49,14 +49,14 @@ impl Bursts {
         done
     }
 
-    /// The frame that is open.
+    /// Returns the open frame, and closes it.
     pub(crate) fn flush(&mut self) -> Option<Vec<u8>> {
         self.open.take().map(|framed| frame::write(&framed, self.mss_bytes))
     }
 }
 
 impl Framed {
-    /// Takes a segment that may join this one. False: it may not.
+    /// Takes a segment if it may join this one. Returns whether it may.
     pub(crate) fn join(&mut self, next: &Self, mss_bytes: u32) -> bool {
         let joins = self.continues_with(next, mss_bytes);
         if joins {
@@ -66,8 +66,8 @@ impl Framed {
         joins
     }
 
-    /// Whether a segment may join this one: whole packets of one stream without a gap, with one
-    /// set of flags but for what only the first or the last packet carries.
+    /// Whether a segment may join this one: whole packets of one stream without a gap, with equal
+    /// flags. Only CWR may differ, which the first packet carries, and PSH, which the last carries.
     fn continues_with(&self, next: &Self, mss_bytes: u32) -> bool {
         let (a, b) = (&self.segment, &next.segment);
         let bytes = a.payload_bytes + b.payload_bytes;

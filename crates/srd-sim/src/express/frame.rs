@@ -7,12 +7,13 @@
 //! +----------------+---------+-------------------------------------+--------+-----------------+
 //! ```
 //!
-//! Every field that a card may read or change is where it belongs. What only the model knows (its
-//! flow numbers, offsets beyond 32 bits, what may open a connection) travels in an IPv4 option with
-//! a number for experiments (RFC 4727). Timestamps are in microseconds, as Linux can have them.
+//! Every field that a card may read or change is in its standard position. The fields that exist
+//! only in the model (its flow numbers, offsets beyond 32 bits, the flags that open a connection)
+//! travel in an IPv4 option with a number for experiments (RFC 4727). Timestamps are in
+//! microseconds, as Linux can have them.
 //!
-//! The payload is a pattern that follows from flow and offset, so that a receiver can tell whether
-//! it got what was sent.
+//! The payload is a pattern that follows from flow and offset, so that a receiver can check that it
+//! received the sent bytes.
 
 use srd_card::checksum;
 use srd_card::offload::{Gso, Header, OFFLOAD_BYTES, Offload};
@@ -39,10 +40,10 @@ const OPTION_BYTES: u8 = 12;
 /// Bytes of TCP's header with the timestamp option.
 const TCP_BYTES: usize = 32;
 
-/// Flags of the model that TCP's own header has a place for, and those places.
+/// Flags of the model that have a bit in TCP's own header, with that bit.
 const IN_TCP: [(u8, u8); 5] =
     [(FLAG_ACK, 0x10), (FLAG_PSH, 0x08), (FLAG_RST, 0x04), (FLAG_ECE, 0x40), (FLAG_CWR, 0x80)];
-/// Flags that only the model knows.
+/// Flags that exist only in the model.
 const IN_OPTION: u8 = FLAG_SYN | FLAG_DSACK | FLAG_RESUMED;
 
 /// A segment with its connection.
@@ -60,16 +61,17 @@ pub struct Framed {
     pub segment: TcpSegment,
 }
 
-/// A frame as a guest got it.
+/// A frame as a guest received it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrived {
-    /// What it says.
+    /// Segment of the frame.
     pub framed: Framed,
-    /// Whether its payload is what was sent.
+    /// Whether the payload equals the sent one.
     pub is_intact: bool,
 }
 
-/// The frame of a segment, to be cut into packets of `mss_bytes` of payload where that must be.
+/// Writes the frame of a segment, for a card that cuts it into packets of `mss_bytes` of payload if
+/// necessary.
 pub fn write(framed: &Framed, mss_bytes: u32) -> Vec<u8> {
     let segment = &framed.segment;
     let sack_bytes = sack_bytes(segment);
@@ -121,7 +123,7 @@ fn write_ip(packet: &mut [u8], framed: &Framed) {
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The offset that a segment is about: of its data, or what it acknowledges.
+/// Offset in a segment: of its data, or without data of the byte that it acknowledges.
 fn offset(segment: &TcpSegment) -> u64 {
     if segment.payload_bytes > 0 { segment.seq } else { segment.ack }
 }
@@ -151,7 +153,7 @@ fn write_tcp(packet: &mut [u8], framed: &Framed, headers: usize) {
     tcp[14..16].copy_from_slice(&[0xff; 2]);
     let [source, destination] = [framed.src, framed.dst].map(|host| inner_address(host).octets());
     let addresses = [source, destination].concat();
-    // The rest of the sum is left to hardware.
+    // Hardware completes the sum.
     let sum = checksum::pseudo_header(&addresses, protocol::TCP, length);
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
     tcp[20..24].copy_from_slice(&[1, 1, 8, 10]);
@@ -168,7 +170,7 @@ fn write_sack(option: &mut [u8], segment: &TcpSegment) {
     }
 }
 
-/// Where in the pattern the content of a segment begins.
+/// Position in the pattern at which the content of a segment begins.
 fn content_at(segment: &TcpSegment) -> u64 {
     mix(segment.flow.into()).wrapping_add(segment.seq)
 }
@@ -183,7 +185,7 @@ fn fill(segment: &TcpSegment, payload: &mut [u8]) {
     }
 }
 
-/// What a frame says; `None` if a guest's kernel would drop it.
+/// Parses a frame; `None` if a guest's kernel would drop it.
 pub fn read(now: Instant, frame: &[u8]) -> Option<Arrived> {
     let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
     let ip = IpPacket::read(bytes)?;
@@ -228,7 +230,7 @@ pub fn read(now: Instant, frame: &[u8]) -> Option<Arrived> {
     Some(Arrived { framed, is_intact: pattern::is_at(content_at(&segment), payload) })
 }
 
-/// Whether the checksum was left to the receiver with the right start, or adds up.
+/// Whether the checksum is correct, or is left to the receiver with the right start value.
 fn has_checksum(offload: &Header, bytes: &[u8]) -> bool {
     let (addresses, tcp) = (&bytes[12..20], &bytes[TCP_AT..]);
     if offload.checksum.is_none() {
@@ -242,7 +244,8 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The latest time that a timestamp may stand for; zero stands for none.
+/// Latest time that a timestamp may stand for; a timestamp of zero means that there is no
+/// timestamp.
 fn timestamp_ns(now: Instant, timestamp: u32) -> u64 {
     if timestamp == 0 {
         return 0;

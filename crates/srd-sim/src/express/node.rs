@@ -1,4 +1,4 @@
-//! The host: guest, card and endpoint, and when each of them has its turn.
+//! The host: guest, card and endpoint, and the order in which they work.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use crate::node::{
 };
 use crate::tcp::{TcpConfig, TcpNode};
 
-/// Packets that leave between two looks at what the guest has sent.
+/// Packets that leave before the node takes packets of the guest again.
 const TURN_PACKETS: u32 = 16;
-/// The largest inner packet, as ENA Express has it.
+/// Largest inner packet of ENA Express.
 const MTU_BYTES_MAX: u16 = 8900;
 /// Inner prefixes are single addresses.
 const PREFIX_BITS: u8 = 32;
 
-/// The numbers of an [`ExpressNode`].
+/// Configuration of an [`ExpressNode`].
 #[derive(Clone, Debug)]
 pub struct ExpressNodeConfig {
     /// The endpoint's configuration.
     pub endpoint: srd_proto::Config,
-    /// The card's; its MTU follows from the endpoint's packets.
+    /// The card's configuration; its MTU follows from the endpoint's packets.
     pub card: srd_card::Config,
-    /// The guest's TCP; its MTU is the card's.
+    /// Configuration of the guest's TCP; its MTU is the card's.
     pub guest: TcpConfig,
     /// Seed of the world.
     pub seed: u64,
@@ -46,13 +46,13 @@ pub struct ExpressNode {
     bursts: Bursts,
     epoch: u64,
     buf: TransmitBuf,
-    // What the guest sends or gets, while it is in between.
+    // A packet on its way from or to the guest.
     slot: Packet,
     turn_left: u32,
     past: Totals,
 }
 
-/// The guest as the card sees it.
+/// The guest, as the card calls it.
 struct Port<'a> {
     guest: &'a mut TcpNode,
     slot: &'a mut Packet,
@@ -93,7 +93,7 @@ fn endpoint(config: &ExpressNodeConfig, host: HostId, epoch: u64, now: Instant) 
         .expect("the configuration was checked")
 }
 
-/// The inner MTU over an endpoint: a packet must pass plainly, too.
+/// Inner MTU over an endpoint: a packet must also fit if it goes plainly.
 fn mtu(endpoint: &Endpoint) -> u16 {
     let fits = endpoint.unreliable_bytes_max().saturating_sub(srd_card::offload::OFFLOAD_BYTES);
     u16::try_from(fits).unwrap_or(u16::MAX).min(MTU_BYTES_MAX)
@@ -103,7 +103,7 @@ impl ExpressNode {
     /// The node of a host.
     ///
     /// # Panics
-    /// If the configuration is out of range; check it before.
+    /// If the configuration is out of range; check the configuration before.
     pub fn new(host: u32, config: ExpressNodeConfig) -> Self {
         let host = HostId(host);
         let mut endpoint = endpoint(&config, host, 1, Instant::ZERO);
@@ -128,7 +128,7 @@ impl ExpressNode {
         node
     }
 
-    /// Makes every peer known to endpoint and card.
+    /// Adds every peer to endpoint and card.
     fn add_peers(&mut self, now: Instant) -> Vec<PeerId> {
         let port = self.config.endpoint.local_port;
         let peers = Arc::clone(&self.config.peers);
@@ -144,7 +144,7 @@ impl ExpressNode {
         peers[self.host.index()].iter().map(add).collect()
     }
 
-    /// The peer's offer has come before the world began.
+    /// Hands the card the peer's offer, as if it had arrived before the simulation began.
     fn agree(&mut self, peer: PeerId) {
         let offer = Offer { express: true, udp: true, ..Offer::default() }.encode();
         let delivery = Delivery {
@@ -177,14 +177,14 @@ impl ExpressNode {
         &self.guest
     }
 
-    /// Counters of the transport over all runs of the host; timeouts are the guest's, too.
+    /// Counters of the transport over all runs of the host; timeouts include those of the guest.
     pub fn totals(&self) -> Totals {
         let guest = Totals { timeouts: self.guest.stats().timeouts, ..Totals::default() };
         self.past + Totals::of(self.endpoint.stats()) + guest
     }
 
-    /// Takes what the guest has sent, and hands over what the transport should have. Returns
-    /// whether that was anything.
+    /// Takes the segments that the guest has to send, and hands waiting frames over to the
+    /// transport. Returns whether there were any such frames.
     fn turn(&mut self, now: Instant, out: &mut Outcomes) -> bool {
         self.turn_left = TURN_PACKETS;
         while self.guest.poll_packet(now, &mut self.slot, out) {
@@ -210,7 +210,7 @@ impl ExpressNode {
     }
 }
 
-/// The configuration with what follows from the endpoint's packets.
+/// The configuration, with the values that follow from the endpoint's packets.
 fn fitted(mut config: ExpressNodeConfig, host: HostId, endpoint: &Endpoint) -> ExpressNodeConfig {
     config.card.mtu = mtu(endpoint);
     config.card.secret = Secret::known(config.seed ^ u64::from(host.0) << 32);
@@ -281,7 +281,7 @@ impl Node for ExpressNode {
         self.endpoint.stats().tx_pkts
     }
 
-    /// The host and its guest begin anew, and the cards must agree again.
+    /// Starts the host and its guest again without state; the cards must agree again.
     fn restart(&mut self, now: Instant, out: &mut Outcomes) {
         self.past = self.past + Totals::of(self.endpoint.stats());
         self.epoch += 1;

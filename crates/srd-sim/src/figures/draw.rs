@@ -1,4 +1,4 @@
-//! From runs to charts, tables and sentences.
+//! Turns runs into charts, tables and sentences.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::report;
 use crate::run::RunResult;
 use crate::world::US;
 
-/// TCP's least timeout in the figures.
+/// Minimum retransmission timeout of TCP in the figures.
 const RTO_MIN_US: f64 = 50_000.0;
 
 /// A file of a figure.
@@ -15,7 +15,7 @@ const RTO_MIN_US: f64 = 50_000.0;
 pub struct File {
     /// Its name.
     pub name: String,
-    /// What is in it.
+    /// Content of the file.
     pub text: String,
 }
 
@@ -26,7 +26,7 @@ pub struct Drawn {
     pub charts: Vec<File>,
     /// The numbers, as CSV.
     pub table: File,
-    /// What was seen, a sentence per transport.
+    /// Our results: a sentence for each transport.
     pub ours: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl Figure {
         }
     }
 
-    /// What the runs of one transport show.
+    /// Sentence about the runs of one transport.
     fn sentence(&self, results: &[&RunResult]) -> String {
         let name = results.first().map_or("", |result| result.transport);
         let what = match self.kind {

@@ -1,10 +1,10 @@
 //! Figures 2 to 6 of the SRD paper (Shalev, Ayoub, Bshara, Sabbag: "A Cloud-Optimized Transport
 //! Protocol for Elastic and Scalable HPC", IEEE Micro 40(6), 2020), from the simulator.
 //!
-//! The paper measured MPI over TCP and over SRD at 100 Gb/s. Here are the same experiments in the
-//! simulated network: messages of the Messaging Layer, datagrams of the endpoint, TCP carried over
-//! SRD by the guests' cards, and TCP as it is. Each figure becomes charts (SVG), its numbers (CSV)
-//! and a sentence per transport, beside what the paper says.
+//! The paper measured MPI over TCP and over SRD at 100 Gb/s. This module runs the same experiments
+//! in the simulated network: messages of the Messaging Layer, datagrams of the endpoint, TCP that
+//! the guests' cards carry over SRD, and TCP as it is. Each figure becomes charts (SVG), numbers
+//! (CSV) and a sentence for each transport, beside the statement of the paper.
 
 mod draw;
 mod index;
@@ -23,11 +23,11 @@ const INCAST: &str = include_str!("../../../../scenarios/paper-a-express.toml");
 const PERSISTENT: &str = include_str!("../../../../scenarios/paper-b-express.toml");
 const RACKS: &str = include_str!("../../../../scenarios/paper-c-express.toml");
 
-/// Of flows that end; endless ones are no messages.
+/// Transports for flows that end. Endless flows are not messages, so `Efa` is only in this list.
 const ENDING: [Transport; 4] = [Transport::Efa, Transport::Srd, Transport::Express, Transport::Tcp];
 const ENDLESS: [Transport; 3] = [Transport::Srd, Transport::Express, Transport::Tcp];
 
-/// What a figure shows.
+/// Contents of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// The slowest flow for each size.
@@ -38,29 +38,29 @@ enum Kind {
     Throughput,
 }
 
-/// A figure of the paper, ready to be run.
+/// A figure of the paper, ready to run.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// Its number in the paper.
     pub number: u8,
-    /// What it shows.
+    /// Subject of the figure.
     pub title: &'static str,
-    /// What the paper says of it.
+    /// Statement of the paper about the figure.
     pub paper: &'static str,
-    /// How this differs from the paper's experiment.
+    /// Difference from the paper's experiment.
     pub note: &'static str,
     kind: Kind,
     jobs: Vec<Job>,
 }
 
 impl Figure {
-    /// What is to be run, in the order in which [`Figure::draw`] wants the results.
+    /// Jobs to run; [`Figure::draw`] takes their results in this order.
     pub fn jobs(&self) -> &[Job] {
         &self.jobs
     }
 }
 
-/// How much is run.
+/// Size of the experiments.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     sizes: &'static [&'static str],
@@ -91,10 +91,10 @@ fn scenario(name: &str, text: &str, sets: &[&str]) -> Result<Scenario, ScenarioE
     Scenario::read(name, text, Path::new("."), &overrides)
 }
 
-/// All figures; `is_quick`: in a small form that takes seconds.
+/// Returns all figures. With `is_quick`, they have a small form that takes seconds.
 ///
 /// # Errors
-/// A scenario that is not understood.
+/// If a scenario cannot be parsed.
 pub fn figures(is_quick: bool) -> Result<Vec<Figure>, ScenarioError> {
     let extent = if is_quick { QUICK } else { FULL };
     let seeds = 1..1 + extent.seeds;

@@ -1,4 +1,4 @@
-//! The figures in their quick form, and figure 3 as the paper has it.
+//! The figures in their quick form, and the paper's figure 3.
 
 use super::*;
 use crate::run::RunResult;
@@ -37,13 +37,13 @@ fn times_ms(results: &[RunResult], transport: Transport) -> Vec<f64> {
     times
 }
 
-/// The value below which a share of the flows is, in parts of a hundred.
+/// Value below which `share` percent of the flows are.
 fn percentile(times: &[f64], share: usize) -> f64 {
     times[(times.len() * share).div_ceil(100).max(1) - 1]
 }
 
-/// The paper's figure 3: 48 flows of 2 MB, TCP's least timeout 50 ms. The whole distribution is
-/// written down in docs/perf-notes.md.
+/// The paper's figure 3: 48 flows of 2 MB; TCP's minimum timeout is 50 ms. The whole distribution
+/// is in docs/perf-notes.md.
 #[test]
 fn figure_3_has_the_distribution_of_the_paper() {
     let figure = figures(false).unwrap().into_iter().find(|figure| figure.number == 3).unwrap();
@@ -61,13 +61,14 @@ fn figure_3_has_the_distribution_of_the_paper() {
         let late = times.iter().filter(|ms| **ms > 50.0).count();
         println!("{}: {told} ms, {late} of 240 above 50 ms; ideal {ideal_ms:.2}", transport.name());
         match transport {
-            // Some end a timeout of 50 ms later, the others before it, unequal to each other.
+            // Some flows end a timeout of 50 ms later; the others end before it, at different
+            // times.
             Transport::Tcp => {
                 assert!((5..=20).contains(&late), "{late}: {told}");
                 assert!(ninety_nine > 50.0 && ninety_five < 50.0 && last < 100.0, "{told}");
                 assert!(ninety > 1.3 * ideal_ms && median < 0.7 * ideal_ms, "{told}");
             }
-            // All end together, as late as the link allows.
+            // All flows end together, when the link has sent their bytes.
             Transport::Srd | Transport::Express => {
                 assert!(first > ideal_ms && last < 1.03 * ideal_ms, "{told}");
             }

@@ -1,4 +1,4 @@
-//! From results to charts.
+//! Charts of results.
 
 use crate::run::RunResult;
 use crate::world::{Series, US};
@@ -6,36 +6,36 @@ use srd_chart::{Axis, Colour, Dashes, Line, LineChart, Mark, nth, number};
 
 /// Points of a line over time, at most; finer series are averaged.
 const POINTS_MAX: usize = 400;
-/// The same, for each of many lines.
+/// Points of a line over time if there are many lines, at most.
 const POINTS_OF_MANY_MAX: usize = 130;
 /// Steps of a distribution, at most.
 const STEPS_MAX: usize = 1000;
-/// Lines of a crowd, at most.
+/// Lines of a chart of many flows, at most.
 const CROWD_MAX: usize = 96;
-/// Up to so many flows, each has a colour and a name.
+/// Most flows for which each flow has a colour and a name.
 const NAMED_MAX: usize = 12;
 
-/// Times are in milliseconds from here.
+/// Time from which charts are in milliseconds.
 const MILLISECONDS_FROM_US: f64 = 20_000.0;
 
 /// Height of the drawings.
 pub(super) const HEIGHT: f64 = 320.0;
 
-/// A chart, and under which circumstances it was made.
+/// A chart, with the circumstances of its run as a subtitle.
 pub(super) struct Chart {
     pub(super) drawn: LineChart,
     pub(super) subtitle: String,
 }
 
 impl Chart {
-    /// The chart as a file.
+    /// Writes the chart as a file.
     pub(super) fn file(&self) -> String {
         self.drawn.to_file(&self.subtitle)
     }
 }
 
-/// The style of a transport, the same in every chart. What may lie on top of SRD is dashed,
-/// so that both are seen.
+/// Style of a transport, equal in every chart. A line that may lie on top of SRD's is dashed, so
+/// that both are visible.
 pub(super) fn style(transport: &str) -> (Colour, Dashes) {
     match transport {
         "srd" => (Colour::Blue, Dashes::Solid),
@@ -68,7 +68,7 @@ fn time(us: f64, end_us: f64) -> String {
     }
 }
 
-/// In milliseconds instead of microseconds, if it takes many.
+/// Converts a chart to milliseconds if its times are long.
 fn readable(mut chart: LineChart) -> LineChart {
     if chart.x.max < MILLISECONDS_FROM_US {
         return chart;
@@ -112,7 +112,7 @@ pub(super) fn completion(results: &[&RunResult]) -> Option<Chart> {
     }
     let min = times().fold(ideal, f64::min);
     let max = times().fold(ideal, f64::max);
-    // Flows that start at different times have different ideals, of which this is the longest.
+    // Flows that start at different times have different ideals; this is the longest.
     let same = first.flow_records.iter().all(|f| (f.ideal_us - ideal).abs() < ideal * 1e-6);
     let what = if same { "ideal" } else { "longest ideal" };
     let drawn = readable(LineChart {
@@ -143,7 +143,7 @@ fn distribution(sorted: &[f64]) -> Vec<(f64, f64)> {
     points
 }
 
-/// A series as points: time in microseconds, and the values averaged to a bearable number.
+/// Points of a series: time in microseconds, and values averaged to at most `points_max` points.
 fn over_time(series: &Series, values: &[f64], points_max: usize) -> Vec<(f64, f64)> {
     let stride = values.len().div_ceil(points_max).max(1);
     let at_us = |n: usize| series.at_ps[n] as f64 / US as f64;
@@ -170,7 +170,7 @@ fn fault_marks(result: &RunResult) -> Vec<Mark> {
     marks
 }
 
-/// A chart over time of lines that are all made, with a level that they might reach.
+/// Chart over time of finished lines, with a level that they might reach.
 fn timeline(
     result: &RunResult,
     title: &str,
@@ -194,7 +194,7 @@ fn timeline(
     Some(Chart { drawn, subtitle: subtitle(result) })
 }
 
-/// What the hosts' links allow.
+/// Mark at the limit that the hosts' links set.
 fn at_best(gbps: f64, what: &str) -> Option<Mark> {
     (gbps > 0.0).then(|| Mark { at: gbps, label: format!("{what}: {} Gb/s", number(gbps)) })
 }
@@ -240,7 +240,7 @@ pub(super) fn goodput(result: &RunResult) -> Option<Chart> {
     timeline(result, "goodput of all flows", "goodput (Gb/s)", vec![line], best)
 }
 
-/// A line per port.
+/// One line for each port.
 fn by_port(series: &Series, names: &[String], rows: &[Vec<u64>], scale: f64) -> Vec<Line> {
     let points_max = if names.len() > 1 { POINTS_OF_MANY_MAX } else { POINTS_MAX };
     let one = |(n, name): (usize, &String)| {
@@ -249,7 +249,7 @@ fn by_port(series: &Series, names: &[String], rows: &[Vec<u64>], scale: f64) -> 
     names.iter().enumerate().take(CROWD_MAX).map(one).collect()
 }
 
-/// What is shown of ports; a single one has no legend to name it.
+/// Label for values of ports; a single port has no legend, so the label names it.
 fn of_ports(what: &str, names: &[String]) -> String {
     match names {
         [name] => format!("{what} of {name}"),
@@ -265,7 +265,7 @@ pub(super) fn queues(result: &RunResult) -> Option<Chart> {
     timeline(result, &title, "waiting at the port (kB)", lines, None)
 }
 
-/// Load of ports: what share each path has.
+/// Load of ports: the share of each path.
 pub(super) fn paths(result: &RunResult) -> Option<Chart> {
     let series = result.series.as_ref()?;
     let scale = 8e3 / series.interval_ps as f64;

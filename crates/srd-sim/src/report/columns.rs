@@ -1,6 +1,7 @@
 //! Rows of text in aligned columns.
 
-/// A line of cells under each heading; the first column is text, the others numbers.
+/// Aligns the cells of each row under the headings; the first column is text, the others are
+/// numbers.
 pub(super) fn align(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |n: usize| rows.iter().map(|r| r[n].chars().count()).max().unwrap_or(0);

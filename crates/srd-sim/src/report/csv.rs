@@ -1,10 +1,10 @@
-//! Every flow as a line.
+//! A line for each flow.
 
 use std::fmt::Write as _;
 
 use crate::run::FlowRecord;
 
-/// The flows as CSV, with a header. What did not happen is empty.
+/// Writes the flows as CSV, with a header. A time is empty if its event did not happen.
 pub fn flows_csv(flows: &[FlowRecord]) -> String {
     let mut csv =
         String::from("id,src,dst,bytes,start_us,fct_us,ideal_us,delivered_bytes,failed,damaged\n");

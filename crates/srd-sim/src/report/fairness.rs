@@ -1,43 +1,43 @@
-//! How evenly endless flows shared a network, interval by interval.
+//! Fairness between endless flows that share a network, interval by interval.
 
 use serde::Serialize;
 
 use crate::world::{Series, US};
 
-/// How far a flow may stray from its fair share in any interval.
+/// Largest deviation of a flow from its fair share in any interval.
 pub const DEVIATION_MAX: f64 = 0.05;
-/// The least of Jain's index in any interval.
+/// Smallest value of Jain's index in any interval.
 pub const JAIN_MIN: f64 = 0.995;
 
-/// The shares in one interval, in parts of the fair share.
+/// Shares in one interval, relative to the fair share.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Interval {
-    /// When it ended.
+    /// End of the interval.
     pub end_us: f64,
-    /// What each flow would have if all had the same, bits per second.
+    /// Fair share of a flow, bits per second.
     pub fair_bps: f64,
-    /// The least share of any flow.
+    /// Smallest share of any flow.
     pub min: f64,
-    /// The greatest.
+    /// Largest share of any flow.
     pub max: f64,
     /// Jain's index.
     pub jain: f64,
 }
 
-/// How far flows strayed from their fair share, over all intervals after the first.
+/// Shares of flows relative to the fair share, over all intervals after the first.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Shares {
-    /// The least, in parts of the fair share.
+    /// Smallest share, relative to the fair share.
     pub min: f64,
-    /// The greatest.
+    /// Largest share.
     pub max: f64,
-    /// The least of Jain's index.
+    /// Smallest value of Jain's index.
     pub jain_min: f64,
     /// The length of an interval.
     pub interval_us: f64,
-    /// What was seen in each.
+    /// Shares in each interval.
     pub intervals: Vec<Interval>,
-    /// Of each flow, the share that was furthest from the fair one.
+    /// For each flow, the share that was furthest from the fair one.
     pub furthest: Vec<f64>,
 }
 
@@ -48,7 +48,7 @@ impl Shares {
         least && self.max <= 1.0 + DEVIATION_MAX && self.jain_min >= JAIN_MIN
     }
 
-    /// The flow that was furthest from its fair share, and what it had.
+    /// The flow that was furthest from its fair share, and its share.
     pub fn furthest_flow(&self) -> Option<(usize, f64)> {
         let far = |share: f64| (share - 1.0).abs();
         let flows = self.furthest.iter().copied().enumerate();
@@ -56,7 +56,7 @@ impl Shares {
     }
 }
 
-/// The shares of endless flows; `None` if there are not two of them, or two intervals.
+/// Shares of endless flows; `None` if there are fewer than two flows or two intervals.
 pub fn shares(series: &Series) -> Option<Shares> {
     let flows = series.flow_bytes.first()?.len();
     if flows < 2 || series.flow_bytes.len() < 2 {

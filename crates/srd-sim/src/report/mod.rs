@@ -1,7 +1,7 @@
-//! Results for people: a table, a CSV of every flow, and charts as self-contained SVG.
+//! Results for users: a table, a CSV of every flow, and charts as self-contained SVG.
 //!
-//! Charts are light or dark as the reader prefers, name their axes with units, and give every
-//! transport the same colour everywhere. They need nothing but the file itself.
+//! Charts are light or dark according to the reader's settings. They name their axes with units,
+//! and give each transport one colour everywhere. A chart needs no other file.
 
 mod charts;
 mod columns;
@@ -24,35 +24,35 @@ pub use table::table;
 
 use crate::run::RunResult;
 
-/// A name that is safe for a file: letters, digits, `-`, `_` and `.`.
+/// Makes a file name of safe characters: letters, digits, `-`, `_` and `.`.
 fn file_name(parts: &[&str], extension: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     let name: String = parts.join("-").chars().map(safe).collect();
     format!("{}.{extension}", name.trim_start_matches('.'))
 }
 
-/// The chart of completion times of all transports beside the ideal; `None` if no flow was done.
+/// Chart of completion times of all transports beside the ideal; `None` if no flow was done.
 pub fn completion_svg(results: &[&RunResult]) -> Option<String> {
     charts::completion(results).map(|chart| chart.file())
 }
 
-/// The chart of the slowest flow of each transport by transfer size.
+/// Chart of the slowest flow of each transport by transfer size.
 pub fn slowest_by_size_svg(results: &[&RunResult]) -> Option<String> {
     sizes::slowest_by_size(results).map(|chart| chart.file())
 }
 
-/// The chart of each flow's goodput; `None` if it was not recorded.
+/// Chart of each flow's goodput; `None` if it was not recorded.
 pub fn throughput_svg(result: &RunResult) -> Option<String> {
     charts::throughput(result).map(|chart| chart.file())
 }
 
-/// Writes everything about some runs into a directory, which is made if it does not exist:
-/// the flows of each run as CSV; completion times of all transports beside the ideal; and, of
-/// runs that recorded them, throughput, queues and path shares over time, paused links, and
-/// captured packets. Returns the files.
+/// Writes the results of runs into a directory, which is created if it does not exist: the flows of
+/// each run as CSV, and completion times of all transports beside the ideal. Runs that recorded
+/// them also get throughput, queues and path shares over time, paused links, and captured packets.
+/// Returns the files.
 ///
 /// # Errors
-/// A file that cannot be written.
+/// If a file cannot be written.
 pub fn write_all(directory: &Path, results: &[RunResult]) -> io::Result<Vec<PathBuf>> {
     std::fs::create_dir_all(directory)?;
     let mut files = Vec::new();

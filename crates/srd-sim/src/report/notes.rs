@@ -1,4 +1,5 @@
-//! What a run showed over time, in small tables: shares of endless flows, and what faults did.
+//! Observations of a run over time, in small tables: shares of endless flows, and effects of
+//! faults.
 
 use super::columns::{align, row};
 use super::fairness::{DEVIATION_MAX, JAIN_MIN, Shares};
@@ -6,9 +7,9 @@ use super::recovery::Recovery;
 use crate::completion::Completion;
 use crate::run::RunResult;
 
-/// Intervals of a timeline in one line.
+/// Intervals of a timeline in one text line.
 const ACROSS: usize = 10;
-/// Intervals that are listed each; of more, only the worst.
+/// Most intervals that are listed; of a longer series, only the worst are.
 const INTERVALS_MAX: usize = 40;
 
 /// The tables of a run.

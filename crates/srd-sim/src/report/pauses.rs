@@ -1,4 +1,4 @@
-//! What pauses of lossless switches did, for people and for programs.
+//! Effects of pauses by lossless switches, as data and as text.
 
 use std::fmt::Write as _;
 
@@ -7,63 +7,63 @@ use serde::Serialize;
 use super::columns::{align, row};
 use crate::world::{Deadlock, HeldFlow, PauseReport, PausedLink};
 
-/// Links that are told of each; of more, only the longest paused.
+/// Most links that are listed; of more, only those that were paused longest.
 const LINKS_MAX: usize = 8;
 
 /// A flow that pauses held although it crosses no congested port.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Victim {
-    /// Its number.
+    /// Number of the flow.
     pub flow: u32,
     /// The sender.
     pub src: u32,
     /// The receiver.
     pub dst: u32,
-    /// How long it was held.
+    /// Time for which the flow was held.
     pub held_us: f64,
-    /// That over the time from its start to its end, or to the end of the run: the share of its
-    /// goodput that pauses took.
+    /// Share of the flow's goodput that pauses took: `held_us` divided by the time from its start
+    /// to its end, or to the end of the run.
     pub held_share: f64,
 }
 
-/// What pauses did in a run.
+/// Effects of pauses in a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Pauses {
     /// Pause frames that stopped a port.
     pub frames: u64,
-    /// How long all links together were paused.
+    /// Time for which links were paused, summed over all links.
     pub paused_us: f64,
-    /// Links that were paused, the longest first.
+    /// Links that were paused, the longest pause first.
     pub links: Vec<PausedLink>,
     /// Ports where packets waited for their link, not for a pause, when a switch stopped a sender.
     pub congested: Vec<String>,
     /// Flows that were held, victims included.
     pub held_flows: usize,
-    /// The victims, the one that was held for the largest share of its time first.
+    /// Victims; the flow that was held for the largest share of its time is first.
     pub victims: Vec<Victim>,
-    /// Ports that wait for each other.
+    /// Ports that wait for each other in a circle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadlock: Option<Deadlock>,
 }
 
 impl Pauses {
-    /// Those of a run. `victim` tells what became of a flow that was held.
+    /// Creates the data of a run. `victim` describes a flow that was held.
     pub(crate) fn new(report: PauseReport, victim: impl Fn(&HeldFlow) -> Victim) -> Self {
         let PauseReport { frames, links, congested, held, deadlock } = report;
         let mut victims: Vec<Victim> = held.iter().filter(|h| h.is_victim).map(victim).collect();
         victims.sort_by(|a, b| b.held_share.total_cmp(&a.held_share));
-        // A sum of nothing would be a negative zero.
+        // A sum over no links would be a negative zero.
         let paused_us = links.iter().fold(0.0, |sum, link| sum + link.paused_us);
         Self { frames, paused_us, links, congested, held_flows: held.len(), victims, deadlock }
     }
 
-    /// The shares of their time for which victims were held: the median and the largest.
+    /// Shares of their time for which victims were held: the median and the largest.
     pub fn victim_shares(&self) -> Option<(f64, f64)> {
         let median = self.victims.get(self.victims.len() / 2)?;
         Some((median.held_share, self.victims.first()?.held_share))
     }
 
-    /// The deadlock in words, if there is one.
+    /// Describes the deadlock, if there is one.
     pub fn deadlock(&self) -> Option<String> {
         let deadlock = self.deadlock.as_ref()?;
         Some(format!(
@@ -74,7 +74,7 @@ impl Pauses {
         ))
     }
 
-    /// The same for people.
+    /// Describes the pauses in text; `who` names the run.
     pub(super) fn told(&self, who: &str) -> String {
         let mut text = format!(
             "{who}: {} pauses of {} links, {:.1} us in all; {} flows held\n",
@@ -117,7 +117,7 @@ impl Pauses {
         text
     }
 
-    /// Every link that was paused as a line.
+    /// Writes a line for every link that was paused.
     pub(super) fn csv(&self) -> String {
         let mut csv = String::from("link,pauses,paused_us\n");
         for PausedLink { link, pauses, paused_us } in &self.links {

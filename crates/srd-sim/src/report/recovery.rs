@@ -1,69 +1,69 @@
-//! What a fault did to the goodput of all flows together, and how soon it was undone.
+//! Effect of a fault on the goodput of all flows together, and time until it recovered.
 //!
-//! Single intervals of a busy network differ by some percent, so "back" is judged by the mean
-//! of a few of them. The timeline around the fault is kept as it was.
+//! Single intervals of a busy network differ by some percent, so the mean of a few intervals
+//! decides whether goodput has recovered. The timeline around the fault is not averaged.
 
 use serde::Serialize;
 
 use crate::fault::Fault;
 use crate::world::{Series, US};
 
-/// Intervals that are averaged, so that one odd interval decides nothing.
+/// Intervals that are averaged, so that a single odd interval decides nothing.
 const SMOOTH: usize = 5;
-/// The share of the former goodput that counts as recovered.
+/// Share of the former goodput that counts as recovered.
 const RECOVERED: f64 = 7.0 / 8.0;
-/// How soon it should be back: so many base round trips, and so long.
+/// Limit of the recovery time: this number of base round trips, plus `BOUND_US`.
 const BOUND_RTTS: f64 = 5.0;
 const BOUND_US: f64 = 100.0;
-/// What the timeline shows: from so long before the fault to so long after.
+/// Span of the timeline: from this time before the fault to `AFTER_US` after it.
 const BEFORE_US: f64 = 50.0;
 const AFTER_US: f64 = 500.0;
-/// And no more intervals than this.
+/// Most intervals of the timeline.
 const TIMELINE_MAX: usize = 1000;
 
-/// What a fault did. Levels are in parts of the goodput before it; times count from it, and
-/// those without a value did not come before the repair.
+/// Effect of a fault. Levels are relative to the goodput before the fault; times count from the
+/// fault. A time is absent if its event did not happen before the repair.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Recovery {
-    /// What broke.
+    /// Names of the links that broke.
     pub links: String,
-    /// When.
+    /// Time of the fault.
     pub at_us: f64,
-    /// When it was repaired.
+    /// Time of the repair.
     pub until_us: Option<f64>,
-    /// Goodput before, bits per second.
+    /// Goodput before the fault, bits per second.
     pub before_bps: f64,
-    /// When it should be back at the latest.
+    /// Limit of the recovery time.
     pub bound_us: f64,
-    /// When it is back at 7/8.
+    /// Time when goodput is back at 7/8.
     pub back_us: Option<f64>,
-    /// When it is back at 7/8 and stays there until the repair.
+    /// Time when goodput is back at 7/8 and stays there until the repair.
     pub steady_us: Option<f64>,
-    /// The share of the recorded load that the broken links did not carry before.
+    /// Share of the recorded load that other links than the broken ones carried before.
     pub left: Option<f64>,
-    /// When it is back at 7/8 of that share, and stays there until the repair.
+    /// Time when goodput is back at 7/8 of that share, and stays there until the repair.
     pub steady_of_left_us: Option<f64>,
-    /// The worst interval.
+    /// Level in the worst interval.
     pub worst: f64,
-    /// When that interval began.
+    /// Time when the worst interval began.
     pub worst_us: f64,
-    /// From the fault to the repair.
+    /// Level from the fault to the repair.
     pub during: f64,
-    /// From the bound to the repair: single means of a network at its limit go up and down.
+    /// Level from the limit of the recovery time to the repair: single means of a network at its
+    /// capacity go up and down.
     pub from_bound: f64,
-    /// Over the second half of what came after the repair.
+    /// Level over the second half of the time after the repair.
     pub repaired: Option<f64>,
-    /// From the repair until the link carried half of what it did before; absent if it did
-    /// not, or if its load was not recorded.
+    /// Time from the repair until the link carried half of its load before the fault; absent if it
+    /// did not, or if its load was not recorded.
     pub used_again_us: Option<f64>,
     /// The length of an interval.
     pub interval_us: f64,
-    /// The goodput around the fault: when each interval began, and bits per second in it.
+    /// Goodput around the fault: start of each interval, and bits per second in it.
     pub timeline: Vec<(f64, f64)>,
 }
 
-/// What each fault that breaks links in mid-run did. `rtt_us` is the network's base round
-/// trip.
+/// Effects of all faults that break links during a run. `rtt_us` is the network's base round trip.
 pub fn recoveries(series: &Series, faults: &[Fault], rtt_us: f64) -> Vec<Recovery> {
     let goodput = series.goodput_bps();
     let bound_us = BOUND_RTTS * rtt_us + BOUND_US;
@@ -118,38 +118,38 @@ fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// The first interval, after any that is too low, from which on the mean is high enough.
+/// Index of the first interval from which the mean is high enough, after a dip.
 fn back(after: &[f64], level: f64) -> Option<usize> {
     let well = |w: &[f64]| mean(w) >= level;
-    // What was under way still arrives, so it takes a moment until anything is missing.
+    // Packets in flight still arrive, so goodput falls a little later than the link.
     let Some(dip) = after.windows(SMOOTH).position(|w| !well(w)) else { return Some(0) };
     after.windows(SMOOTH).skip(dip).position(well).map(|n| n + dip)
 }
 
-/// The first interval from which on the mean is high enough to the end.
+/// Index of the first interval from which the mean stays high enough to the end.
 fn steady(after: &[f64], level: f64) -> Option<usize> {
     let last_low = after.windows(SMOOTH).rposition(|w| mean(w) < level);
     let steady = last_low.map_or(0, |n| n + 1);
     (steady + SMOOTH <= after.len()).then_some(steady)
 }
 
-/// The load of the broken link before it broke.
+/// Load of the broken link before the fault.
 struct Load {
     column: usize,
     bytes: f64,
-    // Of all the load that was recorded.
+    // Share of all recorded load.
     share: f64,
 }
 
 impl Recovery {
-    /// Whether what was left is used well once it should be.
+    /// Whether the remaining links are used well after the limit of the recovery time.
     pub fn is_used_from_bound(&self) -> bool {
         self.from_bound >= RECOVERED
     }
 }
 
 impl Load {
-    /// If the broken link is among those whose load was recorded.
+    /// Finds the load of the broken link; `None` if it was not recorded.
     fn find(series: &Series, links: &str, at: usize) -> Option<Self> {
         let plain = |name: &str| name.replace("->", "-");
         let column = series.loads.iter().position(|name| plain(name) == plain(links))?;
@@ -160,7 +160,7 @@ impl Load {
         Some(Self { column, bytes, share: bytes / all.max(1.0) })
     }
 
-    /// Intervals from the repair in `end` until the link carried half of that.
+    /// Intervals from the repair in `end` until the link carried half of its former load.
     fn back(&self, series: &Series, end: usize) -> Option<usize> {
         let column = |row: &Vec<u64>| row[self.column] as f64;
         let after: Vec<f64> = series.load_bytes.get(end..)?.iter().map(column).collect();
@@ -175,7 +175,7 @@ mod tests {
     /// Bytes in 10 us at 100 Gb/s.
     const FULL: u64 = 125_000;
 
-    /// Two links of which the second breaks after 40 intervals and is repaired after 100.
+    /// Two links; the second breaks after 40 intervals and is repaired after 100.
     fn recovery_of(goodput: impl Fn(usize) -> f64) -> Recovery {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small
         let bytes = |n: usize| (goodput(n) * FULL as f64) as u64;

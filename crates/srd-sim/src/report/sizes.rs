@@ -1,4 +1,4 @@
-//! The slowest flow by transfer size: what an incast of growing flows shows.
+//! Slowest flow by transfer size: the result of an incast of growing flows.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,13 @@ use srd_chart::{Axis, Colour, Dashes, Line, LineChart};
 use super::charts::{Chart, HEIGHT, line, style};
 use crate::run::RunResult;
 
-/// Bytes of a run's flows, which are all of one size.
+/// Size of a run's flows in bytes; all flows have one size.
 pub fn flow_bytes(result: &RunResult) -> u64 {
     result.flow_records.first().and_then(|flow| flow.bytes).unwrap_or(0)
 }
 
-/// The slowest completion time of any seed for each size, a line per transport and one of ideals.
+/// Slowest completion time over all seeds for each size: a line for each transport, and one of
+/// ideals.
 pub(super) fn slowest_by_size(results: &[&RunResult]) -> Option<Chart> {
     let mut transports: Vec<&str> = Vec::new();
     for result in results {

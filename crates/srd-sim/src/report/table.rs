@@ -4,11 +4,11 @@ use super::columns::{align, row};
 use super::notes::notes;
 use crate::run::RunResult;
 
-/// Beyond so many runs there is only a line per transport.
+/// Most runs for which each run has a line; more runs have one line for each transport.
 const ROWS_MAX: usize = 32;
 
-/// The results: a line for each run, or for each transport if there are many; and what the
-/// runs showed over time.
+/// Writes the results: a line for each run, or for each transport if there are many; then the
+/// observations of the runs over time.
 pub fn table(results: &[RunResult]) -> String {
     let mut text = String::new();
     if results.len() <= ROWS_MAX {
@@ -50,7 +50,7 @@ fn every(results: &[RunResult]) -> Vec<Vec<String>> {
         "Mhop/s",
     ])];
     for r in results {
-        // Endless flows have no times.
+        // Endless flows have no completion times.
         let times = r.flow_records.iter().any(|f| f.bytes.is_some());
         let time = |text: String| if times { text } else { "-".to_owned() };
         rows.push(vec![
@@ -77,7 +77,7 @@ fn every(results: &[RunResult]) -> Vec<Vec<String>> {
     rows
 }
 
-/// Median over the seeds, and the worst.
+/// Median over the seeds, and the worst seed.
 fn by_transport(results: &[RunResult]) -> Vec<Vec<String>> {
     let mut rows = vec![row([
         "over the seeds",

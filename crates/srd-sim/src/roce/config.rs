@@ -1,20 +1,20 @@
-//! Every knob of RoCE, with unit, default and source.
+//! Every parameter of RoCE, with unit, default and source.
 
 use srd_proto::time::Duration;
 
-/// The link speed for which the DCQCN paper gives its values.
+/// Link speed for which the DCQCN paper gives its values.
 pub const PAPER_BPS: u64 = 40_000_000_000;
 
 /// Bytes of an acknowledgement or a notification on the wire: the shortest Ethernet frame.
 pub const REPLY_BYTES: u32 = 64;
 
-/// DCQCN's parameters: those of the paper's testbed, where speeds and bytes of queues grow with the
-/// link's speed (Zhu et al., SIGCOMM 2015).
+/// Parameters of DCQCN: those of the paper's testbed (Zhu et al., SIGCOMM 2015). Speeds and bytes
+/// of queues are scaled with the link's speed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DcqcnConfig {
     /// Weight of a notification in the estimate of congestion (g): 1/256.
     pub gain: f64,
-    /// The estimate decays when no notification came for so long: 55 us.
+    /// Time without a notification after which the estimate decays: 55 us.
     pub alpha_timer: Duration,
     /// Time between two steps of the timer that raises the rate: 55 us.
     pub rate_timer: Duration,
@@ -24,9 +24,10 @@ pub struct DcqcnConfig {
     pub fast_steps: u32,
     /// Additive increase: 40 Mb/s at 40 Gb/s.
     pub additive_bps: u64,
-    /// Hyper increase, of which the paper says nothing: ten times as much, as IEEE 802.1Qau has it.
+    /// Hyper increase: ten times the additive increase, as in IEEE 802.1Qau; the paper gives no
+    /// value.
     pub hyper_bps: u64,
-    /// The rate does not fall below: a thousandth of the link's speed, as in htsim.
+    /// Lower bound of the rate: a thousandth of the link's speed, as in htsim.
     pub rate_min_bps: u64,
 }
 
@@ -50,25 +51,25 @@ impl DcqcnConfig {
 /// Limits and constants of a host.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RoceConfig {
-    /// A full packet on the wire.
+    /// Bytes of a full packet on the wire.
     pub packet_bytes: u32,
-    /// Headers of it: Ethernet with its FCS 18, IPv4 20, UDP 8, BTH 12, ICRC 4.
+    /// Bytes of headers in a packet: Ethernet with its FCS 18, IPv4 20, UDP 8, BTH 12, ICRC 4.
     pub header_bytes: u32,
-    /// The speed of the host's link, at which connections start.
+    /// Speed of the host's link, at which connections start.
     pub line_bps: u64,
     /// Rate control; without it only pauses slow a sender.
     pub dcqcn: Option<DcqcnConfig>,
-    /// A receiver answers marks of a connection with one notification in so long: 50 us in the
+    /// Shortest time between two notifications of a receiver for one connection: 50 us in the
     /// paper.
     pub cnp_gap: Duration,
-    /// Packets that one acknowledgement covers at most.
+    /// Most packets that one acknowledgement covers.
     pub ack_packets: u32,
-    /// A sender goes back when nothing was acknowledged for so long. Verbs programs commonly ask
-    /// for 14, which is 4.096 us times 2^14.
+    /// Time without an acknowledgement after which a sender goes back. Verbs programs commonly set
+    /// 14, which is 4.096 us times 2^14.
     pub timeout: Duration,
     /// Timeouts in a row after which a connection fails: 7.
     pub retries_max: u32,
-    /// Unacknowledged packets of a connection at most: half of the 24-bit number space.
+    /// Most unacknowledged packets of a connection: half of the 24-bit number space.
     pub window_packets: u64,
 }
 
@@ -93,10 +94,10 @@ impl RoceConfig {
         self.packet_bytes - self.header_bytes
     }
 
-    /// What is wrong with it, if anything.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// A text that says what to change.
+    /// Describes the fault, and a remedy.
     pub fn check(&self) -> Result<(), String> {
         let dcqcn = self.dcqcn.unwrap_or_else(|| DcqcnConfig::of_link(self.line_bps));
         let positive = |at: Duration| at > Duration::ZERO;

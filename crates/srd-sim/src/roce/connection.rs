@@ -19,23 +19,23 @@ pub(super) struct Sender {
     pub(super) port: u16,
     bytes: u64,
     packets: u64,
-    /// The first unacknowledged packet, and the next one to send.
+    /// First unacknowledged packet.
     pub(super) una: u64,
     next: u64,
-    /// Packets before this one were sent before.
+    /// Number of packets that were sent at least once.
     fresh: u64,
     rate: Option<Rate>,
-    /// When the rate allows the next packet, in picoseconds.
+    /// Time when the rate allows the next packet, in picoseconds.
     next_at_ps: u64,
     sent_at_ps: u64,
     timeout_at: Option<Instant>,
     pub(super) retries: u32,
-    /// Whether it is among those that may send.
+    /// Whether the connection is in the queue of those that may send.
     pub(super) is_queued: bool,
     pub(super) is_alive: bool,
 }
 
-/// A packet to be sent.
+/// A packet to send.
 pub(super) struct Outgoing {
     pub(super) packet: RocePacket,
     pub(super) is_again: bool,
@@ -71,17 +71,17 @@ impl Sender {
         self.una >= self.packets
     }
 
-    /// Whether there is a packet to send, whatever the rate says.
+    /// Whether there is a packet to send, without regard to the rate.
     fn has_data(&self, config: &RoceConfig) -> bool {
         self.next < self.packets && self.next - self.una < config.window_packets
     }
 
-    /// Whether it may send now.
+    /// Whether the connection may send now.
     pub(super) fn may_send(&self, config: &RoceConfig, now: Instant) -> bool {
         self.is_alive && self.has_data(config) && self.next_at_ps <= now.as_nanos() * NS
     }
 
-    /// When [`Self::on_timer`] or [`Self::may_send`] is next worth asking.
+    /// Time when [`Self::on_timer`] is due, or when [`Self::may_send`] may become true.
     pub(super) fn deadline(&self, config: &RoceConfig, now: Instant) -> Option<Instant> {
         let rate_at = self.rate.as_ref().and_then(Rate::deadline);
         let waits = self.has_data(config) && self.next_at_ps > now.as_nanos() * NS;
@@ -89,7 +89,7 @@ impl Sender {
         rate_at.into_iter().chain(next_at).chain(self.timeout_at).min()
     }
 
-    /// The next packet. Call it when [`Self::may_send`] says so.
+    /// Returns the next packet. Call this only if [`Self::may_send`] returns true.
     pub(super) fn send(&mut self, config: &RoceConfig, now: Instant) -> Outgoing {
         let psn = self.next;
         let full = u64::from(config.payload_bytes());
@@ -114,7 +114,7 @@ impl Sender {
         Outgoing { packet, is_again }
     }
 
-    /// Spaces packets by the rate. A sender that was kept from its turn makes up for one packet.
+    /// Spaces packets by the rate. A sender that missed its turn catches up by one packet.
     fn pace(&mut self, now: Instant, wire_bytes: u32) {
         let Some(rate) = &mut self.rate else { return };
         rate.on_sent(wire_bytes.into());
@@ -127,7 +127,7 @@ impl Sender {
         self.next_at_ps = self.sent_at_ps + gap_ps;
     }
 
-    /// The rate has changed: so does the distance to the packet before.
+    /// Recomputes the distance to the previous packet after a change of the rate.
     fn pace_again(&mut self, config: &RoceConfig) {
         if let Some(rate) = &self.rate
             && self.next_at_ps > 0
@@ -137,7 +137,7 @@ impl Sender {
         }
     }
 
-    /// The receiver has every packet before `psn`. Whether that is new.
+    /// Notes that the receiver has every packet before `psn`. Returns whether this is new.
     fn advance(&mut self, config: &RoceConfig, now: Instant, psn: u64) -> bool {
         if psn <= self.una || psn > self.fresh {
             return false;
@@ -153,7 +153,7 @@ impl Sender {
         self.advance(config, now, psn);
     }
 
-    /// A packet is missing: everything from it on is sent again.
+    /// Goes back to the missing packet: all packets from it on are sent again.
     pub(super) fn on_nak(&mut self, config: &RoceConfig, now: Instant, psn: u64) {
         self.advance(config, now, psn);
         if psn == self.una {
@@ -168,7 +168,7 @@ impl Sender {
         }
     }
 
-    /// A deadline may have come. Whether a timeout did.
+    /// Runs timers that are due. Returns whether the retransmission timer was among them.
     pub(super) fn on_timer(&mut self, config: &RoceConfig, now: Instant) -> bool {
         if let Some(rate) = &mut self.rate
             && rate.deadline().is_some_and(|at| at <= now)
@@ -186,7 +186,7 @@ impl Sender {
     }
 }
 
-/// The time that a packet takes at a rate, in picoseconds.
+/// Time that a packet takes at a rate, in picoseconds.
 fn gap_ps(bps: f64, wire_bytes: u32) -> u64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
     let bps = bps as u64;
@@ -196,28 +196,28 @@ fn gap_ps(bps: f64, wire_bytes: u32) -> u64 {
 /// The receiving end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Receiver {
-    /// The next packet in order; every one before has arrived.
+    /// Next packet in order; all packets before it have arrived.
     pub(super) expected: u64,
-    /// Packets that no acknowledgement has covered.
+    /// Packets that no acknowledgement has covered yet.
     unacknowledged: u32,
-    /// A packet came too early, and the sender was told so.
+    /// Whether a packet came too early and a NAK was sent.
     is_refusing: bool,
     notified_at: Option<Instant>,
 }
 
-/// What a packet made the receiver do.
+/// Result of a packet at the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Received {
-    /// Whether it is the next in order: its payload reaches the application.
+    /// Whether the packet is the next in order, so that its payload reaches the application.
     pub(super) is_taken: bool,
-    /// What to answer.
+    /// Reply to send.
     pub(super) reply: Option<RoceKind>,
 }
 
 impl Receiver {
     pub(super) fn on_data(&mut self, config: &RoceConfig, packet: &RocePacket) -> Received {
         if packet.psn > self.expected {
-            // One NAK until the missing packet comes.
+            // Only one NAK until the missing packet arrives.
             let reply = (!self.is_refusing).then_some(RoceKind::Nak);
             self.is_refusing = true;
             return Received { is_taken: false, reply };
@@ -235,7 +235,7 @@ impl Receiver {
         Received { is_taken: true, reply: Some(RoceKind::Ack) }
     }
 
-    /// A marked packet arrived. Whether to notify the sender.
+    /// Notes that a marked packet arrived. Returns whether to notify the sender.
     pub(super) fn on_mark(&mut self, gap: Duration, now: Instant) -> bool {
         if self.notified_at.is_some_and(|at| now.since(at) < gap) {
             return false;

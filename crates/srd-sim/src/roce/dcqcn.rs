@@ -6,21 +6,21 @@
 //! quiet: alpha *= 1-g, after every alpha_timer without a CNP
 //! step:  of the timer or of the byte counter
 //!        both counters up to F:  rate = (target + rate) / 2                    fast recovery
-//!        one of them beyond F:   target += additive, then the same             additive increase
-//!        both beyond F:          target += hyper * steps beyond F, the same    hyper increase
+//!        one of them beyond F:   target += additive, rate as above             additive increase
+//!        both beyond F:          target += hyper * steps beyond F, as above    hyper increase
 //! ```
-//! A connection without a limit sends at the speed of its link, as at its start; the first CNP sets
-//! a limit, and it is lifted when the rate is back there. Alpha is brought up to date when it is
-//! needed.
+//! A connection without a limit sends at the speed of its link, as at its start. The first CNP sets
+//! a limit, which is removed when the rate reaches the link's speed again. Alpha is updated only
+//! when it is needed.
 
 use srd_proto::time::{Duration, Instant};
 
 use super::config::DcqcnConfig;
 
-/// Steps of decay after which alpha is nothing: (255/256)^8192 is 1e-14.
+/// Steps of decay after which alpha counts as zero: (255/256)^8192 is 1e-14.
 const DECAYS_MAX: u64 = 8192;
 
-/// The rate of a connection, and what moves it.
+/// Rate of a connection, with the state that changes it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rate {
     config: DcqcnConfig,
@@ -29,7 +29,7 @@ pub struct Rate {
     target_bps: f64,
     alpha: f64,
     alpha_since: Instant,
-    /// When the timer steps next; `None` while there is no limit.
+    /// Time of the timer's next step; `None` while there is no limit.
     step_at: Option<Instant>,
     bytes_left: u64,
     timer_steps: u32,
@@ -37,7 +37,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// That of a new connection: the link's.
+    /// Creates the rate of a new connection: that of its link.
     pub fn new(config: DcqcnConfig, line_bps: u64) -> Self {
         Self {
             config,
@@ -53,7 +53,7 @@ impl Rate {
         }
     }
 
-    /// The rate that limits the connection, in bits per second, if one does.
+    /// Rate that limits the connection, in bits per second; `None` without a limit.
     pub fn limit_bps(&self) -> Option<f64> {
         self.step_at.map(|_| self.rate_bps)
     }
@@ -63,17 +63,17 @@ impl Rate {
         self.alpha
     }
 
-    /// When [`Rate::on_timer`] is due.
+    /// Time when [`Rate::on_timer`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         self.step_at
     }
 
-    /// A notification arrived.
+    /// Processes a notification.
     pub fn on_cnp(&mut self, now: Instant) {
         if self.step_at.is_some() {
             self.decay(now);
         } else {
-            // The first of a congestion: the limit is new, and so is the estimate.
+            // First notification of a congestion: the limit is new, and so is the estimate.
             self.alpha = 1.0;
             self.rate_bps = self.line_bps;
         }
@@ -88,7 +88,7 @@ impl Rate {
         self.byte_steps = 0;
     }
 
-    /// Alpha after the time that passed without a notification.
+    /// Lets alpha decay for the time that passed without a notification.
     fn decay(&mut self, now: Instant) {
         let timer_ns = self.config.alpha_timer.as_nanos().max(1);
         let times = now.since(self.alpha_since).as_nanos() / timer_ns;
@@ -98,7 +98,7 @@ impl Rate {
         self.alpha_since += Duration::from_nanos(times * timer_ns);
     }
 
-    /// Bytes left at this rate.
+    /// Counts bytes that were sent at this rate.
     pub fn on_sent(&mut self, bytes: u64) {
         if self.step_at.is_none() {
             return;
@@ -112,7 +112,7 @@ impl Rate {
         self.step();
     }
 
-    /// The deadline may have come.
+    /// Runs the steps of the timer that are due.
     pub fn on_timer(&mut self, now: Instant) {
         while let Some(at) = self.step_at.filter(|at| *at <= now) {
             self.step_at = Some(at + self.config.rate_timer);
@@ -161,10 +161,10 @@ mod tests {
         assert_eq!((rate.limit_bps(), rate.deadline()), (None, None));
         rate.on_cnp(at(0));
         near(gbps(&rate), 20.0);
-        // Alpha was one and stays so while notifications come.
+        // Alpha was one, and stays one while notifications arrive.
         rate.on_cnp(at(50));
         near(gbps(&rate), 10.0);
-        // Two timers of 55 us without one.
+        // Two timers of 55 us without a notification.
         rate.on_cnp(at(50 + 111));
         near(gbps(&rate), 10.0 * (1.0 - 0.5 * (255.0_f64 / 256.0).powi(2)) * 1.0);
         for n in 0..100 {

@@ -1,23 +1,23 @@
-//! RoCEv2: the transport that needs a lossless network, to compare SRD with.
+//! RoCEv2, a transport that needs a lossless network: SRD is compared with it.
 //!
-//! A flow is one message of one reliable connection on one path, that of its 5-tuple (ECMP). The
-//! sender starts at the link's speed and has no window. The receiver takes packets in order only:
-//! one that is missing costs everything that was sent after it (go-back-N, InfiniBand Architecture
-//! Specification 1.2.1, section 9.7.5). So the switches must not drop: they pause their senders
-//! ([`crate::world::LosslessRules`]). Pauses stop every flow of a link, those too that go
-//! elsewhere, and spread; DCQCN keeps them rare.
+//! A flow is one message of one reliable connection on one path, which its 5-tuple selects (ECMP).
+//! The sender starts at the link's speed and has no window. The receiver accepts packets only in
+//! order: if a packet is missing, all packets that were sent after it are sent again (go-back-N,
+//! InfiniBand Architecture Specification 1.2.1, section 9.7.5). So the switches must not drop: they
+//! pause their senders ([`crate::world::LosslessRules`]). A pause stops every flow of a link, even
+//! flows to other destinations, and pauses spread. DCQCN keeps them rare.
 //!
 //! | file | what |
 //! |---|---|
-//! | `config` | every knob, with the published values as defaults |
-//! | `packet` | what a packet carries |
+//! | `config` | every parameter, with the published values as defaults |
+//! | `packet` | contents of a packet |
 //! | `dcqcn` | the rate of a connection |
 //! | `connection` | go-back-N at the sender and at the receiver |
 //! | `node` | the host |
 //!
 //! DCQCN is that of Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM
-//! 2015: switches mark as RED does, the receiver answers marks with a CNP every 50 us at most, the
-//! sender cuts its rate for each and raises it again by a timer and a byte counter.
+//! 2015. Switches mark as RED does. The receiver answers marks with a CNP every 50 us at most. The
+//! sender reduces its rate for each CNP and raises it again by a timer and a byte counter.
 //!
 //! Not modelled: read and atomic operations, the requester's flow-control credits, several
 //! priorities, dynamic thresholds of a shared buffer, the NIC's own limits (queue pair caches,

@@ -70,7 +70,7 @@ fn frames(world: &World<RoceNode>) -> u64 {
 fn a_lone_flow_has_the_speed_of_its_link_from_the_first_packet() {
     let mut world = world(vec![FlowPlan::at(0, 0, 4, 10_000_000)], config(), |_| {});
     finish(&mut world);
-    // 10 MB in packets of 4088 of 4150 bytes, and a round trip.
+    // 10 MB in packets of 4150 bytes, of which 4088 are payload, and a round trip.
     let least_ps = 10_000_000 * 4150 / 4088 * 80;
     let took_ps = world.flows()[0].finished_ps.unwrap();
     assert!(took_ps > least_ps && took_ps < least_ps + 10 * US, "{took_ps} for {least_ps}");
@@ -81,7 +81,8 @@ fn a_lone_flow_has_the_speed_of_its_link_from_the_first_packet() {
 fn marks_become_notifications_that_share_the_link_and_spare_pauses() {
     let flows = || (0..4).map(|host| FlowPlan::at(0, host, 4, crate::node::ENDLESS)).collect();
     let mut seen = Vec::new();
-    // 20 ms at 100 Gb/s are 246 MB of payload. DCQCN cuts deep at first and grows slowly.
+    // 20 ms at 100 Gb/s are 246 MB of payload. DCQCN reduces the rate much at first and raises it
+    // slowly.
     for (dcqcn, least) in [(config().dcqcn, 140_000_000), (None, 240_000_000)] {
         let mut world = world(flows(), RoceConfig { dcqcn, ..config() }, |_| {});
         world.run_until(10_000 * US);

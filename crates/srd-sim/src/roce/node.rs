@@ -1,9 +1,11 @@
-//! A host that speaks RoCE: its connections, and the order in which they send.
+//! A host that uses RoCE: its connections, and the order in which they send.
 //!
-//! Notifications go first, then acknowledgements, then the connections that may send take turns, a
-//! packet each. A pause of the link stops all but notifications, which have a class of their own.
+//! Notifications go first, then acknowledgements. After them the connections that may send take
+//! turns, one packet each. A pause of the link stops everything except notifications, which have a
+//! class of their own.
 //!
-//! Bound: [`REPLIES_MAX`] acknowledgements and as many notifications wait; beyond it the oldest go.
+//! Bound: [`REPLIES_MAX`] acknowledgements and as many notifications wait; beyond that the oldest
+//! are dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,12 +24,12 @@ use crate::tcp::timers::Timers;
 
 /// The UDP port of RoCEv2.
 pub const PORT: u16 = 4791;
-/// Acknowledgements, and notifications, that may wait for the link.
+/// Most acknowledgements, and most notifications, that wait for the link.
 const REPLIES_MAX: usize = 4096;
-/// Source ports that connections spread over.
+/// Number of source ports over which connections spread.
 const PORTS: u64 = 1 << 14;
 
-/// Why a flow failed, as [`Failed::status`].
+/// Reasons for which a flow failed, as [`Failed::status`].
 pub mod status {
     /// Too many timeouts in a row.
     pub const TIMED_OUT: u8 = 1;
@@ -38,13 +40,13 @@ pub mod status {
 /// Counters of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RoceStats {
-    /// Data packets sent, those sent again included.
+    /// Data packets sent, retransmissions included.
     pub packets: u64,
     /// Data packets sent again.
     pub again: u64,
     /// Acknowledgements sent.
     pub acks: u64,
-    /// Negative ones.
+    /// Negative acknowledgements sent.
     pub naks: u64,
     /// Congestion notifications sent.
     pub cnps: u64,
@@ -54,13 +56,13 @@ pub struct RoceStats {
     pub replies_dropped: u64,
 }
 
-/// The source port of a flow, which gives it its path.
+/// Source port of a flow, which selects its path.
 fn source_port(flow: u32) -> u16 {
     let port = hash::mix(u64::from(flow) ^ 0x0ce) % PORTS;
     PORT_BASE + u16::try_from(port).expect("below 2^14")
 }
 
-/// The hash of a flow's packets.
+/// Hash of a flow's packets.
 pub fn flow_hash(src: HostId, dst: HostId, flow: FlowId) -> u32 {
     hash::five_tuple(src.0, dst.0, source_port(flow.0), PORT, PROTOCOL_UDP)
 }
@@ -71,12 +73,12 @@ struct Reply {
     port: u16,
 }
 
-/// A queue of replies; beyond its bound the oldest go.
+/// A queue of replies; beyond its bound the oldest are dropped.
 #[derive(Default)]
 struct Replies(VecDeque<Reply>);
 
 impl Replies {
-    /// Adds one. Whether another had to go.
+    /// Adds a reply. Returns whether an older reply was dropped.
     fn push(&mut self, reply: Reply) -> bool {
         let is_full = self.0.len() == REPLIES_MAX;
         if is_full {
@@ -92,7 +94,7 @@ pub struct RoceNode {
     host: HostId,
     config: RoceConfig,
     senders: Vec<Sender>,
-    // By flow: where in `senders`.
+    // Index in `senders`, by flow.
     sends: BTreeMap<u32, u32>,
     receivers: BTreeMap<u32, Receiver>,
     free: Vec<u32>,
@@ -104,10 +106,10 @@ pub struct RoceNode {
 }
 
 impl RoceNode {
-    /// A host without connections.
+    /// Creates a host without connections.
     ///
     /// # Panics
-    /// If the configuration makes no sense; check it before.
+    /// If a value of the configuration is out of range; check the configuration before.
     pub fn new(host: HostId, config: RoceConfig) -> Self {
         config.check().expect("the configuration was checked");
         Self {
@@ -125,18 +127,18 @@ impl RoceNode {
         }
     }
 
-    /// What it counted.
+    /// Counters of the host.
     pub const fn stats(&self) -> RoceStats {
         self.stats
     }
 
-    /// The same in the terms that all transports share.
+    /// Counters in the terms that all transports share.
     pub fn totals(&self) -> Totals {
         let RoceStats { packets, again, acks, naks, cnps, timeouts, .. } = self.stats;
         Totals { data: packets, again, acks: acks + naks + cnps, timeouts }
     }
 
-    /// After anything happened to a sender: its end, its turn, its timer.
+    /// Updates a sender after any event: ends its flow, queues it for a turn, sets its timer.
     fn settle(&mut self, slot: u32, now: Instant, out: &mut Outcomes) {
         let sender = &mut self.senders[slot as usize];
         if sender.is_alive && sender.is_complete() {
@@ -193,7 +195,7 @@ impl RoceNode {
 
     fn on_reply(&mut self, now: Instant, packet: &RocePacket, out: &mut Outcomes) {
         let Some(&slot) = self.sends.get(&packet.flow) else {
-            return; // of a flow that is over
+            return; // the flow is over
         };
         let (sender, config) = (&mut self.senders[slot as usize], &self.config);
         match packet.kind {

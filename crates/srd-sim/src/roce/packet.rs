@@ -1,6 +1,6 @@
-//! What a RoCE packet carries: the fields of the base transport header that the model uses.
+//! Contents of a RoCE packet: the fields of the base transport header that the model uses.
 
-/// What a packet is for.
+/// Purpose of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RoceKind {
     /// A part of a message.
@@ -8,7 +8,7 @@ pub enum RoceKind {
     Data,
     /// Every packet before `psn` has arrived.
     Ack,
-    /// The same, and one after it came too early: go back to `psn`.
+    /// Every packet before `psn` has arrived, and a later packet came too early: go back to `psn`.
     Nak,
     /// Congestion notification: a packet was marked.
     Cnp,
@@ -19,15 +19,15 @@ pub enum RoceKind {
 pub struct RocePacket {
     /// The flow.
     pub flow: u32,
-    /// What it is for.
+    /// Purpose of the packet.
     pub kind: RoceKind,
-    /// The packet's number, or the next one that is expected. It is 64 bits wide: nothing wraps.
+    /// Number of the packet, or of the next expected packet. With 64 bits the number never wraps.
     pub psn: u64,
     /// Payload bytes.
     pub payload_bytes: u32,
-    /// Whether the message begins with it.
+    /// Whether the packet is the first of its message.
     pub is_first: bool,
-    /// Whether the message ends with it.
+    /// Whether the packet is the last of its message.
     pub is_last: bool,
 }
 
@@ -39,8 +39,8 @@ const AETH_BYTES: usize = 4;
 pub const ICRC_BYTES: usize = 4;
 
 impl RocePacket {
-    /// The headers as bytes, for capture files: BTH, and AETH of acknowledgements. The flow's
-    /// number stands for the queue pair.
+    /// Headers as bytes, for capture files: BTH, and for acknowledgements AETH. The flow's number
+    /// takes the place of the queue pair.
     pub fn headers(&self) -> Vec<u8> {
         let opcode = match (self.kind, self.is_first, self.is_last) {
             (RoceKind::Data, true, true) => 0x04,

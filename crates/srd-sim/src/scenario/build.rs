@@ -1,4 +1,4 @@
-//! From a scenario to a world that can run.
+//! Builds a world from a scenario.
 
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ use crate::world::{ACK_BYTES, World, WorldConfig};
 pub struct Built {
     /// The world, at time zero.
     pub world: World<AnyNode>,
-    /// What every flow could reach.
+    /// Ideal completion time of every flow.
     pub ideals: Ideals,
-    /// When the schedule can be complete at best, if there is one.
+    /// Earliest time at which the schedule can be complete, if there is one.
     pub schedule_least_ps: Option<u64>,
-    /// When the run ends at the latest.
+    /// Latest end of the run.
     pub horizon_ps: u64,
 }
 
@@ -57,7 +57,7 @@ impl Recipe {
         }
     }
 
-    /// Headers of a data packet.
+    /// Bytes of headers of a data packet.
     fn header_bytes(&self) -> u32 {
         match self {
             Self::Srd(SrdNodeConfig { endpoint, .. })
@@ -70,7 +70,7 @@ impl Recipe {
     }
 }
 
-/// Headers of one of SRD's data packets.
+/// Bytes of headers of an SRD data packet.
 fn srd_header_bytes(config: &Config) -> u32 {
     let endpoint = Endpoint::new(config.clone(), Epoch(1), [0; 32], Instant::ZERO)
         .expect("the configuration was checked");
@@ -82,7 +82,7 @@ impl Scenario {
     /// The network, with the switches' hashes of this seed.
     ///
     /// # Errors
-    /// Numbers that make no network.
+    /// If the numbers describe no valid network.
     pub fn topology(&self, seed: u64) -> Result<Topology, ScenarioError> {
         let mut topology = self.topology.build(&self.directory)?;
         topology.salt(seed);
@@ -92,7 +92,7 @@ impl Scenario {
     /// Builds the world for one transport and seed.
     ///
     /// # Errors
-    /// Whatever does not fit together, as a text that says what to change.
+    /// Describes the parts that do not fit together, and a remedy.
     pub fn build(&self, transport: Transport, seed: u64) -> Result<Built, ScenarioError> {
         let topology = self.topology(seed)?;
         let place = Place {
@@ -100,7 +100,7 @@ impl Scenario {
             directory: &self.directory,
             packet_bytes: self.packet_bytes,
         };
-        // The workload's stream is independent of the world's and the same for all transports.
+        // The workload's random stream is independent of the world's and equal for all transports.
         let mut rng = Rng::new(mix(seed ^ 0x77_6c));
         let mut workload = Workload::default();
         let mut faults = self.fault.clone();
@@ -143,7 +143,7 @@ impl Scenario {
         Ok(Built { world, ideals, schedule_least_ps, horizon_ps })
     }
 
-    /// The time that routing takes to notice a change of a link.
+    /// Time until routing notices a change of a link.
     fn convergence(&self) -> Result<Option<f64>, ScenarioError> {
         match self.convergence_us {
             Some(us) if !(0.0..=1e12).contains(&us) => {

@@ -1,10 +1,10 @@
-//! The card's knobs in a scenario.
+//! Parameters of the card in a scenario.
 
 use serde::{Deserialize, Serialize};
 
 use super::{set, set_us};
 
-/// Knobs of [`srd_card::Config`].
+/// Parameters of [`srd_card::Config`].
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // the names and meanings are those of the card's configuration

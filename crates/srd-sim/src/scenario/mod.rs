@@ -1,9 +1,9 @@
 //! Scenarios: an experiment as one file, which the command line, tests and plots all run.
 //!
-//! A scenario names a network, a workload, faults, what to measure, and the transports to
-//! compare. Everything has a default but the network and the workload. [`Scenario::read`]
-//! takes a file's text and overrides such as `workload.0.bytes=65536`; an unknown key is an
-//! error, with its place.
+//! A scenario names a network, a workload, faults, values to measure, and the transports to
+//! compare. Everything except the network and the workload has a default. [`Scenario::read`] takes
+//! a file's text and overrides such as `workload.0.bytes=65536`. An unknown key is an error that
+//! names its position.
 
 mod build;
 mod card;
@@ -33,7 +33,7 @@ pub use workload::{Hosts, WorkloadSpec};
 use crate::fault::Fault;
 use crate::world::{CaptureRules, PortRules, QueueSize, Sampling, US};
 
-/// Why a scenario was refused. The text says where and what to change.
+/// Reason for which a scenario was refused. The text contains the position, and a remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScenarioError(pub String);
 
@@ -53,7 +53,7 @@ pub enum Transport {
     Srd,
     /// SRD on one path.
     SrdSingle,
-    /// SRD that sprays over its paths whatever they do.
+    /// SRD that sprays over its paths without regard to their state.
     SrdBlind,
     /// TCP with CUBIC, SACK and RACK.
     Tcp,
@@ -61,18 +61,18 @@ pub enum Transport {
     Dctcp,
     /// RoCE with DCQCN; switches pause their senders and mark for it.
     Roce,
-    /// The same without DCQCN: only pauses slow a sender.
+    /// RoCE without DCQCN: only pauses slow a sender.
     RocePfc,
     /// TCP with CUBIC, of guests whose cards carry it over SRD.
     Express,
     /// Ranks of a parallel program over EFA's Messaging Layer: a flow is a message.
     Efa,
-    /// The engine's load generator: no transport at all.
+    /// The engine's load generator, without a transport.
     Blast,
 }
 
 impl Transport {
-    /// Every transport, with its name.
+    /// All transports, with their names.
     pub const ALL: [(Self, &str); 10] = [
         (Self::Srd, "srd"),
         (Self::SrdSingle, "srd-single"),
@@ -86,15 +86,15 @@ impl Transport {
         (Self::Blast, "blast"),
     ];
 
-    /// Its name.
+    /// Name of the transport.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(t, _)| *t == self).map_or("", |(_, name)| name)
     }
 
-    /// The transport of a name.
+    /// Finds the transport of a name.
     ///
     /// # Errors
-    /// A name that is none, with those that are.
+    /// If there is no such name; the text lists the valid names.
     pub fn find(name: &str) -> Result<Self, ScenarioError> {
         let found = Self::ALL.iter().find(|(_, n)| *n == name).map(|(t, _)| *t);
         found.ok_or_else(|| {
@@ -111,7 +111,7 @@ pub struct Scenario {
     /// A short name.
     #[serde(default)]
     pub name: String,
-    /// What it shows.
+    /// Purpose of the experiment.
     #[serde(default)]
     pub description: String,
     /// The network.
@@ -122,47 +122,48 @@ pub struct Scenario {
     /// Bytes of a full packet on the wire, every header included.
     #[serde(default = "defaults::packet_bytes")]
     pub packet_bytes: u16,
-    /// What is sent; several entries run together.
+    /// Flows to send; several entries run together.
     #[serde(default)]
     pub workload: Vec<WorkloadSpec>,
-    /// What breaks when.
+    /// Faults, with their times.
     #[serde(default)]
     pub fault: Vec<Fault>,
-    /// Time until switches stop choosing ways over a dead link, and choose a repaired one again,
-    /// in microseconds; without it they never notice. Routing protocols take 10 ms to some seconds.
+    /// Time until switches stop choosing routes over a dead link, and choose a repaired link again,
+    /// in microseconds. Without this value they never notice. Routing protocols take 10 ms to some
+    /// seconds.
     #[serde(default)]
     pub convergence_us: Option<f64>,
-    /// Whether corrupted packets reach the nodes, as if checksums missed them.
+    /// Whether corrupted packets reach the nodes, as if checksums missed the errors.
     #[serde(default)]
     pub corruption_undetected: bool,
-    /// What to record over time.
+    /// Values to record over time.
     #[serde(default)]
     pub measure: Measure,
-    /// The transports to compare, unless the caller names others.
+    /// Transports to compare, unless the caller names others.
     #[serde(default = "defaults::transports")]
     pub transports: Vec<Transport>,
-    /// Knobs of SRD.
+    /// Parameters of SRD.
     #[serde(default)]
     pub srd: SrdKnobs,
-    /// Knobs of TCP and DCTCP, of guests' TCP as well.
+    /// Parameters of TCP and DCTCP, also of guests' TCP.
     #[serde(default)]
     pub tcp: TcpKnobs,
-    /// Knobs of RoCE, of DCQCN, and of the lossless switches that both need.
+    /// Parameters of RoCE, of DCQCN, and of the lossless switches that both need.
     #[serde(default)]
     pub roce: RoceKnobs,
-    /// Knobs of cards.
+    /// Parameters of cards.
     #[serde(default)]
     pub card: CardKnobs,
-    /// The run ends then, finished or not; endless flows run until then.
+    /// Time when the run ends, even if flows are unfinished; endless flows run until then.
     #[serde(default = "defaults::horizon_us")]
     pub horizon_us: f64,
-    /// The first seed, unless the caller names another.
+    /// First seed, unless the caller names another.
     #[serde(default = "defaults::one")]
     pub seed: u64,
-    /// How many seeds, unless the caller says.
+    /// Number of seeds, unless the caller sets it.
     #[serde(default = "defaults::one")]
     pub seeds: u64,
-    /// The directory that relative paths start from.
+    /// Directory from which relative paths start.
     #[serde(skip)]
     pub directory: PathBuf,
 }
@@ -191,24 +192,24 @@ mod defaults {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueSpec {
-    /// Its size in products of port speed and base round trip; 5 if neither is given.
+    /// Size of the queue in products of port speed and base round trip; 5 if neither size is given.
     pub bdp: Option<f64>,
-    /// Its size in bytes.
+    /// Size of the queue in bytes.
     pub bytes: Option<Bytes>,
-    /// Marks begin at this many such products and are certain at the second; 0.2 and 0.8 in
-    /// htsim. None are made without it, except for DCTCP.
+    /// Bounds of marking in products of port speed and base round trip: marks begin at the first
+    /// and are certain at the second; 0.2 and 0.8 in htsim. Without bounds only DCTCP has marks.
     pub mark_bdp: Option<[f64; 2]>,
-    /// The same bounds in bytes.
+    /// Bounds of marking in bytes.
     pub mark_bytes: Option<[u64; 2]>,
     /// Whether packets are trimmed rather than dropped.
     #[serde(default)]
     pub trim: bool,
-    /// Whether control packets go first.
+    /// Whether control packets are sent first.
     #[serde(default)]
     pub control_first: bool,
 }
 
-/// DCTCP's marking threshold where the scenario sets none, in products of port speed and base
+/// Marking threshold of DCTCP if the scenario sets no threshold, in products of port speed and base
 /// round trip: a seventh, from the guideline of the DCTCP paper (SIGCOMM 2010, section 3.4),
 /// rounded up.
 const DCTCP_MARK_BDP: f64 = 0.15;
@@ -243,13 +244,13 @@ impl QueueSpec {
     }
 }
 
-/// What to record over time.
+/// Values to record over time.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
-    /// The distance between samples; nothing is recorded without it.
+    /// Time between samples; without it nothing is recorded.
     pub interval_us: Option<f64>,
-    /// Every flow's goodput.
+    /// Whether every flow's goodput is recorded.
     #[serde(default)]
     pub flows: bool,
     /// Ports whose queue is recorded, by name.
@@ -258,24 +259,24 @@ pub struct Measure {
     /// Ports whose load is recorded, by name.
     #[serde(default)]
     pub loads: Vec<String>,
-    /// Ports whose packets are captured, by name; whatever the interval.
+    /// Ports whose packets are captured, by name; this does not depend on `interval_us`.
     #[serde(default)]
     pub capture: Vec<String>,
-    /// The most packets that are captured; 100,000 without it.
+    /// Most packets that are captured; 100,000 if absent.
     pub capture_packets: Option<u64>,
 }
 
-/// Samples that the time that the flows take at best is divided into, at least.
+/// Smallest number of samples during the ideal time of the flows.
 const SAMPLES_MIN: u64 = 20;
-/// The least distance between samples that is not asked for: a microsecond.
+/// Shortest time between samples unless the scenario sets a shorter one: a microsecond.
 const SAMPLE_PS_MIN: u64 = 1_000_000;
 
-/// Packets of a capture unless the scenario says how many, and at most.
+/// Packets of a capture unless the scenario sets their number.
 const CAPTURE_PACKETS: u64 = 100_000;
 const CAPTURE_PACKETS_MAX: u64 = 10_000_000;
 
 impl Measure {
-    /// What to capture.
+    /// Ports to capture, and the number of packets.
     fn captures(&self) -> Result<Option<CaptureRules>, ScenarioError> {
         let packets_max = self.capture_packets.unwrap_or(CAPTURE_PACKETS);
         if !(1..=CAPTURE_PACKETS_MAX).contains(&packets_max) {
@@ -287,8 +288,9 @@ impl Measure {
         Ok((!ports.is_empty()).then_some(CaptureRules { ports, packets_max }))
     }
 
-    /// What to record of flows of which the longest takes `ideal_ps` at best. Flows that were made
-    /// shorter than the scenario's are sampled more often, so that a chart has points to show.
+    /// Values to record if the longest flow takes `ideal_ps` at best. If the flows were made
+    /// shorter than those of the scenario, samples are more frequent, so that a chart has enough
+    /// points.
     fn sampling(&self, ideal_ps: u64) -> Result<Option<Sampling>, ScenarioError> {
         let Some(interval_us) = self.interval_us else { return Ok(None) };
         if !(0.001..=1e12).contains(&interval_us) {
@@ -303,7 +305,7 @@ impl Measure {
     }
 }
 
-/// A time in picoseconds.
+/// Converts a time to picoseconds.
 fn us_to_ps(key: &str, us: f64) -> Result<u64, ScenarioError> {
     if !(0.0..=1e12).contains(&us) {
         return Err(ScenarioError(format!("`{key}` must be between 0 and 1e12, not {us}")));
@@ -312,14 +314,14 @@ fn us_to_ps(key: &str, us: f64) -> Result<u64, ScenarioError> {
     Ok((us * US as f64).round() as u64)
 }
 
-/// Sets a knob that is given.
+/// Sets a parameter if it is given.
 fn set<T: Copy>(place: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *place = value;
     }
 }
 
-/// Sets a time that is given, in microseconds.
+/// Sets a time if it is given, in microseconds.
 fn set_us(place: &mut Duration, us: Option<f64>) {
     if let Some(us) = us {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
@@ -329,11 +331,11 @@ fn set_us(place: &mut Duration, us: Option<f64>) {
 }
 
 impl Scenario {
-    /// Reads a scenario. `origin` names the text in errors; relative paths inside it start
-    /// from `directory`.
+    /// Reads a scenario. `origin` names the text in errors; relative paths inside it start from
+    /// `directory`.
     ///
     /// # Errors
-    /// The first thing that is not understood, with its place.
+    /// Describes the first entry that cannot be parsed, with its position.
     pub fn read(
         origin: &str,
         text: &str,
@@ -356,7 +358,7 @@ impl Scenario {
     /// Reads a scenario's file.
     ///
     /// # Errors
-    /// A file that cannot be read or understood.
+    /// If the file cannot be read or parsed.
     pub fn open(path: &Path, overrides: &[Override]) -> Result<Self, ScenarioError> {
         let origin = path.display().to_string();
         let text =
@@ -370,7 +372,8 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The scenario of a topology file and a connection matrix, with everything else default.
+    /// Creates the scenario of a topology file and a connection matrix, with all other values
+    /// default.
     pub fn from_files(topology: &Path, matrix: &Path, unit: workload::TimeUnitSpec) -> Self {
         let name = matrix.file_stem().map(|s| s.to_string_lossy().into_owned());
         Self {

@@ -14,7 +14,7 @@ pub struct Override {
 impl std::str::FromStr for Override {
     type Err = ScenarioError;
 
-    /// Reads `workload.0.bytes=65536`. The value is TOML; what is not, is a string.
+    /// Parses `workload.0.bytes=65536`. The value is TOML; a value that is no TOML is a string.
     fn from_str(text: &str) -> Result<Self, ScenarioError> {
         let fail = || ScenarioError(format!("`{text}` is not of the form key.path=value"));
         let (path, value) = text.split_once('=').ok_or_else(fail)?;
@@ -31,7 +31,7 @@ impl std::str::FromStr for Override {
     }
 }
 
-/// Applies overrides in order and reads the result.
+/// Applies overrides in order and parses the result.
 pub(super) fn apply(table: Table, overrides: &[Override]) -> Result<Scenario, String> {
     let mut root = Value::Table(table);
     for change in overrides {
@@ -53,7 +53,7 @@ pub(super) fn apply(table: Table, overrides: &[Override]) -> Result<Scenario, St
     toml::from_str(&text).map_err(|e| format!("with the overrides applied: {e}"))
 }
 
-/// Goes one key down, making tables (or the value's place) where there is nothing.
+/// Goes one key down, and creates tables (or space for the value) if they are missing.
 fn step<'a>(place: &'a mut Value, key: &str, last: bool) -> Result<&'a mut Value, String> {
     match place {
         Value::Table(table) => {

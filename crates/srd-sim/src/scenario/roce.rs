@@ -1,4 +1,4 @@
-//! RoCE's knobs in a scenario, and those of the lossless switches beneath it.
+//! Parameters of RoCE in a scenario, and of the lossless switches beneath it.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,32 +8,33 @@ use crate::roce::{DcqcnConfig, RoceConfig};
 use crate::topology::Topology;
 use crate::world::{LosslessRules, PortRules, QueueSize};
 
-/// Where marks begin and where they are certain, at 40 Gb/s (Zhu et al., SIGCOMM 2015).
+/// Queue sizes at which marks begin and at which they are certain, at 40 Gb/s (Zhu et al., SIGCOMM
+/// 2015).
 const MARK_BYTES: [u64; 2] = [5_000, 200_000];
-/// The share of packets that is marked just below the second.
+/// Share of packets that is marked just below the second size.
 const MARK_SHARE: f64 = 0.01;
 
-/// Knobs of [`RoceConfig`], [`DcqcnConfig`] and [`LosslessRules`].
+/// Parameters of [`RoceConfig`], [`DcqcnConfig`] and [`LosslessRules`].
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoceKnobs {
-    /// Whether switches pause their senders (PFC); yes without it. If not, they drop.
+    /// Whether switches pause their senders (PFC); true if absent. Otherwise they drop packets.
     pub pfc: Option<bool>,
     /// Bytes of one link in a switch above which the far end is paused.
     pub xoff_bytes: Option<u64>,
-    /// Bytes at which it may go on.
+    /// Bytes at or below which the far end may go on.
     pub xon_bytes: Option<u64>,
     /// Bytes above XOFF before packets are dropped.
     pub headroom_bytes: Option<u64>,
-    /// Marks begin at the first (Kmin) and are certain at the second (Kmax).
+    /// Bounds of marking: marks begin at the first (Kmin) and are certain at the second (Kmax).
     pub mark_bytes: Option<[u64; 2]>,
-    /// The share of packets marked just below the second (Pmax).
+    /// Share of packets marked just below the second bound (Pmax).
     pub mark_share: Option<f64>,
-    /// A receiver answers marks of a flow once in so long.
+    /// Shortest time between two notifications for one flow.
     pub cnp_gap_us: Option<f64>,
-    /// The weight of a notification.
+    /// Weight of a notification.
     pub gain: Option<f64>,
-    /// The estimate of congestion decays after so long without a notification.
+    /// Time without a notification after which the estimate of congestion decays.
     pub alpha_timer_us: Option<f64>,
     /// Time between two increases.
     pub rate_timer_us: Option<f64>,
@@ -45,9 +46,9 @@ pub struct RoceKnobs {
     pub additive_mbps: Option<f64>,
     /// Hyper increase.
     pub hyper_mbps: Option<f64>,
-    /// The least rate.
+    /// Lower bound of the rate.
     pub rate_min_mbps: Option<f64>,
-    /// Packets that one acknowledgement covers at most.
+    /// Most packets that one acknowledgement covers.
     pub ack_packets: Option<u32>,
     /// Silence after which a sender goes back.
     pub timeout_us: Option<f64>,
@@ -63,18 +64,17 @@ fn set_mbps(place: &mut u64, mbps: Option<f64>) {
     }
 }
 
-/// Bytes that are given for 40 Gb/s, at another speed.
+/// Scales bytes that are given for 40 Gb/s to another speed.
 fn scaled(bytes: u64, line_bps: u64) -> u64 {
     let bytes = u128::from(bytes) * u128::from(line_bps) / u128::from(PAPER_BPS);
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 impl RoceKnobs {
-    /// The rules of lossless switches, if the transport needs them. The marks of DCQCN go into
-    /// `rules`.
+    /// Rules of lossless switches, if the transport needs them. The marks of DCQCN go into `rules`.
     ///
     /// # Errors
-    /// A knob that is out of range.
+    /// If a parameter is out of range.
     pub(super) fn lossless(
         &self,
         transport: Transport,
@@ -109,7 +109,7 @@ impl RoceKnobs {
     /// The node's configuration.
     ///
     /// # Errors
-    /// A knob that is out of range.
+    /// If a parameter is out of range.
     pub(super) fn node(
         &self,
         transport: Transport,

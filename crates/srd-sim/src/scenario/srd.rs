@@ -1,5 +1,5 @@
-//! SRD's knobs in a scenario. What is not set is the core's default, fitted to the network:
-//! the link's speed, the base round trip and the packet size.
+//! Parameters of SRD in a scenario. Absent parameters have the core's defaults, fitted to the
+//! network: the link's speed, the base round trip and the packet size.
 
 use serde::{Deserialize, Serialize};
 use srd_proto::{Config, Duration, Protection, Spray};
@@ -10,7 +10,7 @@ use crate::srd_node::SrdNodeConfig;
 use crate::topology::Topology;
 use crate::world::ACK_BYTES;
 
-/// Knobs of [`srd_proto::Config`], and of the application on it.
+/// Parameters of [`srd_proto::Config`], and of the application that uses it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // the names and meanings are those of the core's configuration
@@ -37,15 +37,15 @@ pub struct SrdKnobs {
     pub window_packets_max: Option<u16>,
     pub send_queue_datagrams_max: Option<u32>,
     pub ecn: Option<bool>,
-    /// Whether packets are encrypted, under a key that all hosts share.
+    /// Whether packets are encrypted, with a key that all hosts share.
     pub encrypt: Option<bool>,
-    /// Whether receivers compare what arrives with what was sent.
+    /// Whether receivers compare the arrived bytes with the sent bytes.
     #[serde(default)]
     pub check_payload: bool,
     /// Whether datagrams that fail are sent again.
     #[serde(default)]
     pub resend_failed: bool,
-    /// Receive buffers per host; as many as it takes without it.
+    /// Receive buffers of each host; unlimited if absent.
     pub receive_buffers: Option<u32>,
 }
 
@@ -53,7 +53,7 @@ impl SrdKnobs {
     /// The node's configuration in a network.
     ///
     /// # Errors
-    /// A knob that is out of range.
+    /// If a parameter is out of range.
     pub(super) fn node(
         &self,
         transport: Transport,

@@ -1,4 +1,4 @@
-//! TCP's knobs in a scenario.
+//! Parameters of TCP in a scenario.
 
 use serde::{Deserialize, Serialize};
 use srd_proto::Duration;
@@ -8,7 +8,7 @@ use crate::tcp::{Congestion, Nagle, RtoRule, TcpConfig};
 use crate::topology::Topology;
 use crate::world::ACK_BYTES;
 
-/// Knobs of [`TcpConfig`].
+/// Parameters of [`TcpConfig`].
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // the names and meanings are those of the model's configuration
@@ -51,34 +51,34 @@ pub enum CongestionSpec {
     Reno,
 }
 
-/// How the retransmission timeout is computed.
+/// Rule by which the retransmission timeout is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RtoRuleSpec {
-    /// As Linux does.
+    /// The rule of Linux.
     Linux,
-    /// As RFC 6298 says.
+    /// The rule of RFC 6298.
     Rfc6298,
 }
 
-/// When a segment that is not full waits.
+/// Condition in which a segment that is not full waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NagleSpec {
-    /// Never.
+    /// Such a segment never waits.
     Off,
-    /// While one that was not full is unacknowledged.
+    /// Waits while an earlier segment that was not full is unacknowledged.
     Linux,
-    /// While anything is unacknowledged.
+    /// Waits while any data is unacknowledged.
     Rfc896,
 }
 
 impl TcpKnobs {
-    /// The node's configuration: a full segment is `packet_bytes` on the wire, of which 64
-    /// are headers.
+    /// The node's configuration: a full segment takes `packet_bytes` on the wire, of which 64 are
+    /// headers.
     ///
     /// # Errors
-    /// A packet that has no room for a payload.
+    /// If a packet has no space for a payload.
     pub(super) fn node(
         &self,
         transport: Transport,

@@ -18,7 +18,7 @@ pub enum TopologySpec {
     FatTree {
         /// Ports per switch; even.
         k: u32,
-        /// By how much the uplinks of the first and of the second tier are fewer than their
+        /// Factors by which the uplinks of the first and of the second tier are fewer than their
         /// downlinks.
         #[serde(default = "ones")]
         oversubscribed: [u32; 2],
@@ -76,12 +76,12 @@ pub enum TopologySpec {
         #[serde(default)]
         switch_latency_ns: u64,
     },
-    /// Switches in a ring, each with hosts. All packets go the same way round, so that their
-    /// buffers depend on each other in a circle.
+    /// Switches in a ring, each with hosts. All packets go round in one direction, so that the
+    /// buffers of the switches depend on each other in a circle.
     Ring {
         /// Switches.
         switches: u32,
-        /// Hosts of each.
+        /// Hosts of each switch.
         switch_hosts: u32,
         /// Speed of the hosts' links.
         #[serde(default = "gbps")]
@@ -97,7 +97,7 @@ pub enum TopologySpec {
     },
     /// A topology file in htsim's format.
     File {
-        /// Its path, from the scenario's directory.
+        /// Path of the file, from the scenario's directory.
         path: PathBuf,
     },
 }
@@ -154,7 +154,7 @@ impl TopologySpec {
     /// Builds the network. Relative paths start from `directory`.
     ///
     /// # Errors
-    /// Numbers that make no network, or a file that describes none.
+    /// If the numbers describe no valid network, or the file cannot be parsed.
     pub fn build(&self, directory: &Path) -> Result<Topology, ScenarioError> {
         let fail = |what: &dyn std::fmt::Display| ScenarioError(format!("`topology`: {what}"));
         match self {

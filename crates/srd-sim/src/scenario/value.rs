@@ -1,4 +1,4 @@
-//! Values that people write in more than one way.
+//! Values that have several notations.
 
 use std::fmt;
 

@@ -15,13 +15,13 @@ use crate::workload::pattern::{self, Incast, Poisson};
 use crate::workload::sizes::Sizes;
 use crate::workload::{BACKGROUND_PORT, BackgroundPlan, Workload, WorkloadError, chakra, cm, goal};
 
-/// Hosts: so many, chosen by the pattern, or a list.
+/// Hosts: a number of hosts that the pattern chooses, or a list.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Hosts {
-    /// So many.
+    /// Number of hosts.
     Count(u32),
-    /// These.
+    /// Numbers of the hosts.
     List(Vec<u32>),
 }
 
@@ -36,11 +36,12 @@ pub enum TimeUnitSpec {
     Us,
 }
 
-/// What is sent.
+/// Flows to send.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum WorkloadSpec {
-    /// Many to one. All flows start together; with `rounds`, again when all are done.
+    /// Many senders to one receiver. All flows start together; with `rounds`, again when all are
+    /// done.
     Incast {
         /// The senders: a number, spread over the network, or a list.
         senders: Hosts,
@@ -50,16 +51,16 @@ pub enum WorkloadSpec {
         /// Flows per sender.
         #[serde(default = "one")]
         flows_per_sender: u32,
-        /// Bytes per flow; `"endless"` makes a persistent incast.
+        /// Bytes per flow; `"endless"` gives a persistent incast.
         bytes: Bytes,
-        /// How often.
+        /// Number of rounds.
         #[serde(default = "one")]
         rounds: u32,
-        /// When the first round starts.
+        /// Time when the first round starts.
         #[serde(default)]
         start_us: f64,
     },
-    /// Every host sends to one other and receives from one other, at random.
+    /// Every host sends to one other host and receives from one other host, at random.
     Permutation {
         /// Flows per pair.
         #[serde(default = "one")]
@@ -81,7 +82,7 @@ pub enum WorkloadSpec {
         from: u32,
         /// The first receiver.
         to: u32,
-        /// How many pairs.
+        /// Number of pairs.
         hosts: u32,
         /// Flows per pair.
         #[serde(default = "one")]
@@ -89,31 +90,31 @@ pub enum WorkloadSpec {
         /// Bytes per flow.
         bytes: Bytes,
     },
-    /// Given pairs.
+    /// Listed pairs.
     Pairs {
-        /// Sender and receiver of each.
+        /// Sender and receiver of each pair.
         pairs: Vec<[u32; 2]>,
         /// Flows per pair.
         #[serde(default = "one")]
         flows_per_pair: u32,
         /// Bytes per flow.
         bytes: Bytes,
-        /// When they start.
+        /// Time when the flows start.
         #[serde(default)]
         start_us: f64,
     },
-    /// Everybody to everybody.
+    /// Every host sends to every other host.
     AllToAll {
-        /// The first so many hosts, or a list; all without it.
+        /// Number of hosts, counted from the first, or a list; all hosts if absent.
         hosts: Option<Hosts>,
         /// Bytes per flow.
         bytes: Bytes,
-        /// Flows of a host at a time; all of them without it.
+        /// Flows of a host at a time; all flows if absent.
         at_once: Option<u32>,
     },
     /// A ring all-reduce.
     AllReduce {
-        /// The first so many hosts, or a list in ring order; all without it.
+        /// Number of hosts, counted from the first, or a list in ring order; all hosts if absent.
         hosts: Option<Hosts>,
         /// Bytes of the reduced data on each host.
         bytes: Bytes,
@@ -124,52 +125,51 @@ pub enum WorkloadSpec {
         load: f64,
         /// `web-search`, `data-mining`, `hadoop`, `ali-storage`, or a CSV file.
         sizes: String,
-        /// No flow starts later.
+        /// Time after which no flow starts.
         duration_us: f64,
     },
     /// A connection matrix in htsim's format.
     Matrix {
-        /// Its path, from the scenario's directory.
+        /// Path of the file, from the scenario's directory.
         path: PathBuf,
-        /// The unit of its `start`.
+        /// Unit of its `start`.
         #[serde(default)]
         time_unit: TimeUnitSpec,
     },
-    /// Operations of ranks, as a GOAL file has them.
+    /// Operations of ranks from a GOAL file.
     Goal {
-        /// Its path, from the scenario's directory.
+        /// Path of the file, from the scenario's directory.
         path: PathBuf,
-        /// The hosts of the ranks, in their order: the first so many, or a list; all without it.
+        /// Hosts of the ranks, in their order: a number of hosts, or a list; all hosts if absent.
         hosts: Option<Hosts>,
     },
-    /// What ranks compute and send, as the files of a Chakra execution trace have it.
+    /// Calculations and messages of ranks from the files of a Chakra execution trace.
     Chakra {
-        /// What the names of its files begin with, from the scenario's directory: rank 0 is
-        /// `PATH.0.et`.
+        /// Prefix of the names of its files, from the scenario's directory: rank 0 is `PATH.0.et`.
         path: PathBuf,
         /// A file of process groups: a JSON object with the ranks of each.
         groups: Option<PathBuf>,
-        /// The hosts of the ranks, in their order: the first so many, or a list; all without it.
+        /// Hosts of the ranks, in their order: a number of hosts, or a list; all hosts if absent.
         hosts: Option<Hosts>,
     },
-    /// A single-path flow of fixed rate, which nobody acknowledges and nothing slows.
+    /// A single-path flow of fixed rate without acknowledgements and congestion control.
     Background {
         /// The sender.
         src: u32,
         /// The receiver.
         dst: u32,
-        /// Its rate on the wire.
+        /// Rate on the wire.
         gbps: f64,
-        /// Its packets on the wire; the scenario's by default.
+        /// Bytes of a packet on the wire; the scenario's by default.
         packet_bytes: Option<u16>,
-        /// When it begins.
+        /// Time when the flow begins.
         #[serde(default)]
         start_us: f64,
-        /// When it ends; never without it.
+        /// Time when the flow ends; it never ends if absent.
         stop_us: Option<f64>,
-        /// A port that its path is to use, by name: the source port is chosen so.
+        /// Name of a port that the path has to use: the source port is chosen accordingly.
         through: Option<String>,
-        /// Its source port, where `through` is not given.
+        /// Source port, if `through` is absent.
         src_port: Option<u16>,
     },
 }
@@ -178,7 +178,7 @@ fn one() -> u32 {
     1
 }
 
-/// What a workload is built for.
+/// Network and settings for which a workload is built.
 pub(super) struct Place<'a> {
     pub(super) topology: &'a Topology,
     pub(super) directory: &'a Path,
@@ -203,7 +203,7 @@ fn first_hosts(hosts: Option<&Hosts>, all: u32) -> Result<Vec<u32>, ScenarioErro
 }
 
 impl WorkloadSpec {
-    /// Makes the flows, and the faults that a connection matrix asks for.
+    /// Creates the flows, and the faults that a connection matrix contains.
     pub(super) fn plan(
         &self,
         place: &Place<'_>,
@@ -325,7 +325,7 @@ impl WorkloadSpec {
     }
 }
 
-/// A source port whose path from `src` to `dst` uses a port of the name.
+/// Finds a source port whose path from `src` to `dst` uses a port of the name.
 fn port_through(topology: &Topology, src: u32, dst: u32, name: &str) -> Result<u16, ScenarioError> {
     let wanted = topology.select(name).map_err(|e| ScenarioError(e.0))?;
     if src >= topology.hosts || dst >= topology.hosts || src == dst {

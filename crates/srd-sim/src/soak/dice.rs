@@ -10,12 +10,12 @@ impl Dice {
         Self(Rng::new(seed))
     }
 
-    /// True so many times in a hundred.
+    /// True with this probability in percent.
     pub(super) fn percent(&mut self, percent: u32) -> bool {
         self.0.below(100) < percent
     }
 
-    /// One of several.
+    /// Chooses one of several items.
     pub(super) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         let count = u32::try_from(items.len()).expect("few items");
         items[self.0.below(count) as usize]
@@ -26,7 +26,7 @@ impl Dice {
         low + self.0.below(high - low + 1)
     }
 
-    /// A number from `low` to `high`, each order of magnitude as likely as any other.
+    /// A number from `low` to `high`; all orders of magnitude are equally likely.
     pub(super) fn log_between(&mut self, low: u64, high: u64) -> u64 {
         let share = (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         let value = low as f64 * (high as f64 / low as f64).powf(share);

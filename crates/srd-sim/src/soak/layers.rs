@@ -1,9 +1,10 @@
 //! Worlds of the soak whose hosts run more than the endpoint: guests' TCP over the card, or ranks
 //! over the Messaging Layer. Network, faults and flows are those of the seed's plan.
 //!
-//! The oracles know only what applications got: a guest's bytes arrive in order (the model of TCP
-//! counts only such) and complete, a message arrives once and whole, and none of them changed. A
-//! host that restarted, or that was told that a flow failed, is owed nothing more.
+//! The oracles use only what applications received. A guest's bytes must arrive in order (the model
+//! of TCP counts only such bytes) and complete; a message must arrive once and whole; none of them
+//! may change. A host that restarted, or that was notified of the failure of a flow, is entitled to
+//! nothing more.
 
 use std::collections::BTreeSet;
 
@@ -20,14 +21,15 @@ use crate::tcp::TcpConfig;
 use crate::workload::peers;
 use crate::world::{FlowState, US, World, WorldConfig};
 
-/// The longest that a guest's TCP waits before it tries again.
+/// Longest retransmission timeout of a guest's TCP.
 const RTO_MAX: Duration = Duration::from_millis(40);
-/// From one look at the books to the next.
+/// Simulated time between two checks.
 const STEP_PS: u64 = 1_000 * US;
-/// What timers of guests and layers may add to the plan's deadline.
+/// Time that timers of guests and layers may add to the plan's deadline.
 const PATIENCE_PS: u64 = 5_000_000 * US;
 
-/// Limits that a card or layer can work with, and one key for all.
+/// Endpoint configuration with limits that a card or layer can work with, and one key for all
+/// hosts.
 pub(super) fn endpoint(plan: &Plan) -> Config {
     let mut config = plan.config.clone();
     if matches!(config.protection, Protection::Static(_)) {
@@ -77,7 +79,7 @@ fn world(plan: &Plan) -> Result<World<AnyNode>, String> {
     made.map_err(|e| format!("the plan makes no world: {e}"))
 }
 
-/// What is wrong with the world now, if anything.
+/// Checks the world for violations.
 fn check(world: &World<AnyNode>, restarted: &BTreeSet<u32>) -> Result<(), String> {
     world.check_conservation().map_err(|e| format!("packets are lost: {e}"))?;
     if world.counters().timer_livelocks > 0 {
@@ -100,7 +102,7 @@ fn touches(flow: &FlowState, restarted: &BTreeSet<u32>) -> bool {
     restarted.contains(&flow.plan.src.0) || restarted.contains(&flow.plan.dst.0)
 }
 
-/// Whether nothing more is owed to a flow.
+/// Whether the flow has ended in an acceptable way.
 fn is_settled(flow: &FlowState, restarted: &BTreeSet<u32>) -> bool {
     let is_done = flow.finished_ps.is_some() && flow.delivered_bytes == flow.plan.bytes;
     is_done || flow.failed > 0 || touches(flow, restarted)
@@ -109,7 +111,7 @@ fn is_settled(flow: &FlowState, restarted: &BTreeSet<u32>) -> bool {
 /// Runs a plan.
 ///
 /// # Errors
-/// What went wrong first.
+/// Describes the first violation.
 pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
     let restarts = plan.faults.iter().filter_map(|fault| match fault {
         Fault::Restart { host, .. } => Some(*host),

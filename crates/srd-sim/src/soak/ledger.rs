@@ -1,5 +1,5 @@
-//! What the applications of all hosts sent, received and were told: the soak's judge. It
-//! shares nothing with the code under test, and speaks up at the moment something is wrong.
+//! Records of what the applications of all hosts sent, received and were notified of: the oracle of
+//! the soak. It shares nothing with the code under test, and reports a violation when it happens.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use srd_proto::{Qpn, Status};
 
 use crate::hash::mix;
 
-/// A datagram's number, unique in the world; it travels as the header's immediate.
+/// Number of a datagram, unique in the world; the header's immediate carries it.
 pub type Id = u64;
 
 const PATTERN_BYTES: usize = 1 << 17;
@@ -24,9 +24,9 @@ const fn pattern() -> [u8; PATTERN_BYTES] {
     bytes
 }
 
-/// The content of a datagram.
+/// Content of a datagram.
 pub fn content(id: Id, bytes: usize) -> &'static [u8] {
-    #[allow(clippy::cast_possible_truncation)] // reduced to the room
+    #[allow(clippy::cast_possible_truncation)] // reduced to the free space
     let start = mix(id) as usize % (PATTERN_BYTES - bytes);
     &PATTERN[start..start + bytes]
 }
@@ -42,9 +42,9 @@ pub struct Sent {
     pub src_qpn: Qpn,
     /// The receiving queue pair.
     pub dst_qpn: Qpn,
-    /// How long it is.
+    /// Length in bytes.
     pub bytes: usize,
-    /// Whether nobody listens there.
+    /// Whether the destination queue pair does not exist.
     pub nobody: bool,
 }
 
@@ -53,24 +53,24 @@ pub struct Sent {
 pub struct Arrived<'a> {
     /// The receiving host.
     pub host: u32,
-    /// Which run of it.
+    /// Run of the receiving host.
     pub epoch: u64,
-    /// The host that it is said to come from.
+    /// Source host, as reported by the endpoint.
     pub from: Option<u32>,
-    /// The queue pair that it is said to come from.
+    /// Source queue pair, as reported by the endpoint.
     pub src_qpn: Qpn,
-    /// The queue pair that it is for.
+    /// Destination queue pair.
     pub dst_qpn: Qpn,
     /// The payload.
     pub payload: &'a [u8],
 }
 
-/// What became of a datagram.
+/// State of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Open,
     Ended(Status),
-    /// Its sender restarted and will never know.
+    /// The sender restarted and gets no completion any more.
     Orphaned,
 }
 
@@ -78,13 +78,14 @@ enum Fate {
 struct Entry {
     sent: Sent,
     fate: Fate,
-    /// Whether packets of it may have left that named no run of the receiver; see [`Ledger::new`].
+    /// Whether packets of the datagram may have left that named no run of the receiver; see
+    /// [`Ledger::new`].
     unbound: bool,
-    /// The run of the receiver that got it.
+    /// Run of the receiver to which it was delivered.
     delivered_in: Option<u64>,
 }
 
-/// The judge.
+/// The records, and the first violation.
 #[derive(Debug)]
 pub struct Ledger {
     entries: BTreeMap<Id, Entry>,
@@ -92,7 +93,7 @@ pub struct Ledger {
     open: u64,
     wrong: Option<String>,
     plain: bool,
-    /// How often each status was told.
+    /// Number of completions by status.
     pub statuses: BTreeMap<u8, u64>,
     /// Datagrams that were delivered.
     pub delivered: u64,
@@ -101,16 +102,16 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// An empty ledger; `plain`: packets are not protected.
+    /// Creates an empty ledger; `plain` means that packets are not protected.
     ///
-    /// In the protected modes a datagram is delivered once at most. In plain mode what is handed
-    /// in before the peer has answered leaves in packets that name no context of it (rule H3),
-    /// and so no run. Such a packet, or a copy of it, may be in the network for any time: another
-    /// run of the receiver that it reaches takes it for a first contact and delivers it, though
-    /// the run before had delivered it, and even though its sender knows so by now. Nothing that
-    /// the new run could look at says otherwise, so this, and only this, is accepted: a datagram
-    /// that was handed in without contact may reach each run of its receiver once. All others
-    /// name the run that they are for.
+    /// In the protected modes a datagram is delivered once at most. In plain mode the packets of a
+    /// datagram name no context of the peer (rule H3), and so no run of it, if the datagram was
+    /// handed in before the peer had answered. Such a packet, or a copy of it, may stay in the
+    /// network for any time. If it reaches another run of the receiver, that run takes it for a
+    /// first contact and delivers it. The earlier run may have delivered it already, and its sender
+    /// may even have the completion. The new run has no data that contradict this. So exactly this
+    /// is accepted: a datagram that was handed in without contact may reach each run of its
+    /// receiver once. All other datagrams name the run of their receiver.
     pub fn new(plain: bool) -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -124,46 +125,46 @@ impl Ledger {
         }
     }
 
-    /// Notes the first thing that is wrong.
+    /// Notes a violation, if it is the first.
     pub fn complain(&mut self, what: impl FnOnce() -> String) {
         if self.wrong.is_none() {
             self.wrong = Some(what());
         }
     }
 
-    /// What is wrong, if anything.
+    /// First violation, if there is one.
     pub fn wrong(&self) -> Option<&str> {
         self.wrong.as_deref()
     }
 
-    /// Datagrams whose fate is unknown to their living senders.
+    /// Datagrams that have not ended yet and whose senders are alive.
     pub fn open(&self) -> u64 {
         self.open
     }
 
-    /// A number for the next datagram.
+    /// Number for the next datagram.
     pub fn number(&mut self) -> Id {
         self.next += 1;
         self.next - 1
     }
 
-    /// A datagram was accepted for sending. `in_contact`: its sender has been told that the peer
-    /// is there, and since then of no end.
+    /// Notes that a datagram was accepted for sending. With `in_contact`, its sender was notified
+    /// that the peer is up, and not that it is down since.
     pub fn sent(&mut self, id: Id, sent: Sent, in_contact: bool) {
         self.open += 1;
         let unbound = self.plain && !in_contact;
         self.entries.insert(id, Entry { sent, fate: Fate::Open, unbound, delivered_in: None });
     }
 
-    /// A sender was told that its contact with a peer has ended: what it still has goes to the next
-    /// run.
+    /// Notes that a sender was notified of the end of contact with a peer: its open datagrams go to
+    /// the next run.
     pub fn lost_contact(&mut self, src: u32, dst: u32) {
         let (plain, entries) = (self.plain, self.entries.values_mut());
         let concerns = |e: &&mut Entry| (e.sent.src, e.sent.dst, e.fate) == (src, dst, Fate::Open);
         entries.filter(concerns).for_each(|entry| entry.unbound = plain);
     }
 
-    /// A datagram was delivered.
+    /// Checks a datagram that was delivered.
     pub fn arrived(&mut self, id: Id, at: &Arrived<'_>) {
         self.delivered += 1;
         let Some(entry) = self.entries.get_mut(&id) else {
@@ -202,7 +203,7 @@ impl Ledger {
         }
     }
 
-    /// A sender was told how a datagram ended. Returns what was sent.
+    /// Notes the completion of a datagram at its sender. Returns the datagram.
     pub fn ended(&mut self, id: Id, host: u32, status: Status) -> Option<Sent> {
         *self.statuses.entry(status as u8).or_default() += 1;
         let Some(entry) = self.entries.get_mut(&id) else {
@@ -228,12 +229,12 @@ impl Ledger {
         Some(sent)
     }
 
-    /// What was sent under a number.
+    /// Datagram with a number.
     pub fn what(&self, id: Id) -> Option<Sent> {
         self.entries.get(&id).map(|e| e.sent)
     }
 
-    /// A sender restarted.
+    /// Notes that a sender restarted.
     pub fn orphan(&mut self, host: u32) {
         let mine = |e: &&mut Entry| e.sent.src == host && e.fate == Fate::Open;
         for entry in self.entries.values_mut().filter(mine) {
@@ -242,7 +243,7 @@ impl Ledger {
         }
     }
 
-    /// A number that sums all up.
+    /// Number that depends on all records.
     pub fn digest(&self) -> u64 {
         let one = |digest: u64, (id, entry): (&Id, &Entry)| {
             let fate = match entry.fate {
@@ -256,7 +257,7 @@ impl Ledger {
     }
 }
 
-/// The name of a status by its number.
+/// Name of a status, by its number.
 pub fn status_name(number: u8) -> String {
     let known = [
         Status::Ok,

@@ -1,16 +1,15 @@
-//! The soak: random worlds with random faults, and judges who know only what the
-//! applications did.
+//! The soak: random worlds with random faults, and oracles that use only what the applications did.
 //!
-//! A seed makes a [`Plan`]: a small network, an endpoint configuration, a workload and a
-//! random subset ("swarm") of faults. It runs in three phases. In the *safety* phase things
-//! break; then everything heals and all flows must finish within a bounded virtual time
-//! (*liveness*); then the network must fall *quiet*. Throughout, the [`ledger`] checks what it
-//! can without believing the code under test: every datagram is delivered at most once, to
-//! whom it was sent, unchanged; it completes once, and with a status that fits what was
-//! delivered; packets are conserved; timers make progress and are few. In three worlds of eight
-//! the hosts run a card or the Messaging Layer, judged by what guests and programs get ([`Layer`]).
+//! A seed makes a [`Plan`]: a small network, an endpoint configuration, a workload and a random
+//! subset ("swarm") of faults. It runs in three phases. In the *safety* phase faults happen. Then
+//! all faults end, and all flows must finish within a bounded virtual time (*liveness*). Then the
+//! network must fall *quiet*. Throughout, the [`ledger`] checks the following, without relying on
+//! the code under test. Every datagram is delivered at most once, to its destination, unchanged. It
+//! completes once, and with a status that fits its delivery. Packets are conserved. Timers make
+//! progress and are few. In three worlds of eight the hosts run a card or the Messaging Layer, and
+//! the oracle checks what guests and programs receive ([`Layer`]).
 //!
-//! The same seed is the same run, on any machine and with any number of threads.
+//! A seed always gives the same run, on any machine and with any number of threads.
 
 mod cloud;
 mod config;
@@ -37,17 +36,17 @@ pub use plan::{Layer, Plan};
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// What went wrong, in one line.
+    /// Description of the violation, in one line.
     pub reason: String,
 }
 
 thread_local! {
-    // What a panic of the trial on this thread said; `None` outside of trials.
+    // Message of a panic of the trial on this thread; `None` outside of trials.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps the panics of trials from the terminal: they become the trial's failure. Panics of
-/// other threads are reported as ever.
+/// Keeps the panics of trials from the terminal: they become the trial's failure. Panics of other
+/// threads are reported as usual.
 fn catch_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -77,7 +76,7 @@ fn catch_panics() {
 /// Runs one seed.
 ///
 /// # Errors
-/// What went wrong first; a panic included.
+/// Describes the first violation or panic.
 pub fn run_seed(seed: u64) -> Result<Passed, Failure> {
     catch_panics();
     PANIC.set(Some(String::new()));
@@ -90,9 +89,9 @@ pub fn run_seed(seed: u64) -> Result<Passed, Failure> {
     }
 }
 
-/// Runs `seeds` seeds from `from` on several threads. `each` is told of every seed as it ends,
-/// in no particular order. Returns the failures in the order of their seeds, and a digest of
-/// all that passed, which depends on nothing but the seeds.
+/// Runs `seeds` seeds from `from` on several threads. Calls `each` for every seed as it ends, in no
+/// particular order. Returns the failures in the order of their seeds, and a digest of all seeds
+/// that passed, which depends only on the seeds.
 pub fn run(
     from: u64,
     seeds: u64,

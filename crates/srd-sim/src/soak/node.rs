@@ -1,9 +1,9 @@
-//! A host of the soak: the production endpoint and an application that tells the ledger all
-//! it does and hears.
+//! A host of the soak: the production endpoint, and an application that records all its calls and
+//! events in the ledger.
 //!
-//! The application relies on what the endpoint promises and on nothing else: after
-//! `QueueFull` it waits for `Writable`, and what fails it sends again as a new datagram. So
-//! a promise that is not kept shows as a flow that never ends.
+//! The application relies only on the guarantees of the endpoint: after `QueueFull` it waits for
+//! `Writable`, and it sends a failed datagram again as a new one. So a broken guarantee becomes
+//! visible as a flow that never ends.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,22 +23,22 @@ use crate::hash::mix;
 use crate::nic;
 use crate::node::{Body, FlowSpec, HostId, Node, Outcomes, Packet};
 
-/// Datagrams of a flow that are with the endpoint at once.
+/// Datagrams of a flow that are with the endpoint at once, at most.
 const OUTSTANDING_MAX: u32 = 256;
-/// The first queue pair that sends.
+/// First queue pair that sends.
 const SEND_QPN: u16 = 1000;
-/// What a plain packet may exceed the limit by, as long as its context is new.
+/// Bytes by which a plain packet may exceed the limit, as long as its context is new.
 const GREETING_BYTES: usize = 16;
-/// A queue pair that nobody opens.
+/// A queue pair that is never opened.
 const NOBODY_QPN: Qpn = Qpn(999);
-/// In a millisecond without packets a host's endpoint wakes at most so often.
+/// Most wake-ups of a host's endpoint in a millisecond without packets.
 const WAKES_MAX: u64 = 1000;
 
-/// What all hosts of a world share.
+/// Data that all hosts of a world share.
 pub(super) struct Common {
     pub(super) plan: Plan,
     pub(super) ledger: RefCell<Ledger>,
-    /// The static public key of every host, in that mode.
+    /// Static public key of every host, in the mode with static keys.
     pub(super) keys: Vec<[u8; 32]>,
 }
 
@@ -50,7 +50,7 @@ struct Piece {
 
 struct Flow {
     spec: FlowSpec,
-    // What is still to be sent, last first.
+    // Pieces that are still to be sent, the last one first.
     left: Vec<Piece>,
     outstanding: u32,
     src_qpn: Qpn,
@@ -62,13 +62,13 @@ struct Flow {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Blocked {
     No,
-    /// Until the endpoint says `Writable`.
+    /// Until the endpoint reports `Writable`.
     Queue,
-    /// Until some datagram to this peer has ended.
+    /// Until a datagram to this peer has ended.
     Flows,
 }
 
-/// How often the endpoint was woken, and how many packets there were, in the millisecond.
+/// Wake-ups of the endpoint, and packets, in the present millisecond.
 #[derive(Default)]
 struct Pulse {
     millisecond: u64,
@@ -85,9 +85,9 @@ pub(super) struct SoakNode {
     dice: Dice,
     buf: TransmitBuf,
     flows: Vec<Flow>,
-    // The flow of every datagram that the endpoint has.
+    // Flow of every datagram that the endpoint has.
     out: BTreeMap<Id, usize>,
-    // The hosts that the endpoint says are there.
+    // Hosts that the endpoint has reported as up.
     up: BTreeSet<u32>,
     next_qpn: u16,
     post_at: Instant,
@@ -118,7 +118,7 @@ impl SoakNode {
         node
     }
 
-    /// What an application does first: it says whom it knows.
+    /// First actions of the application: it adds all peers.
     fn begin(&mut self, now: Instant) {
         let hosts = u32::try_from(self.common.keys.len()).expect("few hosts");
         for other in 0..hosts {
@@ -136,7 +136,7 @@ impl SoakNode {
         self.common.ledger.borrow_mut().complain(what);
     }
 
-    /// The endpoint's number for a host.
+    /// The endpoint's id of a host.
     fn peer(&mut self, now: Instant, host: u32) -> PeerId {
         let to = address(host, self.common.plan.config.local_port);
         let public_key = self.common.keys.get(host as usize).copied();
@@ -151,7 +151,7 @@ impl SoakNode {
         Qpn(self.next_qpn)
     }
 
-    /// Hands datagrams of a flow to the endpoint until it has enough.
+    /// Hands datagrams of a flow to the endpoint until the flow has enough outstanding.
     fn refill(&mut self, now: Instant, number: usize) {
         loop {
             let flow = &self.flows[number];
@@ -188,13 +188,13 @@ impl SoakNode {
             self.out.insert(id, number);
             let Piece { bytes, nobody } = piece;
             let sent = Sent { src: self.host, dst, src_qpn, dst_qpn, bytes, nobody };
-            // Where contexts are reclaimed, contact ends without a word.
+            // If contexts are reclaimed, contact ends without an event.
             let in_contact = self.up.contains(&dst) && !self.common.plan.reclaims();
             self.common.ledger.borrow_mut().sent(id, sent, in_contact);
         }
     }
 
-    /// Lets the flows to a host go on.
+    /// Lets blocked flows to a host continue.
     fn unblock(&mut self, now: Instant, host: Option<u32>, which: Blocked) {
         for number in 0..self.flows.len() {
             let flow = &mut self.flows[number];
@@ -205,15 +205,15 @@ impl SoakNode {
         }
     }
 
-    /// Hears the endpoint out.
+    /// Handles all events of the endpoint.
     fn events(&mut self, now: Instant, out: &mut Outcomes) {
         let next = |endpoint: &mut Endpoint| {
             let events: Vec<_> = std::iter::from_fn(|| endpoint.poll_event()).collect();
             Some(events).filter(|events| !events.is_empty())
         };
         while let Some(events) = next(&mut self.endpoint) {
-            // What became of datagrams comes before the end of contact that it is due to; what is
-            // sent in answer goes out after both.
+            // Completions come before the end of contact that causes them. Datagrams that the
+            // application sends in response leave after both, so contact is noted first.
             events.iter().for_each(|event| self.note_contact(event));
             for event in events {
                 match event {
@@ -295,7 +295,7 @@ impl SoakNode {
         self.common.ledger.borrow_mut().arrived(imm, &at);
     }
 
-    /// Looks, now and then, whether the endpoint keeps within its limits.
+    /// Checks from time to time that the endpoint keeps its limits.
     fn inspect(&mut self) {
         self.calls += 1;
         if !self.calls.is_multiple_of(128) {
@@ -316,7 +316,7 @@ impl SoakNode {
         }
     }
 
-    /// Counts what happens in a millisecond.
+    /// Counts wake-ups and packets of a millisecond.
     fn beat(&mut self, now: Instant, wakes: u64, packets: u64) {
         let millisecond = now.as_nanos() / 1_000_000;
         if millisecond != self.pulse.millisecond {
@@ -333,7 +333,7 @@ impl SoakNode {
         }
     }
 
-    /// The contexts that the endpoint has.
+    /// Contexts of the endpoint.
     pub(super) fn contexts(&self) -> usize {
         let port = self.common.plan.config.local_port;
         let hosts = 0..self.common.plan.topology.hosts;
@@ -344,7 +344,7 @@ impl SoakNode {
         hosts.filter(known).count()
     }
 
-    /// What the endpoint refused, by reason, for people.
+    /// Packets that the endpoint refused, by reason, as text.
     pub(super) fn drops(&self) -> String {
         let stats = self.endpoint.stats();
         let named = DropReason::ALL.iter().zip(stats.drops).filter(|(_, n)| *n > 0);
@@ -352,7 +352,7 @@ impl SoakNode {
         format!("host {}: {} received, [{}]", self.host, stats.rx_pkts, list.join(", "))
     }
 
-    /// What is not finished, for people.
+    /// Flows that are not finished, as text.
     pub(super) fn unfinished(&self) -> Vec<String> {
         let one = |f: &Flow| {
             let to = self.endpoint.peer_at(address(f.spec.dst.0, 7471));
@@ -370,7 +370,7 @@ impl SoakNode {
         self.flows.iter().filter(|f| f.live).map(one).collect()
     }
 
-    /// Cuts a flow into datagrams.
+    /// Divides a flow into datagrams.
     fn cut(&mut self, bytes: u64) -> Vec<Piece> {
         let plan = &self.common.plan;
         let full = self.endpoint.payload_bytes_max();

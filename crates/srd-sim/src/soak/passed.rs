@@ -1,11 +1,11 @@
-//! What a seed that passed did.
+//! Results of a seed that passed.
 
 use std::collections::BTreeMap;
 
-/// What a seed that passed did.
+/// Results of a seed that passed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Passed {
-    /// A number that sums up all that happened.
+    /// Number that depends on all that happened.
     pub digest: u64,
     /// Packets that hosts sent.
     pub packets: u64,
@@ -15,9 +15,9 @@ pub struct Passed {
     pub by_srd: u64,
     /// Datagrams by status number.
     pub statuses: BTreeMap<u8, u64>,
-    /// Datagrams that two runs of a receiver got, as plain ones may that were sent without contact.
+    /// Datagrams that two runs of a receiver got: allowed for plain ones sent without contact.
     pub again_after_restart: u64,
-    /// From the faults' end to the flows' end.
+    /// Time from the faults' end to the flows' end.
     pub liveness_us: u64,
     /// Packets in ten quiet milliseconds afterwards.
     pub quiet_packets: u64,

@@ -1,4 +1,4 @@
-//! What a seed stands for: a network, a configuration, a workload and faults.
+//! Plan of a seed: a network, a configuration, a workload and faults.
 
 use srd_proto::{Config, Duration};
 
@@ -12,48 +12,49 @@ use crate::topology::dumbbell::DumbbellSpec;
 use crate::workload::{FlowPlan, Workload};
 use crate::world::{PortRules, US};
 
-/// Packets that a world's flows are cut into, at most.
+/// Packets into which a world's flows are divided, at most.
 const PACKETS_MAX: u64 = 8_000;
 /// Bytes of one flow, at most.
 const FLOW_BYTES_MAX: u64 = 4_000_000;
 
-/// How the receive buffers of a host are posted.
+/// Rule by which a host posts receive buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Posting {
-    /// From the beginning.
+    /// Buffers that are posted at the beginning.
     pub initial: u32,
-    /// More, every so often.
+    /// Buffers that are posted after each interval.
     pub more: u32,
-    /// How often.
+    /// Interval.
     pub every: Duration,
 }
 
-/// How applications cut flows into datagrams.
+/// Rule by which applications divide flows into datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
-    /// As large as they may be.
+    /// Datagrams of the largest size.
     Full,
-    /// Of random sizes, none included.
+    /// Datagrams of random sizes, zero included.
     Random,
-    /// Of so many bytes.
+    /// Datagrams of this number of bytes.
     Small(u32),
 }
 
-/// What hosts run on their endpoints.
+/// Layer that hosts run on their endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layer {
-    /// An application that tells the ledger of every datagram.
+    /// An application that records every datagram in the ledger.
     Plain,
     /// A card, and a guest's TCP on it.
     Card,
     /// A rank over the Messaging Layer.
     Ranks,
-    /// The card of virtual private clouds, and guests.
+    /// The card of virtual private clouds, with guests.
     Cloud,
 }
 
 impl Layer {
-    /// Three seeds of eight are not plain. It is not drawn, so that the others stay what they were.
+    /// Layer of a seed: three seeds of eight are not plain. The layer is not drawn at random, so
+    /// that the other seeds keep their plans.
     fn of(seed: u64) -> Self {
         match seed % 8 {
             3 => Self::Card,
@@ -64,51 +65,51 @@ impl Layer {
     }
 }
 
-/// What a seed stands for.
+/// Plan of a seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The seed.
     pub seed: u64,
-    /// What its hosts run.
+    /// Layer that the hosts run.
     pub layer: Layer,
-    /// In words.
+    /// Description of the network.
     pub network: String,
     /// The network.
     pub topology: Topology,
-    /// Its ports.
+    /// Rules of the ports.
     pub rules: PortRules,
     /// Every endpoint's configuration.
     pub config: Config,
-    /// What is sent.
+    /// Flows to send.
     pub flows: Vec<FlowPlan>,
-    /// What breaks; all of it has ended at `heal_us`.
+    /// Faults; all of them have ended at `heal_us`.
     pub faults: Vec<Fault>,
-    /// Whether flipped bits reach the endpoints, which then must find them.
+    /// Whether flipped bits reach the endpoints, which then must detect them.
     pub corruption_undetected: bool,
-    /// When the safety phase ends.
+    /// Time when the safety phase ends.
     pub heal_us: f64,
-    /// How flows are cut.
+    /// Rule by which flows are divided.
     pub cut: Cut,
     /// Queue pairs that receive, per host.
     pub receive_qps: u16,
-    /// Counted receive buffers; as many as it takes without it.
+    /// Posting of receive buffers; unlimited buffers if absent.
     pub posting: Option<Posting>,
-    /// One datagram in a hundred, so many times, is for a queue pair that nobody opened.
+    /// Percentage of datagrams that are followed by one to a queue pair that does not exist.
     pub nobody_percent: u32,
-    /// One completion in a thousand, so many times, makes the application close the queue pair.
+    /// Completions in a thousand after which the application closes the queue pair.
     pub close_permille: u32,
 }
 
-/// The kinds of faults that a swarm draws from.
+/// Number of kinds of faults from which a swarm draws.
 const KINDS: u32 = 7;
 
 impl Plan {
-    /// Whether endpoints give idle contexts up within the time that a run takes.
+    /// Whether endpoints reclaim idle contexts within the time of a run.
     pub(super) fn reclaims(&self) -> bool {
         self.config.idle_reclaim < Duration::from_secs(1)
     }
 
-    /// The plan of a seed.
+    /// Draws the plan of a seed.
     pub fn new(seed: u64) -> Self {
         let mut dice = Dice::new(mix(seed ^ 0x50a6_0000));
         let (network, mut topology) = network(&mut dice);
@@ -153,8 +154,8 @@ impl Plan {
         Workload { flows: self.flows.clone(), ..Workload::default() }
     }
 
-    /// By when everything must be finished: the faults' end, what timers may add after it, and
-    /// thirty times what the bytes take on one host's link.
+    /// Time by which everything must be finished: the faults' end, the time that timers may add
+    /// after it, and thirty times the transfer time of all bytes on the slowest link.
     pub fn deadline_ps(&self) -> u64 {
         let timers = self.config.rto_max.times(40) + self.config.peer_timeout.times(6);
         let wire_bytes: u64 = self.flows.iter().map(|f| f.bytes + 64 * self.pieces(f)).sum();
@@ -163,20 +164,20 @@ impl Plan {
         let pieces: u64 = self.flows.iter().map(|f| self.pieces(f)).sum();
         let posts =
             self.posting.map_or(Duration::ZERO, |p| p.every.times(pieces / u64::from(p.more) * 4));
-        // Perhaps one at a time, each acknowledged late.
+        // Datagrams may go one at a time, each acknowledged late.
         let one_by_one = (self.config.ack_delay.times(2) + self.config.rtt_initial).times(pieces);
         let fixed_ps = (timers + posts + one_by_one).as_nanos() * 1000 + 100_000 * US;
         self.heal_ps() + fixed_ps + u64::try_from(transfer_ps).unwrap_or(u64::MAX / 4)
     }
 
-    /// When the safety phase ends.
+    /// Time when the safety phase ends.
     pub fn heal_ps(&self) -> u64 {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a few milliseconds
         let ps = (self.heal_us * US as f64).round() as u64;
         ps
     }
 
-    /// About how many datagrams a flow makes.
+    /// Approximate number of datagrams of a flow.
     fn pieces(&self, flow: &FlowPlan) -> u64 {
         flow.bytes / mean_piece(self.cut, &self.config) + 1
     }
@@ -236,7 +237,7 @@ fn flows(
     cut: Cut,
 ) -> Vec<FlowPlan> {
     let hosts = topology.hosts;
-    // A few hosts take part, so that pairs repeat and contexts are shared.
+    // Only a few hosts take part, so that pairs repeat and contexts are shared.
     let mut some: Vec<u32> = (0..hosts).collect();
     dice.shuffle(&mut some);
     some.truncate(dice.between(2, hosts.min(8)) as usize);
@@ -280,7 +281,7 @@ fn fault(dice: &mut Dice, topology: &Topology, heal_us: f64, kind: u32) -> Fault
     let until_us = Some(if dice.percent(30) { heal_us } else { dice.us(at_us, heal_us) });
     let ports = u32::try_from(topology.ports.len()).expect("a small network");
     let one = topology.port_name(dice.between(0, ports - 1));
-    // Both directions more often than one.
+    // Both directions are more frequent than one.
     let links = if dice.percent(60) { one.replace("->", "-") } else { one };
     let everywhere = if dice.percent(50) { "all".to_owned() } else { links.clone() };
     let probability = dice.pick(&[0.001, 0.01, 0.1, 0.3]);
@@ -331,7 +332,7 @@ impl std::fmt::Display for Plan {
     }
 }
 
-/// A configuration in which no key shows.
+/// A configuration that prints no key.
 struct WithoutKeys<'a>(&'a Config);
 
 impl std::fmt::Debug for WithoutKeys<'_> {

@@ -25,23 +25,23 @@ fn clouds_keep_their_rules_in_broken_networks() {
     assert!(delivered > 1000 && by_srd > 200, "{delivered} {by_srd}");
 }
 
-/// 25,912: a host was woken a thousand times in a millisecond, for nothing.
+/// 25,912: a host was woken a thousand times in a millisecond without a reason.
 ///
-/// 21,316: the first packet of a plain context, which names no run of its receiver, was overtaken
-/// on a slow link by its retransmission, lay in a queue while its sender was told `Ok` and the
-/// receiver restarted, and was a first contact to the new run.
+/// 21,316: the first packet of a plain context names no run of its receiver. On a slow link its
+/// retransmission overtook it. It waited in a queue while its sender was notified of `Ok` and the
+/// receiver restarted, and was then a first contact to the new run.
 ///
-/// 21: a host that nobody had called kept no timer; its card handed over only when the first packet
-/// came, long after the faults, and lost that packet, which waited for an answer.
+/// 21: a host without a call kept no timer. Its card handed over only when the first packet came,
+/// long after the faults, and lost that packet, which waited for a reply to a query.
 ///
-/// 9477: a card let an answer out since it remembered the question, and restarted while the answer
-/// was on its way; the oracle held the answer against the card that had forgotten.
+/// 9477: a card let a reply out since it remembered the request, and restarted while the reply was
+/// on its way. The oracle reported the reply as a violation of the card that had forgotten.
 ///
-/// 245: a host that began anew numbered its flows as the run before, so that its frames were taken
-/// for chunks of those; a run draws a secret of its own.
+/// 245: a restarted host numbered its flows as its earlier run had, so that its frames were taken
+/// for chunks of the earlier frames. Since then each run draws a secret of its own.
 ///
-/// 1413: a packet waited for its host until its sender might not send it any more, and the oracle
-/// did not know that the groups of its receiver tracked it.
+/// 1413: a packet waited for its host until its sender might not send it any more. The oracle did
+/// not take into account that the groups of its receiver tracked the packet.
 #[test]
 fn regression_seeds_pass() {
     for seed in [25_912, 21_316, 1150, 21, 9477, 245, 1413] {

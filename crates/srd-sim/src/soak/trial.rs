@@ -1,4 +1,4 @@
-//! One seed's run, phase by phase.
+//! Run of one seed, phase by phase.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use super::plan::{Layer, Plan};
 use crate::hash::mix;
 use crate::world::{Ended, US, World, WorldConfig};
 
-/// Steps of a phase, between which the books are checked.
+/// Steps of a phase, with a check after each.
 const STEPS: u64 = 20;
 /// Packets that a host may send in ten quiet milliseconds, per peer.
 const QUIET_PACKETS_MAX: u64 = 40;
@@ -34,7 +34,7 @@ fn world(plan: &Plan, common: &Rc<Common>) -> Result<World<SoakNode>, String> {
         .map_err(|e| format!("the plan makes no world: {e}"))
 }
 
-/// What is wrong now, if anything.
+/// Checks the world for violations.
 fn check(world: &World<SoakNode>, common: &Common) -> Result<(), String> {
     let at = || format!("at {:.3} us", world.now_ps() as f64 / US as f64);
     if let Some(wrong) = common.ledger.borrow().wrong() {
@@ -50,7 +50,7 @@ fn check(world: &World<SoakNode>, common: &Common) -> Result<(), String> {
 /// Runs a plan.
 ///
 /// # Errors
-/// What went wrong first.
+/// Describes the first violation.
 pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
     match plan.layer {
         Layer::Plain => {}
@@ -91,7 +91,7 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
     })
 }
 
-/// Everything has healed: every flow must finish.
+/// Runs the phase after the faults: every flow must finish.
 fn liveness(plan: &Plan, world: &mut World<SoakNode>, common: &Common) -> Result<(), String> {
     let deadline_ps = plan.deadline_ps();
     let mut step_ps = 1_000 * US;
@@ -120,7 +120,8 @@ fn liveness(plan: &Plan, world: &mut World<SoakNode>, common: &Common) -> Result
     }
 }
 
-/// All is done: the network must fall quiet. Returns the packets of ten milliseconds.
+/// Runs the phase after all flows are done: the network must fall quiet. Returns the packets of ten
+/// milliseconds.
 fn quiet(plan: &Plan, world: &mut World<SoakNode>, common: &Common) -> Result<u64, String> {
     let config = &plan.config;
     let ps = |d: Duration| d.as_nanos() * 1000;

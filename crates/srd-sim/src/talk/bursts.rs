@@ -1,4 +1,4 @@
-//! Bursts that a minute's average hides: `microburst`.
+//! Bursts that the average of a minute hides: `microburst`.
 
 use super::ceilings::{HEADERS, HEADERS_PERCENT, moved};
 use super::figure::{DERIVED, DOCUMENTED, Figure, Near};
@@ -14,13 +14,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The talk's second: eight flows of 26.2 Gb/s together, 364,279 datagrams.
+/// Traffic of one second in the talk: eight flows of 26.2 Gb/s together, 364,279 datagrams.
 const FLOWS: u32 = 8;
 const OFFERED_BPS: u64 = 26_200_000_000;
 const DATAGRAMS: f64 = 364_279.0;
-/// The largest payload of a datagram that is not cut.
+/// Largest payload of a datagram that is not fragmented.
 const PAYLOAD_BYTES: u16 = 8972;
-/// What the instance may send.
+/// Rate at which the instance may send.
 const PEAK_BPS: u64 = 12_500_000_000;
 
 fn run(options: &Options) -> Result<Found, String> {
@@ -46,7 +46,7 @@ fn six_seconds(options: &Options, found: &mut Found) -> Result<(), String> {
             .because(HEADERS, HEADERS_PERCENT),
     );
     let all: u64 = bytes.iter().sum();
-    // A short run stands for six seconds.
+    // A short run is scaled to six seconds.
     let minute = lab::gbps(all, 60 * SECOND) * 6.0 / f64::from(seconds);
     let figure = Figure::new("the minute's average", "Gb/s", minute);
     found.figures.push(

@@ -1,4 +1,4 @@
-//! What one flow may have, and two: `flow-limits`.
+//! Limits of one flow, and of two: `flow-limits`.
 
 use super::figure::{DOCUMENTED, Figure, Near};
 use super::lab::{self, MS, MTU, MTU_EXPRESS, RECEIVER, SECOND, SENDER};
@@ -14,17 +14,17 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Why one flow at the ceiling of 10 Gb/s has more than the talk shows.
+/// Reason for which one flow at the ceiling of 10 Gb/s has more than the talk shows.
 pub(super) const HEADERS: &str = "10 Gb/s from the IP header on leave 9.93 of payload in packets \
     of 9,001 bytes; 9.54 would be packets of 1,500 with Ethernet's headers (1448 of 1518)";
 pub(super) const HEADERS_PERCENT: f64 = 6.0;
 
-/// Why two flows do not have the shares that the talk shows.
+/// Reason for which two flows do not have the shares that the talk shows.
 pub(super) const SHARES: &str = "how two flows share a limit is up to the guests' congestion \
     control; nothing promises equal shares";
 pub(super) const SHARES_PERCENT: f64 = 50.0;
 
-/// The source of what packets should take SRD.
+/// Condition that decides whether packets should take SRD.
 pub(super) const INTERFACES: &str = "both interfaces have ENA Express, or not";
 
 struct Case {
@@ -34,7 +34,7 @@ struct Case {
     flows: u32,
 }
 
-/// What a case gave.
+/// Result of a case.
 pub(super) struct Ran {
     pub(super) flows_gbps: Vec<f64>,
     pub(super) world: World<CardNode>,
@@ -46,7 +46,7 @@ impl Ran {
     }
 }
 
-/// So many streams for a time, from their beginning.
+/// Runs `flows` streams for a time, from their beginning.
 pub(super) fn ran(
     pair: &Pair,
     mtu: u32,
@@ -99,7 +99,7 @@ fn run(options: &Options) -> Result<Found, String> {
     Ok(found)
 }
 
-/// The share of the packets between hosts that came by SRD, if that is not none.
+/// Share of the packets between hosts that came by SRD; `None` if it is zero, as required.
 pub(super) fn by_srd(pair: &Pair, world: &World<CardNode>) -> Option<Figure> {
     let came = world.nodes()[RECEIVER as usize].stage().traffic;
     let share = came.srd_rx_pkts as f64 / (came.srd_rx_pkts + came.plain_rx_pkts) as f64;
@@ -109,7 +109,7 @@ pub(super) fn by_srd(pair: &Pair, world: &World<CardNode>) -> Option<Figure> {
     (pair.express || figure.is_met() != Some(true)).then_some(figure)
 }
 
-/// The counters that a run moved, and how often TCP sent again.
+/// Counters that increased in a run, and the number of segments that TCP sent again.
 pub(super) fn moved(name: &str, world: &World<CardNode>) -> String {
     let of = |host: u32| {
         let (allowances, available) = world.nodes()[host as usize].allowances();

@@ -1,4 +1,4 @@
-//! Two flows until the credits of the instance are spent, and credits that come back: `credits`.
+//! Two flows until the credits of the instance are spent, and credits that accrue again: `credits`.
 
 use srd_card::Direction;
 use srd_proto::time::{Duration, Instant};
@@ -17,10 +17,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The second of the talk's run in which it shows the baseline.
+/// Second of the talk's run in which it shows the baseline.
 const TALK_SPENT_S: f64 = 304.0;
 const TALK_BASELINE_GBPS: f64 = 0.772;
-/// How long full credits last, in seconds: that of the profile, and in a short run.
+/// Time for which full credits last, in seconds: that of the profile, and in a short run.
 const CREDITS_S: u32 = 300;
 const CREDITS_QUICK_S: u32 = 3;
 
@@ -31,7 +31,7 @@ fn run(options: &Options) -> Result<Found, String> {
     let pair = Pair { burst, ..Pair::of("c7i.large") };
     let mut world = lab::world(&pair, MTU, &lab::streams(2), options.seed)?;
     let full = credits(&mut world);
-    // Steps of a tenth: when credits end is known to a tenth of a second.
+    // Steps of a tenth of a second give the end of the credits with that resolution.
     let tenths = lab::steps(&mut world, SECOND / 10, (credits_s + after_s) * 10);
     let left = credits(&mut world);
     lab::check(&world)?;
@@ -41,7 +41,7 @@ fn run(options: &Options) -> Result<Found, String> {
     let spent = rates.iter().take_while(|rate| **rate > 6.0).count();
     let last_s = spent as f64 / 10.0;
     let with = Figure::new("with credits", "Gb/s", mean(&rates[..spent * 2 / 3]));
-    // What waited in queues arrives first.
+    // Packets that waited in queues arrive first.
     let end = rates.len() - (after_s as usize * 10) / 2;
     let without = Figure::new("without credits", "Gb/s", mean(&rates[end..]));
     let talk_s = TALK_SPENT_S * f64::from(credits_s) / f64::from(CREDITS_S);
@@ -72,7 +72,7 @@ fn credits(world: &mut World<CardNode>) -> u64 {
     world.node_mut(SENDER).credits_bits(now, Direction::Egress)
 }
 
-/// Gigabits that come back in ten seconds after a burst of two: the baseline is what is earned.
+/// Gigabits earned in ten seconds after a burst of two seconds: the instance earns its baseline.
 fn earned(pair: &Pair, options: &Options) -> Result<f64, String> {
     let burst = Some(Duration::from_secs(60));
     let plan = crate::card::Datagrams {

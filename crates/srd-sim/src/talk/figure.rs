@@ -1,12 +1,12 @@
-//! A figure beside the one that a slide shows, of the simulator and of the lab alike.
+//! A figure beside that of a slide, for the simulator and for the lab.
 
 use serde::Serialize;
 
-/// How near a figure should be.
+/// Tolerance of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Near {
-    /// Within so many percent.
+    /// At most this deviation, in percent.
     Percent(f64),
     /// Equal.
     Exactly,
@@ -17,77 +17,77 @@ pub enum Near {
 }
 
 impl Near {
-    /// As near as a simulated figure should be to a slide's.
+    /// Tolerance of a simulated figure against a slide's.
     pub const SIMULATED: Self = Self::Percent(3.0);
-    /// As near as a figure of real programs should be.
+    /// Tolerance of a figure of real programs.
     pub const MEASURED: Self = Self::Percent(10.0);
 }
 
-/// A figure that is wanted, and its source.
+/// A reference value, and its source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Wanted {
-    /// The value, divided as rates are where they are divided.
+    /// The value; a lab with divided rates divides this value, too.
     pub value: f64,
-    /// How near the figure should be.
+    /// Tolerance of the figure.
     pub near: Near,
-    /// Where the value is from.
+    /// Source of the value.
     pub source: &'static str,
-    /// Whether the experiment sets this value as one of its own inputs, so that the figure shows
-    /// that the input is obeyed and nothing else.
+    /// Whether the experiment sets this value as one of its own inputs, so that the figure only
+    /// shows that the input takes effect.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_given: bool,
 }
 
-/// Why a figure is not as near as it should be.
+/// Reason for which a figure is outside of its tolerance.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cause {
-    /// The cause, for a person.
+    /// Description of the cause.
     pub text: &'static str,
-    /// How far off the cause explains, in percent of the wanted value.
+    /// Largest deviation that the cause explains, in percent of the reference value.
     pub within_percent: f64,
 }
 
 /// A figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// What it is.
+    /// Name of the figure.
     pub name: String,
     /// Its unit; empty for counts.
     pub unit: &'static str,
-    /// What was measured.
+    /// Measured value.
     pub here: f64,
-    /// What it should be, if anything says so.
+    /// Reference value, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wanted: Option<Wanted>,
-    /// Why it is not as near as it should be, where the cause is known.
+    /// Reason for a deviation beyond the tolerance, if the cause is understood.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
 }
 
-/// The talk's own figure.
+/// Source: a figure of the talk.
 pub const TALK: &str = "NET402";
-/// A figure of EC2's documentation.
+/// Source: a figure of EC2's documentation.
 pub const DOCUMENTED: &str = "EC2 documentation";
-/// A figure that follows from the talk's.
+/// Source: a figure that follows from the talk's.
 pub const DERIVED: &str = "follows from NET402";
 
-/// In the place of a verdict.
+/// Text that replaces a verdict.
 pub const NOT_JUDGED: &str = "not judged: --quick";
 
 impl Figure {
-    /// A figure that nothing says anything about.
+    /// Creates a figure without a reference value.
     pub fn new(name: impl Into<String>, unit: &'static str, here: f64) -> Self {
         Self { name: name.into(), unit, here, wanted: None, cause: None }
     }
 
-    /// With what it should be.
+    /// Adds a reference value.
     #[must_use]
     pub fn wanted(mut self, value: f64, near: Near, source: &'static str) -> Self {
         self.wanted = Some(Wanted { value, near, source, is_given: false });
         self
     }
 
-    /// Marks the wanted value as an input of the experiment.
+    /// Marks the reference value as an input of the experiment.
     #[must_use]
     pub fn given(mut self) -> Self {
         if let Some(wanted) = &mut self.wanted {
@@ -96,26 +96,27 @@ impl Figure {
         self
     }
 
-    /// With the slide's figure, which a simulation should meet.
+    /// Adds the slide's figure as a reference for a simulation.
     #[must_use]
     pub fn slide(self, value: f64) -> Self {
         self.wanted(value, Near::SIMULATED, TALK)
     }
 
-    /// With the slide's figure, divided, which real programs should meet.
+    /// Adds the slide's figure, divided, as a reference for real programs.
     #[must_use]
     pub fn talk(self, value: f64) -> Self {
         self.wanted(value, Near::MEASURED, TALK)
     }
 
-    /// With the cause of a miss of at most so many percent. A larger miss has no known cause.
+    /// Adds the cause of a deviation of at most `within_percent`. A larger deviation has no known
+    /// cause.
     #[must_use]
     pub fn because(mut self, text: &'static str, within_percent: f64) -> Self {
         self.cause = Some(Cause { text, within_percent });
         self
     }
 
-    /// How far it is from what it should be, in percent of that; `None` if nothing is known.
+    /// Deviation from the reference value, in percent of it; `None` without a reference value.
     pub fn off_percent(&self) -> Option<f64> {
         let wanted = self.wanted.as_ref()?.value;
         match wanted == 0.0 {
@@ -124,7 +125,7 @@ impl Figure {
         }
     }
 
-    /// Whether it is as near as it should be; `None` if nothing is known.
+    /// Whether the figure is within its tolerance; `None` without a reference value.
     pub fn is_met(&self) -> Option<bool> {
         let wanted = self.wanted.as_ref()?;
         Some(match wanted.near {
@@ -137,7 +138,7 @@ impl Figure {
         })
     }
 
-    /// The same in words: nothing if nothing is known. Figures of short runs are not judged.
+    /// Verdict in words; empty without a reference value. Figures of short runs are not judged.
     pub fn verdict(&self, is_judged: bool) -> &'static str {
         match self.is_met() {
             None => "",
@@ -148,12 +149,12 @@ impl Figure {
         }
     }
 
-    /// The figure in words, with its unit.
+    /// Text of the figure, with its unit.
     pub fn shown(&self) -> String {
         self.with_unit(self.here)
     }
 
-    /// What it should be in words, and the source; empty if nothing is known.
+    /// Text of the reference value, and its source; empty without a reference value.
     pub fn shown_wanted(&self) -> (String, &'static str) {
         let Some(wanted) = &self.wanted else { return Default::default() };
         let value = self.with_unit(wanted.value);
@@ -170,13 +171,13 @@ impl Figure {
         format!("{} {}", srd_chart::figure(value), self.unit).trim_end().to_owned()
     }
 
-    /// Why it is missed, where the cause explains a miss as large as this one.
+    /// Explanation of the deviation, if the cause explains one as large as this.
     pub fn explanation(&self) -> Option<&'static str> {
         let (cause, off) = (self.cause?, self.off_percent()?);
         (self.is_met() == Some(false) && off.abs() <= cause.within_percent).then_some(cause.text)
     }
 
-    /// Whether it is missed, and no known cause explains that.
+    /// Whether the figure is outside of its tolerance without a known cause.
     pub fn is_unexplained(&self) -> bool {
         self.is_met() == Some(false) && self.explanation().is_none()
     }

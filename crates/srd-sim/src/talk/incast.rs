@@ -1,4 +1,4 @@
-//! Many instances that send to one at the same moment: `incast`.
+//! Many instances that send to one instance at the same moment: `incast`.
 
 use super::ceilings::INTERFACES;
 use super::figure::{Figure, Near};
@@ -20,9 +20,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const SENDERS: u32 = 48;
 const BYTES: u64 = 512 << 10;
-/// The receiver is on the host behind those of the senders.
+/// Host of the receiver, after those of the senders.
 const RECEIVER: u32 = SENDERS;
-/// Hosts have met by then.
+/// Time by which hosts have established their contexts.
 const START_PS: u64 = 1_000 * US;
 const HORIZON_PS: u64 = 5_000_000 * US;
 /// Seven racks of seven hosts, and four paths between racks.
@@ -35,14 +35,14 @@ const LINKS: Links = Links {
     switch_latency_ps: US / 2,
     bundle: 1,
 };
-/// Runs, of which the worst counts.
+/// Number of runs; the worst run counts.
 const SEEDS: u64 = 4;
-/// So much of the network's packets that the first burst fits into a port.
+/// First window, in bytes: so small that the first burst of all senders fits into a port.
 const TWO_PACKETS: u64 = 20_000;
 const MOST: f64 = 1.05;
 const SOURCE: &str = "SRD paper, figure of the incast";
 
-/// Why it takes longer than it should.
+/// Reason for which the incast takes longer than it should.
 const BURST: &str = "the first ten segments of 48 connections at once overflow the receiver's \
     port: until what was lost is sent again hardly a frame is whole, and TCP sends nothing more";
 const BURST_PERCENT: f64 = 1.0;
@@ -95,8 +95,8 @@ fn run(options: &Options) -> Result<Found, String> {
     Ok(found)
 }
 
-/// Runs until all is complete. Returns how long the last one took, as a multiple of the ideal: all
-/// payload over the receiver's link, and a round trip.
+/// Runs until all flows are complete. Returns the time of the last flow as a multiple of the ideal:
+/// all payload over the receiver's link, and a round trip.
 fn ran(
     pair: &Pair,
     mtu_bytes: u32,

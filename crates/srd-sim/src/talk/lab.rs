@@ -1,4 +1,4 @@
-//! The world of an experiment: instances, what they send to one of them, and what arrives over
+//! The world of an experiment: instances, traffic to one of them, and the bytes that arrive over
 //! time.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::topology::dumbbell::DumbbellSpec;
 use crate::workload::{FlowPlan, Workload, peers};
 use crate::world::{ACK_BYTES, PortRules, QueueSize, US, World, WorldConfig};
 
-/// The sender and the receiver.
+/// Hosts of the sender and of the receiver.
 pub(super) const SENDER: u32 = 0;
 pub(super) const RECEIVER: u32 = 1;
 /// Picoseconds of a millisecond and a second.
@@ -25,11 +25,11 @@ pub(super) const SECOND: u64 = 1_000 * MS;
 /// MTU of interfaces of a VPC, and of those whose packets ENA Express carries.
 pub(super) const MTU: u32 = 9001;
 pub(super) const MTU_EXPRESS: u32 = 8900;
-/// TCP's timestamps, which are part of a segment's bytes in Linux.
+/// Bytes of TCP's timestamps, which are part of a segment's bytes in Linux.
 pub(super) const TIMESTAMP_BYTES: u32 = 12;
 
-/// The network between two hosts: links of 100 Gb/s, four paths of 25 Gb/s, so that a path is more
-/// than any flow may have but for a flow of ENA Express, and a round trip of about 20 us.
+/// Network between two hosts: links of 100 Gb/s, four paths of 25 Gb/s, and a round trip of about
+/// 20 us. A path has more than any flow may use, except a flow of ENA Express.
 const NETWORK: DumbbellSpec = DumbbellSpec {
     side_hosts: 1,
     host_bps: 100_000_000_000,
@@ -38,36 +38,36 @@ const NETWORK: DumbbellSpec = DumbbellSpec {
     latency_ps: 3 * US,
     switch_latency_ps: US / 2,
 };
-/// Of each port: 0.64 ms of a path.
+/// Queue of each port: 0.64 ms of a path.
 const QUEUE_BYTES: u64 = 2_000_000;
-/// Bytes of the largest packet of the network: one of an interface's fits, whatever is around it.
+/// Bytes of the network's largest packet: an interface's largest packet fits, with all headers.
 const PACKET_BYTES: u16 = 9216;
 /// Datagrams to one peer that may wait: a few of each of a hundred flows.
 const SEND_QUEUE: u32 = 8192;
-/// Between the beginnings of two flows.
+/// Time between the beginnings of two flows.
 const APART: u64 = 37 * US;
 
-/// What the sender sends.
+/// Traffic of the sender.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Traffic {
-    /// A TCP stream from a time on that never ends.
+    /// A TCP stream that begins at a time and never ends.
     Stream { from_ps: u64 },
-    /// So many payload bytes as datagrams, from a time on.
+    /// Datagrams with this number of payload bytes in total, from a time on.
     Datagrams { from_ps: u64, bytes: u64, plan: Datagrams },
 }
 
-/// Streams that begin one after the other.
+/// Creates streams that begin one after the other.
 pub(super) fn streams(count: u32) -> Vec<Traffic> {
     (0..u64::from(count)).map(|n| Traffic::Stream { from_ps: n * APART }).collect()
 }
 
-/// The largest packet of segments of so many bytes (`iperf3 -M`): timestamps are part of them in
-/// Linux, and the frames of the simulator have headers of another size.
+/// Largest packet for segments of `segment_bytes` (`iperf3 -M`): in Linux timestamps are part of
+/// them, and the frames of the simulator have headers of another size.
 pub(super) fn mtu_of_segments(segment_bytes: u32) -> u32 {
     segment_bytes - TIMESTAMP_BYTES + HEADER_BYTES
 }
 
-/// The endpoint of each host: its packets are the network's, and its link and round trip known.
+/// Endpoint of each host, configured with the packets, the link and the round trip of the network.
 fn endpoint(network: &Topology) -> Config {
     let rtt_ps = network.diameter_rtt_ps(PACKET_BYTES.into(), ACK_BYTES.into());
     Config {
@@ -83,7 +83,7 @@ fn endpoint(network: &Topology) -> Config {
 /// The world of a pair.
 ///
 /// # Errors
-/// What is wrong with the pair, in words.
+/// Describes the fault in the pair.
 pub(super) fn world(
     pair: &Pair,
     mtu_bytes: u32,
@@ -96,7 +96,7 @@ pub(super) fn world(
 /// The world of a pair, with paths of another speed.
 ///
 /// # Errors
-/// What is wrong with the pair, in words.
+/// Describes the fault in the pair.
 pub(super) fn world_over(
     pair: &Pair,
     path_bps: u64,
@@ -123,21 +123,21 @@ pub(super) fn world_over(
     world_of(pair, network, sent, seed)
 }
 
-/// What guests send.
+/// Traffic of guests.
 pub(super) struct Sent {
     pub(super) flows: Vec<FlowPlan>,
-    /// By flow: what is sent as datagrams.
+    /// By flow: plan of its datagrams, if the flow has datagrams.
     pub(super) datagrams: Vec<Option<Datagrams>>,
-    /// Of their interfaces.
+    /// MTU of the guests' interfaces.
     pub(super) mtu_bytes: u32,
-    /// The first window of the hosts' endpoints; zero: as they have it.
+    /// First window of the hosts' endpoints; zero for the default.
     pub(super) window_initial_bytes: u64,
 }
 
 /// The world of instances on the first hosts of a network.
 ///
 /// # Errors
-/// What is wrong with the instances, in words.
+/// Describes the fault in the instances.
 pub(super) fn world_of(
     pair: &Pair,
     mut network: Topology,
@@ -161,7 +161,7 @@ pub(super) fn world_of(
         .map_err(|error| error.0)
 }
 
-/// Runs for so many steps. Returns the payload bytes of each flow that arrived in each.
+/// Runs `count` steps. Returns the payload bytes of each flow that arrived in each step.
 pub(super) fn steps(world: &mut World<CardNode>, step_ps: u64, count: u32) -> Vec<Vec<u64>> {
     let bytes = |world: &World<CardNode>| -> Vec<u64> {
         world.flows().iter().map(|flow| flow.delivered_bytes).collect()
@@ -178,15 +178,15 @@ pub(super) fn steps(world: &mut World<CardNode>, step_ps: u64, count: u32) -> Ve
     (0..count).map(step).collect()
 }
 
-/// Bytes in a time as Gb/s.
+/// Converts bytes in a time to Gb/s.
 pub(super) fn gbps(bytes: u64, time_ps: u64) -> f64 {
     bytes as f64 * 8.0 / (time_ps as f64 / 1e12) / 1e9
 }
 
-/// What has to hold of each world at its end.
+/// Checks the conditions that hold for each world at its end.
 ///
 /// # Errors
-/// What does not, in words.
+/// Describes the violation.
 pub(super) fn check(world: &World<CardNode>) -> Result<(), String> {
     world.check_conservation()?;
     if world.flows().iter().any(|flow| flow.damaged > 0 || flow.failed > 0) {
@@ -197,7 +197,7 @@ pub(super) fn check(world: &World<CardNode>) -> Result<(), String> {
         if counts.foreign + counts.unread + node.malformed() > 0 {
             return Err(format!("a host lost frames: {counts:?}"));
         }
-        // The law of the stage's queue drops what waited too long: guests slow down by it.
+        // The stage's queue drops packets that waited too long, and guests slow down in response.
         let stage = node.stage();
         let mut drops = stage.drops().filter(|(name, _)| *name != "queue_dropped_late");
         if let Some((why, frames)) = drops.find(|(_, frames)| *frames > 0) {

@@ -2,8 +2,9 @@
 //! the full rates of the instance types.
 //!
 //! Simulated instances, each behind the production card and transport of its host
-//! ([`crate::card`]), repeat what the talk runs with iperf3; each figure stands beside the slide's.
-//! `srd card lab` runs the same with real programs at a hundredth of the rates.
+//! ([`crate::card`]), repeat the experiments that the talk runs with iperf3. Each figure is shown
+//! beside the slide's. `srd card lab` runs the same experiments with real programs at a hundredth
+//! of the rates.
 //!
 //! | module | what |
 //! |---|---|
@@ -24,12 +25,12 @@ mod tracking;
 use figure::Figure;
 use serde::Serialize;
 
-/// What the caller may choose.
+/// Choices of the caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Shorter runs of fewer cases.
+    /// Whether runs are shorter and cases fewer.
     pub quick: bool,
-    /// The seed: the same gives the same figures.
+    /// Seed of the run; equal seeds give equal figures.
     pub seed: u64,
 }
 
@@ -42,9 +43,9 @@ impl Options {
 /// An experiment.
 #[derive(Debug)]
 pub struct Experiment {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What the talk shows, and what is done here.
+    /// Content of the talk's experiment, and of this one.
     pub about: &'static str,
     run: fn(&Options) -> Result<Found, String>,
 }
@@ -66,7 +67,7 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
     ALL.into_iter().find(|experiment| experiment.name == name)
 }
 
-/// What an experiment found.
+/// Findings of an experiment.
 #[derive(Default)]
 struct Found {
     figures: Vec<Figure>,
@@ -77,22 +78,22 @@ struct Found {
 /// Values over an axis.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
-    /// What it shows.
+    /// Name of the line.
     pub name: String,
-    /// The axis, with its unit.
+    /// Axis, with its unit.
     pub x: &'static str,
-    /// The values' unit.
+    /// Unit of the values.
     pub y: &'static str,
-    /// Places and values.
+    /// Positions on the axis, and values.
     pub points: Vec<(f64, f64)>,
 }
 
 /// The result of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Its name.
+    /// Name of the experiment.
     pub experiment: &'static str,
-    /// What was done.
+    /// Description of the experiment.
     pub about: &'static str,
     /// The seed.
     pub seed: u64,
@@ -100,22 +101,22 @@ pub struct Outcome {
     pub figures: Vec<Figure>,
     /// Values over time or size.
     pub lines: Vec<Line>,
-    /// What has to be known to read them.
+    /// Notes for the reader of the figures.
     pub notes: Vec<String>,
 }
 
 impl Outcome {
-    /// Whether each figure is as near as it should be, or the cause is known.
+    /// Whether each figure is within its tolerance, or has a known cause.
     pub fn is_explained(&self) -> bool {
         !self.figures.iter().any(Figure::is_unexplained)
     }
 }
 
 impl Experiment {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// What went wrong in the simulation, in words.
+    /// Describes the error in the simulation.
     pub fn run(&self, options: &Options) -> Result<Outcome, String> {
         let Found { figures, lines, notes } = (self.run)(options)?;
         let Self { name, about, .. } = self;

@@ -15,7 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// What the talk computes: its rate in packets of 128 bytes of payload.
+/// Packet rate in the talk: its throughput in packets of 128 bytes of payload.
 const TALK_KPPS: f64 = 906.0;
 const TALK_SEGMENT_BYTES: f64 = 128.0;
 /// Payload beside timestamps in segments of 128 bytes.
@@ -24,7 +24,7 @@ const PAYLOAD_SMALL: u32 = 128 - lab::TIMESTAMP_BYTES;
 const PACKETS_PER_SECOND: f64 = 1e6;
 const CEILING_GBPS: f64 = 10.0;
 
-/// Why data has less than all packets a second.
+/// Reason for which data has fewer packets per second than the limit.
 const ANSWERS: &str = "acknowledgements are packets, too, and both directions count together; the \
     model's guests send a super-packet for each one, where Linux waits for more to send, and so \
     has fewer of both";
@@ -67,7 +67,7 @@ fn run(options: &Options) -> Result<Found, String> {
     Ok(found)
 }
 
-/// What `pps_allowance_exceeded` counted at both ends, and what the other counters did.
+/// Counts of `pps_allowance_exceeded` at both ends, and of all other counters.
 fn counters(world: &World<CardNode>) -> [u64; 2] {
     let mut sums = [0; 2];
     for host in [SENDER, RECEIVER] {
@@ -79,7 +79,7 @@ fn counters(world: &World<CardNode>) -> [u64; 2] {
     sums
 }
 
-/// Throughput by segment size: packets a second, then the ceiling of the flow.
+/// Throughput by segment size: limited by packets a second, then by the ceiling of the flow.
 fn sizes(options: &Options, pair: &Pair, found: &mut Found) -> Result<(), String> {
     let time_ps = options.quick_or(50 * MS, 500 * MS);
     let steps: &[u32] = options.quick_or(&[256, 1152, 1408], &STEPS);
@@ -113,7 +113,7 @@ fn sizes(options: &Options, pair: &Pair, found: &mut Found) -> Result<(), String
     Ok(())
 }
 
-/// Keeps the share that is farther from one, as percent from there.
+/// Keeps the share that is farther from one, as a deviation in percent.
 fn farther(worst: &mut f64, share: f64) {
     let off = (share - 1.0) * 100.0;
     *worst = if off.abs() > worst.abs() { off } else { *worst };
@@ -124,5 +124,5 @@ fn acknowledgements_per_second(world: &World<CardNode>, time_ps: u64) -> f64 {
     sent as f64 * SECOND as f64 / time_ps as f64
 }
 
-/// The talk's steps up to where the ceiling of a flow is the limit.
+/// The talk's steps, up to the size at which the ceiling of a flow is the limit.
 const STEPS: [u32; 12] = [128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 8192];

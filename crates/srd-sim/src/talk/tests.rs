@@ -33,7 +33,7 @@ fn a_flow_has_its_ceiling_and_two_have_the_instance() {
     let one = here(&limits, "one flow, placement group");
     assert!(one > 1.9 * here(&limits, "one flow, outside"));
     assert!(here(&limits, two) > 1.2 * one);
-    // A miss with a cause: headers count at the ceiling, and those of a large packet are few.
+    // Missed for a known cause: headers count at the ceiling, and a large packet has few of them.
     assert!((9.9..10.1).contains(&one), "{one}");
     assert!(limits.is_explained());
 }
@@ -66,7 +66,8 @@ fn sixteen_connections_stop_at_their_ceilings_and_express_lifts_them() {
     assert!(here(&nconnect, express) > 1.19 * here(&nconnect, plain));
 }
 
-/// A path is slower than a flow may be: one that ignores ENA Express has no more than it.
+/// A path is slower than a flow may be: a flow that does not use ENA Express is limited to one
+/// path.
 #[test]
 fn a_flow_with_express_exceeds_one_path_and_one_without_does_not() {
     const PATH_GBPS: f64 = 8.0;
@@ -94,7 +95,7 @@ fn an_incast_through_express_takes_little_more_than_its_bytes() {
     let [express, small, plain] =
         cases.map(|name| format!("{name}, last of 48 over ideal, worst of 4 seeds"));
     met(&incast, &[&small, "share of packets that came by SRD"]);
-    // A miss with a cause: the first burst.
+    // Missed for a known cause: the first burst.
     assert!(here(&incast, &express) < 1.06 && incast.is_explained(), "{incast:?}");
     assert!(here(&incast, &plain) > 2.0 * here(&incast, &express), "{incast:?}");
 }

@@ -22,18 +22,18 @@ pub(super) const UNTRACKED: Experiment = Experiment {
     run: untracked,
 };
 
-/// What the talk's counter shows.
+/// Value of the talk's counter.
 const ALLOWANCE: u64 = 136_812;
 /// Flows beyond a full table.
 const BEYOND: u64 = 1000;
 /// Flows opened in a second: fewer than the packets a second of the receiver.
 const FLOWS_PER_SECOND: u64 = 400_000;
 const PAYLOAD_BYTES: u16 = 64;
-/// Before flows are opened, the connection is there, and has its rate.
+/// Time for the connection to settle before flows are opened, and time of a rate measurement.
 const SETTLE_PS: u64 = 100 * MS;
 const RATE_PS: u64 = 50 * MS;
 
-/// One datagram each of so many flows.
+/// Traffic of `flows` flows with one datagram each.
 fn opener(from_ps: u64, flows: u64, ports: Ports) -> Traffic {
     let rate_bps = FLOWS_PER_SECOND * u64::from(PAYLOAD_BYTES) * 8;
     let plan = Datagrams { payload_bytes: PAYLOAD_BYTES, rate_bps, ports };
@@ -45,7 +45,7 @@ fn available(world: &World<CardNode>) -> u64 {
 }
 
 fn full(options: &Options) -> Result<Found, String> {
-    // What the sender sends is tracked there, too: it has more room.
+    // The sender's card tracks its flows, too, so the sender has a larger allowance.
     let pair = Pair {
         kinds: ["c7i.8xlarge", "c7i.large"],
         ingress: r#""udp from 10.0.0.0/24", "tcp from 10.0.0.0/24""#,
@@ -64,7 +64,7 @@ fn full(options: &Options) -> Result<Found, String> {
     world.run_until(SETTLE_PS - RATE_PS - 1);
     let alone = rate(&mut world);
     let with_connection = available(&world);
-    // A look every 10 ms, as the driver's gauge would be read.
+    // A sample every 10 ms, as for a gauge of the driver.
     let time_ps = (ALLOWANCE + BEYOND) * (SECOND / FLOWS_PER_SECOND) + 20 * MS;
     let mut points = Vec::new();
     for look in 0..time_ps / (10 * MS) + 1 {
@@ -101,7 +101,7 @@ fn full(options: &Options) -> Result<Found, String> {
 /// Flows of each kind.
 const FLOWS: u64 = 10;
 
-/// The talk's group; a group with nothing of it; and where packets may go.
+/// The talk's group; a group without any of its rules; and outbound rules.
 const RULES: &str = r#""tcp 22 from 10.0.0.10/32", "tcp 80 from 0.0.0.0/0", "icmp from 0.0.0.0/0""#;
 const OTHER: &str = r#""tcp 443 from 10.0.0.10/32""#;
 const EVERYWHERE: &str = r#""all to 0.0.0.0/0""#;
@@ -132,7 +132,7 @@ fn untracked(options: &Options) -> Result<Found, String> {
     Ok(found)
 }
 
-/// Ten flows, and the same once more after their rule is gone.
+/// Sends ten flows, and ten more after their rule is removed.
 fn entries(options: &Options, case: &Case) -> Result<[Figure; 3], String> {
     let Case { name, ports, egress, is_tracked, source } = *case;
     let pair = Pair { ingress: RULES, egress, ..Pair::of("c7i.large") };

@@ -1,4 +1,4 @@
-//! What an acknowledgement does to a sender: Linux's `tcp_ack` and `tcp_fastretrans_alert`.
+//! Processing of an acknowledgement by a sender: Linux's `tcp_ack` and `tcp_fastretrans_alert`.
 
 use srd_proto::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::window::{Marks, RttSample};
 /// Resolution of timestamp-based round trips: Linux's option counts milliseconds.
 const TIMESTAMP_NS: u64 = 1_000_000;
 
-/// One acknowledgement as it is worked through.
+/// One acknowledgement while it is processed.
 struct Arrival {
     now: Instant,
     ack: u64,
@@ -22,12 +22,12 @@ struct Arrival {
     advanced: bool,
     progress: Progress,
     newly_lost: u32,
-    /// The retransmission or probe timer starts afresh.
+    /// Whether the retransmission or probe timer starts afresh.
     rearm: bool,
 }
 
 impl Sender {
-    /// An acknowledgement arrived.
+    /// Processes an acknowledgement.
     pub fn on_ack(&mut self, now: Instant, ack: &TcpSegment) {
         if ack.ack > self.nxt || ack.ack < self.una {
             return; // never sent, or overtaken
@@ -124,8 +124,8 @@ impl Sender {
         }
         arrival.rearm = progress.acked > 0
             || match (sack_rtt, self.board.head()) {
-                // Not for a SACK of what left before the head was last sent, or recovery
-                // would put the timeout off for ever.
+                // A SACK of a segment that left before the head was last sent does not count;
+                // otherwise recovery would postpone the timeout for ever.
                 (Some(sack_rtt), Some(head)) => sack_rtt > now.since(head.sent_at),
                 _ => false,
             };
@@ -139,7 +139,7 @@ impl Sender {
         }
     }
 
-    // RFC 8985 section 7.4: did a probe repair a loss that nothing else showed?
+    // RFC 8985 section 7.4: did a probe repair a loss without any other sign of it?
     fn judge_probe(&mut self, arrival: &Arrival, probe: Probe) {
         if arrival.ack < probe.end {
             return;
@@ -253,7 +253,7 @@ impl Sender {
         }
     }
 
-    /// The reorder window of something is over, with nothing having arrived.
+    /// Runs when the reorder window of a segment has ended without an arrival.
     pub(super) fn on_reorder_timer(&mut self, now: Instant) {
         let circumstances = self.circumstances();
         let verdict = self.rack.search(&mut self.board, now, &circumstances);

@@ -1,4 +1,4 @@
-//! Every knob of the TCP model, with unit, default and source.
+//! Every parameter of the TCP model, with unit, default and source.
 
 use srd_proto::time::Duration;
 
@@ -14,26 +14,27 @@ pub enum Congestion {
     Dctcp,
 }
 
-/// How the floor of the retransmission timeout applies.
+/// Rule by which the floor of the retransmission timeout applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RtoRule {
-    /// Linux: RTO = srtt + max(rto_min, variation), the variation being the largest of a round
-    /// trip rather than a mean.
+    /// Linux: RTO = srtt + max(rto_min, variation). The variation is the largest deviation of a
+    /// round trip rather than a mean.
     #[default]
     Linux,
     /// RFC 6298: RTO = max(rto_min, srtt + 4 rttvar).
     Rfc6298,
 }
 
-/// When a segment that is not full waits for acknowledgements (Nagle's rule).
+/// Condition in which a segment that is not full waits for acknowledgements (Nagle's rule).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Nagle {
-    /// Never: the socket option TCP_NODELAY.
+    /// Such a segment never waits: the socket option TCP_NODELAY.
     Off,
-    /// While one that was not full is unacknowledged: Minshall's form, which Linux has.
+    /// Waits while an earlier segment that was not full is unacknowledged: Minshall's form, as in
+    /// Linux.
     #[default]
     Linux,
-    /// While anything is unacknowledged (RFC 896).
+    /// Waits while any data is unacknowledged (RFC 896).
     Rfc896,
 }
 
@@ -42,38 +43,38 @@ pub enum Nagle {
 pub struct TcpConfig {
     /// Congestion control.
     pub congestion: Congestion,
-    /// The largest IP packet, in bytes.
+    /// Largest IP packet, in bytes.
     pub mtu_bytes: u32,
-    /// IP and TCP headers with timestamps, in bytes: what an MTU holds beside payload.
+    /// IP and TCP headers with timestamps, in bytes: the part of an MTU that is not payload.
     pub header_bytes: u32,
     /// Link framing that ports count beside the IP packet, in bytes. An Ethernet header is
     /// 14, as a Linux `tbf` counts it; 38 with FCS, preamble and gap.
     pub frame_bytes: u32,
     /// Initial window, in segments (RFC 6928).
     pub window_initial_segments: u32,
-    /// The most unacknowledged bytes: the peer's window and our buffer.
+    /// Most unacknowledged bytes; stands for the peer's window and for our buffer.
     pub window_bytes_max: u64,
-    /// Segments of one connection that leave back to back when several have data: one GSO
-    /// super-packet.
+    /// Segments of one connection that leave back to back when several connections have data: one
+    /// GSO super-packet.
     pub burst_segments_max: u32,
     /// Floor of the retransmission timeout. Linux 200 ms (`tcp_rto_min_us`).
     pub rto_min: Duration,
     /// Ceiling of the retransmission timeout. Linux 120 s.
     pub rto_max: Duration,
-    /// What the handshake measured that established the connection beforehand; zero if
-    /// nothing. Only the timeouts use it.
+    /// Round trip of the handshake that established the connection before the run; zero if there
+    /// was no measurement. Only the timeouts use it.
     pub rtt_assumed: Duration,
     /// Timeout before the first round-trip sample (RFC 6298 section 2).
     pub rto_initial: Duration,
-    /// How `rto_min` applies.
+    /// Rule by which `rto_min` applies.
     pub rto_rule: RtoRule,
     /// Timeouts in a row after which a connection fails. Linux 15 (`tcp_retries2`).
     pub retries_max: u32,
-    /// Added to two round trips in the tail probe's timer and to RACK's reorder timer. Linux
+    /// Time added to two round trips in the tail probe's timer and to RACK's reorder timer. Linux
     /// 2 ms (`TCP_TIMEOUT_MIN_US`); zero gives RFC 8985's bare formulas.
     pub timer_floor: Duration,
-    /// Granularity of all timers: they fire on the tick after the one they ask for. Linux
-    /// 1/HZ; zero is exact.
+    /// Granularity of all timers: a timer fires on the tick after its deadline. Linux 1/HZ; zero is
+    /// exact.
     pub timer_tick: Duration,
     /// Tail loss probes (RFC 8985 section 7).
     pub tail_probe: bool,
@@ -82,32 +83,33 @@ pub struct TcpConfig {
     pub ack_delay: Duration,
     /// Acknowledgements sent without delay at the start and after disorder. Linux 16.
     pub ack_quick: u32,
-    /// Whether connections are interactive (Linux's pingpong mode, in which a receiver answers what
-    /// it reads): no acknowledgement is quick, nor does one follow at once what an application
-    /// wrote. Acknowledgements wait for a second full segment, or for `ack_delay`.
+    /// Whether connections are interactive (Linux's pingpong mode: a receiver sends a reply to the
+    /// data that it reads). Then there are no quick acknowledgements, and no immediate one after
+    /// data that the application wrote. Acknowledgements wait for a second full segment, or for
+    /// `ack_delay`.
     pub interactive: bool,
-    /// When a segment that is not full waits.
+    /// Condition in which a segment that is not full waits.
     pub nagle: Nagle,
-    /// The application writes so many bytes at a time; zero: the whole flow at once.
+    /// Bytes that the application writes at a time; zero: the whole flow at once.
     pub write_bytes: u64,
     /// Time from one write to the next.
     pub write_gap: Duration,
-    /// Slow start's exit before loss (HyStart), for CUBIC.
+    /// Whether CUBIC leaves slow start before a loss (HyStart).
     pub hystart: bool,
     /// Whether data is ECN-capable. DCTCP implies it.
     pub ecn: bool,
-    /// Whether a SYN and its answer come before the data: one more round trip.
+    /// Whether a SYN and its reply come before the data: one more round trip.
     pub handshake: bool,
-    /// An idle host takes up to this long to begin to send, at random. Hosts of a simulator
-    /// are otherwise in step with the queues that they feed, and some flows meet a full one
-    /// every time (Floyd and Jacobson, "On traffic phase effects", 1992). Zero for none.
-    /// One packet's time on the bottleneck is enough.
+    /// Longest time until an idle host begins to send; the time is random. Otherwise hosts of a
+    /// simulator are in step with the queues that they fill, and some flows meet a full queue every
+    /// time (Floyd and Jacobson, "On traffic phase effects", 1992). Zero for no jitter. One
+    /// packet's time on the bottleneck is enough.
     pub jitter_max: Duration,
     /// Seed of the jitter; every host has a stream of its own.
     pub seed: u64,
-    /// Whether a new flow reuses an idle connection to its destination with what that knows
-    /// (window, threshold, round-trip time, port), as an application with long-lived
-    /// connections does; after an idle RTO the window restarts (RFC 5681 section 4.1).
+    /// Whether a new flow reuses an idle connection to its destination with its state (window,
+    /// threshold, round-trip time, port), as an application with long-lived connections does. After
+    /// an idle RTO the window restarts (RFC 5681 section 4.1).
     pub reuse_connections: bool,
 }
 
@@ -147,18 +149,18 @@ impl Default for TcpConfig {
 }
 
 impl TcpConfig {
-    /// DCTCP: the marking threshold is the switches' business.
+    /// Configuration of DCTCP. The switches set the marking threshold.
     #[must_use]
     pub fn dctcp() -> Self {
         Self { congestion: Congestion::Dctcp, ecn: true, ..Self::default() }
     }
 
-    /// The largest payload of a segment, in bytes.
+    /// Largest payload of a segment, in bytes.
     pub const fn mss_bytes(&self) -> u32 {
         self.mtu_bytes - self.header_bytes
     }
 
-    /// What a segment with this payload occupies on a link, in bytes.
+    /// Bytes that a segment with this payload occupies on a link.
     pub const fn wire_bytes(&self, payload_bytes: u32) -> u32 {
         payload_bytes + self.header_bytes + self.frame_bytes
     }
@@ -168,7 +170,7 @@ impl TcpConfig {
         self.ecn || self.congestion == Congestion::Dctcp
     }
 
-    /// Panics if a value makes no sense.
+    /// Panics if a value is out of range.
     pub fn check(&self) {
         assert!(self.mtu_bytes > self.header_bytes, "an MTU holds more than headers");
         assert!(

@@ -1,4 +1,4 @@
-//! The closed set of algorithms that move the congestion window.
+//! The closed set of algorithms that control the congestion window.
 
 use srd_proto::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// The algorithm that the configuration names, fresh.
+    /// Creates the algorithm that the configuration names.
     pub fn new(config: &TcpConfig) -> Self {
         match config.congestion {
             Congestion::Reno => Self::Reno,
@@ -35,7 +35,7 @@ impl Controller {
         }
     }
 
-    /// Takes note of marks, or of their absence.
+    /// Notes marks, or their absence.
     pub fn on_marks(&mut self, marks: &Marks) {
         if let Self::Dctcp(dctcp) = self {
             dctcp.on_marks(marks);
@@ -58,7 +58,7 @@ impl Controller {
         window.avoid(per, acked);
     }
 
-    /// The threshold after a loss.
+    /// Returns the threshold after a loss.
     pub fn threshold_on_loss(&mut self, segments: u32) -> u32 {
         match self {
             Self::Cubic(cubic) => cubic.threshold_on_loss(segments),
@@ -67,7 +67,7 @@ impl Controller {
         .max(WINDOW_MIN)
     }
 
-    /// The threshold after marks alone.
+    /// Returns the threshold after marks without a loss.
     pub fn threshold_on_marks(&mut self, segments: u32) -> u32 {
         match self {
             Self::Dctcp(dctcp) => dctcp.threshold_on_marks(segments).max(WINDOW_MIN),
@@ -75,21 +75,21 @@ impl Controller {
         }
     }
 
-    /// Takes note of a retransmission timeout.
+    /// Notes a retransmission timeout.
     pub fn on_timeout(&mut self, now: Instant, nxt: u64) {
         if let Self::Cubic(cubic) = self {
             cubic.on_timeout(now, nxt);
         }
     }
 
-    /// Takes note that sending resumes after `idle` without anything in flight.
+    /// Notes that sending resumes after `idle` without a packet in flight.
     pub fn on_resumed(&mut self, now: Instant, idle: Duration) {
         if let Self::Cubic(cubic) = self {
             cubic.on_resumed(now, idle);
         }
     }
 
-    /// Starts the stream's offsets again at zero.
+    /// Resets the stream's offsets to zero.
     pub fn rebase(&mut self, now: Instant) {
         match self {
             Self::Reno => {}

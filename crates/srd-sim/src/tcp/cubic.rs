@@ -1,5 +1,5 @@
-//! CUBIC (RFC 9438) as Linux runs it: beta 717/1024, C 0.4, fast convergence, the
-//! Reno-friendly region, and HyStart for slow start's exit.
+//! CUBIC (RFC 9438) with the parameters of Linux: beta 717/1024, C 0.4, fast convergence, the
+//! Reno-friendly region, and HyStart to leave slow start.
 
 use srd_proto::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ const SCALE: f64 = 0.4;
 /// Linux's beta, 717/1024 = 0.7002.
 const BETA_NUMERATOR: u64 = 717;
 const BETA_DENOMINATOR: u64 = 1024;
-/// An unchanged window's growth is worked out at most this often (Linux: HZ/32).
+/// Shortest time between two computations of an unchanged window's growth (Linux: HZ/32).
 const UPDATE_INTERVAL: Duration = Duration::from_nanos(31_250_000);
-/// Round trips are not sampled for HyStart this soon after a reduction (Linux: one second).
+/// Time after a reduction without round-trip samples for HyStart (Linux: one second).
 const HYSTART_HOLDOFF: Duration = Duration::from_secs(1);
 
 /// CUBIC's state. Windows are in segments.
@@ -22,15 +22,15 @@ pub struct Cubic {
     hystart: Option<HyStart>,
     // The window before the last reduction, lowered by fast convergence.
     window_max: u32,
-    // When this period of congestion avoidance began.
+    // Start of this period of congestion avoidance.
     epoch_start: Option<Instant>,
     // The plateau, and the seconds from the epoch's start to it.
     origin: u32,
     plateau_s: f64,
-    // What Reno's window would be, and the acknowledged segments towards its next increase.
+    // Reno's window in the same situation, and the acknowledged segments towards its next increase.
     reno_window: u32,
     reno_credit: u32,
-    // The last answer of `segments_per_increase`, for which window and when.
+    // The last result of `segments_per_increase`, with its window and its time.
     per: u32,
     window_last: u32,
     updated_at: Instant,
@@ -38,7 +38,7 @@ pub struct Cubic {
 }
 
 impl Cubic {
-    /// Nothing lost yet.
+    /// Creates the state of a connection without losses.
     pub fn new(hystart: bool) -> Self {
         Self {
             hystart: hystart.then(HyStart::default),
@@ -70,7 +70,7 @@ impl Cubic {
         }
     }
 
-    /// The acknowledged segments after which the window grows by one (Linux's
+    /// Returns the acknowledged segments after which the window grows by one (Linux's
     /// `bictcp_update`).
     pub fn segments_per_increase(&mut self, segments: u32, now: Instant, acked: u32) -> u32 {
         self.reno_credit += acked;
@@ -129,7 +129,7 @@ impl Cubic {
         }
     }
 
-    /// The threshold after a loss, and fast convergence (section 4.7).
+    /// Returns the threshold after a loss; includes fast convergence (section 4.7).
     pub fn threshold_on_loss(&mut self, segments: u32) -> u32 {
         self.epoch_start = None;
         self.window_max = if segments < self.window_max {
@@ -140,21 +140,21 @@ impl Cubic {
         times(segments, BETA_NUMERATOR, BETA_DENOMINATOR)
     }
 
-    /// A timeout ends the epoch and what was known of the path.
+    /// Handles a timeout: ends the epoch, and discards the data of the path.
     pub fn on_timeout(&mut self, now: Instant, nxt: u64) {
         let mut fresh = Self::new(false);
         fresh.hystart = self.hystart.map(|_| HyStart::starting(now, nxt));
         *self = fresh;
     }
 
-    /// Idle time does not count: the curve resumes where it stopped.
+    /// Shifts the epoch by the idle time: the curve continues where it stopped.
     pub fn on_resumed(&mut self, now: Instant, idle: Duration) {
         if let Some(start) = &mut self.epoch_start {
             *start = (*start + idle).min(now);
         }
     }
 
-    /// Starts the stream's offsets again at zero.
+    /// Resets the stream's offsets to zero.
     pub fn rebase(&mut self, now: Instant) {
         if let Some(hystart) = &mut self.hystart {
             hystart.rebase(now);
@@ -173,8 +173,8 @@ fn seconds(span: Duration) -> f64 {
     span.as_nanos() as f64 / 1e9
 }
 
-// Newton's method from above. The library's cube root differs between platforms in the last
-// bit, and one seed is to give one result.
+// Newton's method from above. The library's cube root differs between platforms in the last bit,
+// but a seed must give one result on all platforms.
 fn cube_root(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
@@ -235,8 +235,8 @@ mod tests {
 
     #[test]
     fn short_round_trips_follow_reno_with_the_lag_of_the_update_interval() {
-        // 20 segments at 200 us: CUBIC's own curve gains nothing for a second, Reno's share is
-        // 0.53 segments per round trip, noticed every 31 ms.
+        // 20 segments at 200 us: CUBIC's own curve gains nothing for a second. Reno's share is 0.53
+        // segments per round trip, updated every 31 ms.
         let mut cubic = Cubic::new(false);
         let mut window = Window { threshold: 2, ..Window::new(20) };
         window.segments = cubic.threshold_on_loss(28);

@@ -1,5 +1,5 @@
-//! DCTCP (RFC 8257): the sender cuts by the share of marked bytes, the receiver echoes every
-//! mark exactly.
+//! DCTCP (RFC 8257): the sender reduces its window by the share of marked bytes, and the receiver
+//! echoes every mark exactly.
 
 use super::window::Marks;
 
@@ -46,20 +46,20 @@ impl Dctcp {
         self.round_end = marks.nxt;
     }
 
-    /// The threshold after marks: the window times 1 - alpha / 2.
+    /// Returns the threshold after marks: the window times 1 - alpha / 2.
     pub fn threshold_on_marks(&self, segments: u32) -> u32 {
         let cut = (u64::from(segments) * u64::from(self.alpha)) >> 11;
         segments - u32::try_from(cut).unwrap_or(segments)
     }
 
-    /// Starts the stream's offsets again at zero.
+    /// Resets the stream's offsets to zero.
     pub fn rebase(&mut self) {
         *self = Self { alpha: self.alpha, ..Self::default() };
     }
 }
 
-/// The receiver's state machine of RFC 8257 section 3.2: the echo of an acknowledgement
-/// holds for all the segments that it covers.
+/// The receiver's state machine of RFC 8257 section 3.2: the echo of an acknowledgement holds for
+/// all the segments that it covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EchoState {
     /// Whether the latest segment was marked.
@@ -67,8 +67,8 @@ pub struct EchoState {
 }
 
 impl EchoState {
-    /// Takes a segment's mark; true if it differs from the last, so that what is unacknowledged
-    /// must be acknowledged first with the old echo.
+    /// Takes a segment's mark. Returns true if it differs from the previous mark: then the
+    /// unacknowledged segments must first be acknowledged with the old echo.
     pub fn on_segment(&mut self, marked: bool) -> bool {
         std::mem::replace(&mut self.marked, marked) != marked
     }

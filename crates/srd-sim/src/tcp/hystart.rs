@@ -34,7 +34,7 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    /// A round that begins now and ends when `nxt` is acknowledged.
+    /// Starts a round that ends when `nxt` is acknowledged.
     pub const fn starting(now: Instant, nxt: u64) -> Self {
         Self {
             found: false,
@@ -46,12 +46,12 @@ impl HyStart {
         }
     }
 
-    /// Starts the stream's offsets again at zero.
+    /// Resets the stream's offsets to zero.
     pub fn rebase(&mut self, now: Instant) {
         *self = Self { found: self.found, ..Self::starting(now, 0) };
     }
 
-    /// Takes a sample; true if slow start should end.
+    /// Takes a sample. Returns whether slow start should end.
     pub fn on_rtt(&mut self, sample: &RttSample, rtt_min: Duration, window: u32) -> bool {
         if self.found || window < WINDOW_MIN {
             return false;
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn growing_round_trips_end_slow_start_after_eight_samples() {
         let mut hystart = HyStart::default();
-        // 3 ms apart, so never a train; 5 ms of queue.
+        // Samples are 3 ms apart, so they never form a train; the queue is 5 ms.
         let mut ended_at = None;
         for k in 0..12_u64 {
             if hystart.on_rtt(&sample(3000 * (k + 1), 5200, 1, 1000), MIN, 32) {

@@ -24,8 +24,8 @@ const LAB: DumbbellSpec = DumbbellSpec {
     switch_latency_ps: 0,
 };
 
-/// The middle is the bottleneck. (Where a host's own link is as slow as the bottleneck, the
-/// host that fills it is clocked like the queue, never meets it full and need not share.)
+/// A network whose middle is the bottleneck. (If a host's own link is as slow as the bottleneck,
+/// the host that fills it sends in step with the queue, never meets it full and need not share.)
 const NARROW: DumbbellSpec =
     DumbbellSpec { host_bps: 10_000_000_000, middle_bps: 1_000_000_000, ..LAB };
 
@@ -182,9 +182,9 @@ fn everything_arrives_once_whatever_is_lost_or_doubled() {
 }
 
 struct Incast {
-    /// Completion of every flow at the receiver, over the ideal.
+    /// Completion of every flow at the receiver, divided by the ideal.
     ratios: Vec<f64>,
-    /// The worst of each round.
+    /// Worst ratio of each round.
     worst: Vec<f64>,
 }
 
@@ -244,8 +244,8 @@ fn percentile(sorted: &[f64], share: f64) -> f64 {
 
 #[test]
 fn incast_has_the_labs_cliffs_and_a_small_rto_min_removes_them() {
-    // The kernel in the lab, worst flow of the median round: 8.9, 4.3; 3.0 with 50 ms; 1.5
-    // with 5 ms.
+    // The kernel in the lab, worst flow of the median round: 8.9, 4.3; 3.0 with 50 ms; 1.5 with 5
+    // ms.
     for (rto_min_ms, bytes, low, high) in [
         (200, 65_536, 8.5, 9.5),
         (200, 524_288, 3.5, 5.5),
@@ -290,7 +290,7 @@ fn incast_table() {
     }
 }
 
-/// Prints how fast the model is.
+/// Prints the speed of the model.
 #[test]
 #[ignore = "prints a speed"]
 fn speed() {

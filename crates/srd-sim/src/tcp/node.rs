@@ -1,9 +1,9 @@
-//! A host that speaks TCP: its connections, their timers, and the order in which they send.
+//! A host that uses TCP: its connections, their timers, and the order in which they send.
 //!
-//! The world pulls one packet whenever the host's link is free. Acknowledgements go first;
-//! then the connections with something to send take turns, a burst each, in the order in
-//! which they became able to send. So a host holds no queue, where Linux's has one of at most
-//! two super-packets per connection (TCP small queues).
+//! The world polls one packet whenever the host's link is free. Acknowledgements go first. After
+//! them the connections with data to send take turns, one burst each, in the order in which they
+//! became able to send. So a host holds no queue; Linux has one of at most two super-packets per
+//! connection (TCP small queues).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,18 +21,18 @@ use crate::node::{
     Body, Delivered, Failed, FlowId, FlowSpec, HostId, Node, Outcomes, PROTOCOL_TCP, Packet,
 };
 
-/// The port that every receiver listens on.
+/// Port on which every receiver listens.
 pub const LISTEN_PORT: u16 = 5001;
 /// The first source port; connections count up from it.
 pub const SOURCE_PORT_FIRST: u16 = 10_000;
-/// Acknowledgements and resets that may wait for the link; beyond it the oldest go.
+/// Most acknowledgements and resets that wait for the link; beyond it the oldest are dropped.
 pub const REPLIES_MAX: usize = 4096;
 
-/// Why a flow failed, as [`Failed::status`].
+/// Reasons for which a flow failed, as [`Failed::status`].
 pub mod status {
     /// Too many timeouts in a row.
     pub const TIMED_OUT: u8 = 1;
-    /// The peer knows no such connection.
+    /// The peer has no such connection.
     pub const RESET: u8 = 2;
     /// This host restarted.
     pub const RESTARTED: u8 = 3;
@@ -41,7 +41,7 @@ pub mod status {
 /// Counters of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpStats {
-    /// Data segments sent, those sent again included.
+    /// Data segments sent, retransmissions included.
     pub segments: u64,
     /// Segments sent again.
     pub segments_resent: u64,
@@ -73,14 +73,14 @@ impl Hasher for FlowHasher {
     }
 }
 
-// Looked up only, never walked, so that its order cannot matter.
+// Only looked up, never iterated, so that its order cannot matter.
 type FlowTable<T> = HashMap<u32, T, BuildHasherDefault<FlowHasher>>;
 
 struct Outbound {
     sender: Sender,
     peer: HostId,
     port: u16,
-    // In the queue of those that may have something to send.
+    // Whether the connection is in the queue of those that may have data to send.
     queued: bool,
     alive: bool,
 }
@@ -97,25 +97,25 @@ struct Reply {
     port: u16,
 }
 
-/// A host with TCP connections. A slot is used again once its flow is complete; of a stream
-/// that has arrived, its length stays, as in TIME-WAIT, to answer duplicates.
+/// A host with TCP connections. A slot is reused once its flow is complete. Of a stream that has
+/// arrived the length is kept, as in TIME-WAIT, for replies to duplicates.
 pub struct TcpNode {
     host: HostId,
     config: TcpConfig,
     outbound: Vec<Outbound>,
     inbound: Vec<Inbound>,
-    // By flow: where in `outbound` and `inbound`.
+    // Index in `outbound` and `inbound`, by flow.
     sends: FlowTable<u32>,
     receives: FlowTable<u32>,
-    // By flow: the length of streams that have arrived.
+    // Length of streams that have arrived, by flow.
     arrived: FlowTable<u64>,
-    // Slots whose flow is over: reusable ones by peer, and the others.
+    // Slots whose flow is over: reusable slots by peer, and the others.
     idle: BTreeMap<HostId, Vec<u32>>,
     free: Vec<u32>,
     inbound_free: Vec<u32>,
     ready: VecDeque<u32>,
     burst_left: u32,
-    // An idle host that has something to send begins then; `None` if nothing waits.
+    // Time when an idle host begins to send; `None` if nothing waits.
     begin_at: Option<Instant>,
     waits: bool,
     rng: Rng,
@@ -128,10 +128,10 @@ pub struct TcpNode {
 }
 
 impl TcpNode {
-    /// A host without connections.
+    /// Creates a host without connections.
     ///
     /// # Panics
-    /// If the configuration makes no sense.
+    /// If a value of the configuration is out of range.
     pub fn new(host: HostId, config: TcpConfig) -> Self {
         config.check();
         Self {
@@ -159,18 +159,18 @@ impl TcpNode {
         }
     }
 
-    /// What it counted.
+    /// Counters of the host.
     pub const fn stats(&self) -> TcpStats {
         self.stats
     }
 
-    /// The sending half of `flow`, if this host sends it still.
+    /// The sending half of `flow`, if this host still sends it.
     pub fn sender(&self, flow: FlowId) -> Option<&Sender> {
         let slot = *self.sends.get(&flow.0)?;
         Some(&self.outbound[slot as usize].sender)
     }
 
-    // Whether the host sends now. One that was idle may take a little while.
+    // Whether the host sends now. A host that was idle may wait for its jitter first.
     fn begins(&mut self, now: Instant) -> bool {
         if self.replies.is_empty() && self.ready.is_empty() {
             return false;
@@ -184,7 +184,7 @@ impl TcpNode {
         !self.waits
     }
 
-    // After anything happened to a sender: its timer, its turn, its end.
+    // Updates a sender after any event: its timer, its turn, its end.
     fn settle_sender(&mut self, slot: u32, out: &mut Outcomes) {
         let outbound = &mut self.outbound[slot as usize];
         if outbound.alive && outbound.sender.is_complete() {
@@ -248,7 +248,7 @@ impl TcpNode {
         }
         let mut index = arrived.start;
         while index < arrived.end {
-            // A filled gap may release more than a `u32` counts.
+            // After a gap is filled, more bytes than a `u32` counts may be delivered.
             let bytes = u32::try_from(arrived.end - index).unwrap_or(u32::MAX);
             out.delivered.push(Delivered {
                 flow: FlowId(segment.flow),
@@ -263,7 +263,7 @@ impl TcpNode {
         }
     }
 
-    // The receiving half, made by the first segment to arrive of those that may open it.
+    // The receiving half; the first segment that arrives and may open the connection creates it.
     fn receiver_of(&mut self, segment: &TcpSegment, peer: HostId, port: u16) -> Option<u32> {
         if let Some(&slot) = self.receives.get(&segment.flow) {
             return Some(slot);
@@ -294,7 +294,7 @@ impl TcpNode {
 
     fn on_reply(&mut self, now: Instant, segment: &TcpSegment, out: &mut Outcomes) {
         let Some(&slot) = self.sends.get(&segment.flow) else {
-            return; // of a flow that is over
+            return; // the flow is over
         };
         if segment.has(FLAG_RST) {
             self.fail_sender(slot, status::RESET, out);

@@ -1,16 +1,16 @@
-//! RACK loss detection (RFC 8985 section 6) with Linux's constants: what was sent a reorder
-//! window before something delivered is lost.
+//! RACK loss detection (RFC 8985 section 6) with Linux's constants: a segment is lost if another
+//! segment that was sent a reorder window later was delivered.
 
 use srd_proto::time::{Duration, Instant};
 
 use super::scoreboard::{Record, Scoreboard};
 
-/// SACKed segments after which, before any reordering was seen, there is no reorder window.
+/// SACKed segments after which there is no reorder window, as long as no reordering was seen.
 const DUPLICATES_MIN: u32 = 3;
 /// Recoveries for which a widened reorder window lasts (RFC 8985 section 6.2).
 const WIDENED_RECOVERIES: u8 = 16;
 
-/// What the reorder window depends on beside RACK's own state.
+/// Inputs of the reorder window apart from RACK's own state.
 #[derive(Clone, Copy, Debug)]
 pub struct Circumstances {
     /// The smallest round trip.
@@ -23,12 +23,12 @@ pub struct Circumstances {
     pub sacked: u32,
 }
 
-/// What a search for losses found.
+/// Result of a search for losses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Verdict {
     /// Segments newly taken for lost.
     pub lost: u32,
-    /// After how long the next one will be, if nothing arrives.
+    /// Time until the next loss, if nothing arrives.
     pub wait: Option<Duration>,
 }
 
@@ -61,11 +61,11 @@ impl Default for Rack {
 }
 
 impl Rack {
-    /// Takes note of a delivered segment.
+    /// Notes a delivered segment.
     pub fn on_delivered(&mut self, now: Instant, record: &Record, rtt_min: Option<Duration>) {
         let rtt = now.since(record.sent_at);
         if record.was_resent() && rtt_min.is_none_or(|min| rtt < min) {
-            return; // an acknowledgement of the original, not of the retransmission
+            return; // acknowledges the original, not the retransmission
         }
         self.advanced = true;
         self.rtt = rtt;
@@ -75,13 +75,13 @@ impl Rack {
         }
     }
 
-    /// Takes note that a segment sent once arrived after a later one.
+    /// Notes that a segment sent once arrived after a later one.
     pub fn on_reordering(&mut self) {
         self.reordering_seen = true;
     }
 
-    /// Takes note of a duplicate's report: the window was too small. At most once per round
-    /// trip, which ends when `nxt` is acknowledged.
+    /// Notes the report of a duplicate: the reorder window was too small. It grows at most once per
+    /// round trip, which ends when `nxt` is acknowledged.
     pub fn on_duplicate(&mut self, una: u64, nxt: u64) {
         if una >= self.widened_until {
             self.window_steps = (self.window_steps + 1).min(255);
@@ -90,7 +90,7 @@ impl Rack {
         self.widened_recoveries = WIDENED_RECOVERIES;
     }
 
-    /// Takes note of a recovery's end.
+    /// Notes the end of a recovery.
     pub fn on_recovered(&mut self) {
         self.widened_recoveries = self.widened_recoveries.saturating_sub(1);
         if self.widened_recoveries == 0 {
@@ -98,7 +98,7 @@ impl Rack {
         }
     }
 
-    /// How much earlier than a delivered segment another may have been sent and still come.
+    /// Longest time by which a segment may have been sent before a delivered one and still arrive.
     pub fn reorder_window(&self, c: &Circumstances) -> Duration {
         if !self.reordering_seen && (c.recovering || c.sacked >= DUPLICATES_MIN) {
             return Duration::ZERO;
@@ -106,12 +106,12 @@ impl Rack {
         c.rtt_min.over(4).times(self.window_steps).min(c.srtt)
     }
 
-    /// How long to wait for `record` yet, zero if its time is over.
+    /// Remaining time until `record` counts as lost; zero if it does already.
     pub fn patience(&self, record: &Record, now: Instant, window: Duration) -> Duration {
         (record.sent_at + self.rtt + window).since(now)
     }
 
-    /// Marks lost what is overdue, if anything was delivered since the last search.
+    /// Marks overdue segments lost, if a segment was delivered since the last search.
     pub fn detect(
         &mut self,
         board: &mut Scoreboard,
@@ -121,7 +121,7 @@ impl Rack {
         std::mem::take(&mut self.advanced).then(|| self.search(board, now, c))
     }
 
-    /// Marks lost what is overdue.
+    /// Marks overdue segments lost.
     pub fn search(&self, board: &mut Scoreboard, now: Instant, c: &Circumstances) -> Verdict {
         let window = self.reorder_window(c);
         let mut verdict = Verdict::default();
@@ -142,7 +142,7 @@ impl Rack {
         verdict
     }
 
-    /// Starts the stream's offsets again at zero, keeping the tolerance.
+    /// Resets the stream's offsets to zero, and keeps the tolerance.
     pub fn rebase(&mut self) {
         *self = Self {
             reordering_seen: self.reordering_seen,
@@ -238,7 +238,7 @@ mod tests {
         // The retransmission of segment 1 arrives, that of segment 0 does not.
         sack(&mut board, &mut rack, at(206), 1000, 5000);
         let verdict = rack.detect(&mut board, at(206), &calm(4)).expect("something was delivered");
-        // Segments 5 to 9 left before that retransmission too.
+        // Segments 5 to 9 also left before that retransmission.
         assert_eq!(verdict.lost, 6);
         assert_eq!(board.next_lost(), Some(0));
     }

@@ -2,8 +2,8 @@
 //! 2883), delayed acknowledgements (RFC 5681 section 4.2, Linux's quick mode), ECN echo (RFC
 //! 3168, RFC 8257).
 //!
-//! The application reads at once, so the window never closes. State is bounded by the
-//! sender's window: at most one range per two segments of it.
+//! The application reads at once, so the window never closes. The sender's window bounds the state:
+//! at most one range per two segments of it.
 
 use std::collections::VecDeque;
 
@@ -17,10 +17,10 @@ use super::segment::{
     TcpSegment,
 };
 
-/// Blocks remembered by age; Linux keeps four.
+/// Most blocks that are remembered in order of age; Linux keeps four.
 const RECENT_MAX: usize = 4;
 
-/// What a receiver needs to know of the configuration.
+/// Part of the configuration that a receiver needs.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverConfig {
     mss_bytes: u64,
@@ -55,28 +55,28 @@ pub struct Receiver {
     flow: u32,
     // Every byte before this one has arrived.
     next: u64,
-    // The last acknowledgement said so for this one.
+    // Cumulative point of the last acknowledgement.
     acked: u64,
-    // What arrived beyond `next`: ordered, apart from each other.
+    // Data that arrived beyond `next`: ordered, with gaps between the ranges.
     ranges: Vec<ByteRange>,
-    // Starts of ranges that changed last, the latest first.
+    // Starts of the ranges that changed last, the latest first.
     recent: [u64; RECENT_MAX],
     recent_count: usize,
     duplicate: Option<ByteRange>,
-    // Where the stream ends, once a pushed segment told.
+    // End of the stream, as soon as a pushed segment has arrived.
     end: Option<u64>,
     timestamp_ns: u64,
-    // When data last arrived.
+    // Time of the last arrival of data.
     arrived_at: Instant,
     quick: u32,
     ack_at: Option<Instant>,
     echo: EchoState,
-    // RFC 3168: echo until the sender says it has reduced.
+    // RFC 3168: echo until the sender has confirmed a reduction.
     echo_latched: bool,
 }
 
 impl Receiver {
-    /// A stream that `first` is the first segment of to arrive.
+    /// Creates the receiving half of a stream, from the first segment that arrived.
     pub fn new(config: ReceiverConfig, first: &TcpSegment) -> Self {
         Self {
             config,
@@ -97,7 +97,7 @@ impl Receiver {
         }
     }
 
-    /// When an acknowledgement that is delayed must go.
+    /// Time when a delayed acknowledgement must leave.
     pub const fn deadline(&self) -> Option<Instant> {
         self.ack_at
     }
@@ -112,8 +112,8 @@ impl Receiver {
         self.end == Some(self.next) && self.acked == self.next
     }
 
-    /// Takes a data segment; appends the acknowledgements that it calls for, two at most.
-    /// Returns what it makes deliverable.
+    /// Takes a data segment, and appends the acknowledgements that it requires, two at most.
+    /// Returns the range that is now deliverable.
     pub fn on_segment(
         &mut self,
         now: Instant,
@@ -148,8 +148,8 @@ impl Receiver {
             }
         }
         at_once |= gaps || !self.ranges.is_empty();
-        // Linux answers when the application has read all of a pushed segment: the last one of a
-        // write.
+        // Linux sends an acknowledgement when the application has read all of a pushed segment: the
+        // last segment of a write.
         let is_small = u64::from(segment.payload_bytes) < self.config.mss_bytes;
         let is_pushed = segment.has(FLAG_PSH) || self.config.has_writes && is_small;
         at_once |= is_pushed && self.next == range.end && !self.config.interactive;
@@ -161,7 +161,7 @@ impl Receiver {
         ByteRange { start: before, end: self.next }
     }
 
-    // True if the mark itself calls for an acknowledgement.
+    // True if the mark requires an acknowledgement.
     fn take_mark(
         &mut self,
         now: Instant,
@@ -211,7 +211,7 @@ impl Receiver {
             self.ranges[first] = merged;
             self.ranges.drain(first + 1..last);
         }
-        // The merged range takes the place of those that it swallowed, in front.
+        // The merged range replaces the ranges that it contains, in front.
         let mut kept = [merged.start; RECENT_MAX];
         let mut count = 1;
         for &start in &self.recent[..self.recent_count] {
@@ -236,7 +236,7 @@ impl Receiver {
         self.recent_count = count;
     }
 
-    /// The deadline has come: the delayed acknowledgement.
+    /// Returns the delayed acknowledgement; its deadline has come.
     pub fn on_timer(&mut self, now: Instant) -> TcpSegment {
         self.acknowledge(now)
     }
@@ -267,7 +267,7 @@ impl Receiver {
     }
 }
 
-/// The answer to a duplicate of a stream that was `end` bytes long and has arrived.
+/// Reply to a duplicate of a stream that was `end` bytes long and has arrived.
 pub fn answer_duplicate(end: u64, duplicate: &TcpSegment) -> TcpSegment {
     let mut segment = TcpSegment {
         flow: duplicate.flow,

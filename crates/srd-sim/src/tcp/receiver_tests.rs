@@ -13,7 +13,7 @@ impl Rig {
         Self { receiver, acks: VecDeque::new(), now: Instant::ZERO }
     }
 
-    // A segment of 1000 bytes, a microsecond after the last.
+    // Receives a segment of 1000 bytes, a microsecond after the previous one.
     fn data(&mut self, k: u64, flags: u8, marked: bool) -> ByteRange {
         self.now += Duration::from_micros(1);
         let segment = TcpSegment {
@@ -88,7 +88,7 @@ fn sack_blocks_come_latest_first_and_three_at_most() {
     // Filling between 3 and 5 merges them, in front.
     rig.plain(4);
     assert_eq!(blocks(&rig.ack()), [(3, 6), (7, 8), (1, 2)]);
-    // The gap before 1 closes: 0 and 1 are delivered, the block goes.
+    // The gap before 1 is filled: 0 and 1 are delivered, and the block is removed.
     assert_eq!(rig.plain(0), ByteRange { start: 0, end: 2000 });
     let ack = rig.ack();
     assert_eq!((ack.ack, blocks(&ack)), (2000, vec![(3, 6), (7, 8)]));

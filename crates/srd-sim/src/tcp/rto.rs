@@ -1,11 +1,11 @@
-//! Round-trip estimation and the retransmission timeout (RFC 6298), in Linux's form or the
-//! RFC's, and the clock that timers tick on.
+//! Round-trip estimation and the retransmission timeout (RFC 6298), in Linux's form or the RFC's,
+//! and the tick of timers.
 
 use srd_proto::time::{Duration, Instant};
 
 use super::config::{RtoRule, TcpConfig};
 
-/// What a connection knows about its round trip, and the timeout that follows.
+/// Round-trip estimate of a connection, and the timeout that follows.
 #[derive(Clone, Copy, Debug)]
 pub struct RttEstimator {
     rule: RtoRule,
@@ -17,16 +17,16 @@ pub struct RttEstimator {
     deviation_ns: u64,
     // Linux: the largest deviation of this round trip, not below rto_min.
     deviation_max_ns: u64,
-    // Linux: what the timeout adds to the smoothed round trip.
+    // Linux: the part of the timeout that is added to the smoothed round trip.
     variation_ns: u64,
-    // Linux: the deviation's round trip ends when this byte is acknowledged.
+    // Linux: the round trip of the deviation ends when this byte is acknowledged.
     round_end: u64,
     min_ns: u64,
     rto_ns: u64,
 }
 
 impl RttEstimator {
-    /// Nothing measured yet.
+    /// Creates an estimator without measurements.
     pub fn new(config: &TcpConfig) -> Self {
         Self {
             rule: config.rto_rule,
@@ -54,7 +54,7 @@ impl RttEstimator {
         self.reset_backoff();
     }
 
-    /// Starts from a round trip that was measured before, which does not count as the smallest.
+    /// Starts from a round trip of an earlier measurement, which does not count for the minimum.
     pub fn assume(&mut self, rtt: Duration) {
         if rtt > Duration::ZERO {
             let min_ns = self.min_ns;
@@ -63,7 +63,7 @@ impl RttEstimator {
         }
     }
 
-    /// Notes a round trip that only serves the minimum.
+    /// Notes a round trip that only counts for the minimum.
     pub fn on_minimum(&mut self, rtt: Duration) {
         self.min_ns = self.min_ns.min(rtt.as_nanos().max(1));
     }
@@ -115,7 +115,7 @@ impl RttEstimator {
         self.srtt_ns = (7 * self.srtt_ns + rtt_ns) / 8;
     }
 
-    /// The timeout, backed off if it was.
+    /// The timeout, with its back-off.
     pub const fn rto(&self) -> Duration {
         Duration::from_nanos(self.rto_ns)
     }
@@ -137,12 +137,12 @@ impl RttEstimator {
         self.rto_ns = rto_ns.min(self.rto_max_ns);
     }
 
-    /// The smoothed round trip, once measured.
+    /// The smoothed round trip, if it has been measured.
     pub fn srtt(&self) -> Option<Duration> {
         (self.srtt_ns > 0).then(|| Duration::from_nanos(self.srtt_ns))
     }
 
-    /// The smallest round trip, once measured.
+    /// The smallest round trip, if it has been measured.
     pub fn min(&self) -> Option<Duration> {
         (self.min_ns < u64::MAX).then(|| Duration::from_nanos(self.min_ns))
     }
@@ -152,16 +152,16 @@ impl RttEstimator {
         Duration::from_nanos(self.rto_min_ns)
     }
 
-    /// Starts the stream's offsets again at zero, keeping the estimate.
+    /// Resets the stream's offsets to zero, and keeps the estimate.
     pub fn rebase(&mut self) {
         self.round_end = 0;
         self.reset_backoff();
     }
 }
 
-/// When a timer for `delay` fires that is armed at `now`: exactly then without a tick, else
-/// as Linux's timer wheel does it, on the tick boundary that cannot be early, and coarser
-/// beyond 63 ticks.
+/// Time when a timer for `delay` fires that is armed at `now`. Without a tick the time is exact.
+/// Otherwise it follows Linux's timer wheel: the first tick boundary that cannot be early, and
+/// coarser boundaries beyond 63 ticks.
 pub fn deadline(now: Instant, delay: Duration, tick: Duration) -> Instant {
     let tick_ns = tick.as_nanos();
     if tick_ns == 0 {

@@ -1,10 +1,10 @@
 //! The sender's record of every segment in flight: a ring in stream order, threaded by a list
 //! in order of transmission for RACK.
 //!
-//! Counts are in segments, as Linux keeps them: `in_flight = outstanding - sacked - lost +
-//! resent`. A record is in the time list exactly while a loss decision about its latest
-//! transmission is open: it is neither SACKed nor (lost and not resent). The ring grows to
-//! the largest window seen, which the configuration bounds, and never shrinks.
+//! Counts are in segments, as in Linux: `in_flight = outstanding - sacked - lost + resent`. A
+//! record is in the time list until its latest transmission is SACKed or marked lost: exactly while
+//! it is neither SACKed nor (lost and not resent). The ring grows to the largest window so far,
+//! which the configuration bounds, and never shrinks.
 
 use srd_proto::time::Instant;
 
@@ -15,15 +15,15 @@ const SACKED: u8 = 1;
 const LOST: u8 = 2;
 /// A retransmission is in flight.
 const RESENT: u8 = 4;
-/// It was retransmitted at least once.
+/// The segment was retransmitted at least once.
 const EVER_RESENT: u8 = 8;
 
 /// One segment in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// Offset of its first byte.
+    /// Offset of the first byte.
     pub seq: u64,
-    /// When it was last transmitted.
+    /// Time of the last transmission.
     pub sent_at: Instant,
     /// Payload length, in bytes.
     pub bytes: u32,
@@ -36,12 +36,12 @@ impl Record {
     const EMPTY: Self =
         Self { seq: 0, sent_at: Instant::ZERO, bytes: 0, previous: NONE, next: NONE, flags: 0 };
 
-    /// The offset after its last byte.
+    /// Offset after the last byte.
     pub const fn end(&self) -> u64 {
         self.seq + self.bytes as u64
     }
 
-    /// Whether it was ever retransmitted, so that its round trip is ambiguous.
+    /// Whether the segment was ever retransmitted, so that its round trip is ambiguous.
     pub const fn was_resent(&self) -> bool {
         self.flags & EVER_RESENT != 0
     }
@@ -51,28 +51,28 @@ impl Record {
     }
 }
 
-/// What one acknowledgement did to the scoreboard.
+/// Effects of one acknowledgement on the scoreboard.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     /// Segments acknowledged or SACKed for the first time.
     pub delivered: u32,
     /// Segments acknowledged cumulatively.
     pub acked: u32,
-    /// Segments newly SACKed.
+    /// Segments SACKed for the first time.
     pub sacked: u32,
-    /// Transmission time of the first segment newly acknowledged that was sent only once.
+    /// Transmission time of the first acknowledged segment among those that were sent only once.
     pub first_acked_at: Option<Instant>,
-    /// Transmission time of the last such segment.
+    /// Transmission time of the last acknowledged segment among those that were sent only once.
     pub last_acked_at: Option<Instant>,
-    /// Transmission time of the first segment newly SACKed that was sent only once.
+    /// Transmission time of the first SACKed segment among those that were sent only once.
     pub first_sacked_at: Option<Instant>,
-    /// Transmission time of the last such segment.
+    /// Transmission time of the last SACKed segment among those that were sent only once.
     pub last_sacked_at: Option<Instant>,
-    /// A segment that was retransmitted was acknowledged cumulatively.
+    /// Whether a segment that was retransmitted was acknowledged cumulatively.
     pub resent_acked: bool,
-    /// A segment sent only once, below the recovery point, was delivered.
+    /// Whether a segment sent only once, below the recovery point, was delivered.
     pub original_delivered: bool,
-    /// A segment sent only once arrived after a later one.
+    /// Whether a segment sent only once arrived after a later one.
     pub reordered: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct Progress {
 pub struct Scoreboard {
     // Slots by segment number modulo the length, a power of two.
     ring: Vec<Record>,
-    // Segment numbers: `first` is the oldest outstanding, `next` the next to be sent.
+    // Segment numbers: `first` is the oldest outstanding one, `next` the next one to send.
     first: u32,
     next: u32,
     // The time list's ends, as segment numbers.
@@ -94,7 +94,7 @@ pub struct Scoreboard {
     lost_hint: u32,
     // The highest SACKed byte.
     sacked_end: u64,
-    // Blocks of the previous acknowledgement, whose segments are all marked already.
+    // Blocks of the previous acknowledgement; all their segments are already marked.
     seen: [ByteRange; SACK_BLOCKS_MAX],
 }
 
@@ -127,7 +127,7 @@ impl Scoreboard {
         self.sacked
     }
 
-    /// Segments taken for lost, resent or not.
+    /// Segments that count as lost, resent or not.
     pub const fn lost(&self) -> u32 {
         self.lost
     }
@@ -137,7 +137,7 @@ impl Scoreboard {
         self.resent
     }
 
-    /// Segments taken to be in the network.
+    /// Segments that count as being in the network.
     pub const fn in_flight(&self) -> u32 {
         self.outstanding() - self.sacked - self.lost + self.resent
     }
@@ -162,7 +162,7 @@ impl Scoreboard {
         &mut self.ring[number as usize & mask]
     }
 
-    /// Forgets everything; the memory stays.
+    /// Removes all records, and keeps the memory.
     pub fn clear(&mut self) {
         let ring = std::mem::take(&mut self.ring);
         *self = Self { ring, ..Self::default() };
@@ -230,7 +230,7 @@ impl Scoreboard {
         self.link_newest(number);
     }
 
-    /// Takes the latest transmission of segment `number` for lost. True if that is news.
+    /// Marks the latest transmission of segment `number` lost. Returns whether it was not before.
     pub fn mark_lost(&mut self, number: u32) -> bool {
         let record = *self.record(number);
         if !Self::in_time_list(&record) {
@@ -245,7 +245,7 @@ impl Scoreboard {
         true
     }
 
-    /// Unmarks every lost segment that was not resent: the loss was imagined.
+    /// Unmarks every lost segment that was not resent: the loss was not real.
     pub fn forget_losses(&mut self) {
         for number in self.first..self.next {
             let record = *self.record(number);
@@ -253,7 +253,8 @@ impl Scoreboard {
                 continue;
             }
             if !Self::in_time_list(&record) {
-                // Behind newer ones in the list; its age is judged when the list reaches it.
+                // Goes behind newer records of the list; its age is checked when the list reaches
+                // it.
                 self.link_newest(number);
             }
             self.slot(number).flags &= !LOST;
@@ -279,7 +280,7 @@ impl Scoreboard {
         None
     }
 
-    /// The oldest transmission about which a decision is open, in time order.
+    /// The oldest transmission about which the decision is open, in time order.
     pub fn oldest_sent(&self) -> Option<u32> {
         (self.oldest != NONE).then_some(self.oldest)
     }
@@ -300,8 +301,9 @@ impl Scoreboard {
         self.record(number).is(SACKED)
     }
 
-    /// Marks the segments of one acknowledgement's SACK blocks, calling `delivered` for each
-    /// that is news. `recovery_point` bounds [`Progress::original_delivered`].
+    /// Marks the segments of one acknowledgement's SACK blocks, and calls `delivered` for each
+    /// segment that was not marked before. `recovery_point` bounds
+    /// [`Progress::original_delivered`].
     pub fn on_sack(
         &mut self,
         blocks: impl Iterator<Item = ByteRange>,
@@ -320,7 +322,7 @@ impl Scoreboard {
                     break;
                 }
                 if let Some(known) = self.seen.iter().find(|known| known.contains(range(&record))) {
-                    // Jump over what the previous acknowledgement said.
+                    // Skips segments that the previous acknowledgement reported.
                     number = self.number_at(known.end.min(block.end)).max(number + 1);
                     continue;
                 }
@@ -357,7 +359,7 @@ impl Scoreboard {
         }
     }
 
-    // Takes a record that is not SACKed out of the list and the counts.
+    // Removes a record that is not SACKed from the list and the counts.
     fn leave_network(&mut self, number: u32, record: &Record) {
         if Self::in_time_list(record) {
             self.unlink(number);
@@ -366,7 +368,8 @@ impl Scoreboard {
         self.resent -= u32::from(record.is(RESENT));
     }
 
-    /// Removes the segments before `ack`, calling `delivered` for each that is news.
+    /// Removes the segments before `ack`, and calls `delivered` for each that was not SACKed
+    /// before.
     pub fn on_ack(
         &mut self,
         ack: u64,

@@ -1,13 +1,13 @@
-//! A TCP segment as the simulator carries it: fields, no bytes.
+//! A TCP segment in the simulator: fields without bytes.
 //!
 //! Data flows one way in the model, so a segment is either data (`payload_bytes > 0`) or an
-//! acknowledgement. Offsets are those of the stream, 64 bits wide: nothing wraps.
+//! acknowledgement. Offsets are those of the stream, 64 bits wide, so nothing wraps.
 
-/// The most SACK blocks that fit beside a timestamp option (RFC 2018 section 3).
+/// Most SACK blocks that fit beside a timestamp option (RFC 2018 section 3).
 pub const SACK_BLOCKS_MAX: usize = 3;
 
-/// Opens the connection: a handshake's first segment, or data of a connection whose peer has
-/// not been heard from.
+/// Opens the connection: first segment of a handshake, or data of a connection whose peer has not
+/// sent anything yet.
 pub const FLAG_SYN: u8 = 1;
 /// The fields of an acknowledgement are set.
 pub const FLAG_ACK: u8 = 2;
@@ -15,14 +15,14 @@ pub const FLAG_ACK: u8 = 2;
 pub const FLAG_ECE: u8 = 4;
 /// Congestion window reduced: the echo may stop (RFC 3168).
 pub const FLAG_CWR: u8 = 8;
-/// The application's message ends with this segment.
+/// The segment ends a message of the application.
 pub const FLAG_PSH: u8 = 16;
-/// The receiver knows no such connection.
+/// The receiver has no such connection.
 pub const FLAG_RST: u8 = 32;
 /// The first SACK block reports a duplicate (RFC 2883).
 pub const FLAG_DSACK: u8 = 64;
 /// The connection carried another flow until just now: its receiver is past the quick
-/// acknowledgements of a beginning.
+/// acknowledgements of the beginning.
 pub const FLAG_RESUMED: u8 = 128;
 
 /// A run of bytes in a stream, `end` excluded.
@@ -62,7 +62,7 @@ pub struct TcpSegment {
     pub payload_bytes: u32,
     /// `FLAG_*`.
     pub flags: u8,
-    /// How many SACK blocks are set.
+    /// Number of SACK blocks that are set.
     pub sack_count: u8,
 }
 
@@ -77,7 +77,7 @@ impl TcpSegment {
         self.seq + self.payload_bytes as u64
     }
 
-    /// Adds a SACK block; false if the option is full or the block is out of its reach.
+    /// Adds a SACK block. Returns false if the option is full or the block is out of its reach.
     pub fn push_sack(&mut self, block: ByteRange) -> bool {
         let start = i128::from(block.start) - i128::from(self.ack);
         let (Ok(start), Ok(bytes)) =

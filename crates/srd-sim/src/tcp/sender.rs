@@ -1,6 +1,6 @@
-//! The sending half of a connection: what to send next, and the timers. Acknowledgements are
-//! in `ack.rs`, recovery and its undoing in `sender/recovery.rs`; all three follow Linux's
-//! `tcp_output.c`, `tcp_timer.c` and `tcp_input.c` closely enough to be read beside them.
+//! The sending half of a connection: choice of the next segment, and the timers. Acknowledgements
+//! are in `ack.rs`, recovery and its undoing in `sender/recovery.rs`. All three follow Linux's
+//! `tcp_output.c`, `tcp_timer.c` and `tcp_input.c` so closely that they can be compared.
 //!
 //! One timer serves three purposes, as in Linux: retransmission, tail probe, reorder window.
 
@@ -18,23 +18,23 @@ use super::window::Window;
 use super::writes::Writes;
 use recovery::{Phase, Reduction, Undo};
 
-/// What the timer is for.
+/// Purpose of the timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Timer {
-    /// Nothing was acknowledged for the retransmission timeout.
+    /// Retransmission timeout: no new acknowledgement for this time.
     Retransmit,
     /// The tail may be lost: a probe is due.
     Probe,
-    /// The reorder window of something sent earlier is over.
+    /// The reorder window of an earlier segment is over.
     Reorder,
 }
 
 /// A tail probe on its way (RFC 8985 section 7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Probe {
-    /// The highest byte sent when it left.
+    /// The highest byte sent when the probe left.
     pub(super) end: u64,
-    /// Whether it repeats a segment rather than bringing a new one.
+    /// Whether the probe repeats a segment; otherwise it is a new segment.
     pub(super) resent: bool,
 }
 
@@ -47,10 +47,10 @@ pub(super) struct Usage {
     round_end: u64,
 }
 
-/// How far a connection is.
+/// Progress of the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opening {
-    /// A SYN is to be sent.
+    /// A SYN has to be sent.
     Due,
     /// A SYN left.
     Sent(Instant),
@@ -58,21 +58,21 @@ pub(super) enum Opening {
     Done,
 }
 
-/// What became of a timer.
+/// Result of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fired {
-    /// The connection goes on.
+    /// The connection continues.
     Alive,
-    /// It gave up after too many timeouts.
+    /// The connection failed after too many timeouts.
     Dead,
 }
 
-/// A segment to be sent.
+/// A segment to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing {
     /// The segment.
     pub segment: TcpSegment,
-    /// Whether it was sent before.
+    /// Whether the segment was sent before.
     pub resent: bool,
 }
 
@@ -84,11 +84,11 @@ pub struct Sender {
     /// Length of the stream.
     total: u64,
     writes: Writes,
-    /// The end of the last new segment that was not full.
+    /// End of the last new segment that was not full.
     small_end: u64,
-    /// The first unacknowledged byte.
+    /// First unacknowledged byte.
     pub(super) una: u64,
-    /// The next byte to be sent for the first time.
+    /// Next byte to send for the first time.
     pub(super) nxt: u64,
     pub(super) board: Scoreboard,
     pub(super) rack: Rack,
@@ -100,9 +100,9 @@ pub struct Sender {
     pub(super) recovery_point: u64,
     pub(super) reduction: Reduction,
     pub(super) undo: Undo,
-    /// Whether F-RTO (RFC 5682) still doubts the timeout.
+    /// Whether F-RTO (RFC 5682) may still find that the timeout was unnecessary.
     pub(super) timeout_doubted: bool,
-    /// F-RTO: new data goes before what is marked lost, until the next acknowledgement.
+    /// F-RTO: new data goes before segments marked lost, until the next acknowledgement.
     pub(super) new_data_first: bool,
     pub(super) probe: Option<Probe>,
     probe_due: bool,
@@ -115,12 +115,12 @@ pub struct Sender {
     // Whether the connection carried another flow less than a timeout ago.
     resumed: bool,
     sent_at: Instant,
-    /// Timeouts ever.
+    /// Number of timeouts so far.
     pub(super) timeouts: u64,
 }
 
 impl Sender {
-    /// A connection that has `bytes` to send as `flow`.
+    /// Creates a connection that has `bytes` to send as `flow`.
     pub fn new(config: &TcpConfig, flow: u32, bytes: u64, now: Instant) -> Self {
         let mut rtt = RttEstimator::new(config);
         if !config.handshake {
@@ -158,8 +158,8 @@ impl Sender {
         }
     }
 
-    /// Starts the next flow on this idle connection. After more than a timeout of silence the
-    /// window restarts from the initial one (Linux's `tcp_cwnd_restart`).
+    /// Starts the next flow on this idle connection. After a silence of more than a timeout the
+    /// window restarts from the initial window (Linux's `tcp_cwnd_restart`).
     pub fn reopen(&mut self, flow: u32, bytes: u64, now: Instant) {
         debug_assert!(self.is_complete(), "a connection is reused when it is idle");
         let idle = now.since(self.sent_at);
@@ -204,7 +204,7 @@ impl Sender {
         self.una == self.total
     }
 
-    /// The flow that it carries.
+    /// The flow that the connection carries.
     pub const fn flow(&self) -> u32 {
         self.flow
     }
@@ -224,13 +224,13 @@ impl Sender {
         self.timeouts
     }
 
-    /// When [`Sender::on_timer`] is due.
+    /// Time when [`Sender::on_timer`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let timer_at = self.timer.map(|(_, at)| at);
         timer_at.into_iter().chain(self.writes.next_at()).min()
     }
 
-    /// The next segment that the window allows.
+    /// Returns the next segment that the window allows.
     pub fn poll(&mut self, now: Instant) -> Option<Outgoing> {
         self.writes.advance(now);
         if self.opening != Opening::Done {
@@ -250,7 +250,7 @@ impl Sender {
         }
     }
 
-    /// Whether Nagle's rule keeps the next new segment back.
+    /// Whether Nagle's rule holds the next new segment back.
     fn is_held(&self) -> bool {
         let is_small = self.next_bytes().is_some_and(|bytes| bytes < self.config.mss_bytes());
         is_small
@@ -272,7 +272,7 @@ impl Sender {
         Some(Outgoing { segment, resent })
     }
 
-    /// The peer answered the SYN.
+    /// Processes the peer's reply to the SYN.
     pub fn on_opened(&mut self, now: Instant) {
         if let Opening::Sent(at) = self.opening {
             if self.retries == 0 {
@@ -286,7 +286,7 @@ impl Sender {
 
     fn segment(&self, seq: u64, payload_bytes: u32, now: Instant) -> TcpSegment {
         let end = seq + u64::from(payload_bytes);
-        // Until the peer is known to hold state, every segment may open the connection.
+        // Until the peer has confirmed the connection, every segment may open it.
         let mut flags = if self.una == 0 { FLAG_SYN } else { FLAG_ACK };
         if self.una == 0 && self.resumed {
             flags |= FLAG_RESUMED;
@@ -309,7 +309,8 @@ impl Sender {
         self.next_bytes().is_some()
     }
 
-    // How long the next new segment is, if the stream and the peer's window have one.
+    // Length of the next new segment; `None` if the stream has no data or the peer's window is
+    // full.
     fn next_bytes(&self) -> Option<u32> {
         let mss = u64::from(self.config.mss_bytes());
         let bytes = mss.min(self.writes.written() - self.nxt);
@@ -385,7 +386,7 @@ impl Sender {
         }
     }
 
-    /// Whether the window may grow, being what limits sending.
+    /// Whether the window may grow: it does so only while it limits sending.
     pub(super) fn is_window_limited(&self) -> bool {
         if self.window.in_slow_start() {
             return self.window.segments < 2 * self.usage.outstanding_max;
@@ -406,7 +407,7 @@ impl Sender {
         deadline(now, delay, self.config.timer_tick)
     }
 
-    /// Arms the probe's timer, or the retransmission timer where no probe may be.
+    /// Arms the probe's timer, or the retransmission timer if a probe is not allowed.
     pub(super) fn rearm(&mut self, now: Instant) {
         if !self.schedule_probe(now) {
             self.rearm_retransmit(now);
@@ -429,7 +430,7 @@ impl Sender {
         self.timer = Some((Timer::Retransmit, self.after(now, delay)));
     }
 
-    // RFC 8985 section 7.2, with Linux's floor: false where no probe may be scheduled.
+    // RFC 8985 section 7.2, with Linux's floor. Returns false if a probe must not be scheduled.
     fn schedule_probe(&mut self, now: Instant) -> bool {
         let Some(head) = self.board.head() else {
             return false;
@@ -456,7 +457,7 @@ impl Sender {
         self.timer = Some((Timer::Reorder, self.after(now, delay)));
     }
 
-    /// The deadline has come.
+    /// Runs the timer, if it is due.
     pub fn on_timer(&mut self, now: Instant) -> Fired {
         self.writes.advance(now);
         let Some((timer, at)) = self.timer else {
@@ -483,7 +484,7 @@ impl Sender {
             Timer::Probe => {
                 self.probe_due = self.probe.is_none();
                 if !self.probe_due {
-                    self.timer = Some((timer, at)); // the time that this one took counts
+                    self.timer = Some((timer, at)); // the elapsed time of this timer counts
                 }
                 self.rearm_retransmit(now);
                 Fired::Alive

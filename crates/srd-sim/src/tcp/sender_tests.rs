@@ -9,7 +9,7 @@ fn at(us: u64) -> Instant {
     Instant::from_nanos(us * 1000)
 }
 
-// Exact timers, nothing assumed of the round trip.
+// Exact timers, and no assumption about the round trip.
 fn config() -> TcpConfig {
     TcpConfig {
         mtu_bytes: 1052,
@@ -28,7 +28,7 @@ impl Rig {
         Self { sender: Sender::new(config, 0, segments * MSS, at(0)) }
     }
 
-    /// Everything that may be sent now, as segment numbers.
+    /// All segments that may be sent now, as segment numbers.
     fn sent(&mut self, us: u64) -> Vec<u64> {
         std::iter::from_fn(|| self.sender.poll(at(us))).map(|out| out.segment.seq / MSS).collect()
     }
@@ -85,7 +85,7 @@ fn tail_is_probed_after_two_round_trips_and_the_floor() {
 #[test]
 fn answered_probe_cuts_the_window_unless_a_duplicate_is_reported() {
     for (duplicate, threshold) in [(true, THRESHOLD_INFINITE), (false, 14)] {
-        // The peer's window keeps new data from serving as the probe.
+        // The peer's window is full, so the probe cannot be new data.
         let mut rig = Rig::new(&TcpConfig { window_bytes_max: 10 * MSS, ..config() }, 100);
         rig.sent(0);
         let us = rig.fire();
@@ -105,7 +105,7 @@ fn one_segment_waits_for_a_delayed_acknowledgement_before_the_probe() {
     rig.sent(0);
     rig.ack(100, 10, &[], 0, 0);
     assert_eq!(rig.sent(100), [10]);
-    // 2 * 100 us + 200 ms is later than the timeout, which is what counts then.
+    // 2 * 100 us + 200 ms is later than the timeout, so the timeout applies.
     assert_eq!(rig.deadline_us(), 100 + 200_100);
 }
 
@@ -147,7 +147,7 @@ fn needless_timeout_is_undone_by_an_original() {
     let window = rig.sender.window_segments();
     let us = rig.fire();
     assert_eq!(rig.sent(us), [10]);
-    // The acknowledgements were late: these two are of originals, as the timestamp says.
+    // The acknowledgements were late: the timestamps show that these two are of originals.
     rig.ack(us + 10, 12, &[], 100, 0);
     assert_eq!(rig.sender.phase, Phase::Open);
     assert!(rig.sender.window_segments() >= window);
@@ -168,7 +168,7 @@ fn three_sacks_start_recovery_at_once() {
         assert_eq!(rig.sender.phase, Phase::Recovery);
         assert_eq!(rig.sent(202)[0], 10);
         assert_eq!(rig.sender.window.threshold, threshold, "{congestion:?}");
-        // The retransmission fills the gap after everything else has come.
+        // The retransmission fills the gap after all other segments have arrived.
         rig.ack(230, 10, &[(11, 30)], 100, 0);
         rig.sent(230);
         rig.ack(302, 30, &[], 202, 0);

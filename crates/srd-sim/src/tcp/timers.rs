@@ -1,5 +1,5 @@
-//! The deadlines of many connections: a binary heap that knows where each one stands, so that
-//! a connection has one entry however often its deadline moves.
+//! Deadlines of many connections: a binary heap with an index of each slot's position, so that a
+//! connection has one entry however often its deadline changes.
 
 use srd_proto::time::Instant;
 
@@ -10,7 +10,7 @@ const ABSENT: u32 = u32::MAX;
 pub struct Timers {
     // (deadline, slot), a heap with the earliest first.
     heap: Vec<(Instant, u32)>,
-    // Where each slot stands in the heap.
+    // Position of each slot in the heap.
     places: Vec<u32>,
 }
 

@@ -1,11 +1,11 @@
-//! The congestion window, and what an algorithm is told about the stream. All windows are in
-//! segments, as in Linux.
+//! The congestion window, and the inputs of its algorithms. All windows are in segments, as in
+//! Linux.
 
 use srd_proto::time::{Duration, Instant};
 
 /// A threshold that slow start does not reach.
 pub const THRESHOLD_INFINITE: u32 = u32::MAX >> 1;
-/// No reduction goes below this.
+/// Lower bound of all reductions.
 pub const WINDOW_MIN: u32 = 2;
 
 /// The window and its threshold.
@@ -30,7 +30,8 @@ impl Window {
         self.segments < self.threshold
     }
 
-    /// Grows by the acknowledged segments, to the threshold at most; returns those left over.
+    /// Grows by the acknowledged segments, to the threshold at most. Returns the segments left
+    /// over.
     pub fn slow_start(&mut self, acked: u32) -> u32 {
         let grown = (self.segments + acked).min(self.threshold);
         let used = grown - self.segments;
@@ -52,35 +53,35 @@ impl Window {
         }
     }
 
-    /// Forgets progress towards the next increase.
+    /// Discards the progress towards the next increase.
     pub fn clear_credit(&mut self) {
         self.credit = 0;
     }
 }
 
-/// A round-trip sample and where the stream stands.
+/// A round-trip sample, with the position in the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct RttSample {
-    /// When it was taken.
+    /// Time of the sample.
     pub now: Instant,
-    /// The round trip of the latest segment acknowledged.
+    /// Round trip of the latest acknowledged segment.
     pub rtt: Duration,
     /// The first unacknowledged byte.
     pub una: u64,
-    /// The next byte to be sent.
+    /// The next byte to send.
     pub nxt: u64,
 }
 
-/// What an acknowledgement says about marks.
+/// Marks in an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub struct Marks {
-    /// Segments it delivers.
+    /// Segments that the acknowledgement delivers.
     pub delivered: u32,
-    /// Whether it echoes congestion.
+    /// Whether the acknowledgement echoes congestion.
     pub echo: bool,
     /// The first unacknowledged byte.
     pub una: u64,
-    /// The next byte to be sent.
+    /// The next byte to send.
     pub nxt: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the application has written of a flow: all of it, or pieces of one size at equal distances.
+//! Writes of an application to a flow: all at once, or pieces of one size at equal distances.
 
 use srd_proto::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ pub(super) struct Writes {
     total: u64,
     piece: u64,
     gap: Duration,
-    /// Bytes that were written.
+    /// Bytes that have been written.
     written: u64,
-    /// When the next piece follows; `None` once all is written.
+    /// Time of the next piece; `None` once everything is written.
     next_at: Option<Instant>,
 }
 
@@ -26,7 +26,7 @@ impl Writes {
         writes
     }
 
-    /// Writes what is due by now.
+    /// Writes the pieces that are due by now.
     pub(super) fn advance(&mut self, now: Instant) {
         while let Some(at) = self.next_at.filter(|at| *at <= now) {
             self.written = self.written.saturating_add(self.piece).min(self.total);
@@ -34,12 +34,12 @@ impl Writes {
         }
     }
 
-    /// Bytes that were written.
+    /// Bytes that have been written.
     pub(super) const fn written(&self) -> u64 {
         self.written
     }
 
-    /// When the next piece is written.
+    /// Time of the next piece.
     pub(super) const fn next_at(&self) -> Option<Instant> {
         self.next_at
     }

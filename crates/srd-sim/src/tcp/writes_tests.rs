@@ -9,7 +9,7 @@ use srd_proto::time::Duration;
 
 const MS: u64 = 1000 * US;
 
-/// Headers of 40 bytes and no framing, as the arithmetic of RFC 896 has it.
+/// Headers of 40 bytes and no framing, as in the arithmetic of RFC 896.
 fn config() -> TcpConfig {
     TcpConfig {
         mtu_bytes: 1500,
@@ -41,7 +41,7 @@ fn run(bytes: u64, tcp: TcpConfig) -> World<TcpNode> {
     world
 }
 
-/// When the receiver held everything.
+/// Time when the receiver had all bytes.
 fn received_ps(world: &World<TcpNode>) -> u64 {
     world.flows()[0].received_ps.expect("received")
 }
@@ -61,14 +61,15 @@ fn one_byte_writes_are_packets_of_41_bytes_unless_nagles_rule_gathers_them() {
     assert_eq!(overhead_percent, 4_000);
     for nagle in [Nagle::Linux, Nagle::Rfc896] {
         let (segments, bytes) = sent(nagle);
-        // One in a round trip, which takes 600 us and the packets' own time.
+        // One segment in a round trip, which takes 600 us and the packets' own time.
         assert!((160..=170).contains(&segments), "{nagle:?}: {segments}");
         assert_eq!(bytes, 1000 + 40 * segments);
     }
 }
 
-/// Two small segments in flight would be probed for after 8 ms, one only after 200; so no probes
-/// here. The kernel took 42.8 to 43.2 ms for this (docs/perf-notes.md, "efs-proxy").
+/// With two small segments in flight a probe would be due after 8 ms, with one only after 200 ms.
+/// So there are no probes here. The kernel took 42.8 to 43.2 ms for this (docs/perf-notes.md,
+/// "efs-proxy").
 #[test]
 fn the_second_small_write_waits_for_the_delayed_acknowledgement_of_the_first() {
     let two = |nagle, interactive| {
@@ -82,13 +83,13 @@ fn the_second_small_write_waits_for_the_delayed_acknowledgement_of_the_first() {
         assert!((40 * MS..46 * MS).contains(&received_ps), "{nagle:?}: {received_ps}");
         assert_eq!(world.nodes()[1].stats().acknowledgements, 2);
     }
-    // Without the rule both are there at once, and one acknowledgement covers them.
+    // Without the rule both segments arrive at once, and one acknowledgement covers them.
     let world = two(Nagle::Off, true);
     assert!(received_ps(&world) < MS);
     assert_eq!(world.nodes()[1].stats().acknowledgements, 1);
     let finished_ps = world.flows()[0].finished_ps.expect("finished");
     assert!((40 * MS..46 * MS).contains(&finished_ps), "{finished_ps}");
-    // A receiver that is not interactive acknowledges what it has read: a round trip more.
+    // A receiver that is not interactive acknowledges the data that it has read: a round trip more.
     let received_ps = received_ps(&two(Nagle::Linux, false));
     assert!((800 * US..MS).contains(&received_ps), "{received_ps}");
 }

@@ -1,8 +1,8 @@
-//! Leaf-spine networks and three-tier fat trees, from the numbers of htsim's files.
+//! Leaf-spine networks and three-tier fat trees, from the parameters of htsim's files.
 //!
-//! Within a pod every tier-0 switch has `bundle` links to every tier-1 switch. In a two-tier
-//! network the whole of it is one pod. In a three-tier one, the n-th tier-1 switch of every
-//! pod has `bundle` links to every core whose number is n modulo the tier-1 switches per pod.
+//! Within a pod every tier-0 switch has `bundle` links to every tier-1 switch. A two-tier network
+//! is one pod. In a three-tier network, the n-th tier-1 switch of every pod has `bundle` links to
+//! every core whose number is n modulo the tier-1 switches per pod.
 
 use super::{End, Port, Switch, Tier, Topology, TopologyError};
 
@@ -15,7 +15,7 @@ pub struct TierSpec {
     pub radix_down: u32,
     /// Links up per switch; zero in the top tier.
     pub radix_up: u32,
-    /// Parallel links between one switch of this tier and one of the tier below.
+    /// Parallel links between a switch of this tier and a switch of the tier below.
     pub bundle: u32,
     /// Queue of each port up.
     pub queue_up_bytes: Option<u64>,
@@ -32,13 +32,13 @@ pub struct TierSpec {
 pub struct ClosSpec {
     /// Number of hosts.
     pub hosts: u32,
-    /// Hosts per pod; all of them in a two-tier network.
+    /// Hosts per pod; all hosts in a two-tier network.
     pub pod_hosts: u32,
     /// Two or three tiers, from the hosts up.
     pub tiers: Vec<TierSpec>,
 }
 
-/// The most hosts or ports that a network may have.
+/// Most hosts or ports of a network.
 pub const PORTS_MAX: u32 = 1 << 24;
 
 impl ClosSpec {
@@ -70,7 +70,7 @@ impl ClosSpec {
     }
 }
 
-/// What the links of a regular network have in common.
+/// Common properties of the links of a regular network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Links {
     /// Speed of the hosts' links.
@@ -100,7 +100,7 @@ impl Links {
     }
 }
 
-/// The numbers that follow from a specification.
+/// Numbers of switches that follow from a specification.
 struct Shape {
     tors: u32,
     tors_per_pod: u32,
@@ -199,7 +199,7 @@ impl ClosSpec {
     /// Builds the network.
     ///
     /// # Errors
-    /// Numbers that do not fit together.
+    /// If the numbers do not fit together.
     pub fn build(&self) -> Result<Topology, TopologyError> {
         let shape = self.shape()?;
         let mut build = Build::new(self, &shape);
@@ -234,7 +234,7 @@ impl<'a> Build<'a> {
         Self { spec, shape, tiers, switches: Vec::new(), ports: Vec::new() }
     }
 
-    /// Lays out every switch's range of hosts and ports.
+    /// Assigns ranges of hosts and ports to every switch.
     fn switches(&mut self) {
         let (spec, shape) = (self.spec, self.shape);
         let mut port = spec.hosts;

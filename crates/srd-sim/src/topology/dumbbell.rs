@@ -1,8 +1,8 @@
-//! A dumbbell: hosts on either side of one bottleneck (or of several parallel ones).
+//! A dumbbell: hosts on both sides of one bottleneck (or of several parallel ones).
 
 use super::{End, Port, Switch, Tier, Topology, TopologyError};
 
-/// The numbers of a dumbbell. Hosts on the left come first.
+/// Parameters of a dumbbell. Hosts on the left come first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DumbbellSpec {
     /// Hosts on each side.
@@ -23,7 +23,7 @@ impl DumbbellSpec {
     /// Builds the network.
     ///
     /// # Errors
-    /// Numbers that make none.
+    /// If the numbers describe no valid network.
     pub fn build(&self) -> Result<Topology, TopologyError> {
         let (n, links) = (self.side_hosts, self.middle_links);
         if n == 0 || n > 65_536 || links == 0 || links > 65_536 {

@@ -1,9 +1,10 @@
 //! Networks: hosts, switches, directed ports between them, and routes by arithmetic.
 //!
-//! Every switch covers a contiguous range of hosts below it, split evenly over its children.
-//! So a route needs no table: a destination inside the range goes down to its child, any
-//! other goes up, and among equal links the hash of the 5-tuple decides. Ports are numbered:
-//! the hosts' own first (port = host), then each switch's down ports, then its up ports.
+//! Every switch covers a contiguous range of hosts below it, split evenly over its children. So a
+//! route needs no table: a packet for a destination inside the range goes down to its child, any
+//! other packet goes up, and among equal links the hash of the 5-tuple decides. The ports are
+//! numbered: first those of the hosts (port = host), then each switch's down ports, then its up
+//! ports.
 
 pub mod clos;
 pub mod dumbbell;
@@ -25,23 +26,23 @@ pub enum End {
 /// A directed link with the egress port that feeds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Port {
-    /// Where the port is.
+    /// Position of the port.
     pub from: End,
-    /// Where the link leads.
+    /// Far end of the link.
     pub to: End,
-    /// Its speed.
+    /// Speed of the link.
     pub rate_bps: u64,
-    /// Propagation, and the switching delay of the switch at its end.
+    /// Propagation delay, and the switching delay of the switch at the far end.
     pub latency_ps: u64,
-    /// The queue in front of it, where the topology sets one.
+    /// Size of the port's queue, if the topology sets one.
     pub queue_bytes: Option<u64>,
     /// The port in the opposite direction.
     pub reverse: u32,
-    /// Which of several parallel links between the two ends this is.
+    /// Index among parallel links between the two ends.
     pub parallel: u32,
 }
 
-/// A switch: the hosts below it and where its ports begin.
+/// A switch: the range of hosts below it, and the ranges of its ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Switch {
     low: u32,
@@ -80,22 +81,22 @@ impl Switch {
         if self.ways_up > self.ways_down { self.ways_up } else { self.ways_down }
     }
 
-    /// What makes its choices differ from those of other switches.
+    /// Value that makes the switch's choices differ from those of other switches.
     pub(crate) const fn salt(&self) -> u32 {
         self.salt
     }
 
-    /// The hosts below it: the first and how many.
+    /// Hosts below the switch: first number and count.
     pub const fn range(&self) -> (u32, u32) {
         (self.low, self.span)
     }
 
-    /// Its ports towards hosts: first number and count.
+    /// Ports towards hosts: first number and count.
     pub const fn ports_down(&self) -> (u32, u32) {
         (self.port_down, self.span / self.child_hosts * self.ways_down)
     }
 
-    /// Its ports away from hosts: first number and count.
+    /// Ports away from hosts: first number and count.
     pub const fn ports_up(&self) -> (u32, u32) {
         (self.port_up, self.ways_up)
     }
@@ -104,11 +105,11 @@ impl Switch {
 /// A named class of switches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tier {
-    /// What its switches are called: the n-th is the name followed by n.
+    /// Name of its switches: the n-th has this name followed by n.
     pub name: &'static str,
-    /// The index of its first switch.
+    /// Index of the first switch.
     pub first: u32,
-    /// How many there are.
+    /// Number of switches.
     pub count: u32,
 }
 
@@ -149,8 +150,8 @@ impl Topology {
         path
     }
 
-    /// The round trip of a `data_bytes` packet and an `ack_bytes` acknowledgement over an
-    /// empty network, stored and forwarded at every hop, in picoseconds.
+    /// Round trip of a `data_bytes` packet and an `ack_bytes` acknowledgement over an empty
+    /// network, with store and forward at every hop, in picoseconds.
     pub fn base_rtt_ps(&self, src: u32, dst: u32, data_bytes: u32, ack_bytes: u32) -> u64 {
         let one_way = |from, to, bytes| -> u64 {
             let hop = |port: u32| {
@@ -173,13 +174,13 @@ impl Topology {
     }
 }
 
-/// How long `bytes` take on a link, in picoseconds, rounded down.
+/// Time that `bytes` take on a link, in picoseconds, rounded down.
 pub fn serialize_ps(rate_bps: u64, bytes: u32) -> u64 {
     let ps = u128::from(bytes) * 8 * 1_000_000_000_000 / u128::from(rate_bps);
     u64::try_from(ps).unwrap_or(u64::MAX)
 }
 
-/// Why a network cannot be built. The text says what to change.
+/// Reason for which a network cannot be built. The text contains a remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopologyError(pub String);
 

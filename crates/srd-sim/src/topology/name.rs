@@ -1,11 +1,10 @@
-//! Names of hosts, switches and links, as people write them in scenarios and read them in
-//! results.
+//! Names of hosts, switches and links, for scenarios and results.
 //!
-//! | name | what it selects |
+//! | name | selected links |
 //! |---|---|
 //! | `host5`, `tor2`, `spine3` | every link of that host or switch, both directions |
 //! | `leaf0-spine3` | the link between the two, both directions, with all its parallels |
-//! | `leaf0->spine3` | the same, one direction |
+//! | `leaf0->spine3` | the link between the two, one direction, with all its parallels |
 //! | `leaf0->spine3#1` | one of several parallel links |
 //! | `core->agg`, `core->agg:7`, `core->agg:0..4` | all, the seventh, the first four links from one tier to another, in the order of the lower switch |
 //! | `all` | every link |
@@ -14,10 +13,10 @@ use std::ops::Range;
 
 use super::{End, Topology, TopologyError};
 
-/// Names that mean the same tier, by number from the hosts up.
+/// Names of the same tier, by number from the hosts up.
 const ALIASES: [&[&str]; 3] = [&["leaf", "tor", "side", "ring"], &["spine", "agg"], &["core"]];
 
-/// One end of a link as named: a host or switch, or a whole tier of them.
+/// A named end of a link: a host or switch, or a whole tier of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Named {
     One(End),
@@ -52,7 +51,7 @@ impl Topology {
     /// The ports that a name selects, in ascending order.
     ///
     /// # Errors
-    /// A name that selects nothing, with what would.
+    /// If the name selects no link; the text contains valid names.
     pub fn select(&self, name: &str) -> Result<Vec<u32>, TopologyError> {
         let ports = self.select_unchecked(name.trim())?;
         if ports.is_empty() {
@@ -110,11 +109,11 @@ impl Topology {
         Ok(ports)
     }
 
-    /// The first `n` links from the core down to the aggregation switches, in the order of
-    /// the latter: those that htsim's `-failed n` slows to a quarter of their speed.
+    /// First `n` links from the core down to the aggregation switches, in the order of the latter.
+    /// The `-failed n` of htsim slows these links to a quarter of their speed.
     ///
     /// # Errors
-    /// A network without a core.
+    /// If the network has no core.
     pub fn first_core_links(&self, n: usize) -> Result<Vec<u32>, TopologyError> {
         if self.tiers.len() < 3 {
             return fail("only a three-tier network has core links".to_owned());
@@ -163,7 +162,7 @@ impl Topology {
         Ok(from as usize..to as usize)
     }
 
-    /// Reads `host5`, `tor2`, `host` or `tor`.
+    /// Parses `host5`, `tor2`, `host` or `tor`.
     fn end(&self, text: &str) -> Result<Named, TopologyError> {
         let text = text.trim();
         let letters = text.trim_end_matches(|c: char| c.is_ascii_digit());

@@ -1,19 +1,20 @@
-//! A ring of switches. Packets go one way round only, so that every link between two switches waits
-//! for the next: buffers depend on each other in a circle, which lossless networks must not have.
+//! A ring of switches. Packets go round in one direction only, so that every link between two
+//! switches waits for the next: buffers depend on each other in a circle, which lossless networks
+//! must avoid.
 //!
 //! The links of the other direction carry pause frames, and no packets.
 
 use super::{End, Port, Switch, Tier, Topology, TopologyError};
 
-/// Switches at most: a path crosses fewer than sixteen links.
+/// Most switches: a path crosses fewer than sixteen links.
 pub const SWITCHES_MAX: u32 = 12;
 
-/// The numbers of a ring.
+/// Parameters of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingSpec {
     /// Switches.
     pub switches: u32,
-    /// Hosts of each.
+    /// Hosts of each switch.
     pub switch_hosts: u32,
     /// Speed of the hosts' links.
     pub host_bps: u64,
@@ -29,7 +30,7 @@ impl RingSpec {
     /// Builds the network.
     ///
     /// # Errors
-    /// Numbers that make none.
+    /// If the numbers describe no valid network.
     pub fn build(&self) -> Result<Topology, TopologyError> {
         let (n, hosts) = (self.switches, self.switch_hosts);
         if !(3..=SWITCHES_MAX).contains(&n) || hosts == 0 || hosts > 65_536 {
@@ -40,7 +41,7 @@ impl RingSpec {
         if self.host_bps == 0 || self.ring_bps == 0 {
             return Err(TopologyError("a link's speed must not be zero".to_owned()));
         }
-        // Of each switch: its hosts' ports, the one to the next switch, the one to the one before.
+        // Ports of each switch: to its hosts, to the next switch, and to the previous one.
         let first = |switch: u32| n * hosts + switch * (hosts + 2);
         let switch = |index: u32| Switch {
             low: index * hosts,

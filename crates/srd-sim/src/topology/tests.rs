@@ -1,4 +1,4 @@
-//! Routes, names, round trips and files, with literals.
+//! Routes, names, round trips and files, compared with literal values.
 
 use proptest::prelude::*;
 

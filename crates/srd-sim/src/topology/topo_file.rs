@@ -9,19 +9,19 @@
 //! Radix_Down 4
 //! ...
 //! ```
-//! Keys are not case-sensitive, `#` starts a comment. What htsim leaves to its command line
-//! is read from the file here: speeds and, where given, queue sizes.
+//! Keys are not case-sensitive, `#` starts a comment. Speeds and, if given, queue sizes are read
+//! from the file here; htsim has them on its command line.
 
 use std::fmt;
 
 use super::clos::{ClosSpec, TierSpec};
 
-/// Why a file was refused: the line, counted from one, and what to change.
+/// Reason for which a file was refused: the line, counted from one, and a remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
-    /// The line, counted from one; zero if the file as a whole is at fault.
+    /// The line, counted from one; zero if the fault concerns the file as a whole.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the fault.
     pub what: String,
 }
 
@@ -40,7 +40,7 @@ const KEYS: &str = "nodes, tiers, podsize, tier, downlink_speed_gbps, radix_down
                     queue_down, queue_up, oversubscribed, bundle, switch_latency_ns, \
                     downlink_latency_ns";
 
-/// One tier as the file gives it.
+/// Values of one tier in the file.
 #[derive(Clone, Copy, Default)]
 struct TierLines {
     line: usize,
@@ -64,13 +64,14 @@ struct Lines {
     current: Option<usize>,
 }
 
-/// Longest delay that a file may ask for: one second.
+/// Longest delay that a file may set: one second.
 const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
-/// Reads the text of a `.topo` file.
+/// Parses the text of a `.topo` file.
 ///
 /// # Errors
-/// The first line that is not understood, or numbers that are missing or contradict.
+/// If a line cannot be parsed (the first is named), or numbers are missing or contradict each
+/// other.
 pub fn parse(text: &str) -> Result<ClosSpec, ParseError> {
     let mut lines = Lines::default();
     for (index, raw) in text.lines().enumerate() {
@@ -99,8 +100,8 @@ const NO_DRAGONFLY: &str = "a dragonfly is not simulated: describe a fat tree or
                             for each; or write a scenario whose [topology] has the kind \
                             \"fat-tree\" or \"leaf-spine\"";
 
-/// Whether a line is of a dragonfly: it says so, or has one of the three parameters that describe
-/// one (hosts of a router, routers of a group, and links of a router to other groups).
+/// Whether a line belongs to a dragonfly: it contains the word, or one of the parameters of a
+/// dragonfly (hosts of a router, routers of a group, and links of a router to other groups).
 fn is_dragonfly(content: &str) -> bool {
     let content = content.to_ascii_lowercase();
     let key = content.split_whitespace().next().unwrap_or_default();
@@ -121,7 +122,7 @@ fn once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), String> {
     Ok(())
 }
 
-/// Gigabits per second, with decimals, as bits per second.
+/// Converts gigabits per second, with decimals, to bits per second.
 fn gigabits(key: &str, value: &str) -> Result<u64, String> {
     let gbps: f64 = number(key, value)?;
     if !(0.001..=100_000.0).contains(&gbps) {
@@ -240,7 +241,7 @@ impl TierLines {
     }
 }
 
-/// `Oversubscribed` repeats what radices and speeds say; it must not contradict them.
+/// Checks that `Oversubscribed` does not contradict the radices and speeds.
 fn check_oversubscription(
     n: usize,
     lines: &TierLines,

@@ -1,4 +1,4 @@
-//! Reads htsim's connection matrices (`.cm`).
+//! Parser of htsim's connection matrices (`.cm`).
 //!
 //! ```text
 //! Nodes 128
@@ -8,8 +8,8 @@
 //! 2->3 id 2 trigger 7 size 1000
 //! trigger id 7 oneshot
 //! ```
-//! The unit of `start` differs between htsim's own binaries, so the caller says which it is.
-//! Counts must match. `prio` is read and ignored; `msg` and `addon` are refused.
+//! The unit of `start` differs between htsim's own binaries, so the caller selects it. Counts must
+//! match. `prio` is read and ignored; `msg` and `addon` are refused.
 
 use std::collections::BTreeMap;
 
@@ -29,28 +29,28 @@ pub enum TimeUnit {
 /// A link that the file breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// The line it is on.
+    /// Line of the failure.
     pub line: usize,
     /// The tier of the switch, from the hosts up.
     pub tier: usize,
     /// The switch.
     pub switch: u32,
-    /// Its link: upwards, or downwards for a core switch.
+    /// Link of the switch: upwards, or downwards for a core switch.
     pub link: u32,
 }
 
 /// A connection matrix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Matrix {
-    /// Number of hosts that it speaks of.
+    /// Number of hosts in the matrix.
     pub nodes: u32,
-    /// Its flows and triggers.
+    /// Flows and triggers.
     pub workload: Workload,
-    /// Its broken links.
+    /// Broken links.
     pub failures: Vec<Failure>,
 }
 
-/// The latest start that a file may ask for: a day, in picoseconds.
+/// Latest start that a file may set: a day, in picoseconds.
 const START_PS_MAX: f64 = 86_400e12;
 
 #[derive(Default)]
@@ -60,16 +60,16 @@ struct Reader {
     triggers: Option<usize>,
     failures: Option<usize>,
     flows: Vec<(usize, FlowPlan)>,
-    // By the file's number: our number, and what the file says of it (with the line).
+    // By the number in the file: our number, and the definition (with its line).
     named: BTreeMap<u32, (TriggerId, Option<(usize, TriggerKind)>)>,
     defined: usize,
     broken: Vec<Failure>,
 }
 
-/// Reads the text of a `.cm` file.
+/// Parses the text of a `.cm` file.
 ///
 /// # Errors
-/// The first line that is not understood, or counts that do not match.
+/// If a line cannot be parsed (the first is named), or counts do not match.
 pub fn parse(text: &str, unit: TimeUnit) -> Result<Matrix, ParseError> {
     let mut reader = Reader::default();
     for (index, raw) in text.lines().enumerate() {
@@ -148,7 +148,7 @@ impl Reader {
         }
     }
 
-    /// Our number of a trigger of the file.
+    /// Our number of a trigger in the file.
     fn named(&mut self, name: u32) -> Result<TriggerId, String> {
         if name == 0 {
             return Err("trigger 0 is not allowed".to_owned());
@@ -327,10 +327,10 @@ impl Reader {
 }
 
 impl Failure {
-    /// The name of the broken link, both directions.
+    /// Name of the broken link, both directions.
     ///
     /// # Errors
-    /// A switch or link that the network does not have.
+    /// If the network does not have the switch or the link.
     pub fn link_name(&self, topology: &Topology) -> Result<String, ParseError> {
         let fail = |what: String| ParseError { line: self.line, what };
         let Some(tier) = topology.tiers.get(self.tier) else {

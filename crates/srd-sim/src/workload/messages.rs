@@ -1,8 +1,8 @@
 //! Messages between ranks: a send and the receive that takes it become one flow.
 //!
 //! A receive takes the first send from its rank with its tag that no earlier receive took. A
-//! message of a rank to itself is a copy in memory: it needs no flow, and its receive may end
-//! once its send has begun.
+//! message of a rank to itself is a copy in memory: it needs no flow, and its receive may end once
+//! its send has begun.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,28 +10,28 @@ use super::pattern::FLOWS_MAX;
 use super::schedule::{Operation, Schedule, Wait, What};
 use super::{FlowPlan, Start, Workload};
 
-/// The most operations that a schedule may have, and the most waits.
+/// Most operations of a schedule, and most waits.
 pub(super) const OPERATIONS_MAX: usize = 60_000_000;
-/// The most bytes of a message: a terabyte.
+/// Most bytes of a message: a terabyte.
 pub(super) const BYTES_MAX: u64 = 1 << 40;
-/// The most nanoseconds of a calculation: a day.
+/// Most nanoseconds of a calculation: a day.
 pub(super) const CALC_NS_MAX: u64 = 86_400_000_000_000;
 
 /// One end of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
-    /// Its operation.
+    /// Operation of this end.
     pub(super) operation: u32,
-    /// Bytes that are sent, or that there is room for.
+    /// Bytes that are sent, or the size of the receive.
     pub(super) bytes: u64,
-    /// Where it stands in the file, for errors.
+    /// Position in the file, for errors.
     pub(super) place: usize,
 }
 
 /// A sender, a receiver and a tag.
 pub(super) type Channel = (u32, u32, u64);
 
-/// Why a message cannot be.
+/// Reason for which a message is not valid.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mismatch {
     /// The message does not fit into its receive.
@@ -45,25 +45,25 @@ pub(super) enum Mismatch {
     TooMany,
 }
 
-/// A send without a receive, or the other way round.
+/// A send without a receive, or a receive without a send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alone {
-    /// Where it stands.
+    /// Position in the file.
     pub(super) place: usize,
     /// Sender, receiver and tag.
     pub(super) channel: Channel,
-    /// Whether it is a send.
+    /// Whether this is a send.
     pub(super) is_send: bool,
 }
 
-/// Bytes that finding circles takes for each operation and each wait, besides its own.
+/// Bytes that the search for circles takes for each operation and each wait, with its own.
 const OPERATION_BYTES: usize = size_of::<Operation>() + 32;
 const WAIT_BYTES: usize = size_of::<Wait>() + 8;
-/// Bytes of a channel with room for its first ends, and of an end in it.
+/// Bytes of a channel with space for its first ends, and of an end in it.
 const CHANNEL_BYTES: usize = 200;
 const END_BYTES: usize = 2 * size_of::<End>();
 
-/// The operations of ranks, and the ends of messages that wait for their other end.
+/// Operations of ranks, and ends of messages that wait for their other end.
 #[derive(Default)]
 pub(super) struct Messages {
     pub(super) schedule: Schedule,
@@ -71,27 +71,27 @@ pub(super) struct Messages {
     flows: Vec<FlowPlan>,
     sends: HashMap<Channel, VecDeque<End>>,
     receives: HashMap<Channel, VecDeque<End>>,
-    /// Bytes of the ends that were put into these.
+    /// Bytes of the ends in `sends` and `receives`.
     ends_bytes: usize,
-    /// Bytes that all of this may take; none: the bounds of what it consists of are enough.
+    /// Most bytes of memory in total; if absent, the bounds of the parts are enough.
     memory_bytes_max: Option<usize>,
-    /// Bytes that whoever reads holds besides.
+    /// Bytes that the reader holds in addition.
     pub(super) others_bytes: usize,
 }
 
 impl Messages {
-    /// Ranks on these hosts.
+    /// Creates a schedule for ranks on these hosts.
     pub(super) fn new(hosts: Vec<u32>) -> Self {
         let ranks = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
         Self { schedule: Schedule { ranks, ..Schedule::default() }, hosts, ..Self::default() }
     }
 
-    /// The same, which take so many bytes of memory at most.
+    /// Creates a schedule for ranks on these hosts that takes at most `memory_bytes_max`.
     pub(super) fn within(hosts: Vec<u32>, memory_bytes_max: usize) -> Self {
         Self { memory_bytes_max: Some(memory_bytes_max), ..Self::new(hosts) }
     }
 
-    /// Whether the memory that this may take is used up.
+    /// Whether the permitted memory is used up.
     pub(super) fn is_full(&self) -> bool {
         let Some(most) = self.memory_bytes_max else { return false };
         let Schedule { operations, after_end, after_begin, .. } = &self.schedule;
@@ -104,7 +104,7 @@ impl Messages {
         bytes > most
     }
 
-    /// Adds an operation; none if there are [`OPERATIONS_MAX`], or memory is used up.
+    /// Adds an operation; `None` if there are [`OPERATIONS_MAX`], or memory is used up.
     pub(super) fn operation(&mut self, rank: u32, what: What) -> Option<u32> {
         let is_full = self.is_full();
         let operations = &mut self.schedule.operations;
@@ -116,16 +116,16 @@ impl Messages {
         Some(number)
     }
 
-    /// `later` begins once `earlier` is done. False if there are [`OPERATIONS_MAX`] waits, or
-    /// memory is used up.
+    /// Lets `later` begin once `earlier` is done. Returns false if there are [`OPERATIONS_MAX`]
+    /// waits, or memory is used up.
     pub(super) fn wait(&mut self, later: u32, earlier: u32) -> bool {
         let waits = &mut self.schedule.after_end;
         waits.push(Wait { later, earlier });
         waits.len() <= OPERATIONS_MAX && !self.is_full()
     }
 
-    /// A flow from one rank to another, with its send and its receive; none if one of the bounds
-    /// is reached.
+    /// Adds a flow from one rank to another, with its send and its receive; `None` if a bound is
+    /// reached.
     pub(super) fn message(&mut self, from: u32, to: u32, bytes: u64) -> Option<(u32, u32)> {
         let flow = self.flow(from, to, bytes)?;
         let send = self.operation(from, What::Send { flow })?;
@@ -144,7 +144,7 @@ impl Messages {
         Some(flow)
     }
 
-    /// Finds the other end of a message, or remembers this one.
+    /// Finds the other end of a message, or stores this end.
     pub(super) fn pair(
         &mut self,
         is_send: bool,
@@ -179,10 +179,10 @@ impl Messages {
         Ok(())
     }
 
-    /// The workload, if no end of a message is alone.
+    /// Returns the workload, if every end of a message has its other end.
     pub(super) fn finish(self) -> Result<Workload, Alone> {
         for (ends, is_send) in [(&self.sends, true), (&self.receives, false)] {
-            // The first of them, whatever the order of the table.
+            // The first of them in the file, in any order of the table.
             let left =
                 ends.iter().filter_map(|(channel, ends)| Some((ends.front()?.place, *channel)));
             if let Some((place, channel)) = left.min() {
@@ -194,7 +194,7 @@ impl Messages {
     }
 }
 
-/// An operation of a workload that waits for itself around a corner, so that no run can end.
+/// Finds an operation that waits for itself through others, so that no run can end.
 pub(super) fn circle(workload: &Workload) -> Option<u32> {
     workload.schedule.as_ref()?.least_ps(workload.flows.len(), &NoCost).err()
 }

@@ -1,4 +1,4 @@
-//! Workloads: which flows start when, or after what.
+//! Workloads: flows, with the times or events at which they start.
 
 pub mod chakra;
 pub mod cm;
@@ -12,14 +12,14 @@ use std::collections::BTreeSet;
 
 use crate::node::{ENDLESS, FlowId, FlowSpec, HostId};
 
-/// When a flow starts.
+/// Start of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// At a time, in picoseconds.
+    /// At this time, in picoseconds.
     At(u64),
-    /// When a trigger fires.
+    /// At the activation of a trigger.
     On(TriggerId),
-    /// When its send in the schedule begins.
+    /// At the start of its send in the schedule.
     Scheduled,
 }
 
@@ -27,7 +27,7 @@ pub enum Start {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct TriggerId(pub u32);
 
-/// What a trigger does with activations.
+/// Effect of activations of a trigger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TriggerKind {
     /// The first activation starts every flow that waits on it.
@@ -38,7 +38,7 @@ pub enum TriggerKind {
     Barrier(u32),
 }
 
-/// A flow and its place in the order of things.
+/// A flow, with its start and its triggers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowPlan {
     /// The sender.
@@ -47,18 +47,18 @@ pub struct FlowPlan {
     pub dst: HostId,
     /// Application bytes, or [`ENDLESS`].
     pub bytes: u64,
-    /// When it starts.
+    /// Start of the flow.
     pub start: Start,
-    /// Activated when the sender holds the last acknowledgement.
+    /// Trigger that is activated when the sender has the last acknowledgement.
     pub sent_trigger: Option<TriggerId>,
-    /// Activated when the receiver holds every byte.
+    /// Trigger that is activated when the receiver has every byte.
     pub received_trigger: Option<TriggerId>,
-    /// The number that people know it by: the `id` of a connection-matrix file.
+    /// Number for users: the `id` of a connection-matrix file.
     pub label: u32,
 }
 
 impl FlowPlan {
-    /// A flow that starts at a time.
+    /// Creates a flow that starts at a time.
     pub fn at(start_ps: u64, src: u32, dst: u32, bytes: u64) -> Self {
         Self {
             src: HostId(src),
@@ -71,16 +71,16 @@ impl FlowPlan {
         }
     }
 
-    /// What its sender is told.
+    /// Specification for the flow's sender.
     pub fn spec(&self, id: FlowId) -> FlowSpec {
         FlowSpec { id, src: self.src, dst: self.dst, bytes: self.bytes }
     }
 }
 
-/// The outer destination port of background load: the discard port.
+/// Outer destination port of background load: the discard port.
 pub const BACKGROUND_PORT: u16 = 9;
 
-/// A single-path flow of fixed rate that nobody acknowledges: foreign load on the network.
+/// A single-path flow of fixed rate without acknowledgements: foreign load on the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackgroundPlan {
     /// The sender.
@@ -91,11 +91,11 @@ pub struct BackgroundPlan {
     pub rate_bps: u64,
     /// Wire bytes of each packet.
     pub packet_bytes: u16,
-    /// When it begins.
+    /// Time when the flow begins.
     pub start_ps: u64,
-    /// When it ends.
+    /// Time when the flow ends.
     pub stop_ps: u64,
-    /// Its outer source port, which decides its path.
+    /// Outer source port, which selects the path.
     pub src_port: u16,
 }
 
@@ -112,7 +112,7 @@ pub struct Workload {
     pub schedule: Option<schedule::Schedule>,
 }
 
-/// Why a workload does not fit a network. The text says what to change.
+/// Reason for which a workload does not fit a network. The text contains a remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkloadError(pub String);
 
@@ -125,11 +125,11 @@ impl std::fmt::Display for WorkloadError {
 impl std::error::Error for WorkloadError {}
 
 impl Workload {
-    /// Checks that every host and trigger exists, that nobody sends to itself, and that every
-    /// flow has bytes.
+    /// Checks that every host and trigger exists, that no host sends to itself, and that every flow
+    /// has bytes.
     ///
     /// # Errors
-    /// The first flow that is wrong.
+    /// Describes the first flow that is not valid.
     pub fn check(&self, hosts: u32) -> Result<(), WorkloadError> {
         let fail = |text: String| Err(WorkloadError(text));
         if self.flows.len() >= u32::MAX as usize {
@@ -177,13 +177,13 @@ impl Workload {
         Ok(())
     }
 
-    /// Whether some flow never ends.
+    /// Whether at least one flow never ends.
     pub fn is_endless(&self) -> bool {
         self.flows.iter().any(|f| f.bytes == ENDLESS)
     }
 }
 
-/// The other end of each flow that a host has.
+/// Peers of each host: the other ends of its flows.
 pub fn peers(workload: &Workload, hosts: u32) -> Vec<Vec<HostId>> {
     let mut peers = vec![BTreeSet::new(); hosts as usize];
     for flow in &workload.flows {

@@ -6,7 +6,7 @@ use srd_proto::rng::Rng;
 use super::sizes::Sizes;
 use super::{FlowPlan, Start, TriggerId, TriggerKind, Workload, WorkloadError};
 
-/// The most flows that a pattern makes.
+/// Most flows of a pattern.
 pub const FLOWS_MAX: u64 = 20_000_000;
 
 fn fail<T>(text: String) -> Result<T, WorkloadError> {
@@ -20,7 +20,7 @@ fn bounded(flows: u64) -> Result<(), WorkloadError> {
     Ok(())
 }
 
-/// Many to one.
+/// Many senders to one receiver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Incast {
     /// The senders.
@@ -31,15 +31,15 @@ pub struct Incast {
     pub flows_per_sender: u32,
     /// Bytes per flow, or [`crate::node::ENDLESS`].
     pub bytes: u64,
-    /// When the first round starts.
+    /// Time when the first round starts.
     pub start_ps: u64,
-    /// Rounds: each starts when every flow of the one before is done.
+    /// Rounds: each starts when every flow of the previous round is done.
     pub rounds: u32,
 }
 
 impl Incast {
-    /// Senders spread evenly over the hosts, starting right after the receiver's share: for
-    /// four senders to host 0 of 128 they are 31, 63, 95 and 127.
+    /// Senders that are spread evenly over the hosts, starting right after the receiver's share:
+    /// for four senders to host 0 of 128 they are 31, 63, 95 and 127.
     pub fn spread(hosts: u32, count: u32, receiver: u32) -> Vec<u32> {
         let step = |i: u32| {
             let place = u64::from(i + 1) * u64::from(hosts - 1) / u64::from(count);
@@ -48,13 +48,13 @@ impl Incast {
         (0..count).map(|i| (receiver + step(i)) % hosts).collect()
     }
 
-    /// The flows, round by round; within a round every sender's first flow comes first.
+    /// Creates the flows, round by round; within a round every sender's first flow comes first.
     ///
     /// # Errors
-    /// Too many flows.
+    /// If there are too many flows.
     pub fn plan(&self) -> Result<Workload, WorkloadError> {
         let per_round = self.senders.len() as u64 * u64::from(self.flows_per_sender);
-        // A round without flows is not free either.
+        // A round without flows also takes time and memory.
         bounded(per_round.max(1).saturating_mul(self.rounds.into()))?;
         let barrier = u32::try_from(per_round).unwrap_or(u32::MAX);
         let mut workload = Workload::default();
@@ -79,17 +79,17 @@ impl Incast {
     }
 }
 
-/// Every host sends to one other and receives from one other, chosen at random.
+/// Every host sends to one other host and receives from one other host, at random.
 ///
 /// # Errors
-/// Too many flows.
+/// If there are too many flows.
 pub fn permutation(
     hosts: u32,
     flows_per_host: u32,
     bytes: u64,
     rng: &mut Rng,
 ) -> Result<Workload, WorkloadError> {
-    // Sattolo's shuffle makes one cycle, so nobody is mapped to itself.
+    // Sattolo's shuffle makes one cycle, so no host is mapped to itself.
     let mut to: Vec<u32> = (0..hosts).collect();
     for i in (1..to.len()).rev() {
         let bound = u32::try_from(i).expect("fewer than 2^32 hosts");
@@ -98,18 +98,18 @@ pub fn permutation(
     pairs((0..hosts).zip(to), flows_per_host, bytes)
 }
 
-/// Every host sends to the one half the network away: all traffic crosses the top tier.
+/// Every host sends to the host half the network away: all traffic crosses the top tier.
 ///
 /// # Errors
-/// Too many flows.
+/// If there are too many flows.
 pub fn tornado(hosts: u32, flows_per_host: u32, bytes: u64) -> Result<Workload, WorkloadError> {
     pairs((0..hosts).map(|h| (h, (h + hosts / 2) % hosts)), flows_per_host, bytes)
 }
 
-/// Flows between given pairs, all at once.
+/// Flows between given pairs; all of them start at once.
 ///
 /// # Errors
-/// Too many flows.
+/// If there are too many flows.
 pub fn pairs(
     pairs: impl ExactSizeIterator<Item = (u32, u32)> + Clone,
     flows_per_pair: u32,
@@ -121,11 +121,11 @@ pub fn pairs(
     Ok(Workload { flows, ..Workload::default() })
 }
 
-/// Every one of the hosts sends to every other; with `at_once`, so many flows at a time: the next
-/// starts when one is done.
+/// Every one of the hosts sends to every other host. With `at_once`, a host has this number of
+/// flows at a time: the next flow starts when another is done.
 ///
 /// # Errors
-/// Too many flows, or none at a time.
+/// If there are too many flows, or if `at_once` is zero.
 pub fn all_to_all(
     hosts: &[u32],
     bytes: u64,
@@ -139,7 +139,7 @@ pub fn all_to_all(
         None => n,
     };
     let number = |host: usize| u32::try_from(host).expect("bounded above");
-    // Each host begins with its successor, so that not all start with the same receiver.
+    // Each host begins with its successor, so that the hosts do not all start with one receiver.
     let flow = |i: usize, step: usize| {
         let mut flow = FlowPlan::at(0, hosts[i], hosts[(i + step) % n], bytes);
         if step > at_once {
@@ -153,11 +153,11 @@ pub fn all_to_all(
     Ok(Workload { flows, triggers, ..Workload::default() })
 }
 
-/// A ring all-reduce: 2(n-1) steps; in each, every host sends one n-th of the data to its
-/// successor, as soon as it has received the part of the step before from its predecessor.
+/// A ring all-reduce: 2(n-1) steps. In each step every host sends one n-th of the data to its
+/// successor, as soon as it has received the part of the previous step from its predecessor.
 ///
 /// # Errors
-/// Fewer than two hosts, or too many flows.
+/// If there are fewer than two hosts, or too many flows.
 pub fn all_reduce_ring(hosts: &[u32], bytes: u64) -> Result<Workload, WorkloadError> {
     let n = hosts.len();
     if n < 2 {
@@ -189,15 +189,15 @@ pub fn all_reduce_ring(hosts: &[u32], bytes: u64) -> Result<Workload, WorkloadEr
 /// Random arrivals.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Poisson {
-    /// The hosts that send and receive.
+    /// Number of hosts that send and receive.
     pub hosts: u32,
-    /// The speed of their links.
+    /// Speed of the hosts' links.
     pub host_bps: u64,
-    /// The share of all host links that the flows' bytes fill on average.
+    /// Share of all host links that the flows' bytes fill on average.
     pub load: f64,
-    /// The sizes.
+    /// Distribution of flow sizes.
     pub sizes: Sizes,
-    /// No flow starts later.
+    /// Time after which no flow starts.
     pub duration_ps: u64,
 }
 
@@ -205,7 +205,7 @@ impl Poisson {
     /// Draws flows between random pairs until the duration is over.
     ///
     /// # Errors
-    /// A load that is no share, or too many flows.
+    /// If the load is no share, or if there are too many flows.
     pub fn plan(&self, rng: &mut Rng) -> Result<Workload, WorkloadError> {
         if !(self.load > 0.0 && self.load <= 2.0) {
             return fail(format!("`load` must be above 0 and at most 2, not {}", self.load));
@@ -240,7 +240,7 @@ impl Workload {
     /// Adds another workload's flows, triggers and load to this one's.
     ///
     /// # Errors
-    /// Too many triggers.
+    /// If there are too many flows or triggers, or two schedules.
     pub fn merge(&mut self, other: Self) -> Result<(), WorkloadError> {
         bounded((self.flows.len() + other.flows.len()) as u64)?;
         let base = u32::try_from(self.triggers.len())
@@ -300,7 +300,7 @@ mod tests {
         tornado(16, 2, 1).unwrap().check(16).unwrap();
     }
 
-    /// They were made until no memory was left.
+    /// Patterns created flows until no memory was left.
     #[test]
     fn regression_each_pattern_refuses_too_many_flows() {
         let too_many = |plan: Result<Workload, WorkloadError>| {

@@ -1,15 +1,15 @@
-//! Operations of the ranks of a parallel program, and what each waits for.
+//! Operations of the ranks of a parallel program, with their dependencies.
 //!
-//! A send is done when its sender holds the last acknowledgement, a receive when it has begun and
-//! every byte is there, a calculation when its time is over. The network does not wait for
-//! receives: what comes before its receive has begun is kept for it, as MPI libraries keep eager
-//! messages. Calculations of one processor run one after the other.
+//! A send is done when its sender has the last acknowledgement. A receive is done when it has begun
+//! and every byte has arrived. A calculation is done when its time is over. The network does not
+//! wait for receives: a message that arrives before its receive has begun is kept for it, as MPI
+//! libraries keep eager messages. Calculations of one processor run one after the other.
 
 use std::collections::BTreeMap;
 
 use super::{FlowPlan, Start, WorkloadError};
 
-/// What an operation does.
+/// Action of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// Sends a flow of the workload.
@@ -24,7 +24,7 @@ pub enum What {
     },
     /// Keeps a processor of the rank busy.
     Calculate {
-        /// For so long.
+        /// Duration.
         ps: u64,
         /// The processor.
         cpu: u32,
@@ -34,18 +34,18 @@ pub enum What {
 /// An operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// Whose it is.
+    /// Rank of the operation.
     pub rank: u32,
-    /// What it does.
+    /// Action of the operation.
     pub what: What,
 }
 
-/// An operation that waits for another; both by their index.
+/// An operation that waits for another; both are indices.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Wait {
-    /// The one that waits.
+    /// Operation that waits.
     pub later: u32,
-    /// What it waits for.
+    /// Operation for which it waits.
     pub earlier: u32,
 }
 
@@ -62,21 +62,21 @@ pub struct Schedule {
     pub after_begin: Vec<Wait>,
 }
 
-/// What a message costs at least.
+/// Lower bounds of the cost of messages.
 pub trait LeastCost {
-    /// From the beginning of a flow until every byte can be there, and until its sender can know,
-    /// in picoseconds.
+    /// Times from the beginning of a flow until every byte can have arrived, and until its sender
+    /// can have the last acknowledgement, in picoseconds.
     fn flow_ps(&self, flow: u32) -> (u64, u64);
 }
 
-/// Lists of operations by operation, in one piece.
+/// Lists of operations by operation, in one allocation.
 pub struct Lists {
     first: Vec<u32>,
     items: Vec<u32>,
 }
 
 impl Lists {
-    /// Those that wait, by what they wait for; in the order of the waits.
+    /// Operations that wait, by the operation for which they wait; in the order of the waits.
     pub fn of(operations: usize, waits: &[Wait]) -> Self {
         let mut first = vec![0_u32; operations + 1];
         for wait in waits {
@@ -95,7 +95,7 @@ impl Lists {
         Self { first, items }
     }
 
-    /// Those that wait for an operation.
+    /// Operations that wait for an operation.
     pub fn behind(&self, operation: u32) -> &[u32] {
         let at = operation as usize;
         &self.items[self.first[at] as usize..self.first[at + 1] as usize]
@@ -116,11 +116,11 @@ fn ends(schedule: &Schedule, flows: usize) -> Vec<(Option<u32>, Option<u32>)> {
 }
 
 impl Schedule {
-    /// Checks that operations, ranks and flows exist and that every flow that it starts has its
-    /// send and its receive.
+    /// Checks that operations, ranks and flows exist, and that every flow that the schedule starts
+    /// has its send and its receive.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// Describes the first fault.
     pub fn check(&self, flows: &[FlowPlan]) -> Result<(), WorkloadError> {
         let fail = |text: String| Err(WorkloadError(text));
         let mut seen = vec![(0_u8, 0_u8); flows.len()];
@@ -153,7 +153,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Numbers its flows from `first` on.
+    /// Numbers the schedule's flows from `first` on.
     pub(super) fn shift_flows(&mut self, first: u32) {
         for operation in &mut self.operations {
             if let What::Send { flow } | What::Receive { flow } = &mut operation.what {
@@ -162,16 +162,17 @@ impl Schedule {
         }
     }
 
-    /// When the last operation can be done at best, in picoseconds: the longest chain of waits,
-    /// and the calculations of any one processor. Links are taken to be shared with nobody.
+    /// Earliest time at which the last operation can be done, in picoseconds: the longest chain of
+    /// waits, or the calculations of the busiest processor. Links count as not shared.
     ///
     /// # Errors
-    /// Operations wait for each other in a circle; one of them.
+    /// If operations wait for each other in a circle: one of them.
     pub fn least_ps(&self, flows: usize, cost: &impl LeastCost) -> Result<u64, u32> {
         let (ends, count) = (ends(self, flows), self.operations.len());
         let (by_end, by_begin) =
             (Lists::of(count, &self.after_end), Lists::of(count, &self.after_begin));
-        // What each operation waits for: other operations, and, a receive, the flow's send.
+        // Open waits of each operation: for other operations, and for a receive also the flow's
+        // send.
         let mut open = vec![0_u32; count];
         for wait in self.after_end.iter().chain(&self.after_begin) {
             open[wait.later as usize] += 1;
@@ -190,7 +191,7 @@ impl Schedule {
         let (mut ended, mut last) = (0, 0);
         while let Some((operation, moment)) = work.pop() {
             let at = operation as usize;
-            // Final: it waits for nothing any more.
+            // The time is final: the operation waits for nothing else.
             let begins = begin[at];
             let mut release = |behind: &[u32], ps: u64, work: &mut Vec<_>| {
                 for &later in behind {
@@ -220,7 +221,7 @@ impl Schedule {
                     }
                 }
                 Moment::Ends => {
-                    // A receive is ready to end both when it begins and when its flow arrives.
+                    // A receive ends as soon as it has begun and its flow has arrived.
                     if std::mem::replace(&mut arrival_open[at], true) {
                         continue;
                     }
@@ -241,7 +242,7 @@ impl Schedule {
         Ok(last.max(self.busiest_ps()))
     }
 
-    /// The calculations of the processor that has most of them.
+    /// Calculations of the processor that has most of them.
     fn busiest_ps(&self) -> u64 {
         let mut busy: BTreeMap<(u32, u32), u64> = BTreeMap::new();
         for operation in &self.operations {
@@ -264,7 +265,7 @@ enum Moment {
 mod tests {
     use super::*;
 
-    /// A flow arrives after 10 ps, and its sender knows after 15.
+    /// A flow arrives after 10 ps, and its sender has the acknowledgement after 15 ps.
     struct Ten;
 
     impl LeastCost for Ten {
@@ -306,7 +307,7 @@ mod tests {
         schedule.operations.push(calculate(1, 30));
         schedule.after_end.push(Wait { later: 2, earlier: 4 });
         assert_eq!(schedule.least_ps(1, &Ten), Ok(37));
-        // What waits for a begin does not wait for the end.
+        // An operation that waits for a start does not wait for the end.
         schedule.operations.push(calculate(0, 50));
         schedule.after_begin.push(Wait { later: 5, earlier: 1 });
         assert_eq!(schedule.least_ps(1, &Ten), Ok(55));

@@ -6,7 +6,8 @@ use srd_proto::rng::Rng;
 
 use super::WorkloadError;
 
-/// A distribution of flow sizes: points of its cumulative distribution, straight in between.
+/// A distribution of flow sizes: points of its cumulative distribution, with straight lines
+/// between.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sizes {
     // Bytes and cumulative probability, both ascending; the last probability is one.
@@ -82,7 +83,7 @@ const ALI_STORAGE: [(f64, f64); 9] = [
     (2e6, 1.0),
 ];
 
-/// Those that have a name.
+/// Distributions with names.
 const NAMED: [(&str, &[(f64, f64)]); 4] = [
     ("web-search", &WEB_SEARCH),
     ("data-mining", &DATA_MINING),
@@ -95,7 +96,7 @@ impl Sizes {
     /// a CSV file with lines of size in bytes and cumulative probability.
     ///
     /// # Errors
-    /// A file that cannot be read or is no distribution.
+    /// If the file cannot be read or contains no distribution.
     pub fn find(name: &str, directory: &Path) -> Result<Self, WorkloadError> {
         if let Some((_, points)) = NAMED.iter().find(|(known, _)| *known == name) {
             return Ok(Self { points: points.to_vec() });
@@ -107,11 +108,10 @@ impl Sizes {
         Self::parse(&text).map_err(|e| WorkloadError(format!("`{name}`, {e}")))
     }
 
-    /// Reads lines of `bytes,cumulative probability`. A first line that is no number is a
-    /// heading.
+    /// Parses lines of `bytes,cumulative probability`. A first line without numbers is a heading.
     ///
     /// # Errors
-    /// The first line that does not fit.
+    /// Describes the first line that is not valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut points: Vec<(f64, f64)> = Vec::new();
         for (index, raw) in text.lines().enumerate() {
@@ -150,7 +150,7 @@ impl Sizes {
         &self.points
     }
 
-    /// Sizes in bytes, the same for the same seed.
+    /// Returns sizes in bytes; equal seeds give equal sizes.
     pub fn sample(&self, count: usize, seed: u64) -> Vec<u64> {
         let mut rng = Rng::new(seed);
         (0..count).map(|_| self.draw(&mut rng)).collect()

@@ -1,16 +1,16 @@
-//! Adding up: what was injected, delivered and dropped, and what each port did.
+//! Accounting: packets that were injected, delivered and dropped, and the counters of each port.
 
 use crate::node::Node;
 
 use super::World;
 
-/// Why a packet did not arrive.
+/// Reason for which a packet did not arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum DropCause {
-    /// The queue had no room.
+    /// The queue was full.
     QueueFull,
-    /// The link was down when its turn came.
+    /// The link was down when the packet's turn came.
     LinkDown,
     /// Random loss on a link.
     RandomLoss,
@@ -21,9 +21,9 @@ pub enum DropCause {
 }
 
 impl DropCause {
-    /// How many causes there are.
+    /// Number of causes.
     pub const COUNT: usize = 5;
-    /// Every cause with its name, in counter order.
+    /// All causes with their names, in counter order.
     pub const ALL: [(Self, &str); Self::COUNT] = [
         (Self::QueueFull, "queue_full"),
         (Self::LinkDown, "link_down"),
@@ -36,7 +36,7 @@ impl DropCause {
 /// Totals of a world.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counters {
-    /// Events acted on.
+    /// Events that were processed.
     pub events: u64,
     /// Packets that nodes and background flows sent.
     pub injected: u64,
@@ -50,7 +50,7 @@ pub struct Counters {
     pub marked: u64,
     /// Packets that were trimmed.
     pub trimmed: u64,
-    /// Deadlines that were not in the future after they had been served: a node's fault.
+    /// Deadlines that were not in the future after they had been served: a fault of the node.
     pub timer_livelocks: u64,
     port_drops: Vec<u32>,
 }
@@ -76,24 +76,24 @@ impl Counters {
         self.port_drops[port as usize] += 1;
     }
 
-    /// Packets that did not arrive, for whatever cause.
+    /// Packets that did not arrive, for any cause.
     pub fn dropped_total(&self) -> u64 {
         self.dropped.iter().sum()
     }
 }
 
-/// What one port did.
+/// Counters of one port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortReport {
-    /// Its name.
+    /// Name of the port.
     pub name: String,
     /// Packets sent.
     pub packets: u64,
     /// Bytes sent.
     pub bytes: u64,
-    /// Packets lost here or on its link.
+    /// Packets lost at this port or on its link.
     pub drops: u32,
-    /// The most bytes that ever waited.
+    /// Largest number of bytes in the queue.
     pub queue_bytes_max: u64,
 }
 
@@ -124,14 +124,14 @@ impl<N: Node> World<N> {
         ports.map(|(port, number)| self.queue_peak(port, number)).max().unwrap_or(0)
     }
 
-    /// The most bytes that ever waited at a port.
+    /// Largest number of bytes that ever waited at a port.
     fn queue_peak(&self, port: &crate::egress::Egress, number: u32) -> u64 {
         let sampled = self.sampler.as_ref().map_or(0, |sampler| sampler.queue_peak(number));
         let (_, waited) = self.lossless.waiting_bytes(number);
         port.backlog_bytes_max().max(sampled).max(waited)
     }
 
-    /// What every port did, in port order.
+    /// Counters of every port, in port order.
     pub fn port_reports(&self) -> Vec<PortReport> {
         let one = |(port, number)| {
             let egress: &crate::egress::Egress = port;
@@ -146,10 +146,10 @@ impl<N: Node> World<N> {
         self.ports.iter().zip(0_u32..).map(one).collect()
     }
 
-    /// Checks that no packet appeared or vanished unaccounted for.
+    /// Checks that every packet is accounted for.
     ///
     /// # Errors
-    /// The numbers that do not add up.
+    /// Describes the numbers that do not add up.
     pub fn check_conservation(&self) -> Result<(), String> {
         let c = &self.counters;
         let came = c.injected + c.duplicated;

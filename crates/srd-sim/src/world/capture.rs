@@ -1,4 +1,4 @@
-//! Packets of chosen ports as a capture file, for Wireshark and its kin.
+//! Packets of selected ports as a capture file, for Wireshark and similar programs.
 
 use srd_pcapng::{Direction, Writer};
 
@@ -8,21 +8,21 @@ use crate::event::{Event, FLAG_CE, FLAG_TRIMMED};
 use crate::node::Node;
 use crate::wire_image;
 
-/// What to capture.
+/// Ports to capture, and the limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaptureRules {
     /// Names of ports.
     pub ports: Vec<String>,
-    /// The most packets that are kept, of all ports together.
+    /// Most packets that are kept, of all ports together.
     pub packets_max: u64,
 }
 
 /// Bytes of a packet that are kept.
 const SNAP_BYTES: usize = 192;
 
-/// What has been captured.
+/// State of a capture.
 pub(super) struct Capture {
-    // By interface of the file: the port, and its packets that were kept and that were not.
+    // For each interface of the file: the port, and its packets that were kept and not kept.
     ports: Vec<(u32, u64, u64)>,
     writer: Writer,
     left: u64,
@@ -48,7 +48,7 @@ impl<N: Node> World<N> {
         Ok(())
     }
 
-    /// Notes a packet that a port took at its last bit, or refused.
+    /// Records a packet at its last bit on a port, or a packet that the port refused.
     #[cold]
     pub(super) fn capture(&mut self, port: u32, event: &Event, at_ps: u64, comment: &str) {
         let Some(capture) = &mut self.capture else { return };
@@ -74,7 +74,8 @@ impl<N: Node> World<N> {
         });
     }
 
-    /// The capture file, if one was asked for: with how many packets are not in it.
+    /// Returns the capture file, if one was configured, with the number of packets that it does not
+    /// contain.
     pub fn take_capture(&mut self) -> Option<Vec<u8>> {
         let mut capture = self.capture.take()?;
         for (interface, (_, kept, missed)) in (0..).zip(&capture.ports) {

@@ -1,10 +1,10 @@
-//! Routing that follows failures: some time after a link has died, switches stop choosing ways that
-//! end at it; some time after its repair, they choose them again.
+//! Routing that follows failures. Some time after a link has failed, switches stop choosing routes
+//! that end at it; some time after its repair, they choose these routes again.
 //!
-//! A switch keeps its choice among equal links for each packet whose way still leads to the
-//! destination, and hashes only the others over the links that are left (resilient hashing; RFC
-//! 2992, section 3, calls the opposite "disruption"). A packet without any way left takes its
-//! former one, and is lost where that one ends.
+//! A switch keeps its choice among equal links for each packet whose route still leads to the
+//! destination. It hashes only the other packets over the remaining links (resilient hashing; RFC
+//! 2992, section 3, calls the opposite "disruption"). A packet without any route left takes its
+//! former one, and is lost where that route ends.
 
 use super::World;
 use crate::hash;
@@ -14,7 +14,7 @@ use crate::topology::{End, Topology};
 /// Bits of a word of [`Withdrawn::usable`].
 const WORD_BITS: u32 = u64::BITS;
 
-/// Which ports of each switch still lead to which hosts.
+/// Ports of each switch that still lead to each host.
 pub(super) struct Withdrawn {
     // By port.
     dead: Vec<bool>,
@@ -26,7 +26,7 @@ pub(super) struct Withdrawn {
     words: usize,
 }
 
-/// Where a switch may send a packet for an edge: the first port, and how many there are.
+/// Ports through which a switch may send a packet for an edge: first number and count.
 fn ways(topology: &Topology, switch: u32, edge: u32) -> (u32, u32) {
     let (at, below) = (&topology.switches[switch as usize], &topology.switches[edge as usize]);
     at.ways_to(below.range().0)
@@ -55,7 +55,7 @@ impl Withdrawn {
         (switch as usize * self.edges.len() + edge) * self.words
     }
 
-    /// Looks again which ports lead where.
+    /// Recomputes the ports that lead to each edge.
     fn settle(&mut self, topology: &Topology) {
         let switches = topology.switches.len();
         for edge in 0..self.edges.len() {
@@ -66,7 +66,7 @@ impl Withdrawn {
         }
     }
 
-    /// Whether a switch has a way to an edge; notes its ports that lead there.
+    /// Whether a switch has a route to an edge; notes its ports that lead there.
     fn reaches(
         &mut self,
         topology: &Topology,
@@ -80,7 +80,7 @@ impl Withdrawn {
         if let Some(known) = reached[switch as usize] {
             return known;
         }
-        // Ways go up and then down: none comes back to where it was.
+        // Routes go up and then down, so none returns to this switch.
         reached[switch as usize] = Some(false);
         let (first, count) = ways(topology, switch, self.edges[edge]);
         let at = self.at(switch, edge);
@@ -101,8 +101,7 @@ impl Withdrawn {
         any
     }
 
-    /// The port through which a switch sends a packet, if not through `port`, which ends at a dead
-    /// link.
+    /// Port through which a switch sends a packet: `port`, unless its route ends at a dead link.
     fn detour(&self, topology: &Topology, switch: u32, port: u32, dst: u32, hash: u32) -> u32 {
         let edge = self.edge_of_host[dst as usize] as usize;
         if self.edges.get(edge) == Some(&switch) {
@@ -121,14 +120,15 @@ impl Withdrawn {
             return port;
         }
         let salt = topology.switches[switch as usize].salt();
-        // Another choice than the first: both would favour the same neighbours.
+        // Uses another hash than the first choice: with the same hash, both would prefer the same
+        // neighbours.
         let choice = hash::choose(!hash, salt, ways);
         left.clone().nth(choice as usize).map_or(port, |way| first + way)
     }
 }
 
 impl<N: Node> World<N> {
-    /// Routing has had its time since links of a fault died, or were repaired.
+    /// Applies link failures and repairs of a fault after the time of convergence.
     pub(super) fn converge(&mut self, ports: &[u32]) {
         let Some(after_ps) = self.faults.converges_after_ps() else { return };
         let settled = self.now_ps.saturating_sub(after_ps);
@@ -141,7 +141,7 @@ impl<N: Node> World<N> {
         withdrawn.settle(&self.topology);
     }
 
-    /// The port through which a switch sends a packet where links are or were dead.
+    /// Port through which a switch sends a packet if links are or were dead.
     pub(super) fn route_around(&self, switch: u32, dst: u32, hash: u32) -> u32 {
         let port = self.switches[switch as usize].route(dst, hash);
         let detour = |of: &Withdrawn| of.detour(&self.topology, switch, port, dst, hash);

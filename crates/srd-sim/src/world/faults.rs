@@ -1,4 +1,4 @@
-//! Breaking and mending: faults come into force, and their effect on packets.
+//! Faults: they begin and end at their times, and affect packets.
 
 use bytes::Bytes;
 use srd_proto::rng::Rng;
@@ -11,14 +11,14 @@ use crate::event::{Event, FLAG_CORRUPT, Kind};
 use crate::fault::Fault;
 use crate::node::{Body, Node, Packet};
 
-/// What is broken.
+/// State of all faults.
 pub(super) struct Faults {
     changes: Vec<Change>,
-    // By port; empty as long as nothing is scheduled to break.
+    // By port; empty if no fault is scheduled.
     links: Vec<LinkFault>,
-    // The size of every port's queue.
+    // Size of every port's queue.
     queues: Vec<Option<u64>>,
-    // The side of a partition that each host is on; empty if there is none.
+    // Side of each host in a partition; empty without a partition.
     sides: Vec<bool>,
     any_down: bool,
     corruption_undetected: bool,
@@ -26,7 +26,7 @@ pub(super) struct Faults {
     rng: Rng,
 }
 
-/// One thing that begins or ends.
+/// A change at the beginning or the end of a fault.
 #[derive(Clone)]
 enum Change {
     Down(Vec<u32>),
@@ -38,12 +38,12 @@ enum Change {
     Restart(u32),
     Part(Vec<u32>),
     Join,
-    /// Routing has noticed that these links died, or that they were repaired.
+    /// Routing has noticed that these links failed, or that they were repaired.
     Converge(Vec<u32>),
 }
 
 impl Change {
-    /// The change that routing makes some time after this one, if it makes any.
+    /// The change that routing makes some time after this one; `None` if it makes none.
     fn followed_by(&self) -> Option<Self> {
         match self {
             Self::Down(ports) | Self::Up(ports) => Some(Self::Converge(ports.clone())),
@@ -58,7 +58,7 @@ struct LinkFault {
     corrupt: f64,
     duplicate: f64,
     down: u32,
-    // When the link was down: from and until; the last may be open.
+    // Times when the link was down: from and until; the last may be open.
     outages: Vec<(u64, u64)>,
 }
 
@@ -77,18 +77,18 @@ impl Faults {
         }
     }
 
-    /// Whether some link is or was down.
+    /// Whether any link is or was down.
     #[inline]
     pub(super) fn any_down(&self) -> bool {
         self.any_down
     }
 
-    /// The time that routing takes to notice a change of a link; none if it never does.
+    /// Time until routing notices a change of a link; `None` if it never does.
     pub(super) fn converges_after_ps(&self) -> Option<u64> {
         self.converges_after_ps
     }
 
-    /// Whether a link has been down since `settled` at the latest, or up; none if it changed later.
+    /// Whether a link has been down, or up, since `settled` or earlier; `None` if it changed later.
     pub(super) fn settled_state(&self, port: u32, settled: u64) -> Option<bool> {
         let link = &self.links[port as usize];
         let &(from, until) = link.outages.last()?;
@@ -96,7 +96,7 @@ impl Faults {
         (since <= settled).then_some(is_down)
     }
 
-    /// Flips a bit of a packet. Returns false if the host's checksum catches it.
+    /// Flips a bit of a packet. Returns false if the host's checksum detects it.
     pub(super) fn corrupt(&mut self, packet: &mut Packet) -> bool {
         if !self.corruption_undetected {
             return false;
@@ -139,7 +139,7 @@ impl<N: Node> World<N> {
         Ok(())
     }
 
-    /// Schedules a change, and what routing makes of it.
+    /// Schedules a change, and the reaction of routing to it.
     fn schedule_fault(&mut self, at_ps: u64, change: Change) {
         let later = self.faults.converges_after_ps.zip(change.followed_by());
         self.schedule_change(at_ps, change);
@@ -154,7 +154,7 @@ impl<N: Node> World<N> {
         self.schedule(at_ps, Kind::Agenda, agenda::FAULTS + number);
     }
 
-    /// What a fault does when it begins, and when it ends.
+    /// Changes at the beginning and at the end of a fault.
     fn changes_of(&self, fault: &Fault) -> Result<(Change, Option<Change>), String> {
         let known = |host: u32| {
             if host < self.topology.hosts {
@@ -250,7 +250,7 @@ impl<N: Node> World<N> {
         self.flag_faulty_ports();
     }
 
-    /// Sends packets the long way where a fault may touch them, and only there.
+    /// Sends packets over the slow path on ports with a fault, and only there.
     fn flag_faulty_ports(&mut self) {
         let parted = !self.faults.sides.is_empty();
         let hosts = self.hosts.len();
@@ -271,7 +271,8 @@ impl<N: Node> World<N> {
         side != sides[event.dst as usize]
     }
 
-    /// Puts a packet, which the port has just sent, onto a link that loses, flips or doubles.
+    /// Puts a packet that the port has just sent onto a link that loses, corrupts or duplicates
+    /// packets.
     pub(super) fn send_over_faulty_link(&mut self, port: u32, mut event: Event) {
         let link = &self.faults.links[port as usize];
         let (loss, corrupt, duplicate) = (link.loss, link.corrupt, link.duplicate);
@@ -294,7 +295,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Drops an arriving packet if its turn to leave came while the link was down.
+    /// Drops an arriving packet if the link was down when the packet left.
     pub(super) fn lost_on_dead_link(&mut self, event: &Event) -> bool {
         let egress = &self.ports[event.via as usize];
         if egress.rules & rule::DOWN == 0 {

@@ -1,4 +1,4 @@
-//! Flows: when they start, what arrives, when they are done, and what that triggers.
+//! Flows: their starts, arrivals, completions and triggers.
 
 use super::schedule::Progress;
 use super::{World, agenda};
@@ -9,26 +9,26 @@ use crate::workload::{FlowPlan, Start, TriggerId, TriggerKind, Workload};
 /// A flow in the world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowState {
-    /// What was asked for.
+    /// Plan of the flow.
     pub plan: FlowPlan,
-    /// When it started, if it did.
+    /// Time of the start, if the flow has started.
     pub started_ps: Option<u64>,
-    /// When its sender held the last acknowledgement, if it does.
+    /// Time when the sender got the last acknowledgement, if it has.
     pub finished_ps: Option<u64>,
-    /// When its receiver held every byte, if it does.
+    /// Time when the receiver got every byte, if it has.
     pub received_ps: Option<u64>,
-    /// Application bytes that reached the receiver, as often as they were delivered.
+    /// Application bytes that reached the receiver; bytes that are delivered twice count twice.
     pub delivered_bytes: u64,
-    /// Pieces that the transport gave up on.
+    /// Pieces that the transport gave up.
     pub failed: u64,
-    /// Pieces whose content was not what was sent.
+    /// Pieces whose content differed from the sent bytes.
     pub damaged: u64,
 }
 
 /// All flows, and the triggers between them.
 pub(super) struct Flows {
     states: Vec<FlowState>,
-    // Flows that start at a time, latest first, so that the next is at the end.
+    // Flows that start at a time, latest first, so that the next one is at the end.
     starts: Vec<(u64, u32)>,
     triggers: Vec<Trigger>,
     unfinished: u32,
@@ -79,7 +79,7 @@ impl Flows {
         &self.states
     }
 
-    /// How far the schedule is, if there is one.
+    /// Progress of the schedule, if there is one.
     pub(super) fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref()
     }
@@ -88,7 +88,7 @@ impl Flows {
         self.progress.as_mut()
     }
 
-    /// Whether every flow and every operation is done; never, if a flow is endless.
+    /// Whether every flow and every operation is done; never true with an endless flow.
     #[inline]
     pub(super) fn all_done(&self) -> bool {
         self.unfinished == 0
@@ -149,7 +149,7 @@ impl<N: Node> World<N> {
         self.out.completed.iter().for_each(|&flow| observer.completed(now_ps, flow));
     }
 
-    /// Books what a node reported, and starts what waited for it.
+    /// Records the outcomes of a node, and starts the flows that waited for them.
     pub(super) fn take_outcomes(&mut self) {
         let now_ps = self.now_ps;
         if self.observer.is_some() {

@@ -9,13 +9,13 @@ use crate::event::{Event, FLAG_CE, FLAG_CONTROL, FLAG_ECT, FLAG_TRIMMED};
 use crate::node::Node;
 use crate::topology::Topology;
 
-/// What ports with marks, trimming or classes need beside [`crate::egress::Egress`].
+/// Data of ports with marks, trimming or classes, in addition to [`crate::egress::Egress`].
 pub(super) struct Special {
-    // By port: the bounds of marking in bytes; empty if nothing marks.
+    // Bounds of marking in bytes, by port; empty without marking.
     marks: Vec<(u64, u64)>,
     mark_share: f64,
     packet_bytes: u16,
-    // By port; empty unless some port has a class of its own.
+    // By port; empty unless a port has a class of its own.
     class_until_ps: Vec<u64>,
     rng: Rng,
 }
@@ -33,8 +33,8 @@ impl Special {
         Self { marks, mark_share, packet_bytes, class_until_ps: vec![0; classes], rng }
     }
 
-    /// Whether a packet that finds `backlog` bytes is marked: never below the lower bound,
-    /// always above the upper, in between with a probability that grows linearly, to `mark_share`.
+    /// Whether to mark a packet that finds `backlog` bytes: never below the lower bound, always
+    /// above the upper bound. In between the probability grows linearly, to `mark_share`.
     pub(super) fn marks(&mut self, port: u32, backlog_bytes: u64) -> bool {
         let Some(&(low, high)) = self.marks.get(port as usize) else { return false };
         if backlog_bytes <= low {
@@ -80,7 +80,7 @@ impl<N: Node> World<N> {
         self.wheel.push(event);
     }
 
-    /// The long way, for ports with rules.
+    /// The slow path, for ports with rules.
     #[inline(never)]
     fn forward_special(&mut self, port: u32, mut event: Event) {
         let rules = self.ports[port as usize].rules;
@@ -118,7 +118,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Finds room for a packet, trimming it if that is what it takes.
+    /// Finds space for a packet, and trims it if necessary.
     fn enqueue_special(&mut self, port: u32, event: &mut Event) -> Option<u64> {
         let egress = &mut self.ports[port as usize];
         // A10
@@ -141,7 +141,7 @@ impl<N: Node> World<N> {
         egress.enqueue_first(self.now_ps, event.bytes, class, full)
     }
 
-    /// Forgets a packet.
+    /// Drops a packet.
     #[cold]
     pub(super) fn discard(&mut self, port: u32, packet: u32, cause: DropCause) {
         self.counters.drop_at(port, cause);

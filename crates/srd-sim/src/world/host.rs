@@ -1,4 +1,4 @@
-//! Hosts: packets in, deadlines, and the pull of packets out whenever the link is free.
+//! Hosts: arriving packets, deadlines, and polling for packets whenever the link is free.
 
 use srd_proto::transmit::Ecn;
 
@@ -11,13 +11,13 @@ use crate::hash;
 use crate::node::{Body, FlowId, Node, PROTOCOL_UDP, Packet};
 use crate::workload::{BACKGROUND_PORT, BackgroundPlan, Workload};
 
-/// What a switch or link may have done to a packet.
+/// Flags of changes that a switch or link may have made to a packet.
 const MARKS: u16 = FLAG_CE | FLAG_TRIMMED | FLAG_CORRUPT;
 
 /// Background load, by host.
 pub(super) struct Background {
     sources: Vec<Source>,
-    // The sources of each host; empty if there is no background load at all.
+    // Sources of each host; empty if there is no background load.
     by_host: Vec<Vec<u32>>,
 }
 
@@ -37,7 +37,7 @@ impl Background {
         Self { sources, by_host }
     }
 
-    /// When a host's next background packet is due.
+    /// Time when a host's next background packet is due.
     fn next_ps(&self, host: u32) -> u64 {
         let Some(mine) = self.by_host.get(host as usize) else { return u64::MAX };
         let next = |&n: &u32| {
@@ -47,7 +47,7 @@ impl Background {
         mine.iter().map(next).min().unwrap_or(u64::MAX)
     }
 
-    /// Fills in the host's next background packet, if one is due.
+    /// Fills the slot with the host's next background packet, if one is due.
     fn fill(&mut self, host: u32, now_ps: u64, slot: &mut Packet) -> bool {
         let Some(mine) = self.by_host.get(host as usize) else { return false };
         for &number in mine {
@@ -93,8 +93,8 @@ impl<N: Node> World<N> {
         self.serve(host);
     }
 
-    /// Writes what the switches did into the packet. Returns false if the host's checksum
-    /// discards it.
+    /// Writes the changes by switches and links into the packet. Returns false if the host's
+    /// checksum discards it.
     fn note_marks(&mut self, event: &Event) -> bool {
         let packet = self.packets.packet(event.packet);
         if event.flags & FLAG_CE != 0 {
@@ -111,7 +111,7 @@ impl<N: Node> World<N> {
         true
     }
 
-    /// The deadline in the event list has come, or a stale one.
+    /// Serves a deadline of the event list, unless it is outdated.
     pub(super) fn deadline(&mut self, host: u32) {
         let state = &mut self.hosts[host as usize];
         if state.wake_ps > self.now_ps {
@@ -127,8 +127,8 @@ impl<N: Node> World<N> {
         self.serve_after(host, due);
     }
 
-    /// Takes packets from a host while its link is free, then sets its next deadline and
-    /// passes its outcomes on. Follows every call of a node.
+    /// Takes packets from a host while its link is free, then sets its next deadline and passes its
+    /// outcomes on. Follows every call of a node.
     #[inline]
     pub(super) fn serve(&mut self, host: u32) {
         self.serve_after(host, false);
@@ -144,7 +144,7 @@ impl<N: Node> World<N> {
             } else if idle {
                 self.wake_now(host, timer);
             }
-            // Else something is due and the link is busy: it is served when the link is free.
+            // Otherwise something is due and the link is busy: it is served when the link is free.
         }
         if !self.background.sources.is_empty() && idle {
             self.wake(host, self.background.next_ps(host));
@@ -154,7 +154,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Sets the first deadlines: of hosts that have something to do before anybody calls them.
+    /// Sets the first deadlines of hosts that have work to do before the first packet or flow.
     pub(super) fn schedule_timers(&mut self) {
         for host in 0..self.topology.hosts {
             if let Some(at) = self.nodes[host as usize].next_timer() {
@@ -170,15 +170,14 @@ impl<N: Node> World<N> {
         if at_ps >= state.wake_ps {
             return;
         }
-        // The event that was pending stays in the list; it becomes current again once the
-        // earlier one has come.
+        // The event that was pending stays in the list; it is valid again after the earlier one.
         state.displaced_ps = state.wake_ps;
         state.wake_ps = at_ps;
         self.schedule(at_ps, Kind::Timer, host);
     }
 
-    /// A node is due at once. If its deadline was served just now, that is its fault (timer
-    /// livelock): it is counted, and the node is woken a little later.
+    /// Wakes a node that is due at once. If its deadline was served just now, the node has a fault
+    /// (timer livelock): this is counted, and the node is woken a little later.
     #[cold]
     fn wake_now(&mut self, host: u32, timer: bool) {
         if timer {
@@ -189,7 +188,8 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Returns whether the link is free and the node has nothing to send.
+    /// Sends while the link is free. Returns whether the link is free and the node has nothing to
+    /// send.
     #[inline]
     fn send_while_free(&mut self, host: u32) -> bool {
         if self.hosts[host as usize].link_pending {
@@ -225,7 +225,7 @@ impl<N: Node> World<N> {
         self.nodes[host as usize].poll_packet(now, packet, &mut self.out)
     }
 
-    /// Sends a freshly filled packet over the host's link.
+    /// Sends a newly filled packet over the host's link.
     #[inline]
     fn inject(&mut self, host: u32, slot: u32) {
         let packet = self.packets.packet(slot);

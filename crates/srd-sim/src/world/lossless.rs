@@ -6,23 +6,24 @@
 //!         <--------- pause             |
 //!                    resume  <------ ingress bytes <= XON
 //! ```
-//! A switch counts, for each link into it, the bytes that it holds of what came over that link.
-//! Above XOFF it pauses the port at the far end, at XON it lets that port go on. What is on its way
-//! when the pause frame leaves needs room above XOFF, the headroom; beyond it packets are dropped.
-//! Pause frames take link time: they wait for the packet in transmission, and go before all others.
+//! For each link into it, a switch counts the bytes that came over this link and are still in the
+//! switch. Above XOFF it pauses the port at the far end; at XON it lets that port go on. Packets on
+//! their way when the pause frame leaves need space above XOFF, the headroom; beyond it packets are
+//! dropped. Pause frames take link time: they wait for the packet in transmission, and precede all
+//! other packets.
 //!
-//! A paused port may stop at any moment, so when a packet leaves is not known when it is accepted:
-//! these ports hold their packets in queues, and an event ends each transmission
-//! ([`Kind::PortFree`]). Hosts hold no queue here either; a paused host is not asked for data until
-//! it may go on.
+//! A paused port may stop at any moment, so the departure of a packet is unknown when it is
+//! accepted. So these ports hold their packets in queues, and an event ends each transmission
+//! ([`Kind::PortFree`]). Hosts hold no queue here either; a paused host is not polled for data
+//! until it may go on.
 //!
 //! Invariants: the bytes of an ingress are those of its packets in the egress queues of its switch
 //! and in transmission there. Bounds: an ingress holds XOFF and the headroom; a control queue
 //! [`CONTROL_BYTES_MAX`].
 //!
-//! Approximations: one lossless priority; a pause lasts until it is taken back (the standard
-//! repeats it, which costs next to nothing); faults of links do not touch pause frames; a host
-//! never pauses its switch (slow its link instead).
+//! Approximations: there is one lossless priority. A pause lasts until it is revoked (the standard
+//! repeats it, at almost no cost). Faults of links do not affect pause frames. A host never pauses
+//! its switch (slow its link instead).
 
 use std::collections::VecDeque;
 
@@ -36,26 +37,26 @@ use crate::topology::{End, Topology, serialize_ps};
 
 /// Bytes of a pause frame on the wire: the shortest Ethernet frame.
 pub const PAUSE_BYTES: u16 = 64;
-/// Bytes of control packets that wait at a port at most; they are not paused, and may be lost.
+/// Most bytes of control packets that wait at a port; they are not paused, and may be lost.
 pub const CONTROL_BYTES_MAX: u64 = 64 * 1024;
 
 /// Thresholds of lossless switches, in bytes of one link into the switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LosslessRules {
-    /// More than this, and the far end is paused. Without it: what the rules of the ports give to a
-    /// queue, less the headroom, so that a port has the memory that a dropping one would have.
+    /// Bytes above which the far end is paused. By default the queue size of the ports' rules minus
+    /// the headroom, so that a port has the same memory as a port that drops.
     pub xoff_bytes: Option<u64>,
-    /// No more than this, and it may go on. Without it: two packets below XOFF.
+    /// Bytes at or below which the far end may go on. By default two packets below XOFF.
     pub xon_bytes: Option<u64>,
-    /// Room above XOFF. Without it: what the link's speed and length require.
+    /// Space above XOFF. By default as much as the link's speed and length require.
     pub headroom_bytes: Option<u64>,
 }
 
-/// What a link into a switch brought that is still there.
+/// Bytes that came over a link into a switch and are still there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ingress {
     pub(super) bytes: u64,
-    /// Whether the far end was told to stop.
+    /// Whether the far end was paused.
     pub(super) is_stopped: bool,
     pub(super) xoff_bytes: u64,
     pub(super) xon_bytes: u64,
@@ -66,11 +67,11 @@ pub(super) struct Ingress {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) event: Event,
-    /// How long its port had been paused in all when it came.
+    /// Total time for which its port had been paused when the packet came.
     pub(super) paused_ps: u64,
 }
 
-/// A port's packets and whether it may send them.
+/// A port's packets, and whether it may send them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     pub(super) waiting: VecDeque<Waiting>,
@@ -78,12 +79,12 @@ pub(super) struct Queue {
     control_bytes: u64,
     pub(super) bytes: u64,
     bytes_max: u64,
-    /// By ingress: how many of the bytes came over it.
+    /// Bytes of the queue by ingress.
     pub(super) sources: Vec<(u32, u64)>,
     is_sending: bool,
-    /// The ingress and the bytes that the packet in transmission frees.
+    /// Ingress and number of the bytes that the packet in transmission frees.
     frees: Option<(u32, u64)>,
-    /// The pause frame that goes before all packets: stop or go.
+    /// Pause frame that precedes all packets: true for stop, false for go.
     frame: Option<bool>,
     pub(super) paused_at_ps: Option<u64>,
     paused_before_ps: u64,
@@ -91,7 +92,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// How long it has been paused in all.
+    /// Total time for which the port has been paused.
     pub(super) fn paused_ps(&self, now_ps: u64) -> u64 {
         self.paused_before_ps + self.paused_at_ps.map_or(0, |at_ps| now_ps - at_ps)
     }
@@ -117,12 +118,12 @@ impl Queue {
     }
 }
 
-/// The lossless part of a world; empty where the network may drop.
+/// The lossless part of a world; empty if the network may drop.
 #[derive(Default)]
 pub(super) struct Lossless {
-    /// By port.
+    /// Queues by port.
     pub(super) queues: Vec<Queue>,
-    /// By the port at the far end of the link.
+    /// Ingress data by the port at the far end of the link.
     pub(super) ingress: Vec<Ingress>,
     pub(super) pauses: Pauses,
 }
@@ -154,21 +155,22 @@ impl Lossless {
         self.queues.get(port as usize).is_some_and(|queue| queue.paused_at_ps.is_some())
     }
 
-    /// Bytes that wait at a port, and the most that ever did.
+    /// Bytes that wait at a port, and the most that ever waited.
     pub(super) fn waiting_bytes(&self, port: u32) -> (u64, u64) {
         self.queues.get(port as usize).map_or((0, 0), |queue| (queue.bytes, queue.bytes_max))
     }
 
-    /// The most bytes that waited at a port since this was last asked, and now.
+    /// Largest number of bytes that waited at a port since the previous call, the present ones
+    /// included.
     pub(super) fn take_bytes_max(&mut self, port: u32) -> u64 {
         let Some(queue) = self.queues.get_mut(port as usize) else { return 0 };
         std::mem::replace(&mut queue.bytes_max, queue.bytes)
     }
 }
 
-/// The bytes that still come over a link after XOFF was crossed: those in flight, those that leave
-/// while the pause frame waits for a packet and crosses, and a packet that has just begun at either
-/// end.
+/// Bytes that still arrive over a link after XOFF was crossed: bytes in flight; bytes that leave
+/// while the pause frame waits for a packet and crosses the link; and a packet that has just begun,
+/// at each end.
 pub(super) fn headroom_bytes(rate_bps: u64, latency_ps: u64, packet_bytes: u16) -> u64 {
     let packet_ps = serialize_ps(rate_bps, 1_000_000) / 1_000_000;
     let in_flight = (2 * latency_ps).div_ceil(packet_ps.max(1));
@@ -211,7 +213,7 @@ impl<N: Node> World<N> {
             return self.discard(port, event.packet, DropCause::Partition);
         }
         if port < self.topology.hosts {
-            // A host is asked for a packet when its link is free.
+            // A host is polled for a packet when its link is free.
             self.transmit(port, event);
         } else if event.flags & FLAG_CONTROL != 0 {
             self.accept_control(port, event);
@@ -325,7 +327,7 @@ impl<N: Node> World<N> {
         self.wheel.push(Event { at_ps: arrives_ps, target, flags, ..Event::default() });
     }
 
-    /// A switch's port has sent a packet.
+    /// Handles the end of a transmission of a switch's port.
     pub(super) fn port_free(&mut self, port: u32) {
         let queue = &mut self.lossless.queues[port as usize];
         queue.is_sending = false;
@@ -340,7 +342,7 @@ impl<N: Node> World<N> {
         self.start(port);
     }
 
-    /// A pause frame has arrived at a port.
+    /// Handles a pause frame that has arrived at a port.
     pub(super) fn on_pause(&mut self, port: u32, stop: bool) {
         let now_ps = self.now_ps;
         let queue = &mut self.lossless.queues[port as usize];

@@ -13,7 +13,7 @@ const LINE: u64 = 100_000_000_000;
 const PACKET: u16 = 4150;
 const SECOND_PS: u64 = 1_000_000 * US;
 
-/// Two switches, a link of the hosts' speed between them.
+/// Two switches, with a link of the hosts' speed between them.
 fn dumbbell(side_hosts: u32) -> Topology {
     let spec = DumbbellSpec {
         side_hosts,
@@ -50,7 +50,7 @@ fn world(
     World::new(topology, workload, config, |host| RoceNode::new(HostId(host), roce)).unwrap()
 }
 
-/// Every host of the left sends to the first one of the right.
+/// Every host on the left sends to the first host on the right.
 fn incast(side_hosts: u32, bytes: u64) -> Vec<FlowPlan> {
     (0..side_hosts).map(|host| FlowPlan::at(0, host, side_hosts, bytes)).collect()
 }
@@ -95,7 +95,7 @@ fn pauses_keep_an_incast_from_losing_anything_and_headroom_is_what_it_takes() {
         assert_eq!(world.counters().dropped_total(), 0);
         let report = report(&world);
         assert!(report.frames > 2 && report.deadlock.is_none(), "{report:?}");
-        // The link is never idle: all bytes, and the first packet's way.
+        // The link is never idle: the time of all bytes, and the first packet's path.
         let wire_ps = u64::from(side_hosts) * 2_000_000 * 4150 / 4088 * 80;
         assert!(world.now_ps() < wire_ps + 12 * US, "{} for {wire_ps}", world.now_ps());
         let limits = world.lossless.ingress.iter().map(|ingress| ingress.limit_bytes);
@@ -108,12 +108,12 @@ fn pauses_keep_an_incast_from_losing_anything_and_headroom_is_what_it_takes() {
     assert!(world.counters().dropped_total() > 0, "without headroom packets are lost");
 }
 
-/// The most that an ingress ever holds: XOFF, and what still came.
+/// Largest number of bytes of an ingress: XOFF, and the bytes that still arrive.
 #[test]
 fn an_ingress_needs_nearly_all_of_its_headroom() {
     let flows = vec![FlowPlan::at(0, 0, 2, 2_000_000)];
     let mut world = world(dumbbell(2), flows, LosslessRules::default(), |_| {});
-    // Nothing drains.
+    // The egress port is paused, so no packet leaves.
     let out = port(&world, "side0->side1");
     world.on_pause(out, true);
     let mut most = 0;
@@ -132,7 +132,8 @@ fn a_pause_takes_its_link_time_and_waits_for_the_packet_in_transmission() {
         // The flow goes to host 0, over the port that pauses host 0.
         let flows = vec![FlowPlan::at(0, 2, 0, 10 * 4088)];
         let mut world = world(dumbbell(2), flows, LosslessRules::default(), |_| {});
-        // Three links of 1 us and a packet's time each, then it is sent to the host.
+        // After two links of 1 us and a packet's time each the first packet is sent to the host;
+        // 1.1 us later other packets are still in transmission.
         let begin_ps = if busy { 2 * US + 2 * ser_ps(4150) + US + 100_000 } else { 0 };
         world.run_until(begin_ps);
         let back = port(&world, "side0->host0");
@@ -159,7 +160,7 @@ fn a_paused_host_sends_notifications_and_nothing_else_until_it_may_go_on() {
     let mut world = world(dumbbell(2), flows, LosslessRules::default(), |config| {
         config.rules.mark = Some((QueueSize::Bytes(0), QueueSize::Bytes(1)));
     });
-    // A capable sender, so that its packets are marked.
+    // An ECN-capable sender, so that its packets are marked.
     let roce = RoceConfig::of_link(LINE, PACKET.into());
     for host in 0..2 {
         *world.node_mut(host) = RoceNode::new(HostId(host), roce);
@@ -181,7 +182,7 @@ fn control_packets_beyond_their_bound_are_dropped() {
     let mut world = world(dumbbell(2), Vec::new(), LosslessRules::default(), |_| {});
     let out = port(&world, "side0->side1");
     let fit = CONTROL_BYTES_MAX / 64;
-    // One is sent at once.
+    // One packet is sent at once.
     for _ in 0..=fit {
         let packet = world.packets.take();
         world.forward(out, Event { packet, bytes: 64, flags: FLAG_CONTROL, ..Event::default() });
@@ -194,7 +195,7 @@ fn control_packets_beyond_their_bound_are_dropped() {
 
 #[test]
 fn congestion_that_spreads_holds_flows_that_go_elsewhere() {
-    // Six to one, and one from the left to another host of the right.
+    // Six hosts send to one, and a host on the left sends to another host on the right.
     let mut flows = incast(6, 2_000_000);
     flows.push(FlowPlan::at(0, 5, 7, 1_000_000));
     // The link in the middle is fast: only the receiver's port is congested.
@@ -213,7 +214,7 @@ fn congestion_that_spreads_holds_flows_that_go_elsewhere() {
     let victims: Vec<_> = report.held.iter().filter(|held| held.is_victim).collect();
     assert_eq!(victims.len(), 1, "{report:?}");
     assert_eq!(victims[0].flow.0, 6);
-    // Alone it would take 81.2 us and a round trip.
+    // Alone the flow would take 81.2 us and a round trip.
     let took_us = world.flows()[6].finished_ps.unwrap() / US;
     assert!(took_us > 300, "{took_us}");
     assert!(victims[0].held_us > 100.0 && victims[0].held_us < took_us as f64, "{victims:?}");
@@ -234,7 +235,7 @@ fn a_ring_of_lossless_switches_deadlocks_and_the_circle_is_named() {
     let mut circle = deadlock.circle.clone();
     circle.sort();
     assert_eq!(circle, ["ring0->ring1", "ring1->ring2", "ring2->ring3", "ring3->ring0"]);
-    // It is one: nothing has arrived since.
+    // The deadlock is real: no byte has arrived since.
     let now: Vec<u64> = world.flows().iter().map(|flow| flow.delivered_bytes).collect();
     assert!(now.iter().all(|bytes| *bytes < 20_000_000));
     world.run_until(40_000 * US);

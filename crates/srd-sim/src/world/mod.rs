@@ -1,11 +1,11 @@
 //! The world: a network, the machines on it, and the clock.
 //!
-//! One loop takes the next event and acts on it. `hop` moves packets through switches, `host`
-//! gives them to nodes and takes them from nodes, `flows` starts and ends flows, `schedule` begins
-//! and ends operations of ranks, `lossless` pauses senders and `pauses` records that, `faults`
-//! breaks and mends, `converge` routes around dead links, `sample` records over time, `capture`
-//! shows packets to Wireshark, `account` adds up. Everything that is random comes from the seed,
-//! through streams of its own per purpose, so that the same seed gives the same run whatever the
+//! One loop takes the next event and processes it. `hop` moves packets through switches. `host`
+//! gives them to nodes and takes them from nodes. `flows` starts and ends flows. `schedule` begins
+//! and ends operations of ranks. `lossless` pauses senders, and `pauses` records the pauses.
+//! `faults` breaks and repairs links. `converge` routes around dead links. `sample` records values
+//! over time. `capture` writes packets for Wireshark. `account` counts. All random values come from
+//! the seed, through a separate stream for each purpose, so that a seed gives the same run on every
 //! machine.
 //!
 //! Conservation holds at every moment and is checked: packets injected (and duplicated) are
@@ -48,27 +48,27 @@ pub const NS: u64 = 1_000;
 /// Picoseconds per microsecond.
 pub const US: u64 = 1_000_000;
 
-/// How much a port's queue holds.
+/// Size of a port's queue.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum QueueSize {
-    /// So many bytes.
+    /// Number of bytes.
     Bytes(u64),
-    /// So many times the product of the port's speed and the network's base round trip.
+    /// Multiple of the product of the port's speed and the network's base round trip.
     Bdp(f64),
 }
 
-/// What every switch port does.
+/// Rules of every switch port.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PortRules {
-    /// The queue, where the topology does not say.
+    /// Queue of ports for which the topology sets no size.
     pub queue: QueueSize,
-    /// Marks: none while less than the first waits, all while more than the second does.
+    /// Bounds of marking: no packet is marked below the first, and every packet above the second.
     pub mark: Option<(QueueSize, QueueSize)>,
-    /// The share of packets that is marked just below the second; one, unless RED's says less.
+    /// Share of packets that is marked just below the second bound; one, unless RED sets less.
     pub mark_share: f64,
-    /// Trims the payload off instead of dropping the packet.
+    /// Whether a full queue trims the payload off instead of dropping the packet.
     pub trim: bool,
-    /// Sends control packets first.
+    /// Whether control packets are sent first.
     pub control_first: bool,
     /// Size of a full packet on the wire, from which round trips are computed.
     pub packet_bytes: u16,
@@ -87,33 +87,33 @@ impl Default for PortRules {
     }
 }
 
-/// Bytes of an acknowledgement on the wire, from which round trips are computed, and of what
-/// is left of a trimmed packet.
+/// Bytes of an acknowledgement on the wire, from which round trips are computed, and of a trimmed
+/// packet.
 pub const ACK_BYTES: u16 = 64;
 
-/// Everything that defines a world beside its nodes.
+/// All parameters of a world apart from its nodes.
 #[derive(Clone, Debug, Default)]
 pub struct WorldConfig {
     /// Seed of every random choice.
     pub seed: u64,
-    /// The rules of the ports.
+    /// Rules of the ports.
     pub rules: PortRules,
-    /// Switches pause their senders instead of dropping.
+    /// Rules of lossless switches, which pause their senders; switches drop if absent.
     pub lossless: Option<LosslessRules>,
-    /// What breaks when.
+    /// Faults, with their times.
     pub faults: Vec<Fault>,
-    /// Microseconds until switches stop choosing ways over a link that has died, and until they
-    /// choose a repaired one again. None: they never notice.
+    /// Microseconds until switches stop choosing routes over a link that has failed, and until they
+    /// choose a repaired link again. They never notice if absent.
     pub convergence_us: Option<f64>,
-    /// Whether corrupted packets reach the nodes; else the hosts' checksums catch them.
+    /// Whether corrupted packets reach the nodes; otherwise the hosts' checksums detect them.
     pub corruption_undetected: bool,
-    /// What to record over time.
+    /// Values to record over time.
     pub sampling: Option<Sampling>,
     /// Ports whose packets are captured.
     pub capture: Option<CaptureRules>,
 }
 
-/// Why a world cannot be built. The text says what to change.
+/// Reason for which a world cannot be built. The text contains a remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorldError(pub String);
 
@@ -131,39 +131,39 @@ impl From<WorkloadError> for WorldError {
     }
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// Every finite flow is done and there is no endless one.
+    /// Every finite flow is done, and there is no endless flow.
     Finished,
     /// The horizon came first.
     Horizon,
-    /// Nothing will ever happen again, though flows are unfinished.
+    /// No event is pending, although flows are unfinished.
     Stalled,
 }
 
-/// Events between two questions whether a run is still wanted.
+/// Events between two checks whether the run should continue.
 const EVENTS_UNASKED: u32 = 1 << 15;
 
-/// What the world keeps of a host beside its node.
+/// Data of a host apart from its node.
 #[derive(Clone, Copy, Debug)]
 struct Host {
-    // The deadline that is in the event list; u64::MAX if none is.
+    // Deadline in the event list; u64::MAX without a deadline.
     wake_ps: u64,
-    // A later one that is in the event list too; u64::MAX if none is.
+    // A later deadline that is also in the event list; u64::MAX without one.
     displaced_ps: u64,
     // Whether an event for the link becoming free is in the event list.
     link_pending: bool,
 }
 
-/// Sees what nodes report, as it happens: an oracle beside the code under test. A world
-/// without one pays nothing for it.
+/// Receives the reports of nodes as they happen: an oracle beside the code under test. A world
+/// without an observer has no cost for it.
 pub trait Observer {
     /// A piece of a flow reached its receiver.
     fn delivered(&mut self, now_ps: u64, piece: &Delivered);
-    /// A sender's transport gave up on a piece.
+    /// A sender's transport gave up a piece.
     fn failed(&mut self, now_ps: u64, piece: &Failed);
-    /// A sender holds the last acknowledgement of a flow.
+    /// A sender has the last acknowledgement of a flow.
     fn completed(&mut self, now_ps: u64, flow: FlowId);
 }
 
@@ -191,10 +191,10 @@ pub struct World<N> {
 }
 
 impl<N: Node> World<N> {
-    /// Builds a world. `node` makes the machine of each host.
+    /// Builds a world. `node` creates the machine of each host.
     ///
     /// # Errors
-    /// A workload or fault that does not fit the network.
+    /// If a workload or fault does not fit the network.
     pub fn new(
         mut topology: Topology,
         workload: Workload,
@@ -252,8 +252,9 @@ impl<N: Node> World<N> {
         self.run_while(horizon_ps, &|| true).expect("a run that is always wanted is not stopped")
     }
 
-    /// The same, but `None` soon after `wanted` says no: it is asked every some ten thousand
-    /// events, which take a few milliseconds. The answers do not change what happens until then.
+    /// Runs as [`Self::run`] does, but returns `None` soon after `wanted` returns false. `wanted`
+    /// is called every few ten thousand events, which take a few milliseconds. Its results do not
+    /// change the run until then.
     pub fn run_while(&mut self, horizon_ps: u64, wanted: &dyn Fn() -> bool) -> Option<Ended> {
         let mut unasked = EVENTS_UNASKED;
         while !self.flows.all_done() {
@@ -277,7 +278,7 @@ impl<N: Node> World<N> {
         Some(Ended::Finished)
     }
 
-    /// Runs until a time, whatever the flows do.
+    /// Runs until a time, without regard to the flows.
     pub fn run_until(&mut self, until_ps: u64) {
         while let Some(event) = self.wheel.pop(until_ps) {
             self.act(event);
@@ -305,8 +306,8 @@ impl<N: Node> World<N> {
         self.counters.events += 1;
     }
 
-    /// Touches what the events of a fresh batch will need, all at once, so that the memory's
-    /// latencies overlap instead of adding up. It reads only, so it cannot change a run.
+    /// Reads the data that the events of a fresh batch will need, all at once, so that the
+    /// latencies of memory overlap instead of adding up. It only reads, so it cannot change a run.
     #[inline]
     fn warm(&mut self) {
         let Some(batch) = self.wheel.fresh_batch() else { return };
@@ -332,7 +333,7 @@ impl<N: Node> World<N> {
         std::hint::black_box(sum);
     }
 
-    /// Acts on an entry of the agenda.
+    /// Processes an entry of the agenda.
     #[cold]
     fn agenda(&mut self, number: u32) {
         match number {
@@ -348,18 +349,18 @@ impl<N: Node> World<N> {
         self.wheel.push(Event { at_ps, target: Target::new(kind, number), ..Event::default() });
     }
 
-    /// The clock as nodes see it.
+    /// The clock in the unit of nodes.
     #[inline]
     fn now(&self) -> Instant {
         Instant::from_nanos(self.now_ps / NS)
     }
 
-    /// Has everything that nodes report from now on shown to an observer.
+    /// Passes all reports of nodes from now on to an observer.
     pub fn observe(&mut self, observer: Box<dyn Observer>) {
         self.observer = Some(observer);
     }
 
-    /// Takes the observer back.
+    /// Removes and returns the observer.
     pub fn take_observer(&mut self) -> Option<Box<dyn Observer>> {
         self.observer.take()
     }
@@ -379,8 +380,8 @@ impl<N: Node> World<N> {
         &self.nodes
     }
 
-    /// The node of a host, to ask or change it between two runs. What it has to send because of
-    /// that leaves with the host's next event.
+    /// The node of a host, to query or change it between two runs. Packets that the node then has
+    /// to send leave with the host's next event.
     pub fn node_mut(&mut self, host: u32) -> &mut N {
         &mut self.nodes[host as usize]
     }
@@ -390,7 +391,7 @@ impl<N: Node> World<N> {
         self.flows.states()
     }
 
-    /// What was recorded over time.
+    /// Values recorded over time.
     pub fn series(&self) -> Option<&Series> {
         self.sampler.as_ref().map(sample::Sampler::series)
     }
@@ -411,7 +412,7 @@ fn stream(seed: u64, purpose: u64) -> Rng {
 }
 
 impl QueueSize {
-    /// In bytes, for a port of this speed in a network of this base round trip.
+    /// The size in bytes, for a port of this speed in a network of this base round trip.
     fn bytes(self, rate_bps: u64, rtt_ps: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -428,7 +429,7 @@ impl PortRules {
     }
 }
 
-/// The queue of every port in bytes; `None` for hosts, which never queue.
+/// Queue of every port in bytes; `None` for hosts, which never queue.
 fn queue_bytes(topology: &Topology, rules: &PortRules) -> Vec<Option<u64>> {
     let rtt_ps = rules.rtt_ps(topology);
     let by_rule = |rate_bps| rules.queue.bytes(rate_bps, rtt_ps);
@@ -462,8 +463,8 @@ fn egress_ports(topology: &Topology, queues: &[Option<u64>], rules: &PortRules) 
     topology.ports.iter().zip(queues).map(one).collect()
 }
 
-/// The width of the event list's finest slots: about thirty events each when every port is
-/// busy with full packets.
+/// Width of the event list's finest slots: about thirty events each when every port is busy with
+/// full packets.
 fn slot_shift(topology: &Topology, rules: &PortRules) -> u32 {
     let per_ps: f64 = topology
         .ports

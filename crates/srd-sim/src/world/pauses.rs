@@ -1,11 +1,11 @@
-//! What pauses did: to links, to flows, and whether some wait for each other for ever.
+//! Effects of pauses on links and flows, and deadlocks.
 //!
 //! **Held.** A flow is held while a packet of it waits at a paused port, or its host is paused.
-//! **Congested.** When a switch stops a sender, the egress port that holds most of what came from
-//! there is to blame. It is congested if its first packet waited for the link alone; if a pause
-//! held that packet, congestion has spread.
-//! **Victims** are flows that were held though no congested port is on their path.
-//! **Deadlock.** Some paused ports wait for each other in a circle, as [`World::stuck`] says.
+//! **Congested.** When a switch stops a sender, the cause is the egress port that holds most of the
+//! bytes from there. It is congested if its first packet waited for the link alone; if a pause held
+//! that packet, congestion has spread.
+//! **Victims** are flows that were held although no congested port is on their path.
+//! **Deadlock.** Some paused ports wait for each other in a circle: see [`World::stuck`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,32 +16,33 @@ use crate::event::Kind;
 use crate::node::{Body, FlowId, Node};
 use crate::topology::End;
 
-/// How often a network with paused ports is searched for a deadlock.
+/// Interval at which a network with paused ports is searched for a deadlock.
 pub const DEADLOCK_CHECK_PS: u64 = 10 * US;
 
 /// A link whose sender was paused.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct PausedLink {
-    /// Its name.
+    /// Name of the link.
     pub link: String,
-    /// How often.
+    /// Number of pauses.
     pub pauses: u32,
-    /// How long in all.
+    /// Total time of the pauses.
     pub paused_us: f64,
 }
 
-/// Ports that wait for each other.
+/// Ports that wait for each other in a circle.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Deadlock {
-    /// When it was found, a few microseconds after it formed.
+    /// Time when it was found, a few microseconds after it formed.
     pub at_us: f64,
     /// The links of the circle: each waits for the next, the last for the first.
     pub circle: Vec<String>,
-    /// Links that will never send again, those of the circle and those that wait for it.
+    /// Number of links that will never send again: the links of the circle, and links that wait for
+    /// it.
     pub links: usize,
 }
 
-/// How long a flow was held.
+/// Time for which a flow was held.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     total_ps: u64,
@@ -61,9 +62,9 @@ impl Held {
 pub(super) struct Pauses {
     frames: u64,
     congested: Vec<bool>,
-    // By flow; as long as it has to be.
+    // By flow; the list grows on demand.
     held: Vec<Held>,
-    // By host: the flows that it sends, once a host was paused.
+    // Flows that each host sends; filled once a host was paused.
     flows: BTreeMap<u32, Vec<u32>>,
     check_pending: bool,
     deadlock: Option<Deadlock>,
@@ -86,20 +87,20 @@ impl Pauses {
 /// A flow that was held.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HeldFlow {
-    /// Its number.
+    /// Number of the flow.
     pub flow: FlowId,
-    /// How long, in microseconds.
+    /// Time for which it was held, in microseconds.
     pub held_us: f64,
     /// Whether it crosses no congested port.
     pub is_victim: bool,
 }
 
-/// What pauses did in a run.
+/// Effects of pauses in a run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PauseReport {
     /// Pause frames that stopped a port.
     pub frames: u64,
-    /// Links that were paused, the longest first.
+    /// Links that were paused, the longest pause first.
     pub links: Vec<PausedLink>,
     /// Names of congested ports.
     pub congested: Vec<String>,
@@ -109,7 +110,7 @@ pub struct PauseReport {
     pub deadlock: Option<Deadlock>,
 }
 
-/// The flow that a packet belongs to, if it tells.
+/// Flow of a packet, if the packet contains its number.
 fn flow_of(body: &Body) -> Option<u32> {
     match body {
         Body::Roce(packet) => Some(packet.flow),
@@ -119,7 +120,7 @@ fn flow_of(body: &Body) -> Option<u32> {
 }
 
 impl<N: Node> World<N> {
-    /// A switch stops the sender of a link.
+    /// Notes that a switch stops the sender of a link.
     pub(super) fn note_stop(&mut self, far: u32) {
         let queues = &self.lossless.queues;
         let share = |&port: &u32| {
@@ -139,7 +140,7 @@ impl<N: Node> World<N> {
         self.schedule_check();
     }
 
-    /// The ports by which packets leave the switch at the end of a link.
+    /// Ports through which packets leave the switch at the end of a link.
     fn egress_ports(&self, link: u32) -> impl Iterator<Item = u32> + use<N> {
         let ranges = match self.topology.ports[link as usize].to {
             End::Host(_) => [(0, 0); 2],
@@ -151,14 +152,14 @@ impl<N: Node> World<N> {
         ranges.into_iter().flat_map(|(first, count)| first..first + count)
     }
 
-    /// A packet leaves a queue in which pauses held it for so long.
+    /// Notes that a packet leaves a queue in which pauses held it for `held_ps`.
     pub(super) fn note_held(&mut self, packet: u32, held_ps: u64) {
         if let Some(flow) = flow_of(&self.packets.peek(packet).body) {
             self.lossless.pauses.hold(flow, self.now_ps - held_ps, self.now_ps);
         }
     }
 
-    /// A host that was paused since then may go on.
+    /// Notes that a host that was paused since `since_ps` may send again.
     pub(super) fn note_host_held(&mut self, host: u32, since_ps: u64) {
         if self.lossless.pauses.flows.is_empty() {
             let mut flows: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -185,7 +186,8 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Searches for a deadlock, and again later if there is none yet and some port is stopped.
+    /// Searches for a deadlock, and schedules another search if none was found and a port is
+    /// stopped.
     pub(super) fn check_deadlock(&mut self) {
         self.lossless.pauses.check_pending = false;
         let stuck = self.stuck();
@@ -204,9 +206,10 @@ impl<N: Node> World<N> {
         });
     }
 
-    /// The ports that will never send again: paused, by a switch that holds more than XON of what
-    /// they sent in queues of ports that will never send again either. It is the largest such set,
-    /// found by leaving out, until nothing changes, those that are let go on when all others drain.
+    /// Ports that will never send again. Such a port is paused by a switch that holds more than XON
+    /// of its bytes in queues of ports that will never send again either. The result is the largest
+    /// such set. The search removes ports that are let go on when all other ports drain, until
+    /// nothing changes.
     fn stuck(&self) -> BTreeSet<u32> {
         let (queues, ingress) = (&self.lossless.queues, &self.lossless.ingress);
         let is_stopped = |port: &u32| {
@@ -231,7 +234,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// A circle among ports that are stuck: each waits for the next.
+    /// Finds a circle among ports that are stuck: each waits for the next.
     fn circle(&self, stuck: &BTreeSet<u32>) -> Vec<u32> {
         let waits_for = |port: u32| {
             let holds = |next: &&u32| {
@@ -250,8 +253,8 @@ impl<N: Node> World<N> {
         way
     }
 
-    /// What pauses did, if the network is lossless. `hash` is that of a flow's packets, all of
-    /// which take one path.
+    /// Effects of pauses, if the network is lossless. `hash` is the hash of a flow's packets, all
+    /// of which take one path.
     pub fn pauses(&self, hash: impl Fn(FlowId) -> u32) -> Option<PauseReport> {
         if !self.lossless.is_on() {
             return None;
@@ -285,7 +288,7 @@ impl<N: Node> World<N> {
         })
     }
 
-    /// How long flows were held, with those that are held now.
+    /// Times for which flows were held, including those that are held now.
     fn held_until_now(&self) -> Vec<Held> {
         let now_ps = self.now_ps;
         let mut held = self.lossless.pauses.held.clone();

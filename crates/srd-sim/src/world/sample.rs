@@ -1,8 +1,8 @@
-//! Recording over time: goodput of flows, depth of queues, load of ports. Costs nothing
-//! unless asked for.
+//! Recording over time: goodput of flows, depth of queues, load of ports. Without a configuration
+//! it costs nothing.
 //!
-//! Bound: [`VALUES_MAX`] values. When there would be more, two samples become one, and from then on
-//! the distance between samples is twice as long.
+//! Bound: [`VALUES_MAX`] values. Before there are more, pairs of samples are merged, and from then
+//! on the distance between samples is twice as long.
 
 use serde::Serialize;
 
@@ -10,15 +10,15 @@ use super::{World, WorldError, agenda};
 use crate::event::Kind;
 use crate::node::Node;
 
-/// Values that are recorded, with those that a sample takes besides.
+/// Most values that are recorded, including the overhead of each sample.
 const VALUES_MAX: usize = 1 << 25;
-/// What a sample takes besides its values, in values.
+/// Overhead of a sample apart from its values, in values.
 const SAMPLE_VALUES: usize = 16;
 
-/// What to record.
+/// Values to record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sampling {
-    /// The distance between samples.
+    /// Time between samples.
     pub interval_ps: u64,
     /// Whether to record every flow's goodput.
     pub flows: bool,
@@ -28,34 +28,34 @@ pub struct Sampling {
     pub loads: Vec<String>,
 }
 
-/// What was recorded. Every inner list has one value per flow or port.
+/// Recorded values. Every inner list has one value for each flow or port.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Series {
-    /// The distance between samples: that which was asked for, unless there were too many.
+    /// Time between samples: that of the configuration, unless there were too many samples.
     pub interval_ps: u64,
-    /// When each sample was taken.
+    /// Time of each sample.
     pub at_ps: Vec<u64>,
-    /// Bytes that each flow delivered since the sample before.
+    /// Bytes that each flow delivered since the previous sample.
     pub flow_bytes: Vec<Vec<u64>>,
     /// Names of the ports in `queue_bytes`.
     pub queues: Vec<String>,
-    /// The most bytes that waited at each port since the sample before.
+    /// Largest number of bytes that waited at each port since the previous sample.
     pub queue_bytes: Vec<Vec<u64>>,
     /// Names of the ports in `load_bytes`.
     pub loads: Vec<String>,
-    /// Bytes that each port sent since the sample before.
+    /// Bytes that each port sent since the previous sample.
     pub load_bytes: Vec<Vec<u64>>,
 }
 
 impl Series {
-    /// The goodput of all flows together in each interval, in bits per second.
+    /// Goodput of all flows together in each interval, in bits per second.
     pub fn goodput_bps(&self) -> Vec<f64> {
         let seconds = self.interval_ps as f64 / 1e12;
         let sum = |bytes: &Vec<u64>| bytes.iter().sum::<u64>() as f64 * 8.0 / seconds;
         self.flow_bytes.iter().map(sum).collect()
     }
 
-    /// Two samples become one; a last one without a partner stays as it is.
+    /// Merges pairs of samples; a last sample without a partner stays unchanged.
     fn coarsen(&mut self) {
         self.interval_ps *= 2;
         let mut at = 0;
@@ -86,11 +86,11 @@ pub(super) struct Sampler {
     flows: bool,
     flow_totals: Vec<u64>,
     queue_ports: Vec<u32>,
-    /// The most bytes that ever waited at each of them, up to the last sample.
+    /// Largest number of bytes that ever waited at each of these ports, up to the last sample.
     queue_peaks: Vec<u64>,
     load_ports: Vec<u32>,
     load_totals: Vec<u64>,
-    /// More are not kept.
+    /// Most samples that are kept.
     pub(super) samples_max: usize,
 }
 
@@ -99,7 +99,8 @@ impl Sampler {
         &self.series
     }
 
-    /// The most bytes that ever waited at a port, up to the last sample, if it is recorded.
+    /// Largest number of bytes that ever waited at a port, up to the last sample, if it is
+    /// recorded.
     pub(super) fn queue_peak(&self, port: u32) -> u64 {
         let at = self.queue_ports.iter().position(|p| *p == port);
         at.map_or(0, |at| self.queue_peaks[at])
@@ -170,7 +171,7 @@ impl<N: Node> World<N> {
         }
         if !sampler.load_ports.is_empty() {
             let since = |(&port, total): (&u32, &mut u64)| {
-                // What has been accepted and does not wait any more has been sent.
+                // Bytes that have been accepted and do not wait any more have been sent.
                 let egress = &self.ports[port as usize];
                 let waits = egress.backlog_bytes(self.now_ps);
                 let bytes = egress.bytes().saturating_sub(waits).max(*total);

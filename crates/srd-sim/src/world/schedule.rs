@@ -1,4 +1,4 @@
-//! Operations of ranks: when they begin, when they are done, and what that lets begin.
+//! Operations of ranks: their starts, their ends, and the operations that wait for these.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -8,26 +8,26 @@ use crate::event::Kind;
 use crate::node::Node;
 use crate::workload::schedule::{Lists, Schedule, What};
 
-/// Stands in place of the number of waits of an operation that has begun.
+/// Replaces the number of waits of an operation that has begun.
 const BEGUN: u32 = u32::MAX;
 
-/// How far a schedule is.
+/// Progress of a schedule.
 pub struct Progress {
     schedule: Schedule,
     behind_end: Lists,
     behind_begin: Lists,
-    // How many operations each still waits for; `BEGUN` once it has begun.
+    // Number of operations for which each still waits; `BEGUN` once it has begun.
     open: Vec<u32>,
-    // By flow: its send, its receive, and whether every byte is there.
+    // By flow: its send, its receive, and whether every byte has arrived.
     flows: Vec<(u32, u32, bool)>,
-    // The processors of ranks that are busy, with what waits for them.
+    // The busy processors of ranks, with the calculations that wait for them.
     busy: BTreeMap<(u32, u32), VecDeque<u32>>,
     calculations: BinaryHeap<Reverse<(u64, u32)>>,
     left: usize,
     is_begun: bool,
-    // When the last operation of each rank was done.
+    // Time when the last operation of each rank was done.
     done_ps: Vec<u64>,
-    // Flows that begin now, and the agenda's new entries.
+    // Flows that begin now, and new entries for the agenda.
     to_start: VecDeque<u32>,
     to_wake: Vec<u64>,
 }
@@ -78,19 +78,19 @@ impl Progress {
         self.left
     }
 
-    /// When the last operation of each rank was done, in picoseconds; zero if none was.
+    /// Time when the last operation of each rank was done, in picoseconds; zero before that.
     pub fn done_ps(&self) -> &[u64] {
         &self.done_ps
     }
 
-    /// Begins what waits for nothing.
+    /// Begins the operations that wait for nothing.
     fn begin(&mut self, now_ps: u64) {
         let free = (0_u32..).zip(&self.open).filter(|(_, open)| **open == 0);
         let free: Vec<u32> = free.map(|(operation, _)| operation).collect();
         self.go_on(free, Vec::new(), now_ps);
     }
 
-    /// Begins and ends operations, and what these let begin, and so on.
+    /// Begins and ends operations, and all operations that can begin because of these.
     fn go_on(&mut self, begins: Vec<u32>, ends: Vec<u32>, now_ps: u64) {
         let (mut begins, mut ends) = (VecDeque::from(begins), VecDeque::from(ends));
         loop {
@@ -146,13 +146,13 @@ impl Progress {
         *done = now_ps.max(*done);
     }
 
-    /// The sender of a flow holds the last acknowledgement.
+    /// Ends the send of a flow: its sender has the last acknowledgement.
     pub(super) fn sent(&mut self, flow: u32, now_ps: u64) {
         let send = self.flows[flow as usize].0;
         self.go_on(Vec::new(), vec![send], now_ps);
     }
 
-    /// Every byte of a flow is there.
+    /// Notes that every byte of a flow has arrived, and ends the receive if it has begun.
     pub(super) fn received(&mut self, flow: u32, now_ps: u64) {
         let (_, receive, is_there) = &mut self.flows[flow as usize];
         *is_there = true;
@@ -162,7 +162,7 @@ impl Progress {
         }
     }
 
-    /// Ends the calculations that are due, and lets the next of their processors begin.
+    /// Ends the calculations that are due, and begins the next ones on their processors.
     fn calculated(&mut self, now_ps: u64) {
         while let Some(&Reverse((at_ps, operation))) = self.calculations.peek() {
             if at_ps > now_ps {
@@ -189,7 +189,7 @@ impl Progress {
 }
 
 impl<N: Node> World<N> {
-    /// The first entry of the agenda for a schedule: its begin.
+    /// Adds the first entry of a schedule to the agenda: its start.
     pub(super) fn schedule_operations(&mut self) {
         if self.flows.progress().is_some() {
             self.schedule(0, Kind::Agenda, agenda::OPERATIONS);
@@ -221,7 +221,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// How far the workload's schedule is, if it has one.
+    /// Progress of the workload's schedule, if it has one.
     pub fn progress(&self) -> Option<&Progress> {
         self.flows.progress()
     }

@@ -1,4 +1,4 @@
-//! The engine as a whole: conservation, determinism, exact times, and what faults do.
+//! The engine as a whole: conservation, determinism, exact times, and effects of faults.
 
 use proptest::prelude::*;
 
@@ -36,8 +36,8 @@ fn one_flow(src: u32, dst: u32, bytes: u64) -> Workload {
 
 #[test]
 fn lone_flow_takes_its_serialisation_and_one_round_trip() {
-    // 45 packets are the window, so nothing waits for acknowledgements; 44 are a multiple of
-    // the four that are acknowledged at once.
+    // The window is 45 packets, so nothing waits for acknowledgements; 44 is a multiple of the four
+    // packets that are acknowledged at once.
     let packets = 44;
     let tree = ClosSpec::fat_tree(8, [1, 1], &links()).build().unwrap();
     let mut world = world(tree, one_flow(0, 127, packets * 4086), WorldConfig::default());
@@ -48,7 +48,7 @@ fn lone_flow_takes_its_serialisation_and_one_round_trip() {
     world.check_conservation().unwrap();
 }
 
-/// A node that nobody calls: it has a timer from the beginning.
+/// A node without a call: it has a timer from the beginning.
 struct Alarm {
     due: Option<Instant>,
     rang: Option<Instant>,
@@ -153,7 +153,7 @@ fn dead_link_swallows_exactly_what_leaves_while_it_is_down() {
         latency_ps: 1_000_000,
         switch_latency_ps: 0,
     };
-    // Packet n leaves the middle at (n + 2) * 332 ns + 1 us. Down from 2 us to 3 us.
+    // Packet n leaves the middle at (n + 2) * 332 ns + 1 us. The link is down from 2 us to 3 us.
     let fault =
         Fault::LinkDown { links: "side0->side1".to_owned(), at_us: 2.0, until_us: Some(3.0) };
     let config = WorldConfig { faults: vec![fault], ..WorldConfig::default() };
@@ -167,8 +167,8 @@ fn dead_link_swallows_exactly_what_leaves_while_it_is_down() {
     world.check_conservation().unwrap();
 }
 
-/// Packets lost on a dead link between these times, in a network where every host sends to another
-/// half of it all the time.
+/// Packets lost on a dead link between these times, in a network in which every host sends all the
+/// time to a host in the other half.
 fn lost_in_each_window(tree: Topology, link: &str, convergence_us: Option<f64>) -> Vec<u64> {
     let hosts = tree.hosts;
     let fault = Fault::LinkDown { links: link.to_owned(), at_us: 50.0, until_us: Some(300.0) };
@@ -185,8 +185,8 @@ fn lost_in_each_window(tree: Topology, link: &str, convergence_us: Option<f64>) 
     windows.to_vec()
 }
 
-/// Both directions of the link are withdrawn everywhere: the leaf below it goes up another way, and
-/// leaves far off do not come down by its spine. Packets that were on their way are still lost.
+/// Both directions of the link are withdrawn everywhere: the leaf below it uses other uplinks, and
+/// remote leaves do not route through its spine. Packets that were on their way are still lost.
 #[test]
 fn switches_stop_choosing_a_dead_link_after_the_time_of_convergence() {
     let two_tiers = || leaf_spine(4, 4, 4);
@@ -206,7 +206,7 @@ fn switches_stop_choosing_a_dead_link_after_the_time_of_convergence() {
     }
 }
 
-/// A host with a dead link, and a leaf with all of its links dead, have no other way.
+/// A host with a dead link, and a leaf whose links are all dead, have no other route.
 #[test]
 fn packets_without_any_way_are_lost_where_they_were_before() {
     for link in ["leaf0->host0", "leaf0-spine"] {
@@ -317,7 +317,7 @@ fn background_load_takes_its_share_and_no_more() {
     let mut world = world(leaf_spine(2, 2, 2), workload, WorldConfig::default());
     assert_eq!(world.run(SECOND_PS), Ended::Finished);
     let fct_us = world.flows()[0].finished_ps.unwrap() / US;
-    // 60 Gb/s are left.
+    // 60 Gb/s are left for the flow.
     assert!((560..620).contains(&fct_us), "{fct_us}");
     world.run_until(2_000 * US);
     assert_eq!(world.counters().dropped_total(), 0);
@@ -330,7 +330,7 @@ fn samples_add_up_to_the_totals() {
     samples_add_up(usize::MAX);
 }
 
-/// A short distance between samples took all memory.
+/// Many samples at a short distance took all memory.
 #[test]
 fn regression_samples_are_bounded_and_still_add_up() {
     samples_add_up(7);

@@ -26,7 +26,7 @@ fn reader_seeds_replay() {
     }
 }
 
-/// A taste of what the fuzzers do: every seed cut short, and with single bytes changed.
+/// A short form of fuzzing: every seed cut short, and with single bytes changed.
 #[test]
 fn reader_seeds_survive_cuts_and_changes() {
     for (target, body) in TARGETS {
@@ -59,7 +59,7 @@ fn write_seeds() {
     }
 }
 
-/// A file of a rank, whose first byte is the length of its metadata.
+/// File of a rank; its first byte is the length of its metadata.
 fn trace(nodes: &[Node]) -> Vec<u8> {
     let mut bytes = Metadata { version: "0.0.4".into() }.encode_length_delimited_to_vec();
     nodes.iter().for_each(|node| bytes.extend(node.encode_length_delimited_to_vec()));
@@ -70,7 +70,7 @@ fn attribute(name: &str, value: Value) -> Attribute {
     Attribute { name: name.into(), value: Some(value) }
 }
 
-/// Nodes as traces of PyTorch have them: the host's record of a collective, then the collective; a
+/// Nodes as in traces of PyTorch: the host's record of a collective, then the collective; and a
 /// parent that is not in the file.
 fn kineto() -> Vec<Node> {
     let host = |host: bool| attribute("is_cpu_op", Value::Bool(host));
@@ -100,7 +100,7 @@ fn kineto() -> Vec<Node> {
     vec![record, collective]
 }
 
-/// Numbers in types that writers seldom use.
+/// Numbers in types that are rare in traces.
 fn types() -> Vec<Node> {
     let compute = Node {
         id: 1,

@@ -1,4 +1,4 @@
-//! The host alone: its bounds, and packets that are none.
+//! The host alone: its bounds, and packets that do not belong to the transport.
 
 use srd_card::vpc::Envelope;
 use srd_proto::time::Duration;

@@ -9,12 +9,12 @@ use srd_vpc::packet::{Inner, Packet};
 const IP_BYTES: usize = 20;
 const NUMBER_BYTES: usize = 4;
 
-/// A frame that is this packet.
+/// Writes a frame with this packet.
 pub(super) fn write(packet: &Packet, number: u32) -> Vec<u8> {
     let mut transport = match packet.inner {
         Inner::Tcp(from, to) => {
             let mut header = [from.to_be_bytes(), to.to_be_bytes()].concat();
-            // PSH and ACK: also of a connection whose beginning nobody has seen.
+            // PSH and ACK, also for a connection whose SYN did not pass this card.
             header.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x18, 0xff, 0xff, 0, 0, 0, 0]);
             header
         }
@@ -40,7 +40,7 @@ pub(super) fn write(packet: &Packet, number: u32) -> Vec<u8> {
     frame
 }
 
-/// The number of a packet, and the packet as it is now.
+/// Number of a packet, and the packet in its present form.
 pub(super) fn read(frame: &[u8]) -> Option<(u32, Packet)> {
     let ip = frame.get(OFFLOAD_BYTES..)?;
     let at = |at: usize| Some(IpAddr::V4(Ipv4Addr::from(*ip.get(at..)?.first_chunk::<4>()?)));

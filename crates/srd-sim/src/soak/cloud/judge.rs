@@ -1,7 +1,9 @@
-//! The oracle: what the walk over all objects says of each packet, and whether the cards did it.
+//! The oracle. The walk over all objects gives a verdict for each packet, and the oracle checks
+//! that the cards applied it.
 //!
-//! It knows what guests sent and got, which rules were in force when, and which connections a
-//! card may remember: those of which it let a packet pass whose groups said that it is tracked.
+//! Its data are the packets that guests sent and received, the rules in force at each time, and the
+//! connections that a card may remember. A card may remember a connection if it let a packet of the
+//! connection pass, and the verdict of the security groups was that the connection is tracked.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,10 +13,10 @@ use srd_vpc::judge::{Direction, Judgement, Origin, Reason, Step, Translator, Ver
 use srd_vpc::object::World;
 use srd_vpc::packet::{Inner, Packet};
 
-/// A connection, as an interface sees it: the other end, protocol, and ports.
+/// A connection at an interface: the other end, protocol, and ports.
 type Connection = (EniId, IpAddr, u8, (u16, u16));
 
-/// Where a packet comes from.
+/// Origin of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum From {
     Guest(EniId),
@@ -24,32 +26,32 @@ pub(super) enum From {
     Nat(EniId),
 }
 
-/// A packet.
+/// A packet that was sent, and its state.
 struct Probe {
     from: From,
     packet: Packet,
-    /// The rules in force when it was sent.
+    /// Number of the rules in force when the packet was sent.
     epoch: usize,
     arrived: u32,
     left: u32,
-    /// What its sender's card did with it may rest on connections that the card has forgotten
-    /// since: the verdicts before it forgot.
+    /// Verdicts from before the sender's card forgot connections: the card may have applied them to
+    /// this packet.
     before: Vec<Verdict>,
-    /// After all faults: how it must end.
+    /// Required verdict, for packets that were sent after all faults.
     must: Option<Verdict>,
 }
 
-/// How packets ended.
+/// Counts of packets by their end.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Ends {
     pub(super) arrived: u64,
     pub(super) left: u64,
-    /// After all faults: as they had to, and not at all, as they had to.
+    /// Packets sent after all faults: delivered as required, and dropped as required.
     pub(super) through: u64,
     pub(super) refused: u64,
-    /// Since the connection was remembered.
+    /// Packets that passed because their connection was remembered.
     pub(super) remembered: u64,
-    /// Between hosts by SRD, and plainly.
+    /// Packets between hosts: by SRD, and plainly.
     pub(super) by_srd: u64,
     pub(super) plainly: u64,
 }
@@ -61,7 +63,7 @@ pub(super) struct Judge {
     /// Interfaces whose card has forgotten connections.
     forgetful: BTreeSet<EniId>,
     duplicates: bool,
-    /// What is wrong first.
+    /// First violation.
     pub(super) wrong: Option<String>,
     pub(super) ends: Ends,
 }
@@ -84,14 +86,14 @@ fn tracked_in(judgement: &Judgement, wanted: Direction) -> bool {
     })
 }
 
-/// Whether groups were asked in a direction.
+/// Whether the groups were consulted in a direction.
 fn judges(judgement: &Judgement, wanted: Direction) -> bool {
     let step = |step: &Step| matches!(step, Step::Groups { direction, .. } if *direction == wanted);
     judgement.steps.iter().any(step)
 }
 
-/// Whether a packet passes a NAT gateway on its way to an interface, or may do so as an answer: its
-/// addresses change, and the walk does not know the gateway's connections.
+/// Whether a packet passes a NAT gateway on its way to an interface, or may pass it as a reply. Its
+/// addresses change then, and the walk does not include the gateway's connections.
 fn by_nat(judgement: &Judgement) -> bool {
     let step = |step: &Step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. });
     judgement.verdict == Verdict::Dropped(Reason::OutwardsOnly)
@@ -111,7 +113,7 @@ impl Judge {
         }
     }
 
-    /// The rules in force.
+    /// Rules in force.
     pub(super) fn world(&self) -> &World {
         &self.worlds[self.epoch()]
     }
@@ -120,10 +122,10 @@ impl Judge {
         self.worlds.len() - 1
     }
 
-    /// Other rules are in force from now on.
+    /// Puts other rules into force.
     pub(super) fn change(&mut self, world: World) {
         self.worlds.push(world);
-        // A packet that waits is judged by these.
+        // A packet that is still waiting is judged by the new rules.
         for number in 0..self.probes.len() {
             let probe = &self.probes[number];
             if probe.arrived + probe.left == 0 {
@@ -132,8 +134,8 @@ impl Judge {
         }
     }
 
-    /// A card has forgotten the connections of an interface. A packet that it let out with their
-    /// help may still be on its way.
+    /// Notes that a card has forgotten the connections of an interface. A packet that the card let
+    /// out because of such a connection may still be on its way.
     pub(super) fn forget(&mut self, eni: EniId) {
         for number in 0..self.probes.len() {
             if self.probes[number].from == From::Guest(eni) {
@@ -160,13 +162,14 @@ impl Judge {
         }
     }
 
-    /// A packet is sent: its number. `last`: all has healed, and it has to end as it should.
+    /// Notes a packet that is sent, and returns its number. With `last`, all faults have ended, and
+    /// the packet must end as the walk requires.
     pub(super) fn send(&mut self, from: From, packet: Packet, last: bool) -> u32 {
         let epoch = self.epoch();
         let origin = match from {
             From::Guest(eni) => Some(Origin::Eni(eni)),
             From::Internet => Some(Origin::Internet),
-            // The walk does not know answers through a NAT gateway.
+            // The walk does not include replies through a NAT gateway.
             From::Nat(_) => None,
         };
         let must = origin.filter(|_| last);
@@ -186,8 +189,8 @@ impl Judge {
         u32::try_from(number).expect("few packets")
     }
 
-    /// Whether the sender's side lets a packet go to an interface, or out, by some rules that were
-    /// in force since it was sent.
+    /// Whether the sender's side lets a packet go to an interface, or out, under any of the rules
+    /// that were in force since it was sent.
     fn may_leave(&self, probe: &Probe, to: Option<EniId>) -> bool {
         let From::Guest(eni) = probe.from else { return true };
         let mut verdicts = probe.before.iter().copied().chain(self.verdicts(probe, eni));
@@ -202,13 +205,14 @@ impl Judge {
         })
     }
 
-    /// A packet of an interface by each of the rules that were in force since it was sent.
+    /// Verdicts on a packet of an interface under each of the rules that were in force since it was
+    /// sent.
     fn verdicts<'a>(&'a self, probe: &'a Probe, eni: EniId) -> impl Iterator<Item = Verdict> + 'a {
         let epochs = probe.epoch..=self.epoch();
         epochs.map(move |epoch| self.judge(epoch, Origin::Eni(eni), &probe.packet).verdict)
     }
 
-    /// A packet has arrived at an interface.
+    /// Checks a packet that has arrived at an interface.
     pub(super) fn arrived(&mut self, number: u32, eni: EniId, as_it_is: &Packet) {
         let Some(probe) = self.probes.get_mut(number as usize) else {
             return self.is_wrong(number, "was never sent");
@@ -223,7 +227,7 @@ impl Judge {
         if !self.may_leave(probe, Some(eni)) {
             return self.is_wrong(number, &format!("arrived at {eni}, though its sender may not"));
         }
-        // At the receiver the rules of now count, and no others. // V4
+        // At the receiver only the present rules apply. // V4
         let ingress = connection(eni, Direction::Ingress, as_it_is);
         let judgement = match probe.from {
             From::Guest(from) => {
@@ -235,7 +239,7 @@ impl Judge {
             }
             From::Internet => self.judge(self.epoch(), Origin::Internet, &packet),
             From::Nat(of) => {
-                // Without a memory its groups may take it.
+                // Its groups may admit the packet without a remembered connection.
                 let asked = self.tracked.contains(&ingress) || self.forgetful.contains(&eni);
                 if of != eni || !asked {
                     self.is_wrong(number, &format!("came by NAT to {eni}, which asked nobody"));
@@ -248,8 +252,9 @@ impl Judge {
             return self.is_wrong(number, &what);
         }
         self.ends.remembered += u64::from(self.tracked.contains(&ingress));
-        // It may have waited for its host for so long that its sender may not send it any more: the
-        // walk ends there, and whether the groups of its receiver track it is not known.
+        // The packet may have waited for its host for so long that its sender may not send it any
+        // more. The walk then ends at the sender, so it is unknown whether the receiver's groups
+        // track it.
         if tracked_in(&judgement, Direction::Ingress) || !judges(&judgement, Direction::Ingress) {
             self.tracked.insert(ingress);
         }
@@ -262,8 +267,9 @@ impl Judge {
         }
     }
 
-    /// A packet has come to a host, from an interface of another one: by SRD, if both interfaces
-    /// have ENA Express for its protocol, and only then. No rule changes that.
+    /// Checks a packet that has come to a host from an interface of another host. The packet must
+    /// come by SRD if both interfaces have ENA Express for its protocol, and plainly otherwise. No
+    /// rule changes that.
     pub(super) fn came(
         &mut self,
         number: u32,
@@ -286,7 +292,7 @@ impl Judge {
         *(if by_srd { &mut self.ends.by_srd } else { &mut self.ends.plainly }) += 1;
     }
 
-    /// A packet has come to the edge.
+    /// Checks a packet that has come to the edge.
     pub(super) fn left(&mut self, number: u32, nat: Option<NatGatewayId>) {
         let Some(probe) = self.probes.get_mut(number as usize) else {
             return self.is_wrong(number, "was never sent");
@@ -309,7 +315,7 @@ impl Judge {
         }
     }
 
-    /// All that was sent after the faults has ended as it must.
+    /// Checks that all packets sent after the faults have ended as required.
     pub(super) fn check_last(&mut self) -> Result<(), String> {
         for (number, probe) in self.probes.iter().enumerate() {
             let Some(must) = probe.must else { continue };

@@ -1,7 +1,7 @@
-//! Random clouds, as the text of a `vpc.toml`, and what changes of them.
+//! Random clouds, as the text of a `vpc.toml`, and their changes.
 //!
-//! Three clouds of four interfaces: `a` and `b` have the same addresses, `a` and `c` may be peered;
-//! `a` has an internet gateway with an elastic address, and a NAT gateway.
+//! There are three clouds of four interfaces. `a` and `b` have equal addresses; `a` and `c` may be
+//! peered; `a` has an internet gateway with an elastic address, and a NAT gateway.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,10 +15,10 @@ pub(super) const CLOUDS: [&str; 3] = ["a", "b", "c"];
 /// Interfaces of a cloud.
 pub(super) const INTERFACES: u32 = 4;
 const GROUPS: u32 = 3;
-/// The host of all gateways.
+/// Host of all gateways.
 pub(super) const EDGE: &str = "edge";
 
-/// What changes while packets are on their way.
+/// Parts of the clouds that change while packets are on their way.
 #[derive(Clone)]
 pub(super) struct Knobs {
     groups: Vec<[Vec<String>; 2]>,
@@ -27,12 +27,12 @@ pub(super) struct Knobs {
     peered: bool,
 }
 
-/// What stays.
+/// Parts of the clouds that do not change.
 #[derive(Clone)]
 pub(super) struct Places {
-    /// The host of each interface.
+    /// Host of each interface.
     pub(super) hosts: Vec<u32>,
-    /// Whether each has ENA Express, and for UDP, too.
+    /// Whether each interface has ENA Express, and whether that includes UDP.
     pub(super) express: Vec<[bool; 2]>,
 }
 
@@ -95,7 +95,7 @@ impl Knobs {
         knobs
     }
 
-    /// One thing is another.
+    /// Changes one part at random.
     pub(super) fn change(&mut self, dice: &mut Dice) {
         let index = |dice: &mut Dice, of: usize| {
             dice.between(0, u32::try_from(of).expect("few") - 1) as usize
@@ -118,7 +118,7 @@ impl Knobs {
         }
     }
 
-    /// The objects.
+    /// Objects of the clouds.
     pub(super) fn world(&self, places: &Places) -> World {
         let text = self.text(places);
         let file = srd_vpc_file::parse(&text, Path::new("soak.toml"));

@@ -1,14 +1,14 @@
-//! Worlds of the soak whose hosts are cards of virtual private clouds, with guests that send to
-//! each other and to the internet while rules change, hosts restart and cards hand over.
+//! Worlds of the soak whose hosts are cards of virtual private clouds. Guests send to each other
+//! and to the internet while rules change, hosts restart and cards hand over.
 //!
-//! The network and its faults are those of the seed's plan; the clouds, what guests send, and what
-//! changes are drawn from a seed of their own. The oracle is [`judge`]: no packet may arrive that
-//! the walk over all objects forbids, at the receiver under the rules of that moment; after the
-//! faults each packet of new connections, and each answer, must end as the walk says. Between hosts
-//! frames are packets of the transport, and each must come by SRD if its interfaces have ENA
-//! Express for it, and plainly if not. Each card must account for all packets that it was given. In
-//! half of the worlds tables ask where they have to, and follow deltas; in the others they are
-//! compiled whole.
+//! The network and its faults are those of the seed's plan. The clouds, the packets of guests and
+//! the changes are drawn from a seed of their own. The oracle is [`judge`]. A packet must not
+//! arrive if the walk over all objects forbids it; at the receiver the rules of that moment apply.
+//! After the faults each packet of a new connection, and each reply, must end as the walk requires.
+//! Between hosts frames are packets of the transport: a frame must come by SRD if its interfaces
+//! have ENA Express for it, and otherwise plainly. Each card must account for all packets that it
+//! received. In half of the worlds the tables query the directory for missing entries and follow
+//! deltas; in the others they are compiled whole.
 //!
 //! | file | what |
 //! |---|---|
@@ -46,27 +46,28 @@ use crate::hash::mix;
 use crate::node::HostId;
 use crate::world::{PortRules, QueueSize, US, World, WorldConfig};
 
-/// Packets of guests while things break, and after it.
+/// Packets of guests during the faults, and after them.
 const SENDS: [u32; 2] = [150, 60];
-/// Connections that the first of these belong to.
+/// Number of connections of the packets during the faults.
 const CONNECTIONS: u32 = 40;
-/// From the faults' end to the packets that must end as they should: hosts that lost each other ask
-/// again every second.
+/// Time from the faults' end to the packets that must end as required: hosts that lost contact
+/// retry every second.
 const CALM: Duration = Duration::from_millis(1500);
-/// Hosts that are asked more often whether they are there would be, for all of that time.
+/// Shortest keepalive interval: with a shorter one, idle hosts would exchange keepalives during all
+/// of that time.
 const KEEPALIVE_MIN: Duration = Duration::from_millis(50);
-/// Looks at the books in each of the two phases.
+/// Checks in each of the two phases.
 const STEPS: u64 = 15;
-/// What ports hold: all that guests ever send.
+/// Queue of each port: enough for all packets of the guests.
 const QUEUE_BYTES: u64 = 1_000_000;
-/// What the internet's address is.
+/// Address of the host in the internet.
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 const ELASTIC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 
 /// Runs a plan.
 ///
 /// # Errors
-/// What went wrong first.
+/// Describes the first violation.
 pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
     let common = Rc::new(common(plan));
     let config = WorldConfig {
@@ -74,7 +75,7 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
         rules: rules(plan),
         faults: plan.faults.clone(),
         convergence_us: None,
-        // What is not sealed has nothing to protect it but the checksum of its datagram.
+        // Packets that are not sealed are protected only by the checksum of their datagram.
         corruption_undetected: plan.corruption_undetected,
         ..WorldConfig::default()
     };
@@ -119,7 +120,7 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
     })
 }
 
-/// Runs until then, and looks at the books on the way.
+/// Runs until `until_ps`, with checks on the way.
 fn go_on(world: &mut World<CloudNode>, common: &Common, until_ps: u64) -> Result<(), String> {
     let step_ps = until_ps.saturating_sub(world.now_ps()) / STEPS + 1;
     while world.now_ps() < until_ps {
@@ -137,12 +138,13 @@ fn go_on(world: &mut World<CloudNode>, common: &Common, until_ps: u64) -> Result
     Ok(())
 }
 
-/// Nothing sends again what a queue had no room for: that has to be a fault's doing, which ends.
+/// Rules of the ports. No layer retransmits a packet that a queue drops, so only faults may lose
+/// packets, and faults end.
 fn rules(plan: &Plan) -> PortRules {
     PortRules { queue: QueueSize::Bytes(QUEUE_BYTES), trim: false, ..plan.rules }
 }
 
-/// The plan's endpoint, that asks idle hosts less often.
+/// The plan's endpoint, with a longer keepalive interval.
 fn endpoint(plan: &Plan) -> Config {
     let config = layers::endpoint(plan);
     Config { keepalive: config.keepalive.max(KEEPALIVE_MIN), ..config }
@@ -199,7 +201,7 @@ fn common(plan: &Plan) -> Common {
     }
 }
 
-/// A connection between two ends; the source may be forged.
+/// Draws a connection between two ends; the source may be forged.
 fn connection(dice: &mut Dice, world: &Cloud, number: u16) -> (From, Packet) {
     let ends: Vec<(EniId, Ipv4Addr)> =
         world.enis.iter().map(|(id, eni)| (*id, eni.ipv4[0])).collect();
@@ -273,7 +275,7 @@ fn sends(
     sends
 }
 
-/// The host of an interface.
+/// Host of an interface.
 fn place(world: &Cloud, places: &Places, eni: EniId) -> u32 {
     let instance = world.enis[&eni].attachment.as_ref().map(|attachment| attachment.instance);
     let host = instance.and_then(|id| world.instances[&id].host.as_deref());

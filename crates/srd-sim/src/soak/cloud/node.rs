@@ -24,33 +24,33 @@ use super::make::EDGE;
 use crate::card::carrier::{Arrival, Carrier, CarrierConfig};
 use crate::node::{FlowSpec, HostId, Node, Outcomes, Packet};
 
-/// What a guest, or the internet, sends.
+/// A packet that a guest or the internet sends.
 #[derive(Clone)]
 pub(super) struct Send {
     pub(super) at: Instant,
     pub(super) from: From,
     pub(super) packet: Inner,
-    /// Whether its receiver answers.
+    /// Whether the receiver replies.
     pub(super) replies: bool,
 }
 
-/// What all hosts know.
+/// Data that all hosts share.
 pub(super) struct Common {
     pub(super) seed: u64,
     pub(super) profile: Profile,
-    /// The configuration of every endpoint.
+    /// Configuration of every endpoint.
     pub(super) endpoint: Config,
-    /// The host of the edge: the last one.
+    /// Host of the edge: the last host.
     pub(super) edge: u32,
     /// Rules that come into force, in the order of their times.
     pub(super) changes: Vec<(Instant, World)>,
-    /// What each host sends, in the order of times.
+    /// Packets that each host sends, in the order of their times.
     pub(super) sends: Vec<Vec<Send>>,
-    /// When cards hand over to others.
+    /// Times at which cards hand over to others, by host.
     pub(super) handovers: Vec<Vec<Instant>>,
-    /// How long a question is on its way, if tables ask.
+    /// Delay of a query to the directory, if tables send queries.
     pub(super) question: Option<Duration>,
-    /// From here on all has healed.
+    /// Time from which all faults have ended.
     pub(super) healed: Instant,
     pub(super) shared: RefCell<Shared>,
 }
@@ -59,7 +59,7 @@ pub(super) struct Common {
 pub(super) struct Shared {
     pub(super) judge: Judge,
     pub(super) directory: Directory,
-    /// What hosts have to change, by the number of the change.
+    /// Deltas of the hosts, by the number of the change.
     pub(super) deltas: Vec<BTreeMap<Arc<str>, Delta>>,
     pub(super) replies: BTreeSet<u32>,
 }
@@ -73,7 +73,7 @@ struct Leaving {
     frame: Vec<u8>,
 }
 
-/// What comes out of a card.
+/// Output of a card.
 #[derive(Default)]
 struct Out {
     guests: Vec<(PortId, Vec<u8>)>,
@@ -102,16 +102,16 @@ pub(super) struct CloudNode {
     enis: Vec<EniId>,
     nat: Nat,
     carrier: Carrier,
-    /// Changes that the card has followed, packets that were sent, cards that have handed over.
+    /// Changes that the card has applied, packets that were sent, and handovers of the card.
     changed: usize,
     sent: usize,
     handed: usize,
     questions: VecDeque<(Instant, Question)>,
-    /// Packets that the card was given, that it gave, and that it lost with its memory.
+    /// Packets that entered the card, packets that left it, and packets lost with its memory.
     given: u64,
     ended: u64,
     lost: u64,
-    /// What is wrong.
+    /// First violation.
     pub(super) wrong: Option<String>,
 }
 
@@ -161,7 +161,7 @@ impl CloudNode {
         }
     }
 
-    /// Rules that are in force by now.
+    /// Applies the rules that are in force by now.
     fn catch_up(&mut self, now: Instant) {
         let common = Rc::clone(&self.common);
         while let Some((_, world)) = common.changes.get(self.changed).filter(|(at, _)| *at <= now) {
@@ -181,8 +181,8 @@ impl CloudNode {
         }
     }
 
-    /// Another program takes the place of this one, with what its card knows. Frames on their way
-    /// to other hosts, and from them, are lost, and hosts meet anew.
+    /// Replaces the card by another program's card, with the exported state. Frames on their way to
+    /// and from other hosts are lost, and hosts connect anew.
     fn hand_over(&mut self, now: Instant) {
         let bytes = self.card.export();
         self.lost += self.card.unanswered() as u64;
@@ -215,7 +215,7 @@ impl CloudNode {
         }
     }
 
-    /// A packet of the internet goes to the host that its address is on.
+    /// Sends a packet of the internet to the host of its address.
     fn edge_says(&mut self, from: From, now: Instant, mut frame: Vec<u8>) {
         let shared = self.common.shared.borrow();
         let world = shared.judge.world();
@@ -239,7 +239,7 @@ impl CloudNode {
         self.carrier.send(now, &way, frame);
     }
 
-    /// What a card gave goes on.
+    /// Passes on the output of a card.
     fn end(&mut self, now: Instant, out: Out) {
         self.ended += (out.guests.len() + out.hosts.len()) as u64 + out.services;
         for Leaving { host, instance, envelope, express, frame } in out.hosts {
@@ -274,7 +274,7 @@ impl CloudNode {
         }
     }
 
-    /// A packet has come to the edge: out, and perhaps an answer.
+    /// Processes a packet that has come to the edge: it leaves, and may get a reply.
     fn leaves(&mut self, now: Instant, envelope: Envelope, mut frame: Vec<u8>) {
         let Some((number, _)) = frames::read(&frame) else { return };
         let mut shared = self.common.shared.borrow_mut();
@@ -337,7 +337,7 @@ impl CloudNode {
         self.take_arrivals(now);
     }
 
-    /// Frames of other hosts have come.
+    /// Takes the frames of other hosts that have arrived.
     fn take_arrivals(&mut self, now: Instant) {
         for Arrival { from, envelope, by_srd, frame, .. } in self.carrier.take_arrivals() {
             if self.host == self.common.edge {
@@ -356,12 +356,13 @@ impl CloudNode {
         }
     }
 
-    /// What was dropped on the way to other hosts and from them, by cause.
+    /// Packets that were dropped on the way to and from other hosts, by cause.
     pub(super) fn drops(&self) -> String {
         format!("{}: {}", self.name, self.carrier.drops())
     }
 
-    /// Nothing is on its way: what the card was given, it gave, dropped and counted, or lost.
+    /// Checks the card's account when no packet is on its way: each packet that entered the card
+    /// has left it, was dropped and counted, or was lost.
     pub(super) fn check(&self) -> Result<(), String> {
         if let Some(wrong) = &self.wrong {
             return Err(format!("{}: {wrong}", self.name));
@@ -389,7 +390,7 @@ impl CloudNode {
     }
 }
 
-/// A card with its instances, that knows no connection.
+/// Creates a card with its instances, without any connection.
 fn card(common: &Common, name: &str, enis: &Vec<EniId>, now: Instant) -> Card {
     let mut shared = common.shared.borrow_mut();
     let rules = match common.question {
@@ -414,7 +415,7 @@ fn card(common: &Common, name: &str, enis: &Vec<EniId>, now: Instant) -> Card {
 
 impl Node for CloudNode {
     fn start_flow(&mut self, _: Instant, _: &FlowSpec, _: &mut Outcomes) {
-        // Guests send what the plan of the cloud says.
+        // Guests send according to the plan of the cloud.
     }
 
     fn on_packet(&mut self, now: Instant, packet: &mut Packet, _: &mut Outcomes) {

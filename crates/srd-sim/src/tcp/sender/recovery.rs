@@ -1,13 +1,13 @@
-//! A connection's phases: entering and leaving recovery, proportional rate reduction (RFC
-//! 6937), and undoing a reduction that proves needless (RFC 3522, RFC 5682, D-SACK).
+//! A connection's phases: entering and leaving recovery, proportional rate reduction (RFC 6937),
+//! and undoing a reduction that proves unnecessary (RFC 3522, RFC 5682, D-SACK).
 
 use srd_proto::time::Instant;
 
 use super::Sender;
 use crate::tcp::window::THRESHOLD_INFINITE;
 
-/// Resolution of the timestamps by which a needless retransmission is recognised: Linux's
-/// option counts milliseconds.
+/// Resolution of the timestamps that identify an unnecessary retransmission: Linux's option counts
+/// milliseconds.
 const TIMESTAMP_NS: u64 = 1_000_000;
 
 /// Linux's congestion-avoidance states.
@@ -38,7 +38,7 @@ impl Reduction {
         self.sent += 1;
     }
 
-    // How many segments may be sent after an acknowledgement.
+    // Number of segments that may be sent after an acknowledgement.
     fn allowance(&self, threshold: u32, in_flight: u32, newly: u32, good: bool) -> u32 {
         let budget = if in_flight > threshold {
             let due = u64::from(threshold) * u64::from(self.delivered);
@@ -49,17 +49,17 @@ impl Reduction {
             budget += u32::from(good);
             budget.min(threshold - in_flight)
         };
-        // A fast retransmit is never held back.
+        // A fast retransmit is always allowed.
         budget.max(u32::from(self.sent == 0))
     }
 }
 
-/// What is needed to take a reduction back.
+/// State that is needed to undo a reduction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::tcp) struct Undo {
-    // Where the recovery began, while it may be undone.
+    // Byte at which the recovery began, while it may be undone.
     marker: Option<u64>,
-    // Retransmissions since, less those reported as duplicates.
+    // Retransmissions since then, minus those reported as duplicates.
     resent: Option<u32>,
     first_resent_at: Option<Instant>,
     prior_window: u32,
@@ -127,7 +127,7 @@ impl Sender {
         self.undo.prior_window = self.window.segments;
     }
 
-    /// Marks alone call for a smaller window.
+    /// Starts a reduction of the window after marks without a loss.
     pub(in crate::tcp) fn enter_reduced(&mut self) {
         if self.phase >= Phase::Reduced {
             return;
@@ -154,7 +154,8 @@ impl Sender {
         self.phase = Phase::Recovery;
     }
 
-    /// A retransmission timeout: what is old enough is lost, and the window starts again.
+    /// Processes a retransmission timeout: segments that are old enough are lost, and the window
+    /// starts again.
     pub(in crate::tcp) fn enter_loss(&mut self, now: Instant) {
         let window = self.rack.reorder_window(&self.circumstances());
         let mut is_head = true;
@@ -184,7 +185,7 @@ impl Sender {
         self.timeout_doubted = new_recovery || self.retries > 0;
     }
 
-    /// Sets the window by proportional rate reduction. `good` says that the acknowledgement
+    /// Sets the window by proportional rate reduction. `good` means that the acknowledgement
     /// advanced and showed no new loss.
     pub(in crate::tcp) fn reduce(&mut self, newly: u32, good: bool) {
         if newly == 0 {
@@ -203,7 +204,7 @@ impl Sender {
         }
     }
 
-    /// Open, or Disorder if something is still unusual.
+    /// Sets the phase to Open, or to Disorder if there are SACKed, lost or retransmitted segments.
     pub(in crate::tcp) fn keep_open(&mut self) {
         let board = &self.board;
         let unusual = board.sacked() > 0 || board.lost() > 0 || board.resent() > 0;
@@ -233,7 +234,7 @@ impl Sender {
             || self.undo.marker.is_some() && self.undo.original_came(timestamp_echo_ns)
     }
 
-    /// The recovery point is acknowledged.
+    /// Ends the recovery: its recovery point is acknowledged.
     pub(in crate::tcp) fn leave_recovery(&mut self, timestamp_echo_ns: u64) {
         if self.may_undo(timestamp_echo_ns) {
             self.undo_reduction(false);
@@ -248,21 +249,21 @@ impl Sender {
         self.forget_resent();
     }
 
-    /// A partial acknowledgement of an original ends a recovery that was needless. True if
-    /// the acknowledgement needs nothing more.
+    /// Ends an unnecessary recovery after a partial acknowledgement of an original. Returns true if
+    /// nothing else has to be done for the acknowledgement.
     pub(in crate::tcp) fn undo_partial(&mut self, timestamp_echo_ns: u64) -> bool {
         if self.undo.marker.is_none() || !self.undo.original_came(timestamp_echo_ns) {
             return false;
         }
         if self.board.resent() > 0 {
-            return true; // wait until the retransmissions have left the network
+            return true; // waits until the retransmissions have left the network
         }
         self.undo_reduction(true);
         self.keep_open();
         true
     }
 
-    /// Every retransmission was a duplicate: the reduction was needless.
+    /// Undoes the reduction if every retransmission was a duplicate, so that it was unnecessary.
     pub(in crate::tcp) fn undo_duplicates(&mut self) -> bool {
         let needless = self.undo.all_duplicates();
         if needless {
@@ -271,7 +272,7 @@ impl Sender {
         needless
     }
 
-    /// The timeout was needless: an original arrived.
+    /// Undoes the timeout if an original arrived, so that it was unnecessary.
     pub(in crate::tcp) fn undo_loss(&mut self, original: bool, timestamp_echo_ns: u64) -> bool {
         let needless = original || self.may_undo(timestamp_echo_ns);
         if needless {
@@ -288,7 +289,7 @@ impl Sender {
 mod tests {
     use super::*;
 
-    // RFC 6937's purpose: a window of 20 becomes 14 by sending 14 segments for 20 delivered.
+    // Purpose of RFC 6937: a window of 20 becomes 14 by sending 14 segments for 20 delivered.
     #[test]
     fn reduction_spreads_the_cut_over_the_window() {
         let mut reduction = Reduction { prior_window: 20, delivered: 0, sent: 0 };

@@ -1,7 +1,7 @@
-//! Attributes of nodes: a name, and a value of any type that `et_def.proto` has.
+//! Attributes of nodes: a name, and a value of any type in `et_def.proto`.
 //!
-//! Writers differ in the type that they give a number: `int64_val`, `uint64_val`, `fixed64_val` and
-//! so on. What counts is the value. A list stands for a value if it has exactly one.
+//! Writers differ in the type that they choose for a number: `int64_val`, `uint64_val`,
+//! `fixed64_val` and so on. Only the value matters. A list with exactly one value stands for it.
 
 use prost::{Message, Oneof};
 
@@ -11,7 +11,7 @@ pub struct Attribute {
     /// The name.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The value, of which there is one in a file that is right.
+    /// The value; a valid file has one.
     #[prost(
         oneof = "Value",
         tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, \
@@ -122,7 +122,7 @@ pub struct BytesList {
     pub values: Vec<Vec<u8>>,
 }
 
-/// The value of an attribute, whatever its type.
+/// Value of an attribute, without regard to its type.
 #[derive(Clone, PartialEq, Debug)]
 enum Plain {
     Whole(i128),
@@ -139,7 +139,7 @@ impl Attribute {
             }
             Plain::Real(real) => {
                 let whole = real.fract() == 0.0 && (0.0..=REAL_MAX).contains(&real);
-                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // as said above
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked above
                 let number = whole.then_some(real as u64);
                 number.ok_or_else(|| self.wrong(&format!("is {real}: no whole number")))
             }
@@ -150,10 +150,10 @@ impl Attribute {
         }
     }
 
-    /// The value as a number that only distinguishes, and may be negative.
+    /// The value as a number that is only compared for equality, and may be negative.
     pub(super) fn mark(&self) -> Result<u64, String> {
         match self.plain()? {
-            // Two marks are the same if they were.
+            // Two marks are equal if the original values were.
             Plain::Whole(number) if number < 0 => {
                 let number = i64::try_from(number).map_err(|_| self.wrong("is out of range"))?;
                 Ok(number.cast_unsigned())
@@ -162,7 +162,7 @@ impl Attribute {
         }
     }
 
-    /// The value as yes or no.
+    /// The value as a truth value.
     pub(super) fn flag(&self) -> Result<bool, String> {
         match self.plain()? {
             Plain::Whole(number) => Ok(number != 0),
@@ -195,10 +195,10 @@ impl Attribute {
     }
 }
 
-/// The largest whole number up to which a real number has all of them.
+/// Largest number up to which an `f64` represents every whole number.
 const REAL_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// The value of a list that has one.
+/// The value of a list with one value.
 fn only<T: Clone>(values: &[T]) -> Option<T> {
     match values {
         [one] => Some(one.clone()),
@@ -211,7 +211,8 @@ fn text(bytes: &[u8]) -> Option<Plain> {
 }
 
 impl Value {
-    /// The value; `None` for a list of none or of several, and for bytes that are no text.
+    /// The value; `None` for an empty list or one of several values, and for bytes that are no
+    /// text.
     fn plain(&self) -> Option<Plain> {
         fn whole<T: Into<i128>>(value: T) -> Plain {
             Plain::Whole(value.into())

@@ -1,4 +1,4 @@
-//! Collectives as messages, by the algorithms that the members of a group carry out.
+//! Collectives as messages, by the algorithms that the members of a group execute.
 //!
 //! | collective | algorithm | bytes of a message |
 //! |---|---|---|
@@ -7,13 +7,13 @@
 //! | all-gather | a ring, once round | `comm_size` |
 //! | all-to-all | every member to every other, at once | `comm_size` over the members |
 //! | broadcast | a binomial tree from the first member | `comm_size` |
-//! | reduce | the same tree, towards the first member | `comm_size` |
-//! | gather, scatter | all to, or from, the first member | `comm_size` over the members |
+//! | reduce | a binomial tree towards the first member | `comm_size` |
+//! | gather, scatter | all members to, or from, the first member | `comm_size` over the members |
 //! | barrier | dissemination | 1 |
 
 use super::super::messages::Messages;
 
-/// What a collective does.
+/// Kind of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     AllReduce,
@@ -28,7 +28,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The kind of a number of `CollectiveCommType`.
+    /// Kind of a number of `CollectiveCommType`.
     pub(super) fn of(number: u64) -> Option<Self> {
         Some(match number {
             0 => Self::AllReduce,
@@ -91,7 +91,8 @@ pub(super) fn expand(
     }
 }
 
-/// A message between two members: it leaves once its sender has begun, and both end after it.
+/// A message between two members: it leaves once its sender has begun, and both members end after
+/// it.
 fn deliver(messages: &mut Messages, from: Member, to: Member, bytes: u64) -> Option<(u32, u32)> {
     let (send, receive) = messages.message(from.rank, to.rank, bytes)?;
     let waits = [(send, from.begin), (receive, to.begin), (from.end, send), (to.end, receive)];
@@ -103,8 +104,8 @@ fn ring(messages: &mut Messages, members: &[Member], count: usize, bytes: u64) -
     steps(messages, members, count, |_| (1, bytes))
 }
 
-/// Steps in which each member sends to one that is some places ahead, after it received what the
-/// step before brought.
+/// Adds steps in which each member sends to the member that is `far` positions ahead. A send begins
+/// after the member has received the message of the previous step.
 fn steps(
     messages: &mut Messages,
     members: &[Member],
@@ -130,7 +131,7 @@ fn steps(
 /// A binomial tree from the first member, or towards it.
 fn tree(messages: &mut Messages, members: &[Member], bytes: u64, inwards: bool) -> Option<()> {
     let rounds = members.len().next_power_of_two().ilog2();
-    // What each member has to have received before it sends.
+    // Messages that each member must receive before it sends.
     let mut received: Vec<Vec<u32>> = vec![Vec::new(); members.len()];
     for round in 0..rounds {
         let far = 1_usize << if inwards { rounds - 1 - round } else { round };

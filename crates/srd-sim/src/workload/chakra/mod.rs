@@ -1,16 +1,16 @@
-//! Chakra execution traces: what the ranks of a training step compute and send.
+//! Chakra execution traces: the calculations and messages of ranks in a training step.
 //!
-//! A trace is a file for each rank, `PREFIX.RANK.et` ([`trace`]). A node begins once all nodes
-//! that it depends on by data are done: as in Chakra's own reader, `ctrl_deps` are not followed,
-//! which in traces of PyTorch are parents in the call stack. Nodes that send and receive become
-//! messages, collectives the messages of an algorithm (`collective`), and everything else takes its
+//! A trace is a file for each rank, `PREFIX.RANK.et` ([`trace`]). A node begins once all nodes are
+//! done on which it depends by data. As in Chakra's own reader, `ctrl_deps` are ignored: in traces
+//! of PyTorch they are parents in the call stack. Nodes that send and receive become messages, and
+//! collectives become the messages of an algorithm (`collective`). All other nodes take their
 //! duration on the rank's processor for `is_cpu_op` nodes, or on its accelerator, one node at a
-//! time each. So does the record on the host of a collective that an accelerator carries out, which
-//! says nothing of it.
+//! time each. If an accelerator executes a collective, the host may have a record of it without the
+//! attributes of a collective; such a record takes its duration as well.
 //!
-//! The collectives of a process group are matched by their order in the files of its ranks. A
-//! group is what the file of groups says; one that it does not name has those ranks as members
-//! whose traces have collectives of it.
+//! The collectives of a process group are matched by their order in the files of its ranks. The
+//! file of groups lists the members of a group. The members of a group that is not in this file are
+//! the ranks whose traces have collectives of the group.
 
 pub mod attribute;
 mod collective;
@@ -31,15 +31,15 @@ use attribute::Attribute;
 use collective::{Kind, Member, expand};
 use trace::{Node, node_type};
 
-/// The most ranks that a trace may have.
+/// Most ranks of a trace.
 const RANKS_MAX: usize = 1 << 16;
-/// The most bytes of all files of a trace.
+/// Most bytes of all files of a trace.
 const FILES_BYTES_MAX: u64 = 1 << 30;
-/// The most bytes of memory that everything takes that comes of a trace, besides its files.
+/// Most bytes of memory for all data read from a trace, besides its files.
 const MEMORY_BYTES_MAX: usize = 2 << 30;
-/// Bytes of an entry of a table in memory, about, beyond the entry itself.
+/// Approximate bytes of an entry of a table in memory, beyond the entry itself.
 const ENTRY_BYTES: usize = 64;
-/// Processors of a rank: the host's, its accelerator, and one that takes no time.
+/// Processors of a rank: the host's, its accelerator, and a third that takes no time.
 const HOST: u32 = 0;
 const ACCELERATOR: u32 = 1;
 const NONE: u32 = 2;
@@ -47,14 +47,14 @@ const NONE: u32 = 2;
 /// The ranks of process groups, by name.
 pub type Groups = BTreeMap<String, Vec<u32>>;
 
-/// Why a trace cannot be run: where, and what is wrong.
+/// Reason for which a trace cannot run: position and description.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TraceError {
-    /// The rank whose file it is.
+    /// Rank of the file.
     pub rank: Option<u32>,
     /// The node.
     pub node: Option<u64>,
-    /// What is wrong.
+    /// Description of the fault.
     pub what: String,
 }
 
@@ -70,10 +70,10 @@ impl fmt::Display for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// The files of a trace: `PREFIX.0.et`, `PREFIX.1.et` and so on.
+/// Reads the files of a trace: `PREFIX.0.et`, `PREFIX.1.et` and so on.
 ///
 /// # Errors
-/// There is none, they are too large, or one cannot be read.
+/// If there are no files, if they are too large, or if a file cannot be read.
 pub fn files(prefix: &Path) -> Result<Vec<Vec<u8>>, TraceError> {
     files_within(prefix, FILES_BYTES_MAX)
 }
@@ -119,7 +119,7 @@ fn files_within(prefix: &Path, bytes_max: u64) -> Result<Vec<Vec<u8>>, TraceErro
     }
 }
 
-/// A rank of this number or a larger one that has a file.
+/// Smallest rank of a file that is not below `ranks`.
 fn beyond(prefix: &Path, ranks: usize) -> Option<usize> {
     let begin = format!("{}.", prefix.file_name()?.to_str()?);
     let directory = prefix.parent().filter(|path| !path.as_os_str().is_empty());
@@ -135,7 +135,7 @@ fn file_of(prefix: &Path, rank: usize) -> PathBuf {
     name.into()
 }
 
-/// What names the trace that a file belongs to, if it is called `PREFIX.RANK.et`.
+/// Prefix of the trace to which a file belongs, if its name is `PREFIX.RANK.et`.
 pub fn prefix_of(file: &Path) -> Option<PathBuf> {
     let name = file.file_name()?.to_str()?.strip_suffix(".et")?;
     let prefix = match name.rsplit_once('.') {
@@ -145,10 +145,10 @@ pub fn prefix_of(file: &Path) -> Option<PathBuf> {
     Some(file.with_file_name(prefix))
 }
 
-/// The process groups of a file: an object with a list of ranks for each group.
+/// Parses the process groups of a file: an object with a list of ranks for each group.
 ///
 /// # Errors
-/// It is no such object.
+/// If the text is no such object.
 pub fn groups(text: &str) -> Result<Groups, TraceError> {
     serde_json::from_str(text).map_err(|e| TraceError {
         rank: None,
@@ -157,10 +157,10 @@ pub fn groups(text: &str) -> Result<Groups, TraceError> {
     })
 }
 
-/// Reads a trace, whose file of rank `n` is `files[n]`. Rank `n` is on host `hosts[n]`.
+/// Parses a trace, whose file of rank `n` is `files[n]`. Rank `n` is on host `hosts[n]`.
 ///
 /// # Errors
-/// The first node that is not understood or cannot be, with a remedy.
+/// Describes the first node that cannot be parsed or is not valid, and a remedy.
 pub fn read(files: &[Vec<u8>], groups: &Groups, hosts: &[u32]) -> Result<Workload, TraceError> {
     read_within(files, groups, hosts, MEMORY_BYTES_MAX)
 }
@@ -200,7 +200,7 @@ fn read_within(
     reader.finish()
 }
 
-/// A collective of one rank, before the other ranks are known.
+/// A collective in the file of one rank, before the other ranks are read.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     kind: Kind,
@@ -209,7 +209,7 @@ struct Part {
     member: Member,
 }
 
-/// Names of groups, the first of many.
+/// Names of groups, up to a number that can be shown.
 fn listed(names: &BTreeSet<String>) -> String {
     const SHOWN: usize = 8;
     if names.is_empty() {
@@ -224,13 +224,13 @@ struct Reader<'a> {
     groups: &'a Groups,
     ranks: u32,
     messages: Messages,
-    /// By group, by rank: the collectives in their order.
+    /// Collectives in their order, by group and rank.
     parts: BTreeMap<String, BTreeMap<u32, Vec<Part>>>,
-    /// Bytes of these.
+    /// Bytes of `parts`.
     parts_bytes: usize,
     /// Groups that have collectives.
     met: BTreeSet<String>,
-    /// The rank and node of each operation that came from a node by itself.
+    /// Rank and node of each operation that came directly from a node.
     origin: Vec<(u32, u64)>,
 }
 
@@ -247,12 +247,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The nodes of a rank. They are gone through twice, and not kept.
+    /// Reads the nodes of a rank. It parses them twice and does not keep them.
     fn rank(&mut self, rank: u32, bytes: &[u8]) -> Result<(), TraceError> {
         let fail =
             |node: u64, what: String| Err(TraceError { rank: Some(rank), node: Some(node), what });
         let of_file = |what: String| TraceError { rank: Some(rank), node: None, what };
-        // By node: the operation that begins it, and the one that ends it.
+        // By node: the operations that begin and end the node.
         let mut ends: HashMap<u64, (u32, u32)> = HashMap::new();
         for node in trace::nodes(bytes).map_err(of_file)? {
             let node = node.map_err(of_file)?;
@@ -283,7 +283,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The operations that begin and end a node.
+    /// Adds the operations that begin and end a node.
     fn node(&mut self, rank: u32, node: &Node) -> Result<(u32, u32), String> {
         let is_host = node.flag("is_cpu_op")? == Some(true);
         let says = |name| node.attribute(name).is_some();
@@ -323,7 +323,7 @@ impl<'a> Reader<'a> {
         Ok(operation)
     }
 
-    /// Which bound was reached.
+    /// Describes the bound that was reached.
     fn too_many(&self, what: &str, most: u64) -> String {
         if self.messages.is_full() {
             return format!(
@@ -371,7 +371,7 @@ impl<'a> Reader<'a> {
             return Err(format!("process group `{group}` has no rank {rank}"));
         }
         let part = Part { kind, bytes, node: node.id, member: Member { rank, begin, end } };
-        // As if each group of a rank were met for the first time: names may be long.
+        // Counted as if the group of this rank were new, since names may be long.
         self.parts_bytes += 2 * size_of::<Part>() + ENTRY_BYTES + group.len();
         if !self.met.contains(&group) {
             self.met.insert(group.clone());
@@ -381,7 +381,7 @@ impl<'a> Reader<'a> {
         Ok((begin, end))
     }
 
-    /// Makes messages of the collectives.
+    /// Converts the collectives to messages.
     fn collectives(&mut self) -> Result<(), TraceError> {
         for (group, by_rank) in std::mem::take(&mut self.parts) {
             let named = self.groups.get(&group);

@@ -1,18 +1,18 @@
-//! The messages of a Chakra execution trace, as far as they are read.
+//! The messages of a Chakra execution trace, as far as they are used.
 //!
-//! A file is a list of messages of Protocol Buffers, each behind its length: one of metadata, then
-//! the nodes of one rank. Field numbers are those of MLCommons' `et_def.proto`.
+//! A file is a list of Protocol Buffers messages, each behind its length: one of metadata, then the
+//! nodes of one rank. Field numbers are those of MLCommons' `et_def.proto`.
 
 use prost::Message;
 
 use super::attribute::Attribute;
 
-/// The most bytes of a node.
+/// Most bytes of a node.
 pub(super) const NODE_BYTES_MAX: usize = 1 << 20;
 
 /// Types of nodes.
 pub mod node_type {
-    /// Says something about the trace.
+    /// Describes the trace.
     pub const METADATA: i32 = 1;
     /// Computes.
     pub const COMPUTE: i32 = 4;
@@ -27,31 +27,31 @@ pub mod node_type {
 /// A node.
 #[derive(Clone, PartialEq, Message)]
 pub struct Node {
-    /// Its number, one of its own in its file.
+    /// Number of the node, unique in its file.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// Its name.
+    /// Name of the node.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// What it does.
+    /// Type of the node, as in [`node_type`].
     #[prost(int32, tag = "3")]
     pub kind: i32,
-    /// Its parents in the call stack, which may not be in the file. It does not wait for them:
-    /// Chakra's own reader follows the others alone.
+    /// Parents in the call stack, which may not be in the file. The node does not wait for them, as
+    /// in Chakra's own reader, which only follows data dependencies.
     #[prost(uint64, repeated, tag = "4")]
     pub control: Vec<u64>,
-    /// Nodes whose results it needs, after which it begins.
+    /// Nodes whose results the node needs before it begins.
     #[prost(uint64, repeated, tag = "5")]
     pub data: Vec<u64>,
-    /// How long it took.
+    /// Duration of the node.
     #[prost(uint64, tag = "7")]
     pub duration_micros: u64,
-    /// What there is besides.
+    /// Further attributes.
     #[prost(message, repeated, tag = "10")]
     pub attributes: Vec<Attribute>,
 }
 
-/// The message at the beginning of a file, of which nothing is read.
+/// The message at the beginning of a file; it is decoded and not used.
 #[derive(Clone, PartialEq, Message)]
 pub struct Metadata {
     /// The version of the schema.
@@ -60,26 +60,26 @@ pub struct Metadata {
 }
 
 impl Node {
-    /// Of several attributes of a name the last counts, as in Chakra's own reader.
+    /// Attribute of a name; the last one if there are several, as in Chakra's own reader.
     pub(super) fn attribute(&self, name: &str) -> Option<&Attribute> {
         self.attributes.iter().rev().find(|attribute| attribute.name == name)
     }
 
-    /// An attribute that is a whole number and not negative, if it is there.
+    /// Attribute as a whole number that is not negative, if it is present.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, String> {
         self.attribute(name).map(Attribute::number).transpose()
     }
 
-    /// An attribute that is yes or no, if it is there.
+    /// Attribute as a truth value, if it is present.
     pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, String> {
         self.attribute(name).map(Attribute::flag).transpose()
     }
 }
 
-/// The nodes of a file, in its order, one at a time: they take a multiple of its bytes.
+/// The nodes of a file, in its order, one at a time: decoded they take a multiple of its bytes.
 pub(super) struct Nodes<'a> {
     bytes: &'a [u8],
-    /// Messages before the next.
+    /// Number of messages before the next one.
     before: usize,
 }
 

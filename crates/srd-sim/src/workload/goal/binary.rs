@@ -1,7 +1,7 @@
-//! GOAL in binary form, as LogGOPSim's `txt2bin` makes it of text and ATLAHS runs it.
+//! GOAL in binary form, as LogGOPSim's `txt2bin` converts it from text and ATLAHS executes it.
 //!
 //! ```text
-//! u64 4223                                      2342: spoilt by a run of LogGOPSim with --save-mem
+//! u64 4223                                      2342: used up by LogGOPSim with --save-mem
 //! u32 ranks, u8 highest cpu, u8 highest nic
 //! (u64 begin, u64 end) of each rank             counted from behind the first eight bytes
 //! each rank:
@@ -9,7 +9,7 @@
 //!   each operation, 39 bytes:
 //!     u32 waits, u8 kind, u32 peer, u64 size, u32 tag, u8 cpu, u8 nic,
 //!     u32 number and u32 first of those that begin after its end,
-//!     u32 number and u32 first of those that begin after its begin
+//!     u32 number and u32 first of those that begin after its start
 //!   u32 of each of those: the appendix
 //! ```
 //! Little-endian, without padding. A size is bytes of a message or nanoseconds; kinds are 1 send,
@@ -40,12 +40,12 @@ const RANK_HEAD_BYTES: usize = 8;
 const OPERATION_BYTES: usize = 39;
 const ANY: u32 = u32::MAX;
 
-/// Why a file was refused: where, and what to change.
+/// Reason for which a file was refused: position, and a remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// The byte, counted from zero.
+    /// Offset of the byte, counted from zero.
     pub offset: usize,
-    /// What is wrong.
+    /// Description of the fault.
     pub what: String,
 }
 
@@ -61,20 +61,20 @@ fn fault<T>(offset: usize, what: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { offset, what: what.into() })
 }
 
-/// An offset that was found to be inside the file, which is in memory.
+/// Converts an offset that was checked to be inside the file, which is in memory.
 fn index(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
-/// Whether a file begins as one of this form does.
+/// Whether a file begins like one in this form.
 pub(super) fn begins(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC) || bytes.starts_with(&SPOILT)
 }
 
-/// Reads a schedule. Rank `n` is on host `hosts[n]`; the flows are numbered from zero.
+/// Parses a schedule. Rank `n` is on host `hosts[n]`; the flows are numbered from zero.
 ///
 /// # Errors
-/// The first byte that cannot be, with a remedy.
+/// Describes the first byte that is not valid, and a remedy.
 pub(super) fn parse(bytes: &[u8], hosts: &[u32]) -> Result<Workload, Fault> {
     if bytes.starts_with(&SPOILT) {
         return fault(
@@ -92,7 +92,7 @@ pub(super) fn parse(bytes: &[u8], hosts: &[u32]) -> Result<Workload, Fault> {
     reader.finish()
 }
 
-/// Numbers at offsets. Where the file ends before them, it says so.
+/// Reads numbers at offsets. If the file ends before them, the result is an error.
 #[derive(Clone, Copy)]
 struct File<'a>(&'a [u8]);
 
@@ -116,7 +116,7 @@ impl File<'_> {
         self.array(at).map(u64::from_le_bytes)
     }
 
-    /// Where each rank lies: inside the file, and behind the one before.
+    /// Positions of the ranks: each inside the file, and behind the previous one.
     fn ranks(self, hosts: usize) -> Result<Vec<Rank>, Fault> {
         let ranks = self.u32(ORIGIN)?;
         let length = self.0.len();
@@ -162,7 +162,7 @@ impl File<'_> {
         Ok(places)
     }
 
-    /// What a rank consists of, all of it inside its bytes.
+    /// Layout of a rank; all its parts are inside its bytes.
     fn place(self, rank: usize, begin: usize, end: usize) -> Result<Rank, Fault> {
         if end - begin < RANK_HEAD_BYTES {
             return fault(begin, format!("rank {rank} has {} bytes, and no head", end - begin));
@@ -209,7 +209,7 @@ impl File<'_> {
     }
 }
 
-/// Where a rank's parts are.
+/// Layout of a rank's parts.
 #[derive(Clone, Copy)]
 struct Rank {
     operations: u32,
@@ -217,9 +217,9 @@ struct Rank {
     roots_at: usize,
     operations_at: usize,
     appendix_at: usize,
-    /// Entries of the appendix.
+    /// Number of entries of the appendix.
     appendix: u64,
-    /// The number of its first operation among those of all ranks.
+    /// Number of the rank's first operation among those of all ranks.
     first: u32,
 }
 
@@ -229,7 +229,7 @@ impl Rank {
     }
 }
 
-/// An operation as it stands in the file.
+/// An operation as the file contains it.
 struct Raw {
     at: usize,
     waits: u32,
@@ -252,15 +252,15 @@ impl Reader<'_> {
     fn rank(&mut self, number: usize) -> Result<(), Fault> {
         let first = self.messages.schedule.operations.len();
         let place = &mut self.places[number];
-        // Operations are at most OPERATIONS_MAX.
+        // There are at most OPERATIONS_MAX operations.
         place.first = u32::try_from(first).unwrap_or(u32::MAX);
         let place = *place;
         if first + place.operations as usize > OPERATIONS_MAX {
             return fault(place.roots_at, format!("more than {OPERATIONS_MAX} operations"));
         }
-        // How many each operation still waits for, by its own count.
+        // Number of operations for which each operation still waits, by its own count.
         let mut waits = Vec::with_capacity(place.operations as usize);
-        // Ranks are at most RANKS_MAX.
+        // There are at most RANKS_MAX ranks.
         let rank = u32::try_from(number).unwrap_or(u32::MAX);
         for number in 0..place.operations {
             let raw = self.file.operation(&place, number)?;
@@ -326,7 +326,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The roots are the operations that wait for nothing.
+    /// Checks the roots: they are the operations that wait for nothing.
     fn roots(&self, place: &Rank, waits: &[u32]) -> Result<(), Fault> {
         let free = waits.iter().filter(|waits| **waits == 0).count();
         if place.roots as usize != free {
@@ -345,7 +345,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What waits for what, by the appendix, and whether that is as much as each operation says.
+    /// Adds the waits in the appendix, and checks that their number matches the count of each
+    /// operation.
     fn waits(&mut self, place: &Rank, waits: &mut [u32]) -> Result<(), Fault> {
         let mut entries = place.appendix;
         for number in 0..place.operations {

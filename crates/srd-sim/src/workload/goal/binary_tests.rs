@@ -1,4 +1,4 @@
-//! The binary form: what is read equals what is read of the text, and what is refused.
+//! The binary form: its result equals that of the text, and invalid files are refused.
 
 use super::super::write::Collective;
 use super::*;
@@ -10,7 +10,7 @@ const TEXT: &str = "num_ranks 3\n\
     c irequires b\n}\nrank 1 {\na: recv 2048b from 0 tag 7\nb: send 0b to 2\nb requires a }\n\
     rank 2 { recv 0b from 1\n}";
 
-/// Writes a schedule that was read of text, as `txt2bin` would write that text.
+/// Writes a schedule that was parsed from text, as `txt2bin` would write that text.
 fn write(workload: &Workload, ranks: u32, tag: impl Fn(u32) -> u32) -> Vec<u8> {
     let schedule = workload.schedule.as_ref().unwrap();
     let mut table = Vec::new();
@@ -74,7 +74,7 @@ fn write_rank(
     data.extend(appendix.iter().flat_map(|entry| entry.to_le_bytes()));
 }
 
-/// What `txt2bin` of ATLAHS made of this.
+/// File that `txt2bin` of ATLAHS wrote for `MADE_OF`.
 const MADE: &[u8] = include_bytes!("../../../../../fuzz/corpus/traces/txt2bin.goal.bin");
 const MADE_OF: &str = "num_ranks 3\n\
     rank 0 {\na: calc 100 cpu 2\nb: send 1024b to 1 tag 7\nc: calc 5\nb requires a\n\
@@ -123,7 +123,7 @@ fn the_binary_form_is_read_as_its_text_is() {
     }
     for (text, ranks) in schedules {
         let wanted = super::super::parse(&text, &HOSTS).unwrap();
-        // Every message of its own tag: whatever the order, the same ends find each other.
+        // Every message has its own tag, so that the ends match in any order.
         let bytes = write(&wanted, ranks, |flow| flow);
         assert!(begins(&bytes) && !begins(text.as_bytes()));
         assert_eq!(sorted(parse(&bytes, &HOSTS).unwrap()), sorted(wanted));
@@ -135,7 +135,7 @@ fn what_is_wrong_is_named_with_its_byte() {
     let sample = sample();
     let rank = |n: usize| ORIGIN + usize::from(sample[TABLE_AT + n * 16]);
     let zero = rank(0);
-    // Its first operation: behind the head and one root.
+    // First operation of the rank: behind the head and one root.
     let (first, second) = (zero + 12, zero + 12 + 39);
     let any = u32::MAX.to_le_bytes();
     for (bytes, offset, said) in [
@@ -172,7 +172,7 @@ fn what_is_wrong_is_named_with_its_byte() {
 
 #[test]
 fn operations_that_wait_for_each_other_are_named() {
-    // Rank 0 answers what it receives, and so does rank 1: neither begins.
+    // Rank 0 sends after it has received, and so does rank 1: neither begins.
     let text = "num_ranks 2\nrank 0 {\na: recv 1b from 1\nb: send 1b to 1\n}\n\
                 rank 1 {\na: recv 1b from 0\nb: send 1b to 0\n}";
     let mut workload = super::super::parse(text, &HOSTS).unwrap();
@@ -209,7 +209,7 @@ fn no_flipped_bit_makes_the_reader_panic() {
             }
         }
     }
-    // Sizes, processors and links may be others; counts, kinds and places may not.
+    // Sizes, processors and links may have other values; counts, kinds and positions may not.
     assert!(refusals > read, "{refusals} {read}");
 }
 

@@ -11,10 +11,11 @@
 //!   l1: recv 1024b from 0 tag 7
 //! }
 //! ```
-//! `requires` waits for an operation's end, `irequires` for its begin; `calc` counts nanoseconds;
-//! `cpu` chooses a processor, and `nic` is read and ignored, since a host has one link. A receive
-//! takes the first send from its rank with its tag that no earlier receive took, in the order of
-//! the file. A message of a rank to itself needs no network; a message of no bytes has one.
+//! `requires` waits for an operation's end, `irequires` for its start. `calc` counts nanoseconds.
+//! `cpu` selects a processor; `nic` is read and ignored, since a host has one link. A receive takes
+//! the first matching send in the order of the file: a send from its rank with its tag that no
+//! earlier receive took. A message of a rank to itself needs no network; an empty message to
+//! another rank does.
 
 pub mod binary;
 mod text;
@@ -32,17 +33,17 @@ use super::schedule::{Wait, What};
 use crate::topology::topo_file::ParseError;
 use text::{Text, Token};
 
-/// The most ranks that a file may have.
+/// Most ranks of a file.
 const RANKS_MAX: u64 = 1 << 20;
 
-/// Why a file was refused. The text says where and what to change.
+/// Reason for which a file was refused. The text contains the position, and a remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GoalError {
-    /// A line of text.
+    /// Fault in a line of text.
     Text(ParseError),
-    /// A byte of the binary form.
+    /// Fault in a byte of the binary form.
     Binary(binary::Fault),
-    /// It is neither.
+    /// The file has neither form.
     Neither,
 }
 
@@ -61,11 +62,11 @@ impl fmt::Display for GoalError {
 
 impl std::error::Error for GoalError {}
 
-/// Reads a schedule, as text or in binary form, whichever it is. Rank `n` is on host `hosts[n]`;
-/// the flows are numbered from zero.
+/// Parses a schedule, in text or binary form. Rank `n` is on host `hosts[n]`; the flows are
+/// numbered from zero.
 ///
 /// # Errors
-/// The first place that is not understood or cannot be, with a remedy.
+/// Describes the first position that cannot be parsed or is not valid, and a remedy.
 pub fn read(bytes: &[u8], hosts: &[u32]) -> Result<Workload, GoalError> {
     if binary::begins(bytes) {
         return binary::parse(bytes, hosts).map_err(GoalError::Binary);
@@ -74,10 +75,10 @@ pub fn read(bytes: &[u8], hosts: &[u32]) -> Result<Workload, GoalError> {
     parse(text, hosts).map_err(GoalError::Text)
 }
 
-/// Reads a schedule as text. Rank `n` is on host `hosts[n]`; the flows are numbered from zero.
+/// Parses a schedule as text. Rank `n` is on host `hosts[n]`; the flows are numbered from zero.
 ///
 /// # Errors
-/// The first line that is not understood or cannot be, with a remedy.
+/// Describes the first line that cannot be parsed or is not valid, and a remedy.
 pub fn parse(text: &str, hosts: &[u32]) -> Result<Workload, ParseError> {
     let mut reader = Reader { text: Text::new(text), ..Reader::default() };
     reader.file(hosts)?;
@@ -96,7 +97,7 @@ struct Reader<'a> {
     text: Text<'a>,
     ranks: u32,
     messages: Messages,
-    // The line of each operation.
+    // Line of each operation.
     lines: Vec<usize>,
     described: Vec<bool>,
 }
@@ -106,7 +107,7 @@ impl<'a> Reader<'a> {
         Err(ParseError { line: self.text.line(), what })
     }
 
-    /// The next token, which must be there.
+    /// Takes the next token, which must exist.
     fn token(&mut self, wanted: &str) -> Result<Token<'a>, ParseError> {
         let token = self.text.next();
         match token.map_err(|what| ParseError { line: self.text.line(), what })? {
@@ -167,7 +168,7 @@ impl<'a> Reader<'a> {
         }
         self.word("{")?;
         let mut labels: HashMap<&str, u32> = HashMap::new();
-        // Waits by label, until all labels are known.
+        // Waits by label, until all labels are read.
         let mut waits: Vec<(usize, &str, &str, bool)> = Vec::new();
         loop {
             let label = match self.token("an operation or `}`")? {
@@ -226,7 +227,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads what stands behind the kind, and adds the operation.
+    /// Parses the rest of an operation after its kind, and adds the operation.
     fn operation(&mut self, rank: u32, kind: &str) -> Result<u32, ParseError> {
         let place = self.text.line();
         let nothing = What::Calculate { ps: 0, cpu: 0 };
@@ -262,7 +263,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The tag and the processor of an operation: zero where they are not given.
+    /// Tag and processor of an operation; zero if absent.
     fn options(&mut self) -> Result<(u64, u32), ParseError> {
         let (mut tag, mut cpu) = (0, 0);
         loop {

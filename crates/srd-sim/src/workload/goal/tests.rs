@@ -1,4 +1,4 @@
-//! What is read, and what is refused.
+//! Valid files, and files that are refused.
 
 use super::write::Collective;
 use super::*;

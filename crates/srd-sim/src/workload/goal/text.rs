@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a file consists of.
+/// Parts of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token<'a> {
     /// A keyword or a label.
@@ -26,11 +26,11 @@ impl fmt::Display for Token<'_> {
     }
 }
 
-/// A text, and how far it was read.
+/// A text, and the position up to which it was read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Text<'a> {
     rest: &'a str,
-    // The line of the last token, and where reading goes on; from zero.
+    // Lines of the last token and of the reading position, counted from zero.
     line: usize,
     ahead: usize,
 }
@@ -45,7 +45,7 @@ impl<'a> Text<'a> {
         self.line + 1
     }
 
-    /// The next token, if there is one that is understood; it is not taken.
+    /// Returns the next token without taking it; `None` if there is no valid token.
     pub(super) fn peek(&self) -> Option<Token<'a>> {
         let mut copy = *self;
         copy.next().ok().flatten()
@@ -54,7 +54,7 @@ impl<'a> Text<'a> {
     /// Takes the next token.
     ///
     /// # Errors
-    /// A character that begins none, or a number that is too large.
+    /// If a character begins no token, or a number is too large.
     pub(super) fn next(&mut self) -> Result<Option<Token<'a>>, String> {
         self.skip()?;
         self.line = self.ahead;

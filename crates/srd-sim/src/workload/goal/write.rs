@@ -2,22 +2,22 @@
 
 use std::fmt::{self, Write};
 
-/// A collective operation, by the algorithm that carries it out.
+/// A collective operation, with the algorithm that executes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Collective {
     /// All-reduce in a ring: each rank passes a part on, twice round.
     RingAllReduce,
-    /// All-reduce by recursive doubling: in each step, a rank exchanges everything with one that
-    /// is twice as far away. The number of ranks is a power of two.
+    /// All-reduce by recursive doubling: in each step, a rank exchanges all data with a rank at
+    /// twice the distance. The number of ranks is a power of two.
     DoublingAllReduce,
-    /// Every rank sends to every other, at once.
+    /// Every rank sends to every other rank, at once.
     AllToAll,
-    /// A barrier: in each step, a rank tells one that is twice as far away.
+    /// A barrier: in each step, a rank notifies a rank at twice the distance.
     Barrier,
 }
 
 impl Collective {
-    /// Each with its name.
+    /// All collectives, with their names.
     pub const ALL: [(Self, &str); 4] = [
         (Self::RingAllReduce, "ring-all-reduce"),
         (Self::DoublingAllReduce, "doubling-all-reduce"),
@@ -25,11 +25,11 @@ impl Collective {
         (Self::Barrier, "barrier"),
     ];
 
-    /// The schedule for so many ranks: `bytes` are the data of a rank that are reduced, those for
-    /// each other rank, or those of one word of a barrier.
+    /// Writes the schedule for `ranks` ranks. `bytes` is the data of a rank that is reduced, the
+    /// data for each other rank, or the size of a message of a barrier.
     ///
     /// # Errors
-    /// Numbers that the algorithm cannot have.
+    /// If the algorithm does not allow the numbers.
     pub fn write(self, ranks: u32, bytes: u64) -> Result<String, String> {
         if !(2..=65_536).contains(&ranks) {
             return Err(format!("{ranks} ranks: 2 to 65536 are possible"));
@@ -93,8 +93,8 @@ impl fmt::Display for Rank {
     }
 }
 
-/// Steps of one rank, each with its receiver, its sender and its bytes; what a step sends is what
-/// the one before received.
+/// Writes the steps of one rank, each with its receiver, its sender and its bytes. A step sends the
+/// data that the previous step received.
 fn steps_of(
     f: &mut fmt::Formatter<'_>,
     steps: impl Iterator<Item = (u64, u64, u64)>,
