@@ -1,5 +1,5 @@
-//! A daemon without packets, for tests of its faces: a thread that answers every command, and
-//! figures that are known.
+//! A daemon without packets, to test its interfaces: a thread that answers every command, and fixed
+//! statistics.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::snapshot::{
     Snapshot,
 };
 
-/// How often the plane shows a packet to captures.
+/// Interval at which captures get a packet.
 const ROUND: Duration = Duration::from_millis(5);
 /// Paths of each peer.
 const PATHS: u16 = 16;
@@ -44,7 +44,7 @@ impl FakePlane {
         Self { handle, changes, thread }
     }
 
-    /// Every change that was asked for.
+    /// Every change that was requested.
     pub(crate) fn changes(&self) -> Vec<Change> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -59,11 +59,11 @@ impl Drop for FakePlane {
     }
 }
 
-/// Figures that grow with every round, until it is over.
+/// Statistics that grow with every round, until the thread ends.
 #[derive(Default)]
 struct Rounds(AtomicU64);
 
-/// The round after the last.
+/// Marks the end of the rounds.
 const OVER: u64 = u64::MAX;
 
 impl Statistics for Rounds {
@@ -113,7 +113,7 @@ fn running() -> Config {
     Config::parse(text, Path::new("fake.toml")).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Figures that grow with every round.
+/// Statistics that grow with every round.
 pub(crate) fn snapshot(round: u64, detail: &Detail) -> Snapshot {
     let peer = |name: &str, state, express| {
         let is_wanted = match &detail.paths {

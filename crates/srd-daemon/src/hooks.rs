@@ -1,4 +1,4 @@
-//! Commands of the operator's, before and after the interface comes up and goes down.
+//! The operator's commands before and after the interface comes up and goes down.
 //!
 //! ```text
 //!   srd up (privileges of the start)                 srd hooks (keeps them)
@@ -8,21 +8,21 @@
 //!     packets
 //!     "down"                              ------>    pre_down
 //!                                         <------    "done"
-//!     the interface goes
-//!     ends, however                       ------>    (pre_down, if it was not asked for) post_down
+//!     the interface is deleted
+//!     ends for any reason                 ------>    pre_down (if not run yet), post_down
 //! ```
 //!
-//! Commands before the privileges are gone are run by the daemon. For those at the end a process
-//! is started while they are there still; after the first line it reads nothing from the daemon
-//! but that the end has come, so a daemon that was taken over can choose the time and nothing else.
-//! It survives `kill -9` of the daemon.
+//! Commands at the start are run by the daemon, before it gives up its privileges. For commands at
+//! the end the daemon starts a second process while it still has them. After the first line that
+//! process reads only the notice of the end, so a daemon that was taken over can choose the time of
+//! the end and nothing else. The process survives `kill -9` of the daemon.
 //!
 //! Commands come from a file that only root can change ([`check_owner`]). They are run by `sh -c`,
-//! with `%i` replaced by the interface's name, with the user and the privileges that `srd up` was
-//! started with: root's by hand, those of the user `srd` by the package's unit.
+//! with `%i` replaced by the interface's name, and with the user and the privileges that `srd up`
+//! was started with: root if it was started by hand, the user `srd` under the package's unit.
 //!
-//! Bounds: [`HOOKS_MAX`] commands at each of the four points, of [`HOOK_BYTES_MAX`] each, each
-//! killed with its children after [`HOOK_WAIT_MAX`].
+//! Bounds: [`HOOKS_MAX`] commands at each of the four points, of [`HOOK_BYTES_MAX`] each. A command
+//! that runs longer than [`HOOK_WAIT_MAX`] is killed with its children.
 
 use std::fs::Metadata;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -41,38 +41,38 @@ use serde::{Deserialize, Serialize};
 pub const HOOKS_MAX: usize = 16;
 /// Most bytes of one command.
 pub const HOOK_BYTES_MAX: usize = 4096;
-/// The longest that one command may take.
+/// Longest time that one command may run.
 pub const HOOK_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Bytes of the line that the second process is started with, at most.
+/// Longest first line of the second process, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// How often a command that runs is looked at.
+/// Interval at which a running command is polled.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The commands of an interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Hooks {
-    /// Before the interface is made.
+    /// Run before the interface is created.
     pub pre_up: Vec<String>,
-    /// When it is up, with its addresses and routes, before packets move.
+    /// Run when the interface is up, with its addresses and routes, before packets move.
     pub post_up: Vec<String>,
-    /// While it is still up.
+    /// Run while the interface is still up.
     pub pre_down: Vec<String>,
-    /// When it is gone.
+    /// Run when the interface is deleted.
     pub post_down: Vec<String>,
 }
 
 impl Hooks {
-    /// Whether there are none.
+    /// Whether there is no command.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Whether only root can have written a file's commands: `facts` are those of the open file that
-/// the commands were read from, for its name could mean another file by now.
+/// Checks that only root can have written a file's commands. `facts` must be those of the open file
+/// that the commands were read from, because its name could mean another file by now.
 ///
 /// # Errors
-/// What is wrong, and what to do about it.
+/// A description of the problem, and a remedy.
 pub fn check_owner(path: &Path, facts: &Metadata) -> Result<(), (String, String)> {
     let shown = path.display();
     if facts.uid() != 0 {
@@ -103,10 +103,10 @@ struct End {
 }
 
 impl Running {
-    /// Starts the process for the end, and runs what comes before the interface.
+    /// Starts the process for the end, and runs the commands before the interface is created.
     ///
     /// # Errors
-    /// A command failed. What belongs to the end is run then, too.
+    /// If a command failed. The commands of the end are run then, too.
     pub(crate) fn start(interface: &str, hooks: &Hooks) -> Result<Self> {
         let has_end = !hooks.pre_down.is_empty() || !hooks.post_down.is_empty();
         let end = has_end.then(|| End::start(interface, hooks)).transpose()?;
@@ -115,15 +115,15 @@ impl Running {
         Ok(running)
     }
 
-    /// Runs what comes after the interface is up.
+    /// Runs the commands after the interface is up.
     ///
     /// # Errors
-    /// A command failed.
+    /// If a command failed.
     pub(crate) fn post_up(&self) -> Result<()> {
         run_all("post_up", &self.post_up, &self.interface)
     }
 
-    /// Has run what comes before the interface goes.
+    /// Has the second process run the commands before the interface goes, and waits for them.
     pub(crate) fn pre_down(&mut self) {
         let Some(end) = &mut self.end else { return };
         let mut answer = String::new();
@@ -158,16 +158,16 @@ impl Drop for End {
     }
 }
 
-/// The second process's work: the commands for the end, when it comes.
+/// Work of the second process: waits for the end, then runs the commands for it.
 ///
 /// # Errors
-/// Its first line is none that a daemon writes.
+/// If the first line was not written by a daemon.
 pub fn serve() -> Result<()> {
     let mut set = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         set.add(signal);
     }
-    // Blocked for good: the end of the input is what ends this process.
+    // Blocked forever: this process ends when its input ends.
     let _ = set.thread_block();
     serve_from(&mut std::io::stdin().lock(), &mut std::io::stdout().lock())
 }
@@ -180,16 +180,16 @@ fn serve_from(from: &mut impl BufRead, to: &mut impl std::io::Write) -> Result<(
     let is_asked = from.read(&mut word).is_ok_and(|n| n == 1);
     warn_all("pre_down", &hooks.pre_down, &interface);
     if is_asked {
-        // Whether anybody waits for it makes no difference.
+        // The result is ignored: the work goes on even if the daemon does not wait for the answer.
         let _ = writeln!(to, "done").and_then(|()| to.flush());
-        // Until the daemon is gone, and its interface with it.
+        // Waits until the daemon has ended, and its interface with it.
         let _ = std::io::copy(from, &mut std::io::sink());
     }
     warn_all("post_down", &hooks.post_down, &interface);
     Ok(())
 }
 
-/// Runs commands one after the other; the first that fails ends it.
+/// Runs commands one after the other, up to the first that fails.
 fn run_all(point: &str, commands: &[String], interface: &str) -> Result<()> {
     for command in commands {
         let status = run(command, interface, HOOK_WAIT_MAX)
@@ -206,7 +206,7 @@ fn run_all(point: &str, commands: &[String], interface: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs commands one after the other; one that fails does not keep the others.
+/// Runs all commands one after the other; a failure is logged, and the next command is run.
 fn warn_all(point: &str, commands: &[String], interface: &str) {
     for command in commands {
         if let Err(error) = run_all(point, std::slice::from_ref(command), interface) {
@@ -215,14 +215,14 @@ fn warn_all(point: &str, commands: &[String], interface: &str) {
     }
 }
 
-/// Runs a command. Nothing is returned if it took too long.
+/// Runs a command. Returns `None` if it took too long and was killed.
 fn run(command: &str, interface: &str, wait_max: Duration) -> Result<Option<ExitStatus>> {
     let mut child = Command::new("/bin/sh")
         .args(["-c", &command.replace("%i", interface)])
         .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         .env("SRD_INTERFACE", interface)
         .stdin(Stdio::null())
-        // Our own output is the answer to the daemon, or somebody's pipe.
+        // Our own output is the answer to the daemon, or a pipe of another program.
         .stdout(std::io::stderr())
         .process_group(0)
         .spawn()?;
@@ -270,7 +270,7 @@ mod tests {
         let both = "pre srd7 srd7\npost srd7 srd7\n";
         assert_eq!(end("down\n"), (both.into(), "done\n".into()));
         assert_eq!(end(""), (both.into(), String::new()));
-        // Nothing else that the daemon says is a command.
+        // Any other text from the daemon is not run as a command.
         assert_eq!(end("echo no\nrm -rf x\n"), (both.into(), "done\n".into()));
         assert!(serve_from(&mut &b"rubbish\n"[..], &mut Vec::new()).is_err());
     }

@@ -1,5 +1,5 @@
-//! ENA Express as a service on an ordinary Linux machine: everything about `srd up` that is not
-//! a packet.
+//! ENA Express as a service on an ordinary Linux machine: all parts of `srd up` except the packet
+//! processing itself.
 //!
 //! ```text
 //!   srd.toml --> config ----------------------------+
@@ -10,27 +10,27 @@
 //!   srd capture ------> control/server <--------------- packets --- capture/tap -+
 //! ```
 //!
-//! Packets belong to the workers, threads that nothing here may keep waiting: orders reach them
-//! through bounded queues that are looked at once a turn, figures are read where they write them,
-//! and captured packets are dropped and counted rather than waited for. Everything else is the
-//! control thread's ([`plane`] is the way to it).
+//! Packets belong to the workers, threads that no code of this crate may delay. Commands reach the
+//! workers through bounded queues, which each worker reads once in each turn. Statistics are read
+//! from memory that the workers write. Captured packets are dropped and counted if their queue is
+//! full. Everything else belongs to the control thread, which is reached through [`plane`].
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`capture`] | packets for Wireshark |
-//! | [`config`] | the file `srd.toml`: read, checked, compared |
+//! | [`config`] | the file `srd.toml`: reads, checks and compares it |
 //! | [`control`] | the control socket, both sides |
-//! | [`hooks`] | commands of the operator's at the start and the end |
-//! | [`metrics`] | figures for Prometheus, and a page for people |
-//! | [`notify`] | what systemd is told |
+//! | [`hooks`] | the operator's commands at the start and the end |
+//! | [`metrics`] | metrics for Prometheus, and a web page |
+//! | [`notify`] | notifications to systemd |
 //! | `pages` | statistics, as the packet threads write them |
-//! | [`plane`] | what the rest may ask of the daemon |
+//! | [`plane`] | requests to the control thread |
 //! | [`snapshot`] | the state of the daemon, for people and machines |
-//! | [`units`] | rates as people write them |
+//! | [`units`] | rates in the form that people write |
 
 #![forbid(unsafe_code)]
 
-// Bodies of fuzz targets name this crate, and tests replay them.
+// Bodies of fuzz targets use this crate's name, and tests replay them.
 #[cfg(test)]
 extern crate self as srd_daemon;
 

@@ -1,6 +1,7 @@
-//! What systemd is told: datagrams of `KEY=value` lines to the socket that the environment names.
+//! Notifications to systemd: datagrams of `KEY=value` lines to the socket in the environment.
 //!
-//! Without that socket (started by hand, or by something else) every call does nothing.
+//! Without that socket (if the daemon was started by hand, or by another program) every call does
+//! nothing.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,17 +10,17 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The way to systemd, if it started this process and wants to be notified.
+/// Socket to systemd, if systemd started this process and expects notifications.
 #[derive(Debug)]
 pub struct Notify {
     to: Option<(UnixDatagram, SocketAddr)>,
 }
 
 impl Notify {
-    /// The way that `NOTIFY_SOCKET` names. Call it before privileges or namespaces change.
+    /// Opens the socket that `NOTIFY_SOCKET` names. Call it before privileges or namespaces change.
     ///
     /// # Errors
-    /// The variable names a socket that cannot be.
+    /// If the variable names a socket that cannot exist.
     pub fn from_environment() -> io::Result<Self> {
         Self::to(env::var_os("NOTIFY_SOCKET"))
     }
@@ -33,28 +34,28 @@ impl Notify {
             _ => SocketAddr::from_pathname(&name)?,
         };
         let socket = UnixDatagram::unbound()?;
-        // Nobody waits for a systemd that does not read.
+        // A systemd that does not read must not block us.
         socket.set_nonblocking(true)?;
         Ok(Self { to: Some((socket, address)) })
     }
 
-    /// The service works.
+    /// Reports that the service works.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
 
-    /// The configuration is being read again; [`Notify::ready`] ends it.
+    /// Reports that the configuration is being read again; [`Notify::ready`] ends this state.
     pub fn reloading(&self) {
         let now_us = srd_net::Clock::new().now().as_nanos() / 1000;
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}"));
     }
 
-    /// The service ends.
+    /// Reports that the service ends.
     pub fn stopping(&self) {
         self.send("STOPPING=1");
     }
 
-    /// A word for `systemctl status`.
+    /// Sets the status text of `systemctl status`.
     pub fn status(&self, status: &str) {
         self.send(&format!("STATUS={}", one_line(status)));
     }
@@ -67,7 +68,7 @@ impl Notify {
     }
 }
 
-/// A line break would begin another variable.
+/// Replaces line breaks, because each would begin another variable.
 fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }

@@ -1,6 +1,6 @@
-//! What the rest may ask of the daemon, and how: a bounded channel of commands to the control
-//! thread, an answer that is waited for with a limit, and a waker. Statistics are read, not asked
-//! for ([`Statistics`]).
+//! Requests from other threads to the daemon. Commands go to the control thread through a bounded
+//! channel, its pause is ended by a waker, and the answer is waited for with a time limit.
+//! Statistics are read directly, without a command ([`Statistics`]).
 //!
 //! ```text
 //!   any thread                                       the control thread
@@ -9,9 +9,9 @@
 //!                  <------- reply.send(answer) ----
 //! ```
 //!
-//! Bounds: [`COMMANDS_MAX`] commands wait, and one more is refused ([`PlaneError::Busy`]). Nobody
-//! waits for an answer longer than [`ANSWER_WAIT_MAX`]. Answering never blocks: a [`Oneshot`]
-//! holds one answer, and one that nobody waits for any more is dropped.
+//! Bounds: at most [`COMMANDS_MAX`] commands wait; a further one is refused ([`PlaneError::Busy`]).
+//! A caller waits at most [`ANSWER_WAIT_MAX`] for its answer. To answer never blocks: a [`Oneshot`]
+//! holds one answer, and drops it if its reader is gone.
 
 use std::fmt;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
@@ -24,70 +24,70 @@ use crate::capture::{Filter, TapReader};
 use crate::config::{Config, ReloadReport, UdpOrdering};
 use crate::snapshot::Snapshot;
 
-/// Commands that may wait for the control thread.
+/// Most commands that may wait for the control thread.
 pub const COMMANDS_MAX: usize = 64;
-/// How long an answer is waited for.
+/// Longest time that a caller waits for an answer.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// A peer's number: the same in all workers, and never given to another peer.
+/// Number of a peer: equal in all workers, and never given to another peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PeerNumber(pub u32);
 
-/// What the control thread is asked.
+/// A command to the control thread.
 #[derive(Debug)]
 pub enum Command {
-    /// Change a setting until the next restart or reload.
+    /// Changes a setting until the next restart or reload.
     Set {
-        /// What.
+        /// The settings to change.
         change: Change,
-        /// Whether it was done; else why not, for a person.
+        /// Receives `Ok`, or the reason of a refusal, for a person.
         reply: Oneshot<Result<(), String>>,
     },
-    /// Say which configuration runs.
+    /// Requests the configuration that runs.
     Running {
-        /// Where the answer goes.
+        /// Receives the configuration.
         reply: Oneshot<Box<Config>>,
     },
-    /// Take over what a new configuration changes, as far as that is possible while running.
+    /// Applies the changes of a new configuration, as far as a running daemon can.
     Reload {
         /// The new configuration, checked.
         config: Box<Config>,
-        /// What was taken over; else why nothing was, for a person.
+        /// Receives the list of changes, or the reason why nothing was changed, for a person.
         reply: Oneshot<Result<ReloadReport, String>>,
     },
-    /// Show packets to a capture, until its reader goes away.
+    /// Copies packets to a capture until its reader is dropped.
     Capture {
-        /// Which packets.
+        /// Selects the packets.
         filter: Filter,
-        /// Where they arrive; else why not, for a person.
+        /// Receives the reader of the packets, or the reason of a refusal, for a person.
         reply: Oneshot<Result<TapReader, String>>,
     },
-    /// End in order.
+    /// Ends the daemon in order.
     Stop,
 }
 
-/// How much a snapshot holds beyond interface and peers, which it always does.
+/// Parts of a snapshot beyond interface and peers, which it always contains.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Detail {
-    /// Whose paths.
+    /// Peers whose paths are listed.
     pub paths: PathsOf,
-    /// At most so many flows.
+    /// Most flows that are listed.
     pub flows_max: usize,
 }
 
-/// Whose paths a snapshot lists one by one.
+/// Peers whose paths a snapshot lists one by one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum PathsOf {
-    /// Nobody's.
+    /// No peer.
     #[default]
     Nobody,
-    /// Everybody's.
+    /// All peers.
     Everybody,
-    /// Those of the peer that goes by this name, or by this beginning of its key.
+    /// The peer with this name, or with a key that begins with this text.
     Peer(String),
 }
 
-/// A setting that changes while the daemon runs. What is absent stays.
+/// Settings to change while the daemon runs. A setting that is absent stays as it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Change {
@@ -95,11 +95,11 @@ pub struct Change {
     pub peer: Option<String>,
     /// Whether packets ride SRD.
     pub express: Option<bool>,
-    /// Whether UDP does, too.
+    /// Whether UDP packets ride SRD, too.
     pub udp: Option<bool>,
-    /// Whether tunnels without ports do, too. Of the whole interface only.
+    /// Whether tunnels without ports ride SRD, too. Only for the whole interface.
     pub tunnels: Option<bool>,
-    /// How order is kept for UDP. Of the whole interface only.
+    /// Order of UDP flows: kept or bypassed. Only for the whole interface.
     pub udp_ordering: Option<UdpOrdering>,
 }
 
@@ -124,42 +124,43 @@ impl fmt::Display for Change {
     }
 }
 
-/// How things stand, for any thread that wants to know. No packet waits for it.
+/// Source of snapshots, for any thread. Reading it delays no packet.
 pub trait Statistics: Send + Sync {
-    /// How things stand, in this detail.
+    /// The present state, in this detail.
     ///
     /// # Errors
-    /// The daemon is ending.
+    /// If the daemon is ending.
     fn snapshot(&self, detail: &Detail) -> Result<Snapshot, PlaneError>;
 }
 
-/// Where one answer goes.
+/// Sender of one answer.
 #[derive(Debug)]
 pub struct Oneshot<T>(SyncSender<T>);
 
-/// A channel for one answer: where it goes in, and where it arrives.
+/// A channel for one answer: its sender and its receiver.
 pub fn oneshot<T>() -> (Oneshot<T>, Receiver<T>) {
     let (sender, receiver) = mpsc::sync_channel(1);
     (Oneshot(sender), receiver)
 }
 
 impl<T> Oneshot<T> {
-    /// Answers. Never blocks; an answer that nobody waits for any more is dropped.
+    /// Sends the answer. Never blocks; if the receiver is gone, the answer is dropped.
     pub fn send(self, answer: T) {
-        // There is room for the one answer, so only an absent reader can refuse it.
+        // The channel has a free slot for this one answer, so only a missing receiver can refuse
+        // it.
         let _ = self.0.try_send(answer);
     }
 }
 
-/// Why there is no answer.
+/// Reason why a request got no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PlaneError {
-    /// It has ended.
+    /// The daemon has ended.
     Gone,
     /// Too many commands wait already.
     Busy,
-    /// It did not answer in time.
+    /// The daemon did not answer in time.
     Silent,
 }
 
@@ -184,13 +185,13 @@ impl From<RecvTimeoutError> for PlaneError {
     }
 }
 
-/// The way to the control thread, for any number of threads.
+/// Handle of the control thread, for any number of threads.
 #[derive(Clone)]
 pub struct PlaneHandle {
     sender: SyncSender<Command>,
     waker: Arc<dyn Fn() + Send + Sync>,
     statistics: Arc<dyn Statistics>,
-    /// Held while a configuration is made and taken over.
+    /// Held while a new configuration is made and applied.
     changing: Arc<Mutex<()>>,
 }
 
@@ -201,8 +202,8 @@ impl fmt::Debug for PlaneHandle {
 }
 
 impl PlaneHandle {
-    /// A handle, and where its commands arrive. `waker` must make the control thread leave its
-    /// pause; it is called after each command, by any thread.
+    /// Makes a handle, and the receiver of its commands. `waker` must end the pause of the control
+    /// thread; it is called after each command, by any thread.
     pub fn new(
         waker: Arc<dyn Fn() + Send + Sync>,
         statistics: Arc<dyn Statistics>,
@@ -211,7 +212,7 @@ impl PlaneHandle {
         (Self { sender, waker, statistics, changing: Arc::default() }, receiver)
     }
 
-    /// Hands over a command without waiting.
+    /// Queues a command without waiting.
     ///
     /// # Errors
     /// [`PlaneError::Gone`] and [`PlaneError::Busy`].
@@ -224,10 +225,10 @@ impl PlaneHandle {
         Ok(())
     }
 
-    /// How things stand, read on the calling thread.
+    /// The present state, read on the calling thread.
     ///
     /// # Errors
-    /// The daemon is ending, or a list that was asked for did not come in time.
+    /// If the daemon is ending, or a requested list did not arrive in time.
     pub fn snapshot(&self, detail: &Detail) -> Result<Snapshot, PlaneError> {
         self.statistics.snapshot(detail)
     }
@@ -235,16 +236,16 @@ impl PlaneHandle {
     /// Changes a setting.
     ///
     /// # Errors
-    /// There was no answer; the inner error is the control thread's refusal.
+    /// If there was no answer; the inner error is the control thread's refusal.
     pub fn set(&self, change: Change) -> Result<Result<(), String>, PlaneError> {
         self.ask(|reply| Command::Set { change, reply })
     }
 
-    /// Takes over a new configuration, which `make` makes of the one that runs. One such change
-    /// happens at a time, so that none is lost.
+    /// Applies a new configuration, which `make` derives from the running one. Such changes happen
+    /// one at a time, so that none overwrites another.
     ///
     /// # Errors
-    /// There was no answer; the inner error is that of `make`, or the control thread's refusal.
+    /// If there was no answer; the inner error is that of `make`, or the control thread's refusal.
     pub fn change<E: From<String>>(
         &self,
         make: impl FnOnce(&Config) -> Result<Config, E>,
@@ -262,15 +263,15 @@ impl PlaneHandle {
     /// Begins a capture.
     ///
     /// # Errors
-    /// There was no answer; the inner error is the control thread's refusal.
+    /// If there was no answer; the inner error is the control thread's refusal.
     pub fn capture(&self, filter: Filter) -> Result<Result<TapReader, String>, PlaneError> {
         self.ask(|reply| Command::Capture { filter, reply })
     }
 
-    /// Hands over a command and waits for its answer.
+    /// Queues a command and waits for its answer.
     ///
     /// # Errors
-    /// There was none.
+    /// If no answer arrived.
     pub(crate) fn ask<T>(
         &self,
         command: impl FnOnce(Oneshot<T>) -> Command,
@@ -286,7 +287,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Statistics that are not read here.
+    /// Statistics that these tests never read.
     struct None;
 
     impl Statistics for None {

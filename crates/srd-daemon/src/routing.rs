@@ -1,21 +1,21 @@
-//! What the kernel shall send through the interface, as a state that a thread of its own brings
-//! about.
+//! Routes through the interface. Callers set the required routes as one state, which a thread of
+//! its own applies to the kernel.
 //!
 //! ```text
-//!   packets ---- want(peers) ---> the latest state ---> srd-routes ---> network process
-//!                never waits      (one, replaced)       differences
+//!   control thread -- want(peers) --> the latest state ---> srd-routes ---> network process
+//!                     never waits     (one, replaced)       differences
 //! ```
 //!
-//! **Overlay.** The interface has addresses; what lies behind peers is routed to it for as long
-//! as the daemon runs.
+//! **Overlay.** The interface has addresses; prefixes behind peers are routed to it as long as the
+//! daemon runs.
 //!
-//! **Transparent.** The interface has none. The peers' real addresses are routed to it while
-//! they answer. When the daemon ends, however it ends, the interface goes and with it every
-//! route, and packets flow as before.
+//! **Transparent.** The interface has no addresses. The peers' real addresses are routed to it
+//! while the peers answer. When the daemon ends for any reason, the interface and all its routes
+//! disappear, and packets flow as before.
 //!
-//! Routes ask for ECN, so that our queues can mark where they would have to drop.
+//! The routes enable ECN, so that our queues can mark packets where they would have to drop them.
 //!
-//! Bounds: one state waits, of as many peers and prefixes as a configuration may have.
+//! Bounds: one state waits, with as many peers and prefixes as a configuration may have.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -31,12 +31,12 @@ use srd_net::Link;
 use crate::config::{Interface, Mode, Table};
 use crate::netconf::{CHANGES_MAX, Network, Request, Route, Spec};
 
-/// The table, mark and rule of `srd0`; of `srd7`, seven more.
+/// Number of the table, mark and rule of `srd0`; that of `srd7` is greater by seven.
 const TABLE: u32 = 7471;
-/// After a failure it is tried again so often.
+/// Interval between attempts after a failure.
 const RETRY_EVERY: Duration = Duration::from_secs(2);
 
-/// The number that an interface's mark and table have unless the configuration says.
+/// Number of an interface's mark and table, if the configuration sets none.
 pub(crate) fn table_of(interface: &str) -> u32 {
     let digits: String =
         interface.chars().rev().take_while(char::is_ascii_digit).collect::<String>();
@@ -44,7 +44,7 @@ pub(crate) fn table_of(interface: &str) -> u32 {
     TABLE + number.parse::<u32>().unwrap_or(0) % 10_000
 }
 
-/// What the network process may do for an interface.
+/// Permissions of the network process for an interface.
 pub(crate) fn spec(interface: &Interface) -> Spec {
     let usual = table_of(&interface.name);
     let (table, mark) = match interface.table {
@@ -56,26 +56,26 @@ pub(crate) fn spec(interface: &Interface) -> Spec {
     Spec { interface: name, addresses, table, mark, kill_switch: interface.kill_switch }
 }
 
-/// What lies behind one peer that packets shall go to.
+/// Prefixes behind one peer, to which packets are routed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Behind {
-    /// Its prefixes.
+    /// Prefixes behind the peer.
     pub(crate) prefixes: Vec<IpNet>,
-    /// Where the peer is, if that is known.
+    /// Address of the peer, if known.
     pub(crate) endpoint: Option<SocketAddr>,
 }
 
-/// What shall be routed now: what lies behind each of these peers.
+/// Routed prefixes: one entry for each peer.
 pub(crate) type State = Vec<Arc<Behind>>;
 
-/// Prefixes and the sources that packets to them get.
+/// Prefixes, each with the source address for packets to it.
 type Routes = BTreeMap<IpNet, Option<IpAddr>>;
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// The state that was asked for last, until the thread takes it.
+    /// The last requested state, until the thread takes it.
     state: Option<State>,
-    /// What came of the first.
+    /// Result of the first state.
     first: Option<Result<(), String>>,
     closed: bool,
 }
@@ -92,8 +92,8 @@ impl Shared {
     }
 }
 
-/// The way to the thread that keeps routes. Dropping it gives everything back; the interface
-/// must be closed before.
+/// Handle of the thread that maintains routes. To drop it ends the network process, which deletes
+/// the interface and removes the routes.
 #[derive(Debug)]
 pub(crate) struct Routing {
     shared: Arc<Shared>,
@@ -102,11 +102,11 @@ pub(crate) struct Routing {
 }
 
 impl Routing {
-    /// Starts the thread, over a network process that has set the interface up. Call it once
-    /// privileges are gone: threads keep those that they start with.
+    /// Starts the thread, with a network process that has set the interface up. Call it after
+    /// privileges were dropped: a thread keeps those that it starts with.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     pub(crate) fn start(network: Network, mode: Mode) -> Result<Self> {
         let mut network = network.listen()?;
         let has_ended = network.has_ended();
@@ -116,13 +116,13 @@ impl Routing {
         Ok(routing)
     }
 
-    /// Whether there is nobody any more to change routes, or to give them back.
+    /// Whether the network process has ended, so that routes can neither be changed nor removed.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Starts the thread, over anything that takes requests and knows from which address packets
-    /// leave.
+    /// Starts the thread with any function that takes requests, and any that finds the source
+    /// address for an endpoint.
     fn over(
         mode: Mode,
         towards: impl FnMut(SocketAddr) -> Option<IpAddr> + Send + 'static,
@@ -138,17 +138,17 @@ impl Routing {
         Ok(Self { shared, thread: Some(thread), has_ended: Arc::default() })
     }
 
-    /// Asks for a state instead of the one before. Never waits; a state that the thread has not
-    /// begun with is replaced.
+    /// Requests a state in place of the previous one. Never waits; a state that the thread has not
+    /// begun to apply is replaced.
     pub(crate) fn want(&self, state: State) {
         self.shared.lock().state = Some(state);
         self.shared.changed.notify_all();
     }
 
-    /// Waits until the first state is there.
+    /// Waits until the first state is applied.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Reason why it could not be applied.
     pub(crate) fn wait_for_first(&self) -> Result<()> {
         let mut slot = self.shared.lock();
         while slot.first.is_none() {
@@ -168,15 +168,15 @@ impl Drop for Routing {
     }
 }
 
-/// What the thread knows.
+/// State of the thread.
 struct Keeper<Towards, Ask> {
     mode: Mode,
-    /// Tells from which address packets to an endpoint leave now.
+    /// Returns the address that packets to an endpoint leave from at present.
     towards: Towards,
     ask: Ask,
-    /// What the network process was told to keep.
+    /// Routes that the network process has received.
     told: Routes,
-    /// The address that packets to an endpoint leave from.
+    /// Source address for each endpoint.
     sources: BTreeMap<SocketAddr, IpAddr>,
 }
 
@@ -201,7 +201,7 @@ where
             }
             failure = done.clone().err();
             if failure.is_some() {
-                // Perhaps the machine has one of these addresses no more.
+                // One of these addresses may have been removed from the machine.
                 self.sources.clear();
             }
             shared.lock().first.get_or_insert(done);
@@ -209,8 +209,8 @@ where
         }
     }
 
-    /// The routes of a state. In transparent mode packets keep the address that they would
-    /// leave from without us, so that the peer knows them.
+    /// The routes of a state. In transparent mode packets keep the source address that they have
+    /// without the daemon, so that the peer recognizes them.
     fn routes(&mut self, state: &State) -> Routes {
         let endpoints = state.iter().filter_map(|behind| behind.endpoint);
         let known = std::mem::take(&mut self.sources);
@@ -230,7 +230,7 @@ where
         routes
     }
 
-    /// Tells the network process what is different from what it was told before.
+    /// Sends the differences from the previous routes to the network process.
     fn tell(&mut self, wanted: &Routes) -> Result<()> {
         let is_new =
             |(prefix, source): &(&IpNet, &Option<IpAddr>)| self.told.get(*prefix) != Some(*source);
@@ -251,14 +251,14 @@ where
             (self.ask)(&Request::Change { add: part.to_vec(), remove: Vec::new() })?;
             self.told.extend(part.iter().map(|route| (route.prefix, route.source)));
         }
-        // Nothing is applied before all has been told, so that a prefix that moves from one peer
-        // to another keeps its route.
+        // The changes are applied only after all were sent, so that a prefix that moves from one
+        // peer to another keeps its route.
         (self.ask)(&Request::Apply)
     }
 }
 
-/// Waits for the next state, or for the time to try the last again (`Some(None)`).
-/// `None`: it is over.
+/// Waits for the next state, or until the last one has to be tried again (`Some(None)`). Returns
+/// `None` at the end.
 fn next(shared: &Shared, again: bool) -> Option<Option<State>> {
     let mut slot = shared.lock();
     loop {
@@ -319,7 +319,8 @@ mod tests {
         routing.want(vec![behind(&["10.0.0.0/32"])]);
         let first = Request::Change { add: vec![route("10.0.0.0/32")], remove: Vec::new() };
         assert_eq!(asked.recv().unwrap(), first);
-        // The thread waits for its answer; a thousand states later one is left.
+        // The thread waits for its answer; of a thousand states sent meanwhile only the last is
+        // applied.
         for i in 0..1000_u32 {
             routing.want(vec![behind(&[&format!("10.0.{}.{}/32", i / 256, i % 256)])]);
         }
@@ -383,7 +384,7 @@ mod tests {
             }
             _ => 0,
         });
-        // The second was refused and comes again; then all is applied.
+        // The second request was refused and is sent again; then all changes are applied.
         assert_eq!(sizes.collect::<Vec<_>>(), [512, 188, 188, 0]);
     }
 
@@ -393,7 +394,7 @@ mod tests {
         let addresses = ["192.0.2.1", "192.0.2.9"].map(|ip| ip.parse::<IpAddr>().unwrap());
         let mut looks = addresses.into_iter();
         let towards = move |_| looks.next();
-        // The kernel takes no route whose source is not an address of the machine.
+        // The kernel accepts no route whose source is not an address of the machine.
         let routing = Routing::over(Mode::Transparent, towards, move |request| {
             requests.send(request.clone()).unwrap();
             let gone = |route: &Route| route.source == Some(addresses[0]);

@@ -1,12 +1,12 @@
 //! The state of the daemon, for people and machines: what `srd status --json` prints.
 //!
-//! A [`Snapshot`] is made on the thread of its reader, of pages that the workers write
-//! ([`crate::plane::Statistics`]). Names and meanings of the five
-//! `ena_srd_*` counters are those of the ENA driver. Everything else is ours, and fields may be
-//! added: a reader ignores what it does not know.
+//! A [`Snapshot`] is built on its reader's thread, from pages that the workers write
+//! ([`crate::plane::Statistics`]). The five `ena_srd_*` counters have the names and meanings of the
+//! ENA driver. All other fields are ours, and new ones may be added: a reader ignores fields that
+//! it does not recognize.
 //!
-//! Bounds: one entry per peer (the configuration bounds them), per path and per flow only as far
-//! as asked for.
+//! Bounds: one entry for each peer (the configuration bounds their number); entries for paths and
+//! flows only as far as requested.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +22,18 @@ pub struct Snapshot {
     pub version: String,
     /// Name of the TUN device.
     pub interface: String,
-    /// Whether another program has set it down: nothing passes then, whatever peers answer.
+    /// Whether another program has set the interface down. Then no packet passes, even if peers
+    /// answer.
     pub interface_down: bool,
     /// The configuration file.
     pub file: String,
-    /// How inner addresses relate to outer ones.
+    /// Relation of inner addresses to outer ones.
     pub mode: Mode,
     /// Whether packets are encrypted.
     pub encrypted: bool,
     /// Our public key in base64; absent without encryption.
     pub public_key: Option<String>,
-    /// Where we receive; several addresses with commas between.
+    /// Addresses that packets are received at, separated by commas.
     pub listen: String,
     /// Largest inner packet, bytes.
     pub mtu: u32,
@@ -40,50 +41,51 @@ pub struct Snapshot {
     pub paths: u16,
     /// Threads that move packets; each has as many source ports as there are paths.
     pub workers: u16,
-    /// Since the daemon began to move packets.
+    /// Seconds since the daemon began to move packets.
     pub uptime_s: f64,
-    /// How order is kept for UDP flows.
+    /// Order of UDP flows: kept or bypassed.
     pub udp_ordering: UdpOrdering,
-    /// Speed of our own link as far as known, bits per second; zero: unknown.
+    /// Speed of our own link in bits per second; zero: unknown.
     pub link_rate_bps: u64,
     /// Counters of the whole interface.
     pub counters: Counters,
-    /// Dropped packets by reason, of transport and card together: `malformed`, `no_peer`, ...
+    /// Dropped packets by reason, the sum of transport and card: `malformed`, `no_peer`, ...
     pub drops: BTreeMap<String, u64>,
     /// Every peer, in the order of the configuration.
     pub peers: Vec<PeerSnapshot>,
-    /// The flows with the most bytes in the last second, busiest first, as many as asked for.
+    /// The flows with the most bytes in the last second, busiest first, at most the requested
+    /// number.
     pub flows: Vec<FlowSnapshot>,
-    /// Flows that are remembered, also those that are not listed.
+    /// Number of flows in memory, including those that are not listed.
     pub flows_total: u64,
 }
 
 /// Whether a counter only grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// It only grows while the daemon runs.
+    /// Only grows while the daemon runs.
     Counter,
-    /// It goes up and down.
+    /// Rises and falls.
     Gauge,
 }
 
 /// One counter of the interface, with its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counter {
-    /// Its name, as in JSON and in `srd stats`.
+    /// Name of the counter, as in JSON and in `srd stats`.
     pub name: &'static str,
-    /// What it counts.
+    /// Description of the counted events or bytes.
     pub help: &'static str,
-    /// Whether it only grows.
+    /// Whether the value only grows.
     pub kind: Kind,
-    /// How it stands.
+    /// The present value.
     pub value: u64,
 }
 
 macro_rules! counters {
     ($($(#[doc = $help:literal])+ $name:ident: $kind:ident,)+) => {
-        /// Counters of the whole interface since it came up; first the five of the ENA driver in
-        /// its order.
+        /// Counters of the whole interface since it came up. The first five are those of the ENA
+        /// driver, in its order.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
         #[serde(default)]
         pub struct Counters {
@@ -186,12 +188,12 @@ counters! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerState {
-    /// It answers.
+    /// The peer answers.
     Up,
-    /// It is being called, or may be called as soon as there is something to send.
+    /// Handshakes are being sent to the peer, or will be as soon as there is a packet for it.
     #[default]
     Connecting,
-    /// It was called and does not answer.
+    /// Handshakes were sent to the peer, and it does not answer.
     Down,
 }
 
@@ -208,14 +210,14 @@ impl std::fmt::Display for PeerState {
 /// Whether packets to a peer ride SRD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum ExpressState {
-    /// Both sides have it on.
+    /// Switched on at both ends.
     #[serde(rename = "on")]
     On,
-    /// It is off here.
+    /// Switched off here.
     #[serde(rename = "off")]
     #[default]
     Off,
-    /// It is on here; the peer has it off, or has not said yet.
+    /// Switched on here; the peer has it off, or has not reported its setting yet.
     #[serde(rename = "waiting for the peer")]
     Waiting,
 }
@@ -224,27 +226,27 @@ pub enum ExpressState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PathCounts {
-    /// Carry packets.
+    /// Paths that carry packets.
     pub good: u16,
-    /// Skipped for a while.
+    /// Paths that are skipped for a while.
     pub skip: u16,
-    /// Held to be broken.
+    /// Paths that are assumed to be broken.
     pub assumed_bad: u16,
-    /// Denied by hand.
+    /// Paths that the operator has denied.
     pub denied: u16,
-    /// Pass packets, as far as is known: none while the peer does not answer, else those that are
-    /// good or skipped.
+    /// Paths that pass packets: zero while the peer does not answer, otherwise the good and the
+    /// skipped ones.
     pub passing: u16,
 }
 
 impl PathCounts {
-    /// Paths there are.
+    /// Number of all paths.
     pub fn all(&self) -> u16 {
         self.good + self.skip + self.assumed_bad + self.denied
     }
 }
 
-/// Packets of a peer that are refused, with a remedy, for the log and the status.
+/// Text about refused packets of a peer, with a remedy, for the log and the status.
 pub fn refused_in_words(peer: &str, packets: u64, from: &str) -> String {
     let some = if packets == 1 { "packet" } else { "packets" };
     format!(
@@ -257,34 +259,34 @@ pub fn refused_in_words(peer: &str, packets: u64, from: &str) -> String {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PeerSnapshot {
-    /// Its name.
+    /// Name of the peer.
     pub name: String,
-    /// Its public key in base64; absent without encryption.
+    /// Public key of the peer in base64; absent without encryption.
     pub public_key: Option<String>,
-    /// Where it is, as far as known; several addresses with commas between.
+    /// Addresses of the peer, as far as known, separated by commas.
     pub endpoint: Option<String>,
-    /// The name and port that its address is found by, if the configuration has a name.
+    /// The name and port in the configuration, if the peer's address is resolved from a name.
     pub endpoint_name: Option<String>,
-    /// Why that name does not resolve, if it does not.
+    /// Error of the resolver, if that name does not resolve.
     pub endpoint_error: Option<String>,
-    /// Inner addresses behind it.
+    /// Inner addresses behind the peer.
     pub allowed: Vec<String>,
-    /// Whether it can be reached.
+    /// Whether the peer can be reached.
     pub state: PeerState,
-    /// Whether packets to it ride SRD.
+    /// Whether packets to the peer ride SRD.
     pub express: ExpressState,
     /// Whether UDP rides SRD, too, on both sides.
     pub express_udp: bool,
     /// Whether tunnels without ports ride SRD, too, on both sides.
     pub express_tunnels: bool,
-    /// Why it does not answer, as one word: `cannot-send`, `unknown-key`, `other-key-for-us`,
-    /// `answer-unauthentic`, `other-version`, `other-protection`, `port-closed`, `host-silent`,
-    /// `no-route`, `prohibited`, `ended`, `nothing-heard`, `name-unresolved`;
-    /// absent if it answers, or nothing is known.
+    /// Reason why the peer does not answer, as one word: `cannot-send`, `unknown-key`,
+    /// `other-key-for-us`, `answer-unauthentic`, `other-version`, `other-protection`,
+    /// `port-closed`, `host-silent`, `no-route`, `prohibited`, `ended`, `nothing-heard`,
+    /// `name-unresolved`; absent if the peer answers, or the reason is unknown.
     pub problem: Option<String>,
-    /// The same for people, with what to do.
+    /// The reason as a sentence for people, with a remedy.
     pub problem_text: Option<String>,
-    /// Since the last handshake with it; absent if there was none.
+    /// Seconds since the last handshake with the peer; absent before the first.
     pub last_handshake_s: Option<f64>,
     /// Handshakes that ended with a session.
     pub handshakes: u64,
@@ -296,39 +298,40 @@ pub struct PeerSnapshot {
     pub queue_delay_us: f64,
     /// Range of queueing delays over paths.
     pub delay_spread_us: f64,
-    /// Inner bits per second to it, of the last second.
+    /// Rate of inner packets to the peer over the last second, bits per second.
     pub tx_bps: u64,
-    /// Inner bits per second from it, of the last second.
+    /// Rate of inner packets from the peer over the last second, bits per second.
     pub rx_bps: u64,
-    /// Inner packets sent to it over SRD.
+    /// Inner packets sent to the peer over SRD.
     pub srd_tx_pkts: u64,
-    /// Bytes of inner packets sent to it over SRD.
+    /// Bytes of inner packets sent to the peer over SRD.
     pub srd_tx_bytes: u64,
-    /// Inner packets received from it over SRD.
+    /// Inner packets received from the peer over SRD.
     pub srd_rx_pkts: u64,
-    /// Bytes of inner packets received from it over SRD.
+    /// Bytes of inner packets received from the peer over SRD.
     pub srd_rx_bytes: u64,
-    /// Inner packets sent to it without SRD.
+    /// Inner packets sent to the peer without SRD.
     pub plain_tx_pkts: u64,
-    /// Bytes of inner packets sent to it without SRD.
+    /// Bytes of inner packets sent to the peer without SRD.
     pub plain_tx_bytes: u64,
-    /// Inner packets received from it without SRD.
+    /// Inner packets received from the peer without SRD.
     pub plain_rx_pkts: u64,
-    /// Bytes of inner packets received from it without SRD.
+    /// Bytes of inner packets received from the peer without SRD.
     pub plain_rx_bytes: u64,
-    /// Data packets to it that were sent again.
+    /// Data packets to the peer that were sent again.
     pub retransmissions: u64,
-    /// Inner packets to it that were dropped because its queue was full.
+    /// Inner packets to the peer that were dropped because the peer's queue was full.
     pub queue_drops: u64,
-    /// Inner packets to it that were marked (ECN).
+    /// Inner packets to the peer that were marked (ECN).
     pub ecn_marks: u64,
-    /// Inner packets from it that were refused: `allowed` does not contain their source address.
+    /// Inner packets from the peer that were refused: `allowed` does not contain their source
+    /// address.
     pub refused_pkts: u64,
-    /// The source address of the last of them.
+    /// Source address of the last refused packet.
     pub refused_from: Option<String>,
-    /// Inner packets that wait to be sent to it.
+    /// Inner packets that wait to be sent to the peer.
     pub queue_pkts: u64,
-    /// Bytes of inner packets that wait to be sent to it.
+    /// Bytes of inner packets that wait to be sent to the peer.
     pub queue_bytes: u64,
     /// Congestion window.
     pub window_bytes: u64,
@@ -336,13 +339,13 @@ pub struct PeerSnapshot {
     pub in_flight_bytes: u64,
     /// Delivery rate measured by the transport, bits per second.
     pub delivery_rate_bps: u64,
-    /// Whether the receiver's credit binds.
+    /// Whether the receiver's credit limits the sender.
     pub credit_limited: bool,
-    /// Largest outer UDP payload that reaches it.
+    /// Largest outer UDP payload that reaches the peer.
     pub packet_bytes_max: u32,
-    /// How many of its paths are in which state.
+    /// Number of the peer's paths in each state.
     pub paths: PathCounts,
-    /// Each of its paths, if asked for.
+    /// Each path of the peer, if requested.
     pub path_reports: Vec<PathSnapshot>,
 }
 
@@ -350,21 +353,21 @@ pub struct PeerSnapshot {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PathSnapshot {
-    /// Its number, from zero.
+    /// Number of the path, from zero.
     pub path: u16,
-    /// The source port that makes it.
+    /// The UDP source port that selects the path.
     pub source_port: u16,
-    /// Where its packets leave from: one of our addresses, and that port.
+    /// Source of its packets: one of our addresses, and that port.
     pub source: String,
-    /// Where they go: one of the peer's addresses.
+    /// Destination of its packets: one of the peer's addresses.
     pub destination: String,
     /// `good`, `skip`, `assumed-bad` or `denied`.
     pub state: String,
-    /// Its last queueing delay.
+    /// Last queueing delay of the path.
     pub delay_us: f64,
-    /// Packets sent on it.
+    /// Packets sent on this path.
     pub sent_pkts: u64,
-    /// Packets lost on it.
+    /// Packets lost on this path.
     pub lost_pkts: u64,
 }
 
@@ -372,7 +375,7 @@ pub struct PathSnapshot {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FlowSnapshot {
-    /// The name of the peer that it goes to or comes from.
+    /// Name of the peer that the flow goes to or comes from.
     pub peer: String,
     /// `tx` or `rx`.
     pub direction: String,
@@ -382,9 +385,9 @@ pub struct FlowSnapshot {
     pub source: String,
     /// Destination address and port.
     pub destination: String,
-    /// Whether it rides SRD.
+    /// Whether the flow rides SRD.
     pub srd: bool,
-    /// Bits per second, of the last second.
+    /// Rate over the last second, bits per second.
     pub bps: u64,
     /// Packets so far.
     pub pkts: u64,
@@ -393,7 +396,8 @@ pub struct FlowSnapshot {
 }
 
 impl Snapshot {
-    /// The peer that goes by this name or key; a key may be cut short to eight characters.
+    /// The peer with this name or key; the key may be shortened to its first eight characters or
+    /// more.
     pub fn peer(&self, wanted: &str) -> Option<&PeerSnapshot> {
         self.peers.iter().find(|p| p.name == wanted).or_else(|| {
             let by_key = |key: &str| crate::keys::is_meant(key, wanted);

@@ -1,11 +1,11 @@
-//! Rates as people write them, and rates measured.
+//! Rates in the form that people write, and measured rates.
 
 use std::time::{Duration, Instant};
 
 /// Bits per second: `250M`, `1G`, `100G`, in powers of 1000.
 ///
 /// # Errors
-/// What is expected instead, for a person.
+/// A description of the expected form, for a person.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     let expected = "write a rate in bits per second as 250M, 1G or 100G";
     let plain = text.trim_end_matches("bit/s").trim_end_matches("b/s").trim_end_matches("bps");
@@ -25,16 +25,16 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
     Ok(bps)
 }
 
-/// Bits per second of so many bytes in so many nanoseconds.
+/// Rate in bits per second, from a number of bytes and a number of nanoseconds.
 pub fn rate_bps(bytes: u64, elapsed_ns: u64) -> u64 {
     let bits = u128::from(bytes) * 8 * 1_000_000_000;
     u64::try_from(bits / u128::from(elapsed_ns.max(1))).unwrap_or(u64::MAX)
 }
 
-/// How long a measured rate is looked at before it is taken anew.
+/// Shortest interval over which a rate is measured.
 const RATE_WINDOW: Duration = Duration::from_millis(500);
 
-/// Bits per second from a counter of bytes that is shown now and then.
+/// Measures bits per second from a counter of bytes that is read at intervals.
 #[derive(Clone, Debug)]
 pub struct RateMeter {
     began: Instant,
@@ -43,13 +43,13 @@ pub struct RateMeter {
 }
 
 impl RateMeter {
-    /// A meter of a counter that stands at `bytes` now.
+    /// A meter whose counter stands at `bytes` now.
     pub fn new(now: Instant, bytes: u64) -> Self {
         Self { began: now, began_bytes: bytes, bps: 0.0 }
     }
 
-    /// Shows the counter. The rate is taken anew when half a second has passed since it was
-    /// last: call it at least that often for a rate of the present.
+    /// Takes a reading of the counter. A new rate is computed if half a second has passed since the
+    /// last one; call this at least that often to get a current rate.
     pub fn show(&mut self, now: Instant, bytes: u64) {
         let passed = now.saturating_duration_since(self.began);
         if passed >= RATE_WINDOW {
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(meter.bps(), 8_000_000);
         meter.show(start + Duration::from_secs(2), 1_001_000);
         assert_eq!(meter.bps(), 0);
-        // A counter that runs backwards is no reason to panic.
+        // A counter that runs backwards causes no panic.
         meter.show(start + Duration::from_secs(3), 0);
         assert_eq!(meter.bps(), 0);
     }

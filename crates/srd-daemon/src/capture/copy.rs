@@ -1,5 +1,5 @@
-//! Follows a pcapng stream into a file: whole blocks only, so that the file can be read whenever
-//! the copying ends, and the figures of the end are known.
+//! Copies a pcapng stream into a file. Only whole blocks are written, so that the file can be read
+//! whenever the copying ends, and packets are counted for the final report.
 
 use std::io::{self, Read, Write};
 
@@ -7,26 +7,26 @@ use srd_pcapng::{
     BLOCK_OVERHEAD_BYTES, PACKET, STATISTICS, STATISTICS_DROPPED, STATISTICS_HEAD_BYTES,
 };
 
-/// Most bytes of a block: a packet of the largest size with room to spare.
+/// Most bytes of a block: more than a packet of the largest size needs.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// Bytes that are asked for at once.
+/// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// What a capture has brought.
+/// Result of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Copied {
     /// Packets in the file.
     pub packets: u64,
-    /// Packets that are missing in it, because we were slower than they came.
+    /// Packets that the daemon dropped, because we read too slowly.
     pub dropped: u64,
 }
 
-/// Copies blocks until `from` ends or `stop` says so between two reads.
+/// Copies blocks until `from` ends, or until `stop` returns true between two reads.
 ///
-/// A read that times out is no error: it is a chance for `stop`.
+/// A read that times out is no error: `stop` is called again.
 ///
 /// # Errors
-/// Reading or writing failed, or what was read is no pcapng.
+/// If reading or writing fails, or the stream is not pcapng.
 pub fn copy(
     from: &mut impl Read,
     to: &mut impl Write,
@@ -54,7 +54,7 @@ fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
-/// Counts what whole blocks hold; the bytes that they take.
+/// Counts the packets in whole blocks. Returns the length of these blocks in bytes.
 fn count_blocks(bytes: &[u8], copied: &mut Copied) -> io::Result<usize> {
     let mut at = 0;
     while let Some([kind, length]) = head(&bytes[at..]) {
@@ -80,7 +80,7 @@ fn head(bytes: &[u8]) -> Option<[u32; 2]> {
     Some([u32::from_le_bytes(*kind), u32::from_le_bytes(*rest.first_chunk()?)])
 }
 
-/// What a statistics block says was dropped.
+/// Number of dropped packets in a statistics block.
 fn dropped(block: &[u8]) -> u64 {
     let mut options = block.get(STATISTICS_HEAD_BYTES..).unwrap_or_default();
     while let Some([a, b, c, d]) = options.first_chunk() {
@@ -115,7 +115,7 @@ mod tests {
         writer.take()
     }
 
-    /// Gives a few bytes at a time, and times out between.
+    /// Returns a few bytes at a time, with a time-out between reads.
     struct Drip<'a>(&'a [u8], bool);
 
     impl Read for Drip<'_> {

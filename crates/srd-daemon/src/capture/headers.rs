@@ -1,5 +1,5 @@
-//! The IP and UDP headers of outer packets. A socket does not show them, so they are made of
-//! what it knows: addresses, ports, ECN bits.
+//! The IP and UDP headers of outer packets. A socket does not show them, so they are rebuilt from
+//! its data: addresses, ports, ECN bits.
 //!
 //! ```text
 //!  IPv4  0x45 | ECN | total length | 0 | DF | TTL 64 | 17 | checksum | source | destination
@@ -7,13 +7,13 @@
 //!  UDP   source port | destination port | length | checksum (IPv6; zero in IPv4: none)
 //! ```
 //!
-//! What no socket tells is filled in: no fragments, no flow label, TTL 64.
+//! Other fields have fixed values: no fragments, no flow label, TTL 64.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use srd_proto::Ecn;
 
-/// Bytes of the longer kind.
+/// Size of the larger headers, those of IPv6.
 pub(super) const HEADER_BYTES_MAX: usize = IPV6_BYTES + UDP_BYTES;
 
 const IPV4_BYTES: usize = 20;
@@ -22,18 +22,18 @@ const UDP_BYTES: usize = 8;
 const UDP: u8 = 17;
 const TTL: u8 = 64;
 
-/// What an outer packet's socket knows of its headers.
+/// Header fields of an outer packet that its socket provides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outer {
-    /// Where it comes from.
+    /// Source address and port.
     pub source: SocketAddr,
-    /// Where it goes.
+    /// Destination address and port.
     pub destination: SocketAddr,
-    /// Its ECN bits.
+    /// The ECN bits.
     pub ecn: Ecn,
 }
 
-/// Writes the headers of a UDP payload; the bytes that they take.
+/// Writes the headers of a UDP payload. Returns their length in bytes.
 pub(super) fn write(outer: &Outer, payload: &[u8], into: &mut [u8; HEADER_BYTES_MAX]) -> usize {
     let (source, destination) = (outer.source.ip(), outer.destination.ip());
     let udp_bytes = u16::try_from(UDP_BYTES + payload.len()).unwrap_or(u16::MAX);
@@ -41,7 +41,7 @@ pub(super) fn write(outer: &Outer, payload: &[u8], into: &mut [u8; HEADER_BYTES_
     udp[0..2].copy_from_slice(&outer.source.port().to_be_bytes());
     udp[2..4].copy_from_slice(&outer.destination.port().to_be_bytes());
     udp[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
-    // A socket for both families shows IPv4 as mapped addresses.
+    // A dual-stack socket shows IPv4 addresses as mapped ones.
     let begin = match (source.to_canonical(), destination.to_canonical()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let header = ipv4(from, to, udp_bytes, outer.ecn);
@@ -55,7 +55,7 @@ pub(super) fn write(outer: &Outer, payload: &[u8], into: &mut [u8; HEADER_BYTES_
             let mut sum = Sum::default();
             sum.add(&from.octets()).add(&to.octets()).add(&udp_bytes.to_be_bytes());
             sum.add(&[0, UDP]).add(&udp).add(payload);
-            // Zero would mean that there is none.
+            // Zero would mean that the packet has no checksum.
             let checksum = if sum.checksum() == 0 { 0xffff } else { sum.checksum() };
             udp[6..8].copy_from_slice(&checksum.to_be_bytes());
             IPV6_BYTES
@@ -104,7 +104,7 @@ fn ipv6_of(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// The Internet checksum (RFC 1071). Each part but the last has an even number of bytes.
+/// The Internet checksum (RFC 1071). Each part except the last has an even number of bytes.
 #[derive(Default)]
 struct Sum(u64);
 
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(bytes[12..20], [192, 0, 2, 1, 192, 0, 2, 2]);
         assert_eq!(Sum::default().add(&bytes[..20]).checksum(), 0);
         assert_eq!(bytes[20..], [0x1d, 0x38, 0x1d, 0x2f, 0, 11, 0, 0]);
-        // The same through a socket of both families.
+        // Equal headers for packets through a dual-stack socket.
         assert_eq!(
             headers("[::ffff:192.0.2.1]:7480", "[::ffff:192.0.2.2]:7471", &[1, 2, 3]),
             bytes

@@ -1,5 +1,5 @@
-//! Packets for Wireshark: inner ones as the applications see them, outer ones as the network
-//! does, in one pcapng stream.
+//! Packets for Wireshark in one pcapng stream: inner packets as applications see them, outer
+//! packets as the network sees them.
 //!
 //! ```text
 //!  each worker                                  a thread of the control server    srd capture
@@ -9,16 +9,16 @@
 //! ```
 //!
 //! A worker never waits: its queue holds at most [`QUEUE_PACKETS_MAX`] packets and
-//! [`QUEUE_BYTES_MAX`] bytes, and what does not fit is counted. At most [`TAPS_MAX`] captures
-//! run at once. Without any, a packet costs one look at an empty list.
+//! [`QUEUE_BYTES_MAX`] bytes, and further packets are dropped and counted. At most [`TAPS_MAX`]
+//! captures run at once. Without a capture, a packet costs one check of an empty list.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`mod@tap`] | the workers' side: filter, copy, count |
+//! | [`mod@tap`] | the workers' side: filters, copies, counts |
 //! | `headers` | IP and UDP headers for outer packets, which sockets do not show |
 //! | `pcapng` | the interfaces of such a file |
-//! | `stream` | from the queue into that format |
-//! | [`mod@copy`] | the file format, followed block by block into a file |
+//! | `stream` | from the queue to a pcapng stream |
+//! | [`mod@copy`] | copies a pcapng stream into a file, block by block |
 
 pub mod copy;
 mod headers;
@@ -32,29 +32,29 @@ pub use headers::Outer;
 pub use stream::stream;
 pub use tap::{Captures, Direction, Tap, TapReader, Taps};
 
-/// Captures that may run at once.
+/// Most captures that may run at once.
 pub const TAPS_MAX: usize = 4;
-/// Packets of one capture and one worker that may wait to be written.
+/// Most packets of one capture and one worker that may wait to be written.
 pub const QUEUE_PACKETS_MAX: usize = 4096;
-/// Bytes of one capture and one worker that may wait to be written.
+/// Most bytes of one capture and one worker that may wait to be written.
 pub const QUEUE_BYTES_MAX: usize = 16 << 20;
-/// Most bytes of one packet that are kept.
+/// Most bytes of one packet that are stored.
 pub const SNAPLEN_MAX: u32 = 65_535 + 40;
 
-/// Which packets.
+/// Selects inner packets, outer packets, or both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layers {
-    /// Inner and outer ones.
+    /// Inner and outer packets.
     #[default]
     Both,
-    /// As the applications see them.
+    /// Packets as the applications see them.
     Inner,
-    /// As the network sees them.
+    /// Packets as the network sees them.
     Outer,
 }
 
-/// What to capture, and for how long.
+/// Packets to capture, and the end of the capture.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Filter {
@@ -62,11 +62,11 @@ pub struct Filter {
     pub layers: Layers,
     /// Only packets of this peer, by name or by the beginning of its key.
     pub peer: Option<String>,
-    /// Keep at most so many bytes of each packet.
+    /// Most bytes that are stored of each packet.
     pub snaplen: u32,
-    /// End after so many packets.
+    /// Number of packets after which the capture ends.
     pub count: Option<u64>,
-    /// End after so many milliseconds.
+    /// Milliseconds after which the capture ends.
     pub time_ms: Option<u64>,
 }
 

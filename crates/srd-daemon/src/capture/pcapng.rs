@@ -1,22 +1,23 @@
-//! Captured packets in the pcapng format: one interface for inner packets, then one for outer ones;
-//! if only one kind is wanted, only that, since tcpdump reads no second interface of raw IP.
+//! Captured packets in the pcapng format: one interface for inner packets, then one for outer
+//! packets. If only one kind is captured, there is only its interface, because tcpdump cannot read
+//! a second interface of raw IP.
 
 use srd_pcapng::{Direction, Writer as Blocks};
 
 use super::Layers;
 use super::tap::{self, Packet};
 
-/// Writes blocks into memory.
+/// Writes blocks to memory.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     blocks: Blocks,
     layers: Layers,
-    /// Packets written, inner and outer ones.
+    /// Number of packets written, inner and outer ones.
     written: [u64; 2],
 }
 
 impl Writer {
-    /// The blocks that a file begins with.
+    /// Writes the blocks at the beginning of a file.
     pub(super) fn begin(interface: &str, layers: Layers, snaplen: u32) -> Self {
         let blocks = Blocks::begin(concat!("srd ", env!("CARGO_PKG_VERSION")));
         let mut writer = Self { blocks, layers, ..Self::default() };
@@ -27,7 +28,7 @@ impl Writer {
         writer
     }
 
-    /// The number of each interface, and whether it is that of outer packets.
+    /// The number of each interface, and whether it has outer packets.
     fn interfaces(&self) -> impl Iterator<Item = (u32, bool)> + use<> {
         let layers = self.layers;
         let is_there =
@@ -35,7 +36,7 @@ impl Writer {
         (0..).zip([false, true].into_iter().filter(is_there))
     }
 
-    /// One packet.
+    /// Writes one packet.
     pub(super) fn packet(&mut self, packet: &Packet) {
         self.written[usize::from(packet.is_outer)] += 1;
         let is_second = packet.is_outer && self.layers == Layers::Both;
@@ -52,7 +53,7 @@ impl Writer {
         });
     }
 
-    /// The blocks that a file ends with. `dropped`: packets that are missing in it.
+    /// Writes the blocks at the end of a file. `dropped` counts the packets that are missing in it.
     pub(super) fn end(&mut self, now_ns: u64, dropped: [u64; 2]) {
         for (interface, is_outer) in self.interfaces() {
             let dropped = dropped[usize::from(is_outer)];
@@ -61,12 +62,12 @@ impl Writer {
         }
     }
 
-    /// What was written since this was last asked.
+    /// Takes the bytes that were written since the last call.
     pub(super) fn take(&mut self) -> Vec<u8> {
         self.blocks.take()
     }
 
-    /// Bytes that wait to be taken.
+    /// Number of bytes that can be taken.
     pub(super) fn len(&self) -> usize {
         self.blocks.len()
     }

@@ -1,4 +1,4 @@
-//! From a queue of captured packets to a pcapng stream, until it is enough.
+//! From a queue of captured packets to a pcapng stream, until the capture ends.
 
 use std::io::{self, Write};
 use std::sync::mpsc::RecvTimeoutError;
@@ -8,16 +8,16 @@ use super::Filter;
 use super::pcapng::Writer;
 use super::tap::TapReader;
 
-/// How long to wait for a packet before looking whether anybody still wants it.
+/// Longest wait for a packet before the end of the capture is checked again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Bytes that are gathered into one write while packets come fast.
+/// Bytes that are gathered into one write while packets arrive fast.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Writes packets until the filter's count or time is reached, the workers end,
-/// or `is_over` says so.
+/// Writes packets until the filter's count or time is reached, the workers end, or `is_over`
+/// returns true.
 ///
 /// # Errors
-/// Writing failed.
+/// If writing fails.
 pub fn stream(
     reader: &mut TapReader,
     interface: &str,
@@ -45,7 +45,7 @@ pub fn stream(
     to.write_all(&writer.take())
 }
 
-/// Takes what waits in the queue, and waits for the first.
+/// Waits for the first packet, then takes those that are in the queue.
 fn gather(
     reader: &mut TapReader,
     writer: &mut Writer,
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(run(&filter, 10), Copied { packets: 3, dropped: 0 });
         let filter = Filter { time_ms: Some(20), ..Filter::default() };
         assert_eq!(run(&filter, 10), Copied { packets: 10, dropped: 0 });
-        // The time is over later than a busy machine needs to write a full queue.
+        // The time limit is longer than a busy machine needs to write a full queue.
         let filter = Filter { time_ms: Some(3000), ..Filter::default() };
         let over = run(&filter, QUEUE_PACKETS_MAX + 6);
         assert_eq!(over, Copied { packets: QUEUE_PACKETS_MAX as u64, dropped: 6 });

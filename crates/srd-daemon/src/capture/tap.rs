@@ -1,8 +1,9 @@
-//! The workers' side of a capture: what is wanted is copied into a bounded queue, one for each
-//! worker, and what does not fit is counted. The reader takes the oldest packet of all queues.
+//! The workers' side of a capture. A worker copies the selected packets into its own bounded queue;
+//! if the queue is full, they are dropped and counted. The reader takes the oldest packet of all
+//! queues.
 //!
-//! Invariant: no call of a worker waits or takes a lock. A tap whose reader has gone is taken out
-//! at the next packet that it wants, or when the next capture begins.
+//! Invariant: no call of a worker waits or takes a lock. A tap whose reader is gone is removed at
+//! the next packet that it selects, or when the next capture begins.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +19,7 @@ use super::headers::{self, HEADER_BYTES_MAX, Outer};
 use super::{Filter, Layers, QUEUE_BYTES_MAX, QUEUE_PACKETS_MAX, SNAPLEN_MAX, TAPS_MAX};
 use crate::plane::PeerNumber;
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// Towards the applications of this machine.
@@ -32,21 +33,21 @@ pub enum Direction {
 pub(super) struct Packet {
     pub(super) is_outer: bool,
     pub(super) direction: Direction,
-    /// By the wall clock.
+    /// Time of the wall clock.
     pub(super) time_ns: u64,
-    /// Bytes that it had.
+    /// Length of the packet on the wire.
     pub(super) length: u32,
-    /// Those of them that are kept, from its IP header on.
+    /// The stored part of the packet, from its IP header on.
     pub(super) bytes: Vec<u8>,
 }
 
-/// What all ends of a capture share.
+/// State that all ends of a capture share.
 #[derive(Debug, Default)]
 struct Shared {
     dropped: [AtomicU64; 2],
-    /// The reader is gone.
+    /// Whether the reader is gone.
     is_over: AtomicBool,
-    /// The thread that waits for packets, once it does.
+    /// The thread that waits for packets, set at its first read.
     reader: OnceLock<Thread>,
 }
 
@@ -57,10 +58,10 @@ pub struct Tap {
     peer: Option<PeerNumber>,
     snaplen: u32,
     sender: SyncSender<Packet>,
-    /// Bytes that wait in this queue.
+    /// Bytes in this queue.
     waiting_bytes: Arc<AtomicUsize>,
     shared: Arc<Shared>,
-    /// Wall clock minus the workers' clock, as it was when the capture began.
+    /// Wall clock minus the workers' clock, measured when the capture began.
     offset_ns: u64,
 }
 
@@ -69,12 +70,12 @@ pub struct Tap {
 struct Queue {
     receiver: Receiver<Packet>,
     waiting_bytes: Arc<AtomicUsize>,
-    /// Its oldest packet, if it was looked at.
+    /// The oldest packet of the queue, if it was already received.
     head: Option<Packet>,
     has_ended: bool,
 }
 
-/// The other end. One thread reads.
+/// The reader's end of a capture. Only one thread reads.
 #[derive(Debug)]
 pub struct TapReader {
     queues: Vec<Queue>,
@@ -86,11 +87,10 @@ pub struct TapReader {
 pub struct Captures(Vec<Arc<Shared>>);
 
 impl Captures {
-    /// Begins a capture, of one peer or of all: an end for each of so many workers, and the end to
-    /// read from.
+    /// Begins a capture of one peer or of all. Returns one tap for each worker, and the reader.
     ///
     /// # Errors
-    /// As many run as may, for a person.
+    /// If the maximum number of captures runs already; the error is a text for a person.
     pub fn begin(
         &mut self,
         filter: &Filter,
@@ -107,7 +107,7 @@ impl Captures {
     }
 }
 
-/// Makes a capture.
+/// Makes the ends of a capture.
 pub(super) fn tap(
     filter: &Filter,
     peer: Option<PeerNumber>,
@@ -134,7 +134,7 @@ pub(super) fn tap(
     (taps, TapReader { queues, shared })
 }
 
-/// A packet as a worker shows it.
+/// A packet that a worker offers to captures.
 struct Shown<'a> {
     now: Instant,
     direction: Direction,
@@ -153,7 +153,7 @@ impl Tap {
         by_layer && (self.peer.is_none() || self.peer == peer)
     }
 
-    /// Copies a packet that is wanted; false if nobody reads any more.
+    /// Copies a packet if the filter selects it. Returns false if the reader is gone.
     fn offer(&self, is_outer: bool, shown: &Shown<'_>) -> bool {
         if self.is_over() {
             return false;
@@ -201,35 +201,36 @@ impl Tap {
     }
 }
 
-/// Every capture that runs, in the hands of one worker.
+/// All running captures of one worker.
 #[derive(Debug, Default)]
 pub struct Taps {
     taps: Vec<Tap>,
-    /// The peer at an address, for outer packets.
+    /// Peers by outer address, to find the peer of an outer packet.
     names: BTreeMap<IpAddr, PeerNumber>,
 }
 
 impl Taps {
-    /// Whether nobody wants packets, which is the usual case.
+    /// Whether no capture runs, which is the usual case.
     pub fn is_empty(&self) -> bool {
         self.taps.is_empty()
     }
 
-    /// Takes up a capture. [`Captures`] bounds how many there are.
+    /// Adds a capture. [`Captures`] limits their number.
     pub fn add(&mut self, tap: Tap) {
-        // An idle capture finds out late that its reader has gone.
+        // A tap without packets is removed only here, if its reader is gone.
         self.taps.retain(|tap| !tap.is_over());
         if self.taps.len() < TAPS_MAX {
             self.taps.push(tap);
         }
     }
 
-    /// Says who is at an address from now on; of several peers behind one, the last.
+    /// Sets the peers by address; if several peers have one address, it belongs to the last of
+    /// them.
     pub fn set_names(&mut self, names: BTreeMap<IpAddr, PeerNumber>) {
         self.names = names;
     }
 
-    /// Shows an inner packet, from its IP header on, of the peer with this number, if it is known.
+    /// Offers an inner packet, from its IP header on. `peer` is absent if it is unknown.
     pub fn inner(
         &mut self,
         now: Instant,
@@ -243,8 +244,8 @@ impl Taps {
         }
     }
 
-    /// Shows an outer packet: the UDP payload of one datagram (each segment of an offloaded run
-    /// alone). It is the peer's that is known to be at the other end's address.
+    /// Offers an outer packet: the UDP payload of one datagram (of an offloaded run, each segment
+    /// alone). Its peer is the one that is known at the remote address.
     pub fn outer(&mut self, now: Instant, direction: Direction, outer: &Outer, payload: &[u8]) {
         let other = match direction {
             Direction::In => outer.source,
@@ -262,10 +263,10 @@ impl Taps {
 }
 
 impl TapReader {
-    /// The next packet: the oldest of those that wait.
+    /// The next packet: the oldest in all queues.
     ///
     /// # Errors
-    /// None came in time, or none will come any more.
+    /// If no packet arrived in time, or all workers have ended.
     pub(super) fn next(&mut self, wait_max: Duration) -> Result<Packet, RecvTimeoutError> {
         let _ = self.shared.reader.set(std::thread::current());
         let began = std::time::Instant::now();
@@ -294,7 +295,7 @@ impl TapReader {
 }
 
 impl Queue {
-    /// Looks at the oldest packet.
+    /// Receives the oldest packet of the queue, if that was not done before.
     fn look(&mut self) {
         if self.head.is_none() {
             match self.receiver.try_recv() {
@@ -447,7 +448,7 @@ mod tests {
         let before = wall();
         taps.inner(srd_net::Clock::new().now(), Direction::In, B, &[1]);
         let (time, after) = (u128::from(reader.next(SOON).unwrap().time_ns), wall());
-        // Both clocks are read one after the other.
+        // The two clocks are read one after the other.
         let slack = 1_000_000_000;
         assert!((before - slack..after + slack).contains(&time), "{before} {time} {after}");
     }

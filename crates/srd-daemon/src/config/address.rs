@@ -1,4 +1,4 @@
-//! Addresses that an interface may have, and those that packets may be sent to.
+//! Addresses that an interface may have, and addresses that packets may be sent to.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +12,8 @@ use super::file::InterfaceTable;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
-/// The addresses of an interface: an overlay has some, and a transparent one none.
+/// Reads the addresses of an interface: an overlay needs at least one, and a transparent interface
+/// must not have any.
 pub(super) fn addresses(
     source: &Source<'_>,
     spanned: &Spanned<InterfaceTable>,
@@ -61,7 +62,7 @@ fn is_host_address(address: IpAddr) -> bool {
     !address.is_unspecified() && !address.is_multicast() && !address.is_loopback() && !is_broadcast
 }
 
-/// An address with a port that is not zero.
+/// Reads an address with a port that is not zero.
 pub(super) fn socket_address(
     source: &Source<'_>,
     text: &Spanned<String>,
@@ -78,12 +79,12 @@ pub(super) fn socket_address(
     Err(source.error(Some(text.span()), format!("`{}` {why}", text.as_ref()), remedy))
 }
 
-/// Whether packets to an address are for many.
+/// Whether an address is a multicast or broadcast address.
 pub(super) fn is_many(address: IpAddr) -> bool {
     address.is_multicast() || matches!(address, IpAddr::V4(v4) if v4.is_broadcast())
 }
 
-/// A prefix; an address alone is one of full length.
+/// Reads a prefix; an address without a length is a prefix of full length.
 pub(super) fn prefix(source: &Source<'_>, text: &Spanned<String>, example: &str) -> Result<IpNet> {
     let words = text.as_ref();
     let alone = || words.parse::<IpAddr>().ok().map(IpNet::from);

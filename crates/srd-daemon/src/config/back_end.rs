@@ -1,4 +1,4 @@
-//! What moves packets: UDP sockets or AF_XDP.
+//! Packet back end: UDP sockets or AF_XDP.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,8 +7,8 @@ use srd_net::xdp::IoChoice;
 use super::file::InterfaceTable;
 use srd_config::{ConfigError, Source};
 
-/// UDP sockets unless the file says otherwise. AF_XDP is refused here where it cannot work,
-/// whatever the machine; what the machine lacks is found when the sockets are opened.
+/// Reads the back end; the default is UDP sockets. AF_XDP is refused here only if it cannot work on
+/// any machine; features that this machine lacks are found when the sockets are opened.
 pub(super) fn io(
     source: &Source<'_>,
     table: &InterfaceTable,

@@ -1,4 +1,4 @@
-//! From the form of the file to a [`Config`]: defaults, bounds, and what must agree.
+//! From the form of the file to a [`Config`]: defaults, bounds, and consistency of values.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
@@ -33,23 +33,23 @@ use srd_trust::privileges;
 const INTERFACE_NAME_BYTES_MAX: usize = 15;
 /// Most characters of a peer's name.
 const PEER_NAME_CHARS_MAX: usize = 64;
-/// Smallest MTU that IPv6 works with, and most that a TUN device takes.
+/// Smallest MTU that IPv6 works with, and largest that a TUN device accepts.
 const MTU: RangeInclusive<i64> = 1280..=65_535;
-/// Paths: one byte of entropy.
+/// Number of paths: the entropy has one byte.
 const PATHS: RangeInclusive<i64> = 1..=256;
-/// The longest that a hole may be waited for.
+/// Longest wait for a hole in a flow.
 const ORDER_WAIT_MS: RangeInclusive<f64> = 0.1..=10_000.0;
-/// The wait for a hole unless it is given: never less than the first, never more than the second,
-/// and between them the time that the link needs for so many bytes. A packet's second way through
-/// full queues takes that long where links are slow.
+/// Default wait for a hole: the time that the link needs for `ORDER_WAIT_BYTES`, but at least the
+/// first number and at most the second. On a slow link a retransmission takes that long through
+/// full queues.
 const ORDER_WAIT_DEFAULT_MS: (f64, f64) = (100.0, 1000.0);
 const ORDER_WAIT_BYTES: u64 = 2 << 20;
-/// Six bits.
+/// The DSCP has six bits.
 const DSCP: RangeInclusive<i64> = 0..=63;
-/// The delay that queue management may aim at.
+/// Target delay of the queue management.
 const QUEUE_DELAY_MS: RangeInclusive<f64> = 0.05..=1000.0;
 
-/// The longest path that a socket's address holds (unix(7)).
+/// Longest path that a socket address holds (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 type Result<T> = std::result::Result<T, ConfigError>;
@@ -57,9 +57,9 @@ type Result<T> = std::result::Result<T, ConfigError>;
 /// Whether the key files of a configuration are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Keys {
-    /// They are read and checked.
+    /// Key files are read and checked.
     Read,
-    /// A random key is in the place of each.
+    /// Key files are not read; each key is replaced by a random one.
     Left,
 }
 
@@ -132,7 +132,7 @@ fn interface(
     })
 }
 
-/// Commands at one point.
+/// Checks the commands of one point.
 fn commands(source: &Source<'_>, list: &[Spanned<String>]) -> Result<Vec<String>> {
     if let Some(first) = list.get(HOOKS_MAX) {
         let what = format!("there are more than {HOOKS_MAX} commands");
@@ -148,7 +148,7 @@ fn commands(source: &Source<'_>, list: &[Spanned<String>]) -> Result<Vec<String>
     Ok(list.iter().map(|text| text.as_ref().clone()).collect())
 }
 
-/// What the kernel takes for a name, and a path to the socket can be made of.
+/// Checks a name of an interface: valid for the kernel and as part of the socket's path.
 fn interface_name(source: &Source<'_>, name: &Spanned<String>) -> Result<String> {
     let text = name.as_ref();
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -189,7 +189,7 @@ fn protection(
         .map(Protection::Encrypted)
 }
 
-/// The key in a file that the configuration names.
+/// Reads the key in a file that the configuration names.
 fn key_file(
     source: &Source<'_>,
     file: &Spanned<String>,
@@ -202,7 +202,7 @@ fn key_file(
     }
     let path = beside(source.path, file.as_ref());
     load(&path).map_err(|e| {
-        // A new key would be another than the one that the peers know.
+        // A key from `srd genkey` would not match the public key that the peers have.
         let is_to_come = wireguard::is_made(source.text) && !path.exists();
         let remedy = if is_to_come {
             "do what the comment above it says: the key of WireGuard's file goes there".to_owned()
@@ -213,12 +213,12 @@ fn key_file(
     })
 }
 
-/// A relative path starts from the directory of the file that it stands in.
+/// Joins a relative path to the directory of the file that contains it.
 fn beside(file: &Path, path: &str) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
 
-/// The first address to listen at, and the further ones, which have the same port.
+/// Reads the first address to listen at, and the further ones, which have the same port.
 fn listens(
     source: &Source<'_>,
     spanned: &Spanned<InterfaceTable>,
@@ -294,7 +294,7 @@ fn group(source: &Source<'_>, name: &Spanned<String>) -> Result<Group> {
     }
 }
 
-/// Checks peers that come after others; all of them together.
+/// Checks peers that are added to others. Returns all of them together.
 pub(super) fn peers(
     source: &Source<'_>,
     tables: &[Spanned<PeerTable>],
@@ -315,7 +315,8 @@ pub(super) fn peers(
         let peer = peer(source, spanned, interface, keys)?;
         distinct(source, spanned, &peer, &found)?;
         for (net, text) in peer.allowed.iter().zip(&spanned.as_ref().allowed) {
-            // One may hold another: the longest decides, as in every routing table.
+            // A prefix may contain a prefix of another peer: the longest match decides, as in every
+            // routing table.
             if let Some((_, owner)) = prefixes.iter().find(|(other, _)| other == net) {
                 let owner = found.get(*owner).map_or(&peer.name, |p| &p.name);
                 let what = format!("{net} is behind `{owner}` already");
@@ -402,7 +403,7 @@ fn public_key(
     Ok(Some(key))
 }
 
-/// Where a peer is: an address that the socket reaches, or a name.
+/// Reads the endpoint of a peer: an address that the socket reaches, or a name.
 fn endpoint(
     source: &Source<'_>,
     text: &Spanned<String>,
@@ -453,7 +454,7 @@ fn endpoint(
     }
 }
 
-/// Whether an address is one that this configuration listens at.
+/// Whether this configuration listens at an address.
 fn is_own(to: SocketAddr, interface: &Interface) -> bool {
     let ports = interface.listen.port()..=interface.last_port();
     let here = |ours: IpAddr| to.ip() == ours || ours.is_unspecified() && to.ip().is_loopback();
@@ -508,7 +509,7 @@ fn allowed(
     Ok(found)
 }
 
-/// Refuses a peer that is one of those before it.
+/// Refuses a peer that equals an earlier one in its key, endpoint or name.
 fn distinct(
     source: &Source<'_>,
     spanned: &Spanned<PeerTable>,
@@ -541,7 +542,7 @@ fn distinct(
     Ok(())
 }
 
-/// One of several words; the first of them unless given.
+/// Reads one of several words; the default is the first of them.
 fn choice<T: Copy>(
     source: &Source<'_>,
     text: Option<&Spanned<String>>,
@@ -557,7 +558,7 @@ fn choice<T: Copy>(
     })
 }
 
-/// Milliseconds within their bounds.
+/// Reads milliseconds and checks their bounds.
 fn millis(
     source: &Source<'_>,
     value: Option<&Spanned<f64>>,

@@ -1,7 +1,7 @@
-//! What changes between two configurations, and how much of it a running daemon takes over.
+//! The difference between two configurations, and the part of it that a running daemon applies.
 //!
-//! Peers are known by their key, or by their address without encryption: a new name is a
-//! change, a new key is another peer.
+//! A peer is identified by its key, or by its address without encryption: a new name is a change, a
+//! new key is another peer.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{Config, HostPort, Interface, PeerSettings, Protection};
 
-/// What changes from one configuration to the next.
+/// Changes from one configuration to the next.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Difference {
-    /// Peers that are new.
+    /// Peers that only the new configuration has.
     pub added: Vec<PeerSettings>,
-    /// Peers that are gone, as they were.
+    /// Peers that only the old configuration has.
     pub removed: Vec<PeerSettings>,
     /// Peers that stay and change.
     pub changed: Vec<PeerChange>,
-    /// Settings that change and can be taken over while running: their keys in the file.
+    /// Settings that change and are applied while the daemon runs: their keys in the file.
     pub live: Vec<&'static str>,
     /// Settings that change and need a restart: their keys in the file.
     pub restart: Vec<&'static str>,
@@ -29,25 +29,26 @@ pub struct Difference {
 /// A peer that stays and changes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PeerChange {
-    /// As it was.
+    /// Settings before the change.
     pub old: PeerSettings,
-    /// As it shall be.
+    /// Settings after the change.
     pub new: PeerSettings,
     /// The keys in the file that changed.
     pub keys: Vec<&'static str>,
 }
 
 impl PeerChange {
-    /// Whether the peer begins anew: another way to it is another context.
+    /// Whether the peer starts again with a new context, because its endpoint or its preshared key
+    /// changed.
     pub fn is_anew(&self) -> bool {
         self.keys.iter().any(|key| matches!(*key, "endpoint" | "preshared_key_file"))
     }
 }
 
-/// Follows the name of a peer that has another key now.
+/// Text that follows the name of a peer whose key was replaced.
 pub(crate) const REKEYED: &str = " (another key)";
 
-/// What a reload did: names of peers, and keys in the file.
+/// Result of a reload: names of peers, and keys in the file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReloadReport {
@@ -57,17 +58,17 @@ pub struct ReloadReport {
     pub removed: Vec<String>,
     /// Peers that were changed.
     pub changed: Vec<String>,
-    /// Peers that could not be taken over and are gone, each with the reason.
+    /// Peers that could not be applied and are removed, each with the reason.
     pub failed: Vec<String>,
-    /// Settings that were taken over.
+    /// Settings that were applied.
     pub live: Vec<String>,
     /// Settings that wait for a restart.
     pub restart: Vec<String>,
 }
 
 impl PeerChange {
-    /// The peer's name, and the one that it had: else a name that another peer has now would be
-    /// told as removed and changed at once.
+    /// The peer's new name, and its old one if they differ. Without the old name, a report could
+    /// list a name that another peer has now as removed and changed at once.
     fn shown(&self) -> String {
         let (old, new) = (&self.old.name, &self.new.name);
         if old == new { new.clone() } else { format!("{old}, which is called {new} now") }
@@ -80,9 +81,9 @@ impl Difference {
         *self == Self::default()
     }
 
-    /// What is to be told of it.
+    /// The report of this difference.
     pub fn report(&self) -> ReloadReport {
-        // A peer is known by its key; for a person it is the one of that name.
+        // A peer is identified by its key, but a person identifies it by its name.
         let has = |peers: &[PeerSettings], name: &str| peers.iter().any(|p| p.name == name);
         let rekeyed = |name: &str| has(&self.added, name) && has(&self.removed, name);
         let names = |peers: &[PeerSettings]| {
@@ -125,7 +126,7 @@ impl fmt::Display for ReloadReport {
 }
 
 impl Config {
-    /// What changes from `self` to `new`.
+    /// The changes from `self` to `new`.
     pub fn diff(&self, new: &Self) -> Difference {
         let mut difference = Difference::default();
         for peer in &new.peers {
@@ -149,8 +150,8 @@ impl Config {
 }
 
 impl Interface {
-    /// Why a peer cannot be added while the interface runs with these settings, though it may agree
-    /// with what the file says now.
+    /// Reason why a peer cannot be added while the interface runs with these settings. The peer can
+    /// still be valid under new settings in the file, if those wait for a restart.
     pub(crate) fn unfit(&self, peer: &PeerSettings) -> Option<String> {
         let name = &peer.name;
         let own = |net: &&IpNet| self.address.iter().any(|a| IpNet::from(a.addr()) == **net);
@@ -202,7 +203,8 @@ fn peer_keys(old: &PeerSettings, new: &PeerSettings) -> Vec<&'static str> {
     ])
 }
 
-/// What the file says about where a peer is: of a name, not which address it stands for now.
+/// The endpoint as the file writes it: the name, or fixed addresses, but not the addresses that the
+/// name resolves to.
 fn place(peer: &PeerSettings) -> (Option<&HostPort>, Vec<SocketAddr>) {
     let fixed = peer.endpoints().filter(|_| peer.host.is_none());
     (peer.host.as_ref(), fixed.collect())

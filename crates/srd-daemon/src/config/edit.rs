@@ -1,8 +1,7 @@
-//! One peer more or less: in the configuration that runs, and in the text of its file.
+//! Adds or removes one peer: in the running configuration, and in the text of its file.
 //!
-//! A peer that is added by command is checked by the same rules as one in the file, and against
-//! those that are there. The file keeps everything that is not of that peer: order, comments, and
-//! how things are written.
+//! A peer that is added by command is checked by the same rules as one in the file, and against the
+//! peers that exist. All other parts of the file stay as they are: order, comments, and notation.
 
 use std::path::Path;
 
@@ -12,48 +11,48 @@ use super::{Config, check, file};
 use crate::keys;
 use srd_config::{ConfigError, Source};
 
-/// What an error calls the text that a peer was made of.
+/// Name of the source of the peer's text in errors.
 const ORIGIN: &str = "the new peer";
 
-/// A peer as a table `[[peer]]` has it.
+/// A peer in the form of a table `[[peer]]`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerForm {
-    /// What it is called.
+    /// Name of the peer.
     pub name: String,
-    /// Its public key.
+    /// Public key of the peer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_key: Option<String>,
-    /// The absolute path of the file with the key that both share besides.
+    /// Absolute path of the file with the additional key that both ends share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preshared_key_file: Option<String>,
-    /// Where it is.
+    /// Address or name of the peer, with a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Inner addresses behind it.
+    /// Inner addresses behind the peer.
     #[serde(default)]
     pub allowed: Vec<String>,
-    /// Whether packets to it ride SRD.
+    /// Whether packets to the peer ride SRD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub express: Option<bool>,
-    /// Whether UDP does, too.
+    /// Whether UDP packets ride SRD, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub express_udp: Option<bool>,
 }
 
 impl PeerForm {
-    /// The table in a file.
+    /// The text of the table.
     fn table(&self) -> String {
-        // Text, lists of text and truth values can always be written.
+        // Strings, lists of strings and booleans can always be written.
         format!("[[peer]]\n{}", toml::to_string(self).unwrap_or_default())
     }
 }
 
 impl Config {
-    /// The same with one peer more.
+    /// This configuration with one peer added.
     ///
     /// # Errors
-    /// What is wrong with the peer; the place is one in the table that it makes.
+    /// The error in the peer; its position is one in the peer's table.
     pub fn with_peer(&self, form: &PeerForm) -> Result<Self, ConfigError> {
         let text = form.table();
         let source = Source { path: Path::new(ORIGIN), text: &text };
@@ -63,7 +62,8 @@ impl Config {
         Ok(Self { peers, ..self.clone() })
     }
 
-    /// The same without a peer, which goes by its name or the beginning of its key.
+    /// This configuration without one peer, which is selected by its name or the beginning of its
+    /// key.
     pub fn without_peer(&self, wanted: &str) -> Option<Self> {
         let index = self.position_of(wanted)?;
         let mut config = self.clone();
@@ -81,10 +81,10 @@ impl Config {
     }
 }
 
-/// The text of a file with one peer more.
+/// The text of a file with one peer added.
 ///
 /// # Errors
-/// What is wrong with the file that would come of it.
+/// The error in the new text of the file.
 pub fn add(text: &str, path: &Path, form: &PeerForm) -> Result<String, ConfigError> {
     let gap = if text.ends_with('\n') { "\n" } else { "\n\n" };
     let made = format!("{text}{gap}{}", form.table());
@@ -92,10 +92,10 @@ pub fn add(text: &str, path: &Path, form: &PeerForm) -> Result<String, ConfigErr
     Ok(made)
 }
 
-/// The text of a file without a peer; nothing if it has none of that name or key.
+/// The text of a file without a peer; `None` if no peer has that name or key.
 ///
 /// # Errors
-/// What is wrong with the file, or with what would come of it.
+/// The error in the file, or in its new text.
 pub fn remove(text: &str, path: &Path, wanted: &str) -> Result<Option<String>, ConfigError> {
     let Some(index) = Config::parse(text, path)?.position_of(wanted) else { return Ok(None) };
     let source = Source { path, text };

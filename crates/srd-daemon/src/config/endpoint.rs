@@ -1,11 +1,11 @@
-//! Where a peer is: an address with a port, or a name that stands for addresses.
+//! The endpoint of a peer: an address with a port, or a name that resolves to addresses.
 //!
 //! ```text
 //!   192.0.2.2:7471   [2001:db8::2]:7471   [fe80::2%eth0]:7471   b.example:7471
 //! ```
 //!
-//! A name is resolved while the daemon runs, so a file with a name that does not resolve yet is
-//! right all the same.
+//! A name is resolved while the daemon runs, so a file is valid even if its names do not resolve
+//! yet.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs as _};
@@ -13,10 +13,10 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs as _};
 /// Most characters of a name, and of one of its labels, as in DNS.
 const NAME_CHARS_MAX: usize = 253;
 const LABEL_CHARS_MAX: usize = 63;
-/// Addresses of one name that are tried.
+/// Most addresses of one name that are tried.
 pub const ADDRESSES_MAX: usize = 16;
 
-/// A name and the port there.
+/// A name with a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostPort {
     /// The name, as the file writes it.
@@ -25,7 +25,7 @@ pub struct HostPort {
     pub port: u16,
 }
 
-/// What `endpoint` says.
+/// Value of the key `endpoint`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Endpoint {
     Address(SocketAddr),
@@ -39,11 +39,11 @@ impl fmt::Display for HostPort {
 }
 
 impl HostPort {
-    /// The addresses that the name stands for now, of the family that the socket reaches. Waits
+    /// The addresses that the name resolves to now, of the families that the socket reaches. Waits
     /// for the system's resolver.
     ///
     /// # Errors
-    /// Why there is none, for a person.
+    /// Reason why there is no usable address, for a person.
     pub fn resolve(&self, ipv4_only: bool) -> Result<Vec<SocketAddr>, String> {
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let found: Vec<SocketAddr> = found.map_err(|e| reason(&e))?.collect();
@@ -68,14 +68,14 @@ impl HostPort {
     }
 }
 
-/// The resolver's words without the library's preface.
+/// Text of the resolver's error, without the library's preface.
 fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
     text.to_owned()
 }
 
-/// An IPv4 address that is written as one of IPv6 is the IPv4 address.
+/// Converts an IPv4-mapped IPv6 address to the IPv4 address.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
@@ -91,7 +91,7 @@ impl Endpoint {
     /// Reads an endpoint.
     ///
     /// # Errors
-    /// What is wrong with it, and what to do.
+    /// A description of the error, and a remedy.
     pub(super) fn parse(text: &str) -> Result<Self, (String, String)> {
         let example = || {
             "write an address and a port, or a name and a port, as in \
@@ -118,7 +118,7 @@ impl Endpoint {
     }
 }
 
-/// `[fe80::2%eth0]:7471`: a link-local address and the interface whose link it is on.
+/// Parses `[fe80::2%eth0]:7471`: a link-local address and the interface of its link.
 fn with_zone(text: &str) -> Result<Option<SocketAddr>, (String, String)> {
     let Some((ip, zone, port)) = text.strip_prefix('[').and_then(|rest| {
         let (inside, port) = rest.split_once("]:")?;
@@ -152,7 +152,7 @@ fn with_zone(text: &str) -> Result<Option<SocketAddr>, (String, String)> {
     Ok(Some(SocketAddr::V6(SocketAddrV6::new(ip, port, 0, index))))
 }
 
-/// Whether this can be a name, and is no address that was mistyped.
+/// Whether the text can be a name, and is not a mistyped address.
 fn is_name(host: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let label = |l: &str| !l.is_empty() && l.len() <= LABEL_CHARS_MAX && l.chars().all(good);

@@ -1,6 +1,6 @@
-//! The form of `srd.toml`: every key that may be in it, each value with its place.
+//! The form of `srd.toml`: every key that may be in it, each value with its position.
 //!
-//! Nothing has a default here and nothing is checked but types and names of keys.
+//! Defaults are not set here, and only the types and names of keys are checked.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ use super::several::Several;
 use super::{FILE_BYTES_MAX, Mode};
 use srd_config::{ConfigError, Source};
 
-/// A value with its place, if it is there.
+/// A value with its position; `None` if the file does not set it.
 type Maybe<T> = Option<Spanned<T>>;
 
 #[derive(Debug, Deserialize)]
@@ -90,7 +90,7 @@ pub(super) struct PeerTable {
     pub(super) express_udp: Option<bool>,
 }
 
-/// Reads a file that is not larger than it may be. Returns what the file is, too.
+/// Reads a file of at most `FILE_BYTES_MAX` bytes. Returns its metadata, too.
 pub(super) fn read(path: &Path) -> Result<(String, Metadata), ConfigError> {
     let source = Source { path, text: "" };
     let refused = |e: std::io::Error| {
@@ -110,7 +110,7 @@ pub(super) fn read(path: &Path) -> Result<(String, Metadata), ConfigError> {
     Ok((text, facts))
 }
 
-/// Reads the form.
+/// Parses the text into the form.
 pub(super) fn parse(source: &Source<'_>) -> Result<Document, ConfigError> {
     if super::wireguard::is_meant(source.text) {
         let file = source.path.display();
@@ -128,7 +128,7 @@ pub(super) fn parse(source: &Source<'_>) -> Result<Document, ConfigError> {
     })
 }
 
-/// A complaint of the parser's without the names of its types.
+/// A message of the parser, with its type names replaced by plain words.
 fn in_words(message: &str) -> String {
     let words = [
         ("expected i64", "expected a whole number"),
@@ -140,7 +140,7 @@ fn in_words(message: &str) -> String {
     words.iter().fold(message.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
 }
 
-/// Where `[peer]` stands for what there may be several of, if it does.
+/// Position of a table `[peer]` in single brackets, if there is one.
 fn single_peer(text: &str) -> Option<std::ops::Range<usize>> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -152,7 +152,7 @@ fn single_peer(text: &str) -> Option<std::ops::Range<usize>> {
     None
 }
 
-/// What to do about a complaint of the parser's.
+/// Remedy for an error of the parser.
 fn remedy(message: &str) -> String {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     if message.starts_with("unknown field")
@@ -175,7 +175,7 @@ fn remedy(message: &str) -> String {
     "a line is key = value, text stands in quotes, a table begins with [its name]".into()
 }
 
-/// How many letters must be changed, added or taken out to make `b` of `a`.
+/// Number of characters to change, add or remove to turn `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -197,7 +197,7 @@ impl Mode {
         [(Self::Overlay, "overlay"), (Self::Transparent, "transparent")];
 }
 
-/// An error of the system without its number.
+/// Text of an error of the system, without its number.
 fn words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file".to_owned(),

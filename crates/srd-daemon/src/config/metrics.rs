@@ -1,4 +1,4 @@
-//! Where metrics are served, and under which names.
+//! Address and host names of the metrics server.
 
 use toml::Spanned;
 

@@ -1,28 +1,29 @@
-//! The file `srd.toml`, read and checked: code that holds a [`Config`] need not check again.
+//! The file `srd.toml`, read and checked: code that holds a [`Config`] does not need to check
+//! again.
 //!
 //! ```text
-//!   text --file--> Document, each value with its place --check--> Config
-//!                                                      \--------> ConfigError: file, line,
-//!                                                                 column, what, remedy
+//!   text --file--> Document, each value with its position --check--> Config
+//!                                                         \--------> ConfigError: file, line,
+//!                                                                    column, problem, remedy
 //! ```
 //!
-//! What a checked configuration promises: keys are read, every peer can be told from every
-//! other (by key, or by address without encryption), no inner address lies behind two peers,
-//! and the ports of all paths exist.
+//! Properties of a checked configuration: keys are read; every peer differs from every other (by
+//! key, or by address without encryption); no inner address lies behind two peers; the ports of all
+//! paths exist.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `file` | the form of the file, with the place of each value |
+//! | `file` | the form of the file, with the position of each value |
 //! | `check` | from that form to a [`Config`] |
-//! | `address` | addresses that can be |
-//! | `metrics` | where metrics are served, and under which names |
-//! | `routes` | what routing needs of it |
-//! | [`diff`] | what changes between two |
-//! | [`edit`] | one peer more or less, by command |
-//! | [`endpoint`] | where a peer is: an address, or a name |
+//! | `address` | addresses that an interface or a peer can have |
+//! | `metrics` | address and host names of the metrics server |
+//! | `routes` | the routing table, and checks for routing loops |
+//! | [`diff`] | the difference between two configurations |
+//! | [`edit`] | adds or removes one peer, by command |
+//! | [`endpoint`] | the endpoint of a peer: an address, or a name |
 //! | `several` | one address, or one for each network card |
-//! | `back_end`, `workers` | what moves packets, on how many threads |
-//! | [`wireguard`] | the same from a file of WireGuard's |
+//! | `back_end`, `workers` | the packet back end, and the number of its threads |
+//! | [`wireguard`] | a configuration from a file of WireGuard's |
 //!
 //! Bounds: a file has at most [`FILE_BYTES_MAX`], [`PEERS_MAX`] peers, and [`ALLOWED_MAX`]
 //! prefixes behind each.
@@ -61,27 +62,27 @@ pub use endpoint::HostPort;
 pub(crate) use several::in_words;
 pub use srd_config::ConfigError;
 
-/// Paths unless the file says.
+/// Number of paths if the file sets none.
 const PATHS_DEFAULT: i64 = 64;
 
 /// Most bytes of a configuration file.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// Most peers.
 pub const PEERS_MAX: usize = 1024;
-/// The interface of `srd up --try`, of which nothing stays.
+/// The interface of `srd up --try`, which leaves nothing behind.
 pub const TRY_INTERFACE: &str = "srdtry0";
-/// Most names of metrics.
+/// Most host names of the metrics server.
 pub const HOST_NAMES_MAX: usize = 16;
 /// Most prefixes behind one peer.
 pub const ALLOWED_MAX: usize = 256;
 
-/// What commands call all peers together, so that none may have this name.
+/// Word that means all peers in commands. No peer may have this name.
 pub const ALL_PEERS: &str = "all";
 
 /// A checked configuration.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// The file it was read from.
+    /// The file that the configuration was read from.
     pub file: PathBuf,
     /// The interface and the transport under it.
     pub interface: Interface,
@@ -96,15 +97,16 @@ pub struct Config {
 /// The TUN device and the transport under it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Interface {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// How inner addresses relate to outer ones.
+    /// Relation of inner addresses to outer ones.
     pub mode: Mode,
-    /// Its addresses: at least one in [`Mode::Overlay`], none in [`Mode::Transparent`].
+    /// Addresses of the interface: at least one in [`Mode::Overlay`], none in
+    /// [`Mode::Transparent`].
     pub address: Vec<IpNet>,
-    /// How packets are protected.
+    /// Protection of packets: encryption, or none.
     pub protection: Protection,
-    /// Where packets are received. Its port is the first of the paths' ports.
+    /// Address that packets are received at. Its port is the first of the paths' ports.
     pub listen: SocketAddr,
     /// Further addresses to receive at, with the same port: one for each network card.
     pub listen_further: Vec<IpAddr>,
@@ -114,87 +116,87 @@ pub struct Interface {
     pub paths: u16,
     /// Threads that move packets, each with paths of its own.
     pub workers: u8,
-    /// What moves packets.
+    /// Back end that sends and receives packets.
     pub io: IoChoice,
-    /// How its threads wait for packets.
+    /// Way in which its threads wait for packets.
     pub poll: PollMode,
-    /// Speed of our own link in bits per second: absent, the kernel is asked; zero, unknown.
+    /// Speed of our own link in bits per second. Absent: the kernel reports it. Zero: unknown.
     pub link_rate_bps: Option<u64>,
     /// Whether packets ride SRD.
     pub express: bool,
-    /// Whether UDP does, too.
+    /// Whether UDP packets ride SRD, too.
     pub express_udp: bool,
-    /// Whether tunnels without ports do, too: GRE, ESP, IP in IP.
+    /// Whether tunnels without ports ride SRD, too: GRE, ESP, IP in IP.
     pub express_tunnels: bool,
-    /// How order is kept for UDP.
+    /// Order of UDP flows: kept or bypassed.
     pub udp_ordering: UdpOrdering,
     /// Longest wait for a hole in one flow.
     pub order_wait: Duration,
-    /// Delay in a peer's queue that its management aims at.
+    /// Target delay of the queue management of each peer.
     pub queue_delay: Duration,
     /// The DSCP of the daemon's own packets.
     pub dscp: u8,
-    /// Where its routes stand.
+    /// Routing table of the interface.
     pub table: Table,
-    /// Whether what lies behind peers stays unreachable after the daemon's end.
+    /// Whether the prefixes behind peers stay unreachable after the daemon's end.
     pub kill_switch: bool,
     /// Commands at the start and the end.
     pub hooks: Hooks,
 }
 
 impl Interface {
-    /// Whether an address is in one of the interface's own subnets: only peers lead there, so no
-    /// peer can be there.
+    /// Whether an address is in one of the interface's own subnets. Routes of such a subnet lead
+    /// into the interface, so no endpoint of a peer can be there.
     pub(crate) fn is_inside(&self, ip: std::net::IpAddr) -> bool {
         routes::leads_to_itself(ip, &self.address).is_some()
     }
 }
 
-/// Where the routes of an interface stand.
+/// Routing table that holds the routes of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Table {
-    /// In the table that belongs to the interface's name.
+    /// The table that belongs to the interface's name.
     #[default]
     Usual,
-    /// In this one.
+    /// The table with this number.
     Number(u32),
-    /// Nowhere: the administrator makes routes and rules.
+    /// No table: the administrator makes routes and rules.
     Off,
 }
 
-/// How inner addresses relate to outer ones.
+/// Relation of inner addresses to outer ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// The interface has addresses of its own.
     #[default]
     Overlay,
-    /// Packets between the machines' real addresses are taken.
+    /// The interface takes packets between the machines' real addresses.
     Transparent,
 }
 
-/// How order is kept for UDP flows; TCP is always handed up in order.
+/// Order of UDP flows; TCP packets are always delivered in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UdpOrdering {
-    /// As TCP.
+    /// In order, as TCP.
     #[default]
     Ordered,
-    /// Packets are handed up as they arrive.
+    /// Packets are delivered as they arrive.
     Bypass,
 }
 
-/// How packets are protected.
+/// Protection of packets.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Protection {
-    /// Authenticated and encrypted under static keys; this is ours.
+    /// Packets are authenticated and encrypted under static keys. Holds our private key.
     Encrypted(SecretKey),
-    /// Not at all.
+    /// No protection.
     Plain,
 }
 
 impl Protection {
-    /// Our private key, with encryption.
+    /// Our private key; `None` without encryption.
     pub fn private_key(&self) -> Option<&SecretKey> {
         match self {
             Self::Encrypted(key) => Some(key),
@@ -206,57 +208,57 @@ impl Protection {
 /// The control socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Control {
-    /// Its path.
+    /// Path of the socket.
     pub socket: PathBuf,
-    /// The group that may use it besides root.
+    /// The group that may use the socket besides root.
     pub group: Option<Group>,
 }
 
 /// A group of this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
-    /// Its number.
+    /// Number of the group.
     pub id: u32,
 }
 
 /// Metrics and web page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metrics {
-    /// Where they are served.
+    /// Address of the server.
     pub listen: SocketAddr,
-    /// Whether others than this machine may ask. Without it `listen` is a loopback address.
+    /// Whether other machines may connect. Without it `listen` is a loopback address.
     pub allow_remote: bool,
-    /// Names under which they may be asked for, beside addresses and the machine's own names.
+    /// Host names that requests may use, besides addresses and the machine's own names.
     pub host_names: Vec<String>,
 }
 
 /// One peer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PeerSettings {
-    /// Its name; if the file gives none, the beginning of its key, or its address.
+    /// Name of the peer; if the file sets none, the beginning of its key, or its address.
     pub name: String,
-    /// Its public key; always there with encryption.
+    /// Public key of the peer; always present with encryption.
     pub public_key: Option<PublicKey>,
-    /// The key that both share besides.
+    /// The additional key that both ends share.
     pub preshared_key: Option<SecretKey>,
-    /// Where it is; without encryption always there. Of a peer with a name, the address that is
-    /// tried now; none in a configuration as it was read.
+    /// Address of the peer; always present without encryption. If the peer has a name, the address
+    /// that is tried at present, and absent in a configuration that was just read.
     pub endpoint: Option<SocketAddr>,
-    /// The name that its addresses are found by, in place of a fixed one.
+    /// The name that the peer's addresses are resolved from, instead of a fixed address.
     pub host: Option<HostPort>,
-    /// Its further addresses: one for each of its network cards. Empty without `endpoint`.
+    /// Further addresses of the peer, one for each of its network cards. Empty without `endpoint`.
     pub endpoints_further: Vec<SocketAddr>,
-    /// Inner addresses behind it. At least one.
+    /// Inner addresses behind the peer. At least one.
     pub allowed: Vec<IpNet>,
-    /// Whether packets to it ride SRD.
+    /// Whether packets to the peer ride SRD.
     pub express: bool,
-    /// Whether UDP does, too.
+    /// Whether UDP packets ride SRD, too.
     pub express_udp: bool,
 }
 
-/// Where the control socket of an interface is unless the file says otherwise.
+/// Path of the control socket of an interface, if the file sets none.
 pub fn socket_default(interface: &str) -> PathBuf {
     Path::new("/run/srd").join(format!("{interface}.sock"))
 }
@@ -265,7 +267,7 @@ impl Config {
     /// Reads and checks a file, and the key files that it names.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error in the file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let (text, facts) = file::read(path)?;
         let config = Self::parse(&text, path)?;
@@ -277,20 +279,20 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks the text of a file. Key files are looked for from the file's directory on.
+    /// Checks the text of a file. Paths of key files are relative to the file's directory.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error in the text.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let source = srd_config::Source { path, text };
         check::check(&source, file::parse(&source)?, check::Keys::Read)
     }
 
-    /// Reads and checks a file, but not the key files that it names: enough to remove what a daemon
-    /// has left, also when a key is gone. Its keys are random.
+    /// Reads and checks a file, but not the key files that it names. The result is enough to remove
+    /// the remains of a daemon, even if a key file is missing. Its keys are random.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error in the file.
     pub fn load_without_keys(path: &Path) -> Result<Self, ConfigError> {
         let (text, _) = file::read(path)?;
         let source = srd_config::Source { path, text: &text };

@@ -1,4 +1,4 @@
-//! Numbers of the file, and their bounds.
+//! Numbers in the file, and their bounds.
 
 use std::ops::RangeInclusive;
 
@@ -6,7 +6,7 @@ use toml::Spanned;
 
 use srd_config::{ConfigError, Source};
 
-/// A number within its bounds.
+/// Reads a number and checks its bounds.
 pub(super) fn whole(
     source: &Source<'_>,
     value: Option<&Spanned<i64>>,

@@ -1,4 +1,4 @@
-//! What routing needs of a configuration: a table, and addresses that do not lead in circles.
+//! Routing in the configuration: the table, and checks for endpoints inside the overlay.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,10 +12,10 @@ use srd_config::{ConfigError, Source};
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
-/// Tables that the kernel fills itself, or that every machine has.
+/// Tables that the kernel fills, or that every machine has.
 const TAKEN: [i64; 5] = [0, 252, 253, 254, 255];
 
-/// Where routes stand.
+/// Reads the routing table of the interface.
 pub(super) fn table(source: &Source<'_>, value: Option<&Spanned<Value>>) -> Result<Table> {
     let Some(value) = value else { return Ok(Table::Usual) };
     let refuse = |what: String| {
@@ -36,7 +36,7 @@ pub(super) fn table(source: &Source<'_>, value: Option<&Spanned<Value>>) -> Resu
     }
 }
 
-/// Whether what lies behind peers stays unreachable after the end.
+/// Whether the prefixes behind peers stay unreachable after the daemon's end.
 pub(super) fn kill_switch(source: &Source<'_>, table: &InterfaceTable, mode: Mode) -> Result<bool> {
     let Some(value) = table.kill_switch.as_ref().filter(|value| *value.as_ref()) else {
         return Ok(false);
@@ -51,7 +51,7 @@ pub(super) fn kill_switch(source: &Source<'_>, table: &InterfaceTable, mode: Mod
     Err(source.error(Some(value.span()), what, remedy))
 }
 
-/// Refuses to listen inside the overlay, which only packets of the daemon's could reach.
+/// Refuses to listen inside the overlay, where only the daemon's own packets could arrive.
 pub(super) fn check_listen(
     source: &Source<'_>,
     text: Option<&Spanned<String>>,
@@ -65,13 +65,13 @@ pub(super) fn check_listen(
     Err(source.error(text.map(Spanned::span), what, remedy))
 }
 
-/// The overlay that would lead to an endpoint, if one would. Under `allowed` an endpoint may be:
-/// the daemon's own packets do not enter the interface.
+/// Returns the subnet of the overlay that contains an endpoint. An endpoint inside `allowed` is
+/// valid: the daemon's own packets do not enter the interface.
 pub(super) fn leads_to_itself(ip: IpAddr, address: &[IpNet]) -> Option<IpNet> {
     address.iter().find(|net| net.contains(&ip)).map(IpNet::trunc)
 }
 
-/// What is wrong with such an endpoint, and the remedy.
+/// Error for such an endpoint, and the remedy.
 pub(super) fn circle(ip: IpAddr, net: IpNet) -> (String, String) {
     let what = format!("the endpoint {ip} is inside the overlay {net}, which leads to it");
     let remedy = "write the peer's address in the network outside, or give the overlay a subnet of \
@@ -79,7 +79,7 @@ pub(super) fn circle(ip: IpAddr, net: IpNet) -> (String, String) {
     (what, remedy.into())
 }
 
-/// Refuses more prefixes than a kill switch guards.
+/// Refuses more prefixes than a kill switch can guard.
 pub(super) fn check_guarded(
     source: &Source<'_>,
     tables: &[Spanned<PeerTable>],
@@ -110,7 +110,7 @@ mod tests {
     use crate::config::{Config, Table};
     use std::path::Path;
 
-    /// What is wrong with a configuration that has these lines, if anything is.
+    /// The error in a configuration with these lines, if there is one.
     fn complaint(interface: &str, peer: &str) -> Option<String> {
         parse(interface, peer).err()
     }
@@ -164,7 +164,7 @@ mod tests {
         let lan = "address = [\"192.0.2.77/24\"]\n";
         assert!(complaint(lan, PEER).unwrap().contains("inside the overlay"));
         assert_eq!(complaint(OVERLAY, PEER), None);
-        // Under `allowed` an endpoint may be: its packets carry the mark.
+        // An endpoint may be inside `allowed`: packets to it carry the mark.
         let covered = "endpoint = \"192.0.2.2:7471\"".replace("endpoint", "name = \"b\"\nendpoint");
         let text = format!(
             "{covered}\n[[peer]]\nendpoint = \"192.0.2.3:7471\"\nallowed = [\"192.0.2.0/24\"]"

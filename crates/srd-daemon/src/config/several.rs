@@ -1,5 +1,5 @@
-//! Values that are one text or a list of texts: `listen` and `endpoint`, each with one address for
-//! every network card.
+//! Values that are one string or a list of strings: `listen` and `endpoint`, each with one address
+//! for every network card.
 //!
 //! ```text
 //!   listen   = "10.0.0.1:7471"        listen   = ["10.0.0.1:7471", "10.0.1.1:7471"]
@@ -19,7 +19,7 @@ use super::endpoint::Endpoint;
 use super::{HostPort, Interface, PeerSettings};
 use srd_config::{ConfigError, Source};
 
-/// One text, or several.
+/// One string, or a list of strings.
 #[derive(Debug)]
 pub(super) enum Several {
     One(String),
@@ -54,10 +54,10 @@ impl<'de> Visitor<'de> for OneOrList {
     }
 }
 
-/// The texts of a value, each with its place.
+/// The strings of a value, each with its position.
 ///
 /// # Errors
-/// When there are none, or too many.
+/// If the list is empty or too long.
 pub(super) fn texts(
     source: &Source<'_>,
     key: &str,
@@ -78,7 +78,7 @@ pub(super) fn texts(
     Ok(texts.clone())
 }
 
-/// What must hold of several addresses to listen at, the first of them checked.
+/// Checks that several addresses to listen at can be used together.
 pub(super) fn check_listen(
     source: &Source<'_>,
     texts: &[Spanned<String>],
@@ -111,7 +111,7 @@ pub(super) fn check_listen(
     Ok(())
 }
 
-/// Where a peer is.
+/// Endpoint of a peer: addresses, or a name.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) endpoint: Option<SocketAddr>,
@@ -119,10 +119,10 @@ pub(super) struct Place {
     pub(super) host: Option<HostPort>,
 }
 
-/// Where a peer is that has these endpoints, each of them checked.
+/// Combines the endpoints of a peer, each of them checked.
 ///
 /// # Errors
-/// When they do not go together.
+/// If the endpoints cannot be combined.
 pub(super) fn place(
     source: &Source<'_>,
     texts: &[Spanned<String>],
@@ -159,7 +159,7 @@ pub(super) fn place(
     Ok(place)
 }
 
-/// Addresses, one behind the other.
+/// Text of addresses, separated by commas.
 pub(crate) fn in_words(addresses: impl IntoIterator<Item = SocketAddr>) -> String {
     let words: Vec<String> = addresses.into_iter().map(|address| address.to_string()).collect();
     words.join(", ")
@@ -172,7 +172,7 @@ impl Interface {
         std::iter::once(self.listen).chain(self.listen_further.iter().map(further))
     }
 
-    /// Where it listens, for people: `10.0.0.1:7471, 10.0.1.1:7471 (UDP ports up to 7502)`.
+    /// Text of its addresses, for people: `10.0.0.1:7471, 10.0.1.1:7471 (UDP ports up to 7502)`.
     pub fn listens_in_words(&self) -> String {
         let last = self.last_port();
         format!("{} (UDP ports up to {last})", in_words(self.listens()))
@@ -184,7 +184,7 @@ impl Interface {
         self.listen.port().saturating_add(ports.saturating_sub(1))
     }
 
-    /// Whether no IPv6 address can be reached.
+    /// Whether the addresses reach IPv4 only.
     pub fn is_ipv4_only(&self) -> bool {
         !self.reaches(Ipv6Addr::UNSPECIFIED.into())
     }
@@ -197,12 +197,12 @@ impl Interface {
 }
 
 impl PeerSettings {
-    /// Every address that it is known to be at, for people.
+    /// Text of every known address of the peer, for people.
     pub fn endpoints_in_words(&self) -> String {
         in_words(self.endpoints())
     }
 
-    /// Every address that it is known to be at.
+    /// Every known address of the peer.
     pub fn endpoints(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.endpoint.into_iter().chain(self.endpoints_further.iter().copied())
     }

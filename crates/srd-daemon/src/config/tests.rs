@@ -63,7 +63,7 @@ fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse(text, &directory.path().join("srd.toml"))
 }
 
-/// The whole file with one part of it replaced.
+/// The complete file with one part of it replaced.
 fn with(from: &str, to: &str) -> String {
     let text = whole();
     assert!(text.contains(from), "{from}");
@@ -304,7 +304,7 @@ fn an_endpoint_may_be_a_name_which_is_resolved_later() {
     let config = parse(&with("192.0.2.2:7471", "host.invalid:7471")).unwrap();
     let host = config.peers[0].host.clone().unwrap();
     assert_eq!((host.to_string().as_str(), config.peers[0].endpoint), ("host.invalid:7471", None));
-    // Which address it stands for now is no change of the configuration.
+    // The address that a name resolves to now is not part of the configuration.
     let mut running = config.clone();
     running.peers[0].endpoint = Some("192.0.2.9:7471".parse().unwrap());
     assert!(running.diff(&config).is_empty());
@@ -335,10 +335,10 @@ fn a_node_and_its_peers_may_have_several_addresses() {
     let known = words(config.peers[0].endpoints().collect());
     assert_eq!(known, ["192.0.2.2:7471", "198.51.100.2:7472"]);
     assert_eq!(config.peers[1].endpoints().count(), 0);
-    // A list of one is one.
+    // A list with one address equals that address alone.
     let one = parse(&with("\"0.0.0.0:7471\"", "[\"0.0.0.0:7471\"]")).unwrap();
     assert_eq!(words(one.interface.listens().collect()), ["0.0.0.0:7471"]);
-    // Another address is another way to the peer.
+    // A change of the addresses is a change of the endpoint.
     let fewer = parse(&text.replace(", \"198.51.100.2:7472\"]", "]")).unwrap();
     assert!(config.diff(&fewer).changed[0].keys.contains(&"endpoint"));
     let less = parse(&text.replace(", \"198.51.100.1:7471\"]", "]")).unwrap();
@@ -373,7 +373,7 @@ fn several_addresses_that_cannot_work_are_refused_at_their_place() {
     refused(&there("endpoint = [\"192.0.2.2:7471\", \"0.0.0.0:7471\"]"), &["no peer is at"]);
     refused(&there("endpoint = [\"192.0.2.2:7471\", \"b.example:7471\"]"), &["the name alone"]);
     refused(&there("endpoint = [\"192.0.2.2:7471\", \"198.51.100.1:7471\"]"), &["ourselves"]);
-    // Both families here, so both are reached there.
+    // We have both families, so both families of a peer can be reached.
     let mixed = listen("[\"192.0.2.1:7471\", \"[2001:db8::9]:7471\"]");
     let mixed = mixed.replace(
         "endpoint = \"192.0.2.2:7471\"",
@@ -450,7 +450,7 @@ fn a_difference_tells_peers_by_key_and_settings_by_what_they_need() {
     assert_eq!(report.removed, ["3p7bfXt9"]);
     assert!(report.to_string().contains("settings that wait for a restart: mtu"), "{report}");
     assert_eq!(ReloadReport::default().to_string(), "nothing has changed");
-    // A new private key is a restart, too.
+    // A new private key needs a restart, too.
     let fresh = SecretKey::draw_private().unwrap();
     let mut new = old.clone();
     new.interface.protection = Protection::Encrypted(fresh);
@@ -466,7 +466,7 @@ fn each_worker_has_ports_of_its_own_and_all_of_them_exist() {
     refused(&workers("9"), &["from 1 to 8"]);
     let high = workers("8").replace("0.0.0.0:7471", "0.0.0.0:65312");
     refused(&high, &["8 workers of 32 paths each do not fit behind port 65312", "at most 7"]);
-    // Unless the file says, there are no more than fit.
+    // Without `workers` in the file, there are only as many workers as there are free ports.
     let interface = parse(&with("0.0.0.0:7471", "0.0.0.0:65504")).unwrap().interface;
     assert_eq!((interface.workers, interface.last_port()), (1, u16::MAX));
     let difference = parse(&workers("3")).unwrap().diff(&parse(&workers("4")).unwrap());

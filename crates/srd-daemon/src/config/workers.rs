@@ -1,4 +1,4 @@
-//! How many threads move packets.
+//! Number of threads that move packets.
 
 use std::ops::RangeInclusive;
 
@@ -8,13 +8,14 @@ use super::file::InterfaceTable;
 use super::number::whole;
 use srd_config::{ConfigError, Source};
 
-/// Threads that move packets.
+/// Allowed numbers of threads that move packets.
 const WORKERS: RangeInclusive<i64> = 1..=8;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
-/// How many threads move packets: as the file says, or one for two cores (with AF_XDP one). Each
-/// sends from as many ports as there are paths, one run of them behind the other from `port` on.
+/// Number of threads that move packets: the number in the file, or otherwise one for each two cores
+/// (with AF_XDP one). Each thread sends from as many ports as there are paths. The port ranges of
+/// the threads follow each other, starting at `port`.
 pub(super) fn workers(
     source: &Source<'_>,
     table: &InterfaceTable,

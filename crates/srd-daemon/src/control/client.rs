@@ -1,4 +1,4 @@
-//! The commands' side: ask, and say clearly why there is no answer.
+//! The commands' side: sends a request, and explains a failure clearly.
 
 use std::fmt;
 use std::fs;
@@ -18,9 +18,9 @@ use srd_trust::text::clean_json;
 use super::protocol::{Answer, Refusal, Request};
 use srd_trust::privileges;
 
-/// How long the daemon may take for an answer: longer than the control thread may.
+/// Longest wait for an answer of the daemon: longer than that for the control thread.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
-/// Most bytes of an answer; a thousand peers with all their paths have fewer.
+/// Most bytes of an answer; a thousand peers with all their paths need fewer.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
 /// A connection to a daemon, for one request.
@@ -30,24 +30,24 @@ pub struct Client {
     path: PathBuf,
 }
 
-/// Why there is no answer.
+/// Reason why a request failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {
     /// No daemon serves this socket.
     NotRunning(PathBuf),
-    /// This user may not use it.
+    /// This user may not use the socket.
     Denied {
         /// The socket.
         socket: PathBuf,
-        /// The group that may.
+        /// The group that may use the socket.
         group: Option<String>,
     },
-    /// The process that serves the socket is no daemon that root may believe.
+    /// The process that serves the socket runs as a user that root does not trust.
     Stranger {
         /// The socket.
         socket: PathBuf,
-        /// The user that it runs as.
+        /// The user of that process.
         user: u32,
     },
     /// The daemon refused.
@@ -99,7 +99,7 @@ impl Client {
     /// Connects to the daemon at a socket.
     ///
     /// # Errors
-    /// There is none, or this user may not.
+    /// If no daemon serves the socket, or this user may not connect.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let stream = UnixStream::connect(path).map_err(|e| match e.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
@@ -128,30 +128,30 @@ impl Client {
         ClientError::Io(self.path.clone(), e)
     }
 
-    /// Asks, and waits for the one answer.
+    /// Sends a request, and waits for the only answer.
     ///
     /// # Errors
-    /// There was none, or a refusal.
+    /// If no answer arrives, or the daemon refuses.
     pub fn ask<T: DeserializeOwned>(mut self, request: &Request) -> Result<T, ClientError> {
         self.send(request)?;
         let answer = self.answer()?;
         answer.ok_or_else(|| self.io(ErrorKind::UnexpectedEof.into()))
     }
 
-    /// Asks for a watch: answers until the daemon ends.
+    /// Starts a watch: answers arrive until the daemon ends.
     ///
     /// # Errors
-    /// It could not be asked.
+    /// If the request could not be sent.
     pub fn watch(mut self, request: &Request, interval: Duration) -> Result<Watch, ClientError> {
         self.send(request)?;
         self.wait_at_most(interval + ANSWER_WAIT_MAX)?;
         Ok(Watch(self))
     }
 
-    /// Asks for a capture: what follows is pcapng. Reads time out every `pause`.
+    /// Starts a capture: pcapng follows the answer. A read times out after `pause`.
     ///
     /// # Errors
-    /// It could not be asked, or was refused.
+    /// If the request could not be sent, or was refused.
     pub fn capture(mut self, request: &Request, pause: Duration) -> Result<Capture, ClientError> {
         self.send(request)?;
         let answer: Option<()> = self.answer()?;
@@ -163,14 +163,15 @@ impl Client {
     fn send(&mut self, request: &Request) -> Result<(), ClientError> {
         let mut line = serde_json::to_vec(request).map_err(|e| self.io(e.into()))?;
         line.push(b'\n');
-        // A daemon that has no place for us answers without reading, and hangs up.
+        // A daemon without a free slot answers before it reads the request, and closes the
+        // connection.
         match self.stream.get_ref().write_all(&line) {
             Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(self.io(e)),
             _ => Ok(()),
         }
     }
 
-    /// The next answer; nothing at the end.
+    /// The next answer; `None` at the end of the stream.
     fn answer<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ClientError> {
         let mut line = Vec::new();
         let read = (&mut self.stream).take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line);
@@ -191,24 +192,24 @@ impl Client {
 pub struct Watch(Client);
 
 impl Watch {
-    /// The next answer; nothing when the daemon ends.
+    /// The next answer; `None` when the daemon ends.
     ///
     /// # Errors
-    /// The connection failed, or the daemon refused.
+    /// If the connection fails, or the daemon refuses.
     pub fn wait<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ClientError> {
         self.0.answer()
     }
 }
 
-/// A capture that runs, to be read.
+/// The stream of a running capture.
 #[derive(Debug)]
 pub struct Capture(BufReader<UnixStream>);
 
 impl Capture {
-    /// What ends it in order.
+    /// A handle that ends the capture in order.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn stopper(&self) -> io::Result<Stopper> {
         self.0.get_ref().try_clone().map(Stopper)
     }
@@ -225,15 +226,14 @@ impl Read for Capture {
 pub struct Stopper(UnixStream);
 
 impl Stopper {
-    /// Tells the daemon that it is enough; its last figures are still to be read.
+    /// Ends the capture; the final statistics can still be read after this.
     pub fn stop(&self) {
-        // A daemon that has hung up has ended the capture already.
+        // If the daemon has closed the connection, the capture has ended already.
         let _ = self.0.shutdown(Shutdown::Write);
     }
 }
 
-/// Finds what speaks against a process that serves a socket, before it is believed anything: root
-/// acts by answers.
+/// Checks the user of the process that serves a socket, before root acts on its answers.
 fn check(stream: &UnixStream, path: &Path) -> Result<(), ClientError> {
     let socket = path.to_path_buf();
     peer::check(stream, &[privileges::user_of_daemons()]).map_err(|e| match peer::stranger(&e) {
@@ -242,9 +242,9 @@ fn check(stream: &UnixStream, path: &Path) -> Result<(), ClientError> {
     })
 }
 
-/// The group that may use a socket, unless it is root's.
+/// The group that may use a socket; `None` if that is root's.
 fn group_of(path: &Path) -> Option<String> {
-    // Without a way into the directory, its group is that of the socket.
+    // If the directory cannot be entered, its group is taken, which is that of the socket.
     let facts = fs::metadata(path).or_else(|_| fs::metadata(path.parent().unwrap_or(path))).ok()?;
     let group = Group::from_gid(Gid::from_raw(facts.gid())).ok().flatten()?;
     (facts.gid() != 0).then_some(group.name)
@@ -277,14 +277,14 @@ mod tests {
         assert!(silent.to_string().contains("does not answer"));
     }
 
-    /// Another user's process that listens in the place of a daemon. It answers one request.
+    /// Starts a thread that listens as another user in place of a daemon, and answers one request.
     fn answer_as(user: u32, path: &Path, answer: &'static str) -> std::thread::JoinHandle<()> {
         let directory = path.parent().unwrap();
         fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).unwrap();
         let (path, (ready, begun)) = (path.to_owned(), channel());
         let serve = std::thread::spawn(move || {
             let user = Uid::from_raw(user);
-            // Of this thread alone.
+            // Changes the user of this thread alone.
             set_thread_res_uid(user, user, user).unwrap();
             let listener = UnixListener::bind(path).unwrap();
             ready.send(()).unwrap();
@@ -303,7 +303,7 @@ mod tests {
             return;
         }
         let directory = tempfile::tempdir().unwrap();
-        // No account that a daemon has.
+        // No daemon runs as this user.
         let (path, other) = (directory.path().join("a.sock"), 54_321);
         let serves = answer_as(other, &path, r#"{"ok":"believed"}"#);
         let error = Client::connect(&path).unwrap_err();

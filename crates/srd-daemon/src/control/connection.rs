@@ -1,7 +1,7 @@
-//! One connection: a request is read, answered, and that is all; watches and captures last.
+//! One connection: reads one request and answers it. Watches and captures last longer.
 //!
-//! Reading and writing have deadlines, so that a client that does neither costs its own thread
-//! a few seconds, and nobody else anything.
+//! Reads and writes have deadlines. So a client that stalls occupies its own thread for a few
+//! seconds, and does not disturb others.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,9 +21,9 @@ use crate::config::{Config, ConfigError, PeerForm, ReloadReport};
 use crate::plane::{Change, Detail, PathsOf, PlaneHandle};
 use crate::snapshot::{PeerSnapshot, Snapshot};
 
-/// How long a client may take for its request.
+/// Longest time in which a client must send its request.
 pub const REQUEST_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long a client may take for one answer.
+/// Longest time in which a client must read one answer.
 pub const ANSWER_TAKEN_MAX: Duration = Duration::from_secs(10);
 
 /// Serves a connection to its end.
@@ -46,7 +46,7 @@ pub(super) fn serve(stream: &UnixStream, slot: &Slot) {
     }
 }
 
-/// Tells a client that there is no place for it, if it can be told at once.
+/// Sends a refusal to a client for which no slot is free, if that needs no waiting.
 pub(super) fn refuse_busy(stream: &UnixStream) {
     let text = "too many clients of the control socket at once; try again";
     if stream.set_nonblocking(true).is_ok() {
@@ -54,7 +54,7 @@ pub(super) fn refuse_busy(stream: &UnixStream) {
     }
 }
 
-/// The first line; nothing if the client leaves without one.
+/// Reads the first line; `None` if the client closes the connection without one.
 fn read_request(mut stream: &UnixStream) -> io::Result<Option<Vec<u8>>> {
     let deadline = Instant::now() + REQUEST_WAIT_MAX;
     let (mut line, mut buffer) = (Vec::new(), [0; 512]);
@@ -77,7 +77,7 @@ fn read_request(mut stream: &UnixStream) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// What is left until a deadline.
+/// Time until a deadline.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -122,7 +122,7 @@ fn answer(stream: &UnixStream, slot: &Slot, line: &[u8]) -> io::Result<()> {
     }
 }
 
-/// A place for a connection that lasts.
+/// Takes a slot for a long-lived connection.
 fn stream_place(shared: &Arc<Shared>) -> Result<Slot, Refusal> {
     Slot::take(shared, |shared| &shared.streams, STREAMS_MAX).ok_or_else(|| {
         let text = format!("{STREAMS_MAX} watches and captures run already; end one first");
@@ -148,9 +148,9 @@ fn log(stream: &UnixStream, request: &Request) {
     tracing::info!("asked {what} ({by})");
 }
 
-/// Whether the other end may say which peers there are: a peer decides where the machine's packets
-/// go, and its preshared key is read from a file. The group of the socket may look, capture and
-/// change settings; this is for root and the daemon's own user.
+/// Checks that the client may add and remove peers. A peer decides where the machine's packets go,
+/// and its preshared key is read from a file, so only root and the daemon's own user may do this.
+/// The group of the socket may read the state, capture packets and change settings.
 fn of_owner(stream: &UnixStream) -> Result<(), Refusal> {
     let asker = socket_peercred(stream).ok().map(|by| by.uid.as_raw());
     if is_owner(asker, rustix::process::geteuid().as_raw()) {
@@ -160,7 +160,7 @@ fn of_owner(stream: &UnixStream) -> Result<(), Refusal> {
     Err(Refusal::new(RefusalKind::NotPermitted, text.to_owned()))
 }
 
-/// Whether a user is root or the daemon's own.
+/// Whether a user is root or the daemon's own user.
 fn is_owner(asker: Option<u32>, ours: u32) -> bool {
     asker.is_some_and(|user| user == 0 || user == ours)
 }
@@ -191,7 +191,7 @@ fn unknown(snapshot: &Snapshot, peer: &str) -> Refusal {
     Refusal::new(RefusalKind::UnknownPeer, text)
 }
 
-/// The name of a peer that is meant by the beginning of its key.
+/// Finds the name of a peer, if the request contains the beginning of its key.
 fn resolve(plane: &PlaneHandle, peer: Option<String>) -> Result<Option<String>, Refusal> {
     let Some(peer) = peer else { return Ok(None) };
     let snapshot = plane.snapshot(&Detail::default())?;
@@ -230,7 +230,7 @@ fn remove_peer(plane: &PlaneHandle, wanted: &str) -> Result<ReloadReport, Refusa
     })
 }
 
-/// Takes over a configuration that is made of the one that runs, and says so in the log.
+/// Applies a configuration that is derived from the running one, and logs the result.
 fn change(
     plane: &PlaneHandle,
     make: impl FnOnce(&Config) -> Result<Config, Refusal>,
@@ -268,12 +268,12 @@ fn watch(
             break;
         }
         next = (next + interval).max(Instant::now());
-        // Waiting is reading: a client that leaves is noticed at once.
+        // The pause is a read, so a client that closes the connection is noticed at once.
         let Ok(pause) = left(next) else { continue };
         stream.set_read_timeout(Some(pause))?;
         match stream.read(&mut [0; 64]) {
             Ok(0) => break,
-            // Whatever it says now, nobody asked; it may not make us hurry either.
+            // Input of the client is ignored here, and must not shorten the pause.
             Ok(_) => std::thread::sleep(left(next).unwrap_or_default()),
             Err(e) if is_pause(&e) => {}
             Err(e) => return Err(e),

@@ -1,4 +1,4 @@
-//! The control socket: how `srd status` and its like talk to a running daemon.
+//! The control socket, through which `srd status` and other commands reach a running daemon.
 //!
 //! ```text
 //!   client                                  server, one thread per connection
@@ -10,18 +10,19 @@
 //!                               <-----      {"ok":null}\n, then pcapng until either side ends
 //! ```
 //!
-//! One request per connection. The socket's owner, group and mode decide which users may connect
-//! (0660), nothing else; the user behind a change is logged.
+//! There is one request per connection. Only the socket's owner, group and mode (0660) decide which
+//! users may connect. The user who requests a change is logged.
 //!
-//! Bounds: [`CONNECTIONS_MAX`] at once, of them [`STREAMS_MAX`] that last; a
-//! request of [`protocol::REQUEST_BYTES_MAX`] within [`REQUEST_WAIT_MAX`]; an answer
-//! that is not taken within [`ANSWER_TAKEN_MAX`] is given up. So a client that stalls
-//! costs one thread for seconds, and never another client or a packet.
+//! Bounds: at most [`CONNECTIONS_MAX`] connections at once, of which [`STREAMS_MAX`] may be
+//! long-lived. A request has at most [`protocol::REQUEST_BYTES_MAX`] bytes and must arrive within
+//! [`REQUEST_WAIT_MAX`]. If a client does not read an answer within [`ANSWER_TAKEN_MAX`], the
+//! connection is closed. So a client that stalls occupies one thread for seconds, and delays
+//! neither other clients nor packets.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`protocol`] | requests and answers |
-//! | [`socket`] | the socket's file: made, kept, found |
+//! | [`socket`] | the socket's file: creates, restores and finds it |
 //! | [`server`] | the daemon's side |
 //! | [`client`] | the commands' side |
 

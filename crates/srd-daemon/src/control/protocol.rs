@@ -1,4 +1,4 @@
-//! Requests and answers: one line of JSON each.
+//! Requests and answers: each is one line of JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,68 +11,68 @@ use crate::config::PeerForm;
 use crate::plane::{Change, PlaneError};
 use crate::snapshot::Counters;
 
-/// Most bytes of a request with its line break.
+/// Most bytes of a request, including its line break.
 pub const REQUEST_BYTES_MAX: usize = 4096;
 /// Milliseconds between two answers to a watch.
 pub const WATCH_INTERVAL_MS: RangeInclusive<u64> = 100..=60_000;
-/// Most flows that a request may ask for.
+/// Most flows that a request may list.
 pub const FLOWS_MAX: usize = 1000;
 
-/// What the daemon is asked.
+/// A request to the daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
-    /// How things stand: a [`crate::snapshot::Snapshot`].
+    /// Requests the present state; answer: a [`crate::snapshot::Snapshot`].
     Status {
-        /// Each path of every peer, too.
+        /// Whether to list each path of every peer.
         #[serde(default)]
         paths: bool,
-        /// At most so many flows, too.
+        /// Most flows to list.
         #[serde(default)]
         flows: usize,
     },
-    /// The counters of the interface: [`Stats`].
+    /// Requests the counters of the interface; answer: [`Stats`].
     Stats,
-    /// One peer with each of its paths: a [`crate::snapshot::PeerSnapshot`].
+    /// Requests one peer with each of its paths; answer: a [`crate::snapshot::PeerSnapshot`].
     Paths {
-        /// Its name or the beginning of its key.
+        /// Name of the peer, or the beginning of its key.
         peer: String,
     },
-    /// Change a setting until the next restart or reload: nothing.
+    /// Changes a setting until the next restart or reload; answer: null.
     Set(Change),
-    /// Add a peer until the next restart or reload: a [`crate::config::ReloadReport`].
+    /// Adds a peer until the next restart or reload; answer: a [`crate::config::ReloadReport`].
     #[serde(rename = "add-peer")]
     AddPeer(PeerForm),
-    /// Remove a peer until the next restart or reload: a [`crate::config::ReloadReport`].
+    /// Removes a peer until the next restart or reload; answer: a [`crate::config::ReloadReport`].
     #[serde(rename = "remove-peer")]
     RemovePeer {
-        /// Its name or the beginning of its key.
+        /// Name of the peer, or the beginning of its key.
         peer: String,
     },
-    /// Read the configuration again: a [`crate::config::ReloadReport`].
+    /// Reads the configuration again; answer: a [`crate::config::ReloadReport`].
     Reload,
-    /// How things stand, again and again until the client leaves.
+    /// Requests the state at regular intervals, until the client closes the connection.
     Watch {
-        /// Time between two answers.
+        /// Milliseconds between two answers.
         interval_ms: u64,
-        /// Each path of every peer, too.
+        /// Whether to list each path of every peer.
         #[serde(default)]
         paths: bool,
-        /// At most so many flows, too.
+        /// Most flows to list.
         #[serde(default)]
         flows: usize,
     },
-    /// Packets, as pcapng after the answer.
+    /// Starts a capture; packets follow the answer as pcapng.
     Capture(Filter),
 }
 
 impl Request {
-    /// How things stand, without paths and flows.
+    /// A request for the present state, without paths and flows.
     pub fn status() -> Self {
         Self::Status { paths: false, flows: 0 }
     }
 
-    /// Its name, for the log.
+    /// Name of the request, for the log.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Status { .. } => "status",
@@ -87,19 +87,19 @@ impl Request {
         }
     }
 
-    /// Whether it may keep a connection for long.
+    /// Whether the request may occupy a connection for long.
     pub(super) fn is_stream(&self) -> bool {
         matches!(self, Self::Watch { .. } | Self::Capture(_))
     }
 }
 
-/// What the daemon answers.
+/// An answer of the daemon.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer<T> {
-    /// What was asked for.
+    /// The requested data.
     Ok(T),
-    /// Why not.
+    /// Reason of the failure.
     Error(Refusal),
 }
 
@@ -107,9 +107,9 @@ pub enum Answer<T> {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stats {
-    /// The interface.
+    /// Name of the interface.
     pub interface: String,
-    /// Its counters.
+    /// Counters of the interface.
     pub counters: Counters,
     /// Dropped packets by reason.
     pub drops: BTreeMap<String, u64>,
@@ -125,12 +125,12 @@ impl Stats {
     }
 }
 
-/// Why a request was not fulfilled.
+/// Reason why a request was refused.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Of which kind, for programs.
+    /// Kind of the refusal, for programs.
     pub kind: RefusalKind,
-    /// For people: what, and what to do.
+    /// Explanation and remedy, for people.
     pub text: String,
 }
 
@@ -139,17 +139,17 @@ pub struct Refusal {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum RefusalKind {
-    /// The request is none of those above, or has a value that cannot be.
+    /// The request is unknown, or one of its values is invalid.
     BadRequest,
-    /// There is no such peer.
+    /// No peer has this name or key.
     UnknownPeer,
-    /// Others keep the daemon busy.
+    /// The daemon is busy or ending, or has too many connections or captures.
     Busy,
-    /// The new configuration is wrong.
+    /// The new configuration has an error.
     BadConfig,
-    /// The daemon cannot do it.
+    /// The daemon cannot fulfil the request.
     Refused,
-    /// The user that asks may not do this.
+    /// This user may not make such a request.
     NotPermitted,
 }
 
@@ -167,7 +167,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The daemon's own refusal.
+/// Converts a refusal of the control thread.
 impl From<String> for Refusal {
     fn from(text: String) -> Self {
         Self::new(RefusalKind::Refused, text)

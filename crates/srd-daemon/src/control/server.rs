@@ -1,8 +1,8 @@
-//! The daemon's side: takes connections, at most so many, each with a thread of its own. A socket
-//! whose file something has removed is made again, as routes are.
+//! The daemon's side: accepts a limited number of connections, each with a thread of its own. If
+//! another program removes the file of the socket, the socket is created again.
 //!
-//! Invariant: this thread only accepts. Whatever a client does or does not do, happens on the
-//! client's own thread (`connection`).
+//! Invariant: this thread only accepts connections. Each client is served on its own thread
+//! (`connection`).
 
 use std::fmt;
 use std::io;
@@ -20,15 +20,15 @@ use super::slots::{CONNECTIONS_MAX, Loader, Shared, Slot};
 use super::socket::Socket;
 use crate::plane::PlaneHandle;
 
-/// Pause after the system refused a connection, for want of memory or files.
+/// Pause after a failed `accept`, for example because memory or descriptors are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often the socket's file is looked for.
+/// Interval at which the existence of the socket's file is checked.
 const LOOK_PAUSE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// A control server that runs until it is dropped.
 pub struct Server {
-    /// The one that listens now.
+    /// The socket that listens at present.
     socket: Arc<Mutex<Arc<Socket>>>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -44,7 +44,7 @@ impl Server {
     /// Serves a socket.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// If no thread can be started.
     pub fn start(socket: Socket, plane: PlaneHandle, loader: Loader) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             plane,
@@ -64,7 +64,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.is_ending.store(true, Ordering::Relaxed);
-        // Wakes the thread: accepting fails from now on.
+        // Wakes the thread: `accept` fails from now on.
         let _ = rustix::net::shutdown(&lock(&self.socket).listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -103,7 +103,7 @@ fn accept(place: &Mutex<Arc<Socket>>, shared: &Arc<Shared>) {
     }
 }
 
-/// Makes a socket again whose file is gone. `said`: why that failed last.
+/// Creates the socket again if its file is gone. `said` is the last reason of a failure.
 fn make_again(place: &Mutex<Arc<Socket>>, socket: &Socket, said: &mut Option<String>) {
     match socket.again() {
         Ok(None) => {}

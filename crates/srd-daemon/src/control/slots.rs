@@ -1,5 +1,5 @@
-//! What the connections of the control socket share, and how many there may be: each holds a slot
-//! while it lasts.
+//! State that the connections of the control socket share, and limits of their number: each
+//! connection holds a slot until it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::config::{Config, ConfigError};
 use crate::plane::PlaneHandle;
 
-/// Connections at once.
+/// Most connections at once.
 pub const CONNECTIONS_MAX: usize = 16;
-/// Of them, those that may last: watches and captures. The rest is left for short requests.
+/// Most long-lived connections: watches and captures. The other slots are left for short requests.
 pub const STREAMS_MAX: usize = 8;
 
-/// Reads the configuration anew, when a reload is asked for.
+/// Reads the configuration file again for a reload.
 pub type Loader = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
-/// What all connections share.
+/// State that all connections share.
 pub(super) struct Shared {
     pub(super) plane: PlaneHandle,
     pub(super) loader: Loader,
@@ -24,14 +24,14 @@ pub(super) struct Shared {
     pub(super) is_ending: AtomicBool,
 }
 
-/// One of a bounded number of slots; given back when dropped.
+/// One of a limited number of slots; freed when dropped.
 pub(super) struct Slot {
     pub(super) shared: Arc<Shared>,
     count: fn(&Shared) -> &AtomicUsize,
 }
 
 impl Slot {
-    /// A slot, if one is free.
+    /// Takes a slot, if one is free.
     pub(super) fn take(
         shared: &Arc<Shared>,
         count: fn(&Shared) -> &AtomicUsize,

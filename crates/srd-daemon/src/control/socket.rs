@@ -1,5 +1,5 @@
-//! The file of the control socket: made with the right owner, group and mode, told from one that
-//! a daemon left behind, and found by interface.
+//! The file of the control socket: created with the right owner, group and mode, removed if it is
+//! stale, and found by the name of the interface.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;
@@ -14,29 +14,29 @@ use srd_trust::socket::{self, Bound};
 
 use crate::config::{Control, socket_default};
 
-/// Owner and group may look for the socket.
+/// The owner and the group may enter the directory.
 const DIRECTORY_MODE: u32 = 0o750;
-/// Owner and group may use it.
+/// The owner and the group may connect to the socket.
 const SOCKET_MODE: u32 = 0o660;
-/// A directory is opened, and no link followed (`O_DIRECTORY`, `O_NOFOLLOW`).
+/// Flags that open only a directory, and follow no link (`O_DIRECTORY`, `O_NOFOLLOW`).
 const NO_LINK: i32 = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).bits().cast_signed();
 
-/// A control socket that listens, and is removed when it is dropped.
+/// A control socket that listens, and whose file is removed when it is dropped.
 #[derive(Debug)]
 pub struct Socket {
     pub(super) listener: UnixListener,
     control: Control,
-    /// Whose file it is: device and inode.
+    /// Device and inode of our socket's file.
     identity: (u64, u64),
 }
 
 impl Socket {
-    /// Makes the socket. Call it while privileges are there: it may have to make its directory,
-    /// and to give both to a group.
+    /// Creates the socket. Call it while the process has its privileges: it may have to create the
+    /// directory, and to give both to a group.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] if a daemon serves this socket already; otherwise the
-    /// system's. Both with words for a person.
+    /// [`io::ErrorKind::AddrInUse`] if a daemon serves this socket already; otherwise the system's
+    /// error. Both have a text for a person.
     pub fn bind(control: &Control) -> io::Result<Self> {
         let path = &control.socket;
         let because = |what: &str, e: &io::Error| {
@@ -56,19 +56,19 @@ impl Socket {
         Ok(Self { listener, control: control.clone(), identity })
     }
 
-    /// Where it is.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.control.socket
     }
 
-    /// Whether its file is there, so that commands find it.
+    /// Whether its file still exists, so that commands can find it.
     fn is_there(&self) -> bool {
         let is_ours = |facts: fs::Metadata| (facts.dev(), facts.ino()) == self.identity;
         fs::symlink_metadata(self.path()).is_ok_and(is_ours)
     }
 
-    /// Another socket in the place of this one, if something has removed its file; none if it is
-    /// there.
+    /// Creates another socket in place of this one, if something has removed its file; `None` if
+    /// the file still exists.
     ///
     /// # Errors
     /// As [`Socket::bind`].
@@ -79,8 +79,9 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Only our own: another daemon may have taken the place. After privileges were dropped
-        // this may fail, and the next daemon finds it stale.
+        // Removes only our own file: another daemon may have created one at this path. After
+        // privileges were dropped this may fail; then the next daemon finds the file and removes it
+        // as stale.
         if self.is_there()
             && let Err(error) = fs::remove_file(self.path())
         {
@@ -96,12 +97,13 @@ fn make_directory(control: &Control) -> io::Result<()> {
     let Some(directory) = control.socket.parent() else { return Ok(()) };
     match DirBuilder::new().mode(0o700).create(directory) {
         Ok(()) => {
-            // Not by its name again, which may mean something else where another user may change
-            // the directory above.
+            // The directory is opened without following a link and changed through its descriptor.
+            // If another user may change the directory above, the name could mean another file by
+            // now.
             let made = OpenOptions::new().read(true).custom_flags(NO_LINK).open(directory)?;
             // The user that this process becomes has to remove its socket at the end.
             fchown(&made, srd_trust::privileges::own_user(), control.group.as_ref().map(|g| g.id))?;
-            // The mask of this process may have taken bits away.
+            // The umask of this process may have cleared bits.
             made.set_permissions(Permissions::from_mode(DIRECTORY_MODE))
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -109,7 +111,7 @@ fn make_directory(control: &Control) -> io::Result<()> {
     }
 }
 
-/// Removes what a daemon that died has left; refuses what is not ours to remove.
+/// Removes the socket of a daemon that has ended; refuses to remove any other file.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let shown = path.display();
     match fs::symlink_metadata(path) {
@@ -135,11 +137,11 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The socket that a command means: the one it names, that of the interface it names, that of
-/// `srd0`, or the only one there is.
+/// The socket that a command uses: the given path, or the socket of the given interface. Without
+/// both, the only socket that exists, or otherwise that of `srd0`.
 ///
 /// # Errors
-/// There are several and none is `srd0`'s: their interfaces.
+/// The names of the interfaces, if there are several and `srd0` is not among them.
 pub fn find(interface: Option<&str>, socket: Option<&Path>) -> Result<PathBuf, Vec<String>> {
     let usual = socket_default(interface.unwrap_or("srd0"));
     match (socket, interface) {
@@ -189,7 +191,7 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// As the user `srd` can, to which the directory belongs, when root starts a daemon there.
+    /// The user `srd` owns the directory and can do this while root starts a daemon there.
     #[test]
     fn regression_a_name_that_is_exchanged_for_a_link_changes_no_other_file() {
         let directory = tempfile::tempdir().unwrap();
@@ -217,8 +219,8 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
     }
 
-    /// Leaves what a daemon that died leaves. Closing the socket is not enough: a process that
-    /// another test starts at this moment shares it until it becomes its program.
+    /// Leaves the file of a socket as a daemon that died does. To close the socket is not enough:
+    /// if another test forks at this moment, the child shares the socket until it calls `exec`.
     fn leave_stale(path: &Path) {
         let listener = UnixListener::bind(path).unwrap();
         rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long anything here may take.
+/// Upper bound for each step of these tests.
 const LONG: Duration = Duration::from_secs(60);
 
 struct Daemon {
@@ -48,12 +48,12 @@ impl Daemon {
         Client::connect(&self.path)?.ask(request)
     }
 
-    /// What the daemon answers to raw bytes.
+    /// The daemon's answer to raw bytes.
     fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = UnixStream::connect(&self.path).unwrap();
         stream.write_all(bytes).unwrap();
         let mut text = String::new();
-        // The server may hang up before it has read everything.
+        // The server may close the connection before it has read everything.
         let _ = stream.read_to_string(&mut text);
         text
     }
@@ -134,7 +134,7 @@ fn a_watch_goes_on_until_either_side_leaves() {
     let interval = Duration::from_millis(100);
     let request = Request::Watch { interval_ms: 100, paths: true, flows: 1 };
     for _ in 0..STREAMS_MAX * 2 {
-        // More than may run at once: each must have been noticed to leave.
+        // There are more watches than may run at once: the server must notice the end of each.
         let deadline = Instant::now() + LONG;
         let mut watch = loop {
             let mut watch = Client::connect(&daemon.path).unwrap().watch(&request, interval);
@@ -171,11 +171,11 @@ fn clients_that_say_nothing_block_nobody_until_there_is_no_place_left() {
         silent.push(UnixStream::connect(&daemon.path).unwrap());
     }
     daemon.ask::<Snapshot>(&STATUS).unwrap();
-    // Nobody had to be shown out for it.
+    // No silent client was disconnected for it.
     silent[0].set_nonblocking(true).unwrap();
     assert_eq!(silent[0].read(&mut [0; 1]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     silent[0].set_nonblocking(false).unwrap();
-    // The place of the last one is given back just after its answer.
+    // The slot of the last request is freed just after its answer.
     let mut answered = 0;
     loop {
         silent.push(UnixStream::connect(&daemon.path).unwrap());
@@ -190,7 +190,7 @@ fn clients_that_say_nothing_block_nobody_until_there_is_no_place_left() {
         answered += 1;
         std::thread::sleep(Duration::from_millis(10));
     }
-    // They are shown out, and there is room again.
+    // Silent clients are disconnected after a while, and their slots are free again.
     let deadline = Instant::now() + LONG;
     while let Err(e) = daemon.ask::<Snapshot>(&STATUS) {
         assert!(Instant::now() < deadline, "{e}");
@@ -217,7 +217,7 @@ fn a_capture_is_copied_and_counted() {
     assert_eq!(refusal(refused).kind, RefusalKind::UnknownPeer);
 }
 
-/// A file that can be looked at while it is written.
+/// A file that can be read while it is written.
 struct Shared<'a>(&'a RefCell<Vec<u8>>);
 
 impl Write for Shared<'_> {
@@ -237,7 +237,7 @@ fn a_capture_that_is_stopped_still_brings_its_figures() {
     let request = Request::Capture(Filter::default());
     let mut stream = client.capture(&request, Duration::from_millis(20)).unwrap();
     let stopper = stream.stopper().unwrap();
-    // The plane shows a packet every few milliseconds: more than the head of a file has come.
+    // The plane captures a packet every few milliseconds: more than the head of a file has arrived.
     let file = RefCell::new(Vec::new());
     let stop = || {
         if file.borrow().len() > 1024 {
@@ -248,7 +248,7 @@ fn a_capture_that_is_stopped_still_brings_its_figures() {
     let copied = copy(&mut stream, &mut Shared(&file), stop).unwrap();
     let file = file.into_inner();
     assert!(copied.packets > 0);
-    // The statistics of the second interface are the last block.
+    // The last block holds the statistics of the second interface.
     assert_eq!(file[file.len() - 52..][..4], 5_u32.to_le_bytes());
 }
 

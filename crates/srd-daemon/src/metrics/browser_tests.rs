@@ -3,11 +3,11 @@ use crate::config::Metrics;
 use crate::fake_plane::FakePlane;
 use std::process::{Command, Stdio};
 
-/// Milliseconds of the page's own time, which passes as fast as answers come: a hundred of them,
-/// so that there are several snapshots among them.
+/// Milliseconds of the page's virtual time, which runs as fast as answers arrive: 100 s, so that
+/// several snapshots are fetched.
 const TIME: &str = "--virtual-time-budget=100000";
 
-/// Runs a browser without a screen; nothing if there is none.
+/// Runs a browser without a screen; `None` if no browser is installed.
 fn browse(url: &str, arguments: &[&str]) -> Option<String> {
     let profile = tempfile::tempdir().unwrap();
     let profile = format!("--user-data-dir={}", profile.path().display());
@@ -37,7 +37,7 @@ fn a_browser_shows_peers_paths_and_flows_without_complaint() {
     let listener = bind(&Metrics { listen, allow_remote: false, host_names: Vec::new() }).unwrap();
     let url = format!("http://{}/", listener.address().unwrap());
     let _server = start(listener, plane.handle.clone()).unwrap();
-    // To look at: SRD_SCREENSHOTS names a directory for pictures.
+    // For visual inspection: SRD_SCREENSHOTS names a directory for pictures.
     if let Some(directory) = std::env::var_os("SRD_SCREENSHOTS") {
         for (scheme, name) in [(0, "dark"), (1, "light")] {
             let file = std::path::Path::new(&directory).join(name).with_extension("png");
@@ -55,7 +55,7 @@ fn a_browser_shows_peers_paths_and_flows_without_complaint() {
     for text in ["srd0", "9.88 Gb/s", "waiting for the peer", "10.77.0.2:80", "malformed"] {
         assert!(page.contains(text), "`{text}` is not in\n{page}");
     }
-    // What is wrong now stands before all else.
+    // Present problems are shown above everything else.
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no `{text}` in\n{page}"));
     assert!(at("<b>peer b:</b> 1 of 16 paths lose packets") < at("id=\"tiles\""), "{page}");
     // Every path has its bar, in the colour of its state.

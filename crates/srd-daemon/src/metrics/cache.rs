@@ -1,4 +1,4 @@
-//! Snapshots that several may share, so that however many ask, one is seldom made.
+//! Snapshots that several requests share, so that many requests cause few snapshots.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 use crate::plane::{Detail, PlaneError, PlaneHandle};
 use crate::snapshot::Snapshot;
 
-/// A snapshot is made at most once in this time.
+/// Shortest time between two snapshots.
 pub const PLANE_PAUSE: Duration = Duration::from_millis(20);
-/// How old a snapshot may be that is given to another.
+/// Greatest age of a snapshot that is returned again.
 pub const AGE_MAX: Duration = Duration::from_millis(250);
-/// Snapshots of different detail that are kept.
+/// Most snapshots, each of different detail, in the cache.
 pub const KEPT_MAX: usize = 8;
 
 /// The last snapshots.
 #[derive(Debug)]
 pub(super) struct Cache {
     plane: PlaneHandle,
-    /// The newest last. Held while a snapshot is made: another reader waits meanwhile.
+    /// Snapshots, the newest last. Locked while a snapshot is made: other readers wait meanwhile.
     kept: Mutex<Vec<Kept>>,
 }
 
@@ -34,7 +34,7 @@ impl Cache {
         Self { plane, kept: Mutex::new(Vec::new()) }
     }
 
-    /// A snapshot that is not older than [`AGE_MAX`].
+    /// A snapshot that is at most [`AGE_MAX`] old.
     pub(super) fn snapshot(&self, detail: Detail) -> Result<Arc<Snapshot>, PlaneError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let is_good = |k: &&Kept| k.detail == detail && k.at.elapsed() <= AGE_MAX;
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn a_young_snapshot_is_shared_and_an_old_one_is_not() {
         let plane = FakePlane::start();
-        // A machine that stands still between two questions makes the first answer old.
+        // If the machine pauses between the two requests, the first snapshot is too old.
         let both = |_| {
             let cache = Cache::new(plane.handle.clone());
             let began = Instant::now();
@@ -76,7 +76,7 @@ mod tests {
         let began = Instant::now();
         let third = cache.snapshot(Detail::default()).unwrap();
         assert!(!Arc::ptr_eq(&first, &third));
-        // The plane has a thread of its own.
+        // The counters grow on the plane's own thread.
         let pkts = |snapshot: &Snapshot| snapshot.counters.ena_srd_tx_pkts;
         while pkts(&cache.snapshot(Detail::default()).unwrap()) <= pkts(&first) {
             assert!(began.elapsed() < Duration::from_secs(60), "an old one is shared");

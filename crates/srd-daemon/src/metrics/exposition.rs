@@ -1,9 +1,9 @@
 //! A snapshot as OpenMetrics text.
 //!
-//! The driver's five counters have the names that exporters give them on ENA, of the type that
-//! these give (unknown): `node_ethtool_ena_srd_tx_pkts{device="srd0"}`, so that dashboards and
-//! alerts for ENA Express work as they are. The rest is `srd_*{device}`,
-//! `srd_peer_*{device,peer}` and `srd_path_*{device,peer,path}`.
+//! The driver's five counters have the names that exporters use for ENA, and the same type
+//! (unknown): `node_ethtool_ena_srd_tx_pkts{device="srd0"}`. So dashboards and alerts for ENA
+//! Express work without changes. The other metrics are `srd_*{device}`, `srd_peer_*{device,peer}`
+//! and `srd_path_*{device,peer,path}`.
 
 use std::fmt;
 
@@ -20,9 +20,9 @@ use crate::snapshot::{
     Counter, ExpressState, Kind, PathSnapshot, PeerSnapshot, PeerState, Snapshot,
 };
 
-/// Of which media type the text is.
+/// Media type of the text.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Counters of the driver, which come first.
+/// Number of counters of the driver, which come first.
 const DRIVER_COUNTERS: usize = 5;
 
 /// Writes a snapshot as text.
@@ -51,7 +51,7 @@ impl Collector for Figures {
     }
 }
 
-/// Why peers do not answer, as far as known: one sample for each of them.
+/// Reasons why peers do not answer, as far as known: one sample for each such peer.
 fn problems(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Why the peer does not answer, as far as known; absent if it answers.";
     let name = "srd_peer_problem";
@@ -100,14 +100,14 @@ fn interface(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
     ConstGauge::new(1_u64).encode(family.encode_family(&labels)?)
 }
 
-/// One figure of every peer.
+/// One metric of every peer.
 struct PeerFamily {
     name: &'static str,
     help: &'static str,
     value: Value<PeerSnapshot>,
 }
 
-/// One figure of every path.
+/// One metric of every path.
 struct PathFamily {
     name: &'static str,
     help: &'static str,
@@ -305,7 +305,7 @@ mod tests {
         assert!(text.ends_with("# EOF\n"));
     }
 
-    /// Names of our metrics that a text mentions.
+    /// Names of our metrics in a text.
     fn mentioned(text: &str) -> BTreeSet<String> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let ours = |w: &&str| w.starts_with("srd_") || w.starts_with("node_ethtool_ena_srd_");
@@ -328,7 +328,7 @@ mod tests {
         let asked: String = targets.map(|t| format!("{} ", t["expr"].as_str().unwrap())).collect();
         let variables = dashboard["templating"].to_string();
         let rules = read("prometheus/srd.rules.yml");
-        // Not the name of the file, nor of the job.
+        // Comments are skipped: they contain the names of the file and of the job.
         let rules: String = rules.lines().filter(|l| !l.starts_with('#')).collect();
         for (from, least) in [(asked, 20), (variables, 2), (rules, 8)] {
             let names = mentioned(&from);

@@ -1,19 +1,19 @@
-//! Figures over HTTP: for Prometheus, and as a page for people. Off unless configured.
+//! Metrics over HTTP: for Prometheus, and as a web page. Off unless configured.
 //!
-//! | path | what |
+//! | path | contents |
 //! |---|---|
-//! | `/` | the page: one file, nothing from elsewhere |
+//! | `/` | the page: one file that loads nothing from other servers |
 //! | `/status.json` | a [`crate::snapshot::Snapshot`] with flows; `?peer=NAME` adds its paths |
 //! | `/metrics` | OpenMetrics text |
 //!
-//! Nothing can be changed here. Only this machine is answered unless the configuration allows
-//! others, and few at once: `srd_http`. A snapshot is made at most every [`cache::PLANE_PAUSE`],
-//! however many ask us.
+//! The server changes nothing. It accepts connections from this machine only, unless the
+//! configuration allows others, and few at once: see `srd_http`. A snapshot is made at most every
+//! [`cache::PLANE_PAUSE`], regardless of the number of requests.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`server`] | what is at which path |
-//! | [`cache`] | snapshots that several may share |
+//! | [`server`] | the answer at each path |
+//! | [`cache`] | snapshots that several requests share |
 //! | `exposition` | a snapshot as OpenMetrics text |
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is at which path.
+//! The answer at each path.
 
 use std::io;
 
@@ -9,24 +9,24 @@ use super::exposition;
 use crate::config::Metrics;
 use crate::plane::{Detail, PathsOf, PlaneHandle};
 
-/// Paths of all peers together up to which each has its own figures in `/metrics`.
+/// Most paths of all peers together for which `/metrics` has metrics of each path.
 pub const PATH_SERIES_MAX: usize = 16_384;
-/// Flows in `/status.json`.
+/// Most flows in `/status.json`.
 pub const FLOWS_MAX: usize = 50;
 
-/// Listens, while privileges are there.
+/// Opens the listening socket. Call it while the process has its privileges.
 ///
 /// # Errors
-/// The system's, with words for a person.
+/// The system's error, with a text for a person.
 pub fn bind(metrics: &Metrics) -> io::Result<srd_http::Listener> {
     let listener = srd_http::Listener::bind(metrics.listen, metrics.allow_remote)?;
     Ok(listener.also_named(&metrics.host_names))
 }
 
-/// Serves a listener, until what it returns is dropped.
+/// Serves a listener until the returned server is dropped.
 ///
 /// # Errors
-/// There is no thread to be had.
+/// If no thread can be started.
 pub fn start(listener: srd_http::Listener, plane: PlaneHandle) -> io::Result<srd_http::Server> {
     let cache = Cache::new(plane);
     let page = srd_http::page(include_str!("page.html"));

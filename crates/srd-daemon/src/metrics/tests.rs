@@ -20,12 +20,12 @@ fn daemon() -> Daemon {
 }
 
 impl Daemon {
-    /// What comes back for raw bytes.
+    /// The server's answer to raw bytes.
     fn raw(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut text = String::new();
-        // The server may hang up before it has read everything.
+        // The server may close the connection before it has read everything.
         let _ = stream.read_to_string(&mut text);
         text
     }
@@ -68,7 +68,7 @@ fn the_page_takes_nothing_from_elsewhere() {
     assert!(head.contains("Content-Security-Policy: default-src 'none'"), "{head}");
 }
 
-/// A comment, or the name of a vocabulary that is never fetched.
+/// Whether a line is a comment, or contains the name of a namespace, which is never fetched.
 fn is_harmless(line: &str) -> bool {
     line.trim_start().starts_with("//") || line.contains("http://www.w3.org/2000/svg")
 }
@@ -113,7 +113,7 @@ fn connections_are_bounded_and_stalled_ones_are_shown_out() {
             stream
         })
         .collect();
-    // One that has not asked gives its place up.
+    // A connection without a complete request loses its slot.
     assert!(daemon.get("/metrics", "localhost").0.starts_with("HTTP/1.1 200"));
     let mut text = String::new();
     (&stalled[1]).read_to_string(&mut text).unwrap();

@@ -13,34 +13,34 @@ use anyhow::{Context as _, Result, bail};
 use super::plan::Spec;
 use super::{Answer, LINE_BYTES_MAX, Request};
 
-/// How long an answer may take: the child waits for a table that another process gives back.
+/// Longest wait for an answer: the child may have to wait until another process releases a table.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// The way to the child.
+/// Handle of the child.
 #[derive(Debug)]
 pub struct Network {
     child: Child,
     to: Option<ChildStdin>,
     from: From,
-    /// Whether it has ended, as the thread that listens to it finds.
+    /// Whether the child has ended; set by the thread that reads its output.
     has_ended: Arc<AtomicBool>,
 }
 
-/// Where answers come from.
+/// Source of answers.
 #[derive(Debug)]
 enum From {
-    /// From the child itself, while this process may not have threads yet.
+    /// The child's output, as long as this process may not have threads.
     Pipe(BufReader<ChildStdout>),
-    /// From a thread that reads them and logs notes.
+    /// A thread that reads the output and logs notes.
     Thread(Receiver<Answer>),
 }
 
 impl Network {
-    /// Starts the child: this program, as `srd network`. It inherits no descriptors but those
-    /// that it is spoken to through, and standard error.
+    /// Starts the child: this program, as `srd network`. It inherits no descriptors except the two
+    /// pipes to this process, and standard error.
     ///
     /// # Errors
-    /// It could not be started.
+    /// If the child could not be started.
     pub fn start(spec: &Spec) -> Result<Self> {
         let program = std::env::current_exe().context("where is this program")?;
         let spec = serde_json::to_string(spec).context("the specification as JSON")?;
@@ -59,16 +59,16 @@ impl Network {
         Ok(Self { child, to, from: From::Pipe(BufReader::new(from)), has_ended: Arc::default() })
     }
 
-    /// Hands a request over and waits for its answer.
+    /// Sends a request and waits for its answer.
     ///
     /// # Errors
-    /// Why it was refused, or that the child is gone.
+    /// The reason of a refusal, or the end of the child.
     pub fn ask(&mut self, request: &Request) -> Result<()> {
         const GONE: &str = "the network process has ended";
         let mut text = serde_json::to_string(request).context("the request as JSON")?;
         text.push('\n');
         let to = self.to.as_mut().context(GONE)?;
-        // One that has ended may have said why.
+        // If the child has ended, its output may still contain the reason.
         let written = to.write_all(text.as_bytes());
         loop {
             let answer = match &mut self.from {
@@ -84,16 +84,16 @@ impl Network {
         }
     }
 
-    /// What becomes true when the child ends, once it is listened to.
+    /// A flag that becomes true when the child ends. It works only after `listen`.
     pub fn has_ended(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.has_ended)
     }
 
-    /// Starts the thread that logs what the child notes by itself. Call it once privileges are
-    /// gone: threads keep those that they start with.
+    /// Starts the thread that logs the child's notes. Call it after privileges were dropped: a
+    /// thread keeps those that it starts with.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     pub fn listen(mut self) -> Result<Self> {
         let (sender, receiver) = mpsc::sync_channel(1);
         let From::Pipe(mut pipe) = std::mem::replace(&mut self.from, From::Thread(receiver)) else {
@@ -125,8 +125,8 @@ fn read(pipe: &mut BufReader<ChildStdout>) -> Option<Answer> {
 }
 
 impl Drop for Network {
-    /// Tells the child to give everything back, and waits until it has. The interface must be
-    /// closed before: the child waits for that.
+    /// Has the child delete the interface and remove routes and rules, and waits until it has
+    /// ended.
     fn drop(&mut self) {
         self.to = None;
         let _ = self.child.wait();

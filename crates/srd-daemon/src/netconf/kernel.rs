@@ -1,7 +1,7 @@
-//! What the kernel has of our routes and rules, and how it becomes what it shall be.
+//! Our routes and rules in the kernel, and the changes that bring them to the required state.
 //!
-//! Ours are the routes of our table and the rules that carry [`PROTOCOL`]; nothing else is
-//! changed or removed. A table that holds anything else is refused.
+//! Ours are the routes of our table and the rules that carry [`PROTOCOL`]; no others are changed or
+//! removed. A table that contains routes or rules of others is refused.
 
 mod link;
 
@@ -21,21 +21,21 @@ use rustix::io::Errno;
 use super::netlink::Netlink;
 use super::plan::{self, Mark, Rule, Spec};
 
-/// The origin that our routes and rules carry: `proto 174` in what `ip` shows.
+/// Protocol number of our routes and rules: `ip` shows it as `proto 174`.
 const PROTOCOL: RouteProtocol = RouteProtocol::Other(174);
-/// Rank of our routes in their table.
+/// Metric of our routes in their table.
 const METRIC: u32 = 1;
-/// `RTAX_FEATURE_ECN`: our queues mark where they would have to drop.
+/// `RTAX_FEATURE_ECN`: our queues mark packets where they would have to drop them.
 const FEATURE_ECN: u32 = 1;
 /// `RT_TABLE_COMPAT`: the number of the table is in an attribute.
 const TABLE_ELSEWHERE: u8 = 252;
-/// Errors that one synchronisation reports.
+/// Most errors that one synchronisation reports.
 const ERRORS_MAX: usize = 8;
 
-/// The wanted routes: prefix and source.
+/// The required routes: prefix and source.
 pub(super) type Routes = BTreeMap<IpNet, Option<IpAddr>>;
 
-/// A route that the kernel has, in our table.
+/// A route of the kernel in our table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Installed {
     prefix: IpNet,
@@ -44,7 +44,7 @@ struct Installed {
     is_ours: bool,
 }
 
-/// What a synchronisation did.
+/// Result of a synchronisation.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) routes_added: usize,
@@ -62,12 +62,12 @@ impl Done {
     }
 }
 
-/// The kernel's network, as far as a specification goes.
+/// The part of the kernel's network configuration that a specification covers.
 #[derive(Debug)]
 pub(super) struct Kernel {
     netlink: Netlink,
     spec: Spec,
-    /// The interface, once it is there.
+    /// Index of the interface, once it is known.
     index: Option<u32>,
 }
 
@@ -84,7 +84,7 @@ impl Kernel {
         self.index
     }
 
-    /// Refuses a table that holds what is not ours.
+    /// Refuses a table that contains routes of others, or to which a rule of others leads.
     pub(super) fn check_table(&mut self) -> Result<(), String> {
         let Some(table) = self.spec.table else { return Ok(()) };
         let remedy = "choose an unused number: `table` in [interface]";
@@ -108,8 +108,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Makes routes and rules what they shall be. What is left of an earlier run stays unless
-    /// `prune`, so that nothing is unguarded before all of the new is there.
+    /// Brings routes and rules to the required state. Those of an earlier run stay unless `prune`
+    /// is set, so that no prefix is unguarded before all new ones are installed.
     pub(super) fn synchronise(&mut self, wanted: &Routes, prune: bool) -> io::Result<Done> {
         let mut done = Done::default();
         if self.spec.table.is_none() {
@@ -158,7 +158,7 @@ impl Kernel {
     fn remove_route(&mut self, route: &Installed) -> io::Result<()> {
         let message = self.route(route.prefix, route.device);
         match self.netlink.change(Message::DelRoute(message), 0) {
-            // Gone with its interface meanwhile.
+            // The route has disappeared with its interface meanwhile.
             Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(()),
             done => done,
         }
@@ -203,7 +203,7 @@ impl Kernel {
         Ok(found)
     }
 
-    /// The routes of a table, of one kind or of all.
+    /// The routes of a table, of one kind or of all kinds.
     fn dump_routes(
         &mut self,
         v6: bool,
@@ -247,8 +247,8 @@ impl Kernel {
         Ok(ours.filter(|rule| rule.belongs_to(&self.spec)).collect())
     }
 
-    /// Rules of one preference are kept as a whole, since their order counts: the new ones are
-    /// put behind the old ones, which then go.
+    /// Updates our rules. All rules with one preference are replaced together, because their order
+    /// matters: the new ones are added after the old ones, and then the old ones are removed.
     fn make_rules(
         &mut self,
         wanted: &Routes,
@@ -281,12 +281,13 @@ impl Kernel {
         Ok(())
     }
 
-    /// Removes every route and rule of ours, but for those that refuse what is sent from the
-    /// addresses `held`. Returns how many there were.
+    /// Removes all our routes and rules, except rules that refuse packets from the addresses
+    /// `held`. Returns the number of removed ones.
     pub(super) fn clean(&mut self, held: &[IpAddr]) -> io::Result<usize> {
         let mut count = 0;
         for v6 in [false, true] {
-            // What refuses goes last: until then nothing leaves by another route.
+            // Rules that refuse packets are removed last: until then no packet leaves by another
+            // route.
             let (refusing, leading): (Vec<Rule>, Vec<Rule>) =
                 self.our_rules(v6)?.into_iter().partition(|rule| rule.unreachable);
             let is_held = |rule: &&Rule| rule.from.is_some_and(|from| held.contains(&from));
@@ -302,7 +303,7 @@ impl Kernel {
         Ok(count)
     }
 
-    /// Opens the socket that hears of changes to links, addresses and rules.
+    /// Opens the socket that receives changes of links, addresses and rules.
     pub(super) fn watch() -> io::Result<Netlink> {
         // RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR,
         // RTNLGRP_IPV6_RULE
@@ -310,7 +311,7 @@ impl Kernel {
     }
 }
 
-/// The kernel does not know the family, or has no such table yet.
+/// Whether the error means that the kernel does not support the family, or has no such table yet.
 fn is_absent(error: &io::Error) -> bool {
     let absent = [Errno::NOENT, Errno::AFNOSUPPORT, Errno::OPNOTSUPP];
     absent.iter().any(|e| error.raw_os_error() == Some(e.raw_os_error()))
@@ -423,12 +424,12 @@ fn read_rule(message: &RuleMessage) -> Option<Rule> {
                 rule.mark = Mark::Not(*mark);
             }
             RuleAttribute::FwMark(mark) => rule.mark = Mark::Is(*mark),
-            // All bits set: no length is suppressed.
+            // All bits set means that no length is suppressed.
             RuleAttribute::SuppressPrefixLen(length) => rule.suppress = u8::try_from(*length).ok(),
             _ => {}
         }
     }
-    // A destination of length zero is no attribute.
+    // A destination of length zero has no attribute.
     if rule.unreachable && rule.to.is_none() && rule.from.is_none() {
         let any = if rule.v6 { IpAddr::from([0_u8; 16]) } else { IpAddr::from([0_u8; 4]) };
         rule.to = IpNet::new(any, 0).ok();

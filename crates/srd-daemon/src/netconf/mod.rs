@@ -1,29 +1,28 @@
-//! Addresses, routes and rules, through a child process that keeps the privilege for them.
+//! Addresses, routes and rules, set by a child process that keeps the privilege for this.
 //!
 //! ```text
 //!   srd up (no privileges after set-up)        srd network (CAP_NET_ADMIN and nothing else)
 //!     Network::ask   --- Request, JSON --->      changes its interface, table and rules
 //!                    <-- Answer, JSON -----
 //!     log            <-- Answer::Note ------     the interface went down, or up again
-//!     ends, however  --- end of file ------>     gives everything back, and ends
+//!     ends           --- end of file ------>     deletes interface, routes, rules, and ends
 //! ```
 //!
-//! The child is told at its start which interface, addresses, table and mark it works on
-//! ([`Spec`]); requests name none of these, so that a daemon that was taken over can change
-//! neither other interfaces nor other tables. The child speaks rtnetlink to the kernel and starts
-//! no programs.
+//! The child receives its interface, addresses, table and mark at its start ([`Spec`]). Requests do
+//! not name them, so a daemon that was taken over can change neither other interfaces nor other
+//! tables. The child uses rtnetlink and starts no programs.
 //!
-//! What it shall keep is a state, not a row of commands: it compares the kernel's routes and
-//! rules with it after each change, when its interface goes up or down, and every
-//! `VERIFY_EVERY`, and makes good what differs.
+//! The requests describe a state, not a sequence of commands. The child compares the kernel's
+//! routes and rules with this state after each `Apply`, when its interface goes up or down, and
+//! every `VERIFY_EVERY`, and corrects differences.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `plan` | which routes and rules there shall be |
-//! | `kernel` | what the kernel has, and how it is changed |
+//! | `plan` | the routes and rules that are needed |
+//! | `kernel` | the kernel's routes and rules, and their changes |
 //! | `netlink` | the socket to the kernel |
 //! | `serve` | the child's work |
-//! | `sockets` | which addresses programs still hold |
+//! | `sockets` | addresses that sockets of programs still use |
 //! | `client` | the daemon's side |
 //!
 //! Bounds: a request has at most [`LINE_BYTES_MAX`] bytes and [`CHANGES_MAX`] changes; the child
@@ -43,38 +42,38 @@ pub use client::Network;
 pub use plan::{GUARDED_MAX, Route, Spec};
 pub use serve::{release, serve};
 
-/// Bytes of one request or answer.
+/// Most bytes of one request or answer.
 pub const LINE_BYTES_MAX: usize = 128 * 1024;
-/// Changes in one request: each takes less than 200 bytes.
+/// Most changes in one request: each takes less than 200 bytes.
 pub const CHANGES_MAX: usize = 512;
 
-/// What the child is asked.
+/// A request to the child.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Request {
-    /// Set the interface up, with its addresses and rules. Once.
+    /// Sets the interface up, with its addresses and rules. Only once.
     Up {
-        /// Its largest packet, in bytes.
+        /// Largest packet of the interface, in bytes.
         mtu: u16,
     },
-    /// Change what shall be routed into the interface.
+    /// Changes the prefixes that are routed into the interface. Takes effect with the next `Apply`.
     Change {
         /// New routes, or new sources of routes.
         add: Vec<Route>,
-        /// Routes that shall go.
+        /// Prefixes whose routes are removed.
         remove: Vec<IpNet>,
     },
-    /// Make the kernel's routes and rules what was asked for.
+    /// Applies the requested routes and rules to the kernel.
     Apply,
 }
 
-/// What the child answers: one of the first two to each request.
+/// A message of the child: one of the first two answers each request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// It was done.
+    /// The request was carried out.
     Done,
-    /// It was not, or not all of it; why.
+    /// The request failed, at least in part. Holds the reason.
     Failed(String),
-    /// Something to log that nobody has asked for.
+    /// A message for the log that answers no request.
     Note(String),
 }

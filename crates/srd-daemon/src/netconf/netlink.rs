@@ -1,6 +1,6 @@
-//! A netlink socket for routes: one request, its answer, and notifications.
+//! A netlink socket for routes: sends one request, reads its answer, and receives notifications.
 //!
-//! Everything blocks, and nothing for longer than [`ANSWER_WAIT_MAX`].
+//! A call blocks for at most [`ANSWER_WAIT_MAX`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,12 +13,12 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::net::sockopt;
 
-/// The kernel answers at once; a longer wait means that it never will.
+/// Longest wait for an answer. The kernel answers at once; after this time no answer will arrive.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Messages that one dump may have: 1024 peers with 256 prefixes each, and as many again.
+/// Most messages of one dump: 1024 peers with 256 prefixes each, and the same number of others.
 const DUMP_MESSAGES_MAX: usize = 1 << 19;
 
-/// A socket that asks the kernel about its network.
+/// A socket for requests to the kernel's network configuration.
 pub(super) struct Netlink {
     socket: Socket,
     sequence: u32,
@@ -31,19 +31,19 @@ impl std::fmt::Debug for Netlink {
 }
 
 impl Netlink {
-    /// A socket for requests.
+    /// Opens a socket for requests.
     pub(super) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // Dumps are filtered by the kernel: a router has a million routes, and one table is ours.
+        // The kernel filters dumps: a router may have a million routes, and only one table is ours.
         socket.set_netlink_get_strict_chk(true)?;
         let timeout = Some(ANSWER_WAIT_MAX);
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, timeout)?;
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// A socket that hears what changes in these multicast groups.
+    /// Opens a socket that receives notifications of these multicast groups.
     pub(super) fn watch(groups: &[u32]) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -54,12 +54,12 @@ impl Netlink {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Has the kernel do something.
+    /// Requests a change.
     pub(super) fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.exchange(message, NLM_F_ACK | flags).map(drop)
     }
 
-    /// Everything that the kernel knows of a kind.
+    /// All objects of one kind.
     pub(super) fn dump(
         &mut self,
         message: RouteNetlinkMessage,
@@ -67,7 +67,7 @@ impl Netlink {
         self.exchange(message, NLM_F_DUMP)
     }
 
-    /// One object; the kernel answers with it and then acknowledges.
+    /// One object; the kernel sends the object and then an acknowledgement.
     pub(super) fn one(
         &mut self,
         message: RouteNetlinkMessage,
@@ -109,8 +109,8 @@ impl Netlink {
         }
     }
 
-    /// What has changed since the last call. Never waits. An error of kind `OutOfMemory` means
-    /// that notifications were lost.
+    /// Notifications since the last call. Never waits. An error of kind `OutOfMemory` means that
+    /// notifications were lost.
     pub(super) fn notifications(&self) -> io::Result<Vec<RouteNetlinkMessage>> {
         let mut found = Vec::new();
         loop {

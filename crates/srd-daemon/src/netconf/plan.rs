@@ -1,30 +1,30 @@
-//! Which routes and rules an interface needs: decided here, carried out in `kernel`.
+//! Computes the routes and rules of an interface; `kernel` installs them.
 //!
-//! All routes stand in one table of our own (T below), so that no route of anybody else's is
-//! touched. Rules lead to it, in this order:
+//! All routes are in one table of our own (T below), so that routes of others stay untouched. Rules
+//! lead to it, in this order:
 //!
 //! ```text
-//!   7471   to SUBNET lookup T            the interface's own subnets: nothing in them ever
-//!          to SUBNET unreachable         leaves by another route, whether a peer has it or not
+//!   7471   to SUBNET lookup T            the interface's own subnets: packets to them never
+//!          to SUBNET unreachable         leave by another route, even if no peer has the address
 //!   7472   not fwmark M lookup T         addresses of full length that lie behind peers
 //!            suppress_prefixlength 31
-//!          fwmark M lookup main          only where a blackhole of the main table is around a
-//!          to PREFIX lookup T            prefix: a rule cannot look past it
-//!   7473   from ADDRESS iif lo lookup T  what this machine sends from the interface's address
-//!          from ADDRESS iif lo           goes to a peer, or nowhere
+//!          fwmark M lookup main          only for a prefix inside a blackhole of the main table,
+//!          to PREFIX lookup T            which would end the lookup
+//!   7473   from ADDRESS iif lo lookup T  packets of this machine from the interface's address
+//!          from ADDRESS iif lo           reach a peer, or are refused
 //!            unreachable
 //!   32765  not fwmark M lookup main      for each length L of shorter prefixes, longest first:
 //!            suppress_prefixlength L     a longer route of the main table wins,
 //!          not fwmark M lookup T         then ours,
 //!            suppress_prefixlength L-1
-//!          fwmark M lookup main          with `kill_switch`: what lies behind peers never
-//!          to PREFIX unreachable         leaves by another route
+//!          fwmark M lookup main          with `kill_switch`: packets to prefixes behind peers
+//!          to PREFIX unreachable         never leave by another route
 //!   32766  lookup main                   the kernel's own
 //! ```
 //!
-//! The rules at 32765 stand directly before the main table's, after those of the administrator.
-//! Together they find the route that one table with all routes would find, but that ours wins
-//! where a prefix is in both. M marks the daemon's own packets, which never enter the interface.
+//! The rules at 32765 are directly before the main table's, after those of the administrator.
+//! Together they find the route that a single table with all routes would contain; if a prefix is
+//! in both, our route wins. M marks the daemon's own packets, which never enter the interface.
 //!
 //! Bounds: [`PREFIXES_MAX`] prefixes; rules for each address, for each prefix length, and with
 //! `kill_switch` for each of at most [`GUARDED_MAX`] prefixes.
@@ -39,29 +39,29 @@ use crate::config::{ALLOWED_MAX, PEERS_MAX};
 
 /// The kernel's number of its main table.
 pub(super) const MAIN: u32 = 254;
-/// Prefixes that may lie behind all peers together.
+/// Most prefixes behind all peers together.
 pub(super) const PREFIXES_MAX: usize = PEERS_MAX * ALLOWED_MAX;
-/// Prefixes, neighbours joined, that `kill_switch` may guard: each is a rule that the kernel
-/// looks at for each new flow.
+/// Most prefixes, after neighbours are joined, that `kill_switch` may guard: each is a rule that
+/// the kernel checks for each new flow.
 pub const GUARDED_MAX: usize = 256;
-/// Where our rules begin.
+/// Preference of our first rules.
 const FIRST: u32 = 7471;
-/// The last number before that of the main table's rule.
+/// Preference of our last rules, directly before the main table's rule.
 const LAST: u32 = 32_765;
 
-/// What the network process may do, given to it at its start.
+/// Permissions of the network process, which it receives at its start.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// The only interface that it touches.
+    /// The only interface that the process changes.
     pub interface: String,
-    /// The addresses that it gives to it.
+    /// Addresses of the interface.
     pub addresses: Vec<IpNet>,
-    /// The only table that it touches; absent: it makes neither routes nor rules.
+    /// The only table that the process changes; absent: it makes neither routes nor rules.
     pub table: Option<u32>,
     /// The mark of the daemon's own packets.
     pub mark: u32,
-    /// Whether what lies behind peers stays unreachable after the end.
+    /// Whether the prefixes behind peers stay unreachable after the end.
     pub kill_switch: bool,
 }
 
@@ -69,9 +69,9 @@ pub struct Spec {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// Where to.
+    /// Destination of the route.
     pub prefix: IpNet,
-    /// The source address that programs get who do not choose; absent: the interface's.
+    /// Source address of packets if the program selects none; absent: the interface's address.
     pub source: Option<IpAddr>,
 }
 
@@ -81,24 +81,24 @@ pub(super) struct Rule {
     pub(super) v6: bool,
     pub(super) preference: u32,
     pub(super) to: Option<IpNet>,
-    /// Packets of this machine with this source.
+    /// Source of packets that this machine sends.
     pub(super) from: Option<IpAddr>,
     pub(super) mark: Mark,
-    /// The table to look into; of a rule that refuses, the table of whose it is.
+    /// The table that is searched; for a rule that refuses, the table that the rule belongs to.
     pub(super) table: u32,
     pub(super) unreachable: bool,
-    /// Routes of at most this length do not count.
+    /// Routes of at most this length are ignored.
     pub(super) suppress: Option<u8>,
 }
 
-/// What a rule wants of a packet's mark.
+/// Condition on the mark of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mark {
-    /// Nothing.
+    /// Any mark.
     Any,
-    /// This one.
+    /// This mark.
     Is(u32),
-    /// Anything else.
+    /// Any other mark.
     Not(u32),
 }
 
@@ -108,7 +108,7 @@ impl Rule {
         Self { v6, preference, to, from, mark, table, unreachable: false, suppress: None }
     }
 
-    /// Whether a rule that carries our protocol number was made for this specification.
+    /// Whether a rule with our protocol number was made for this specification.
     pub(super) fn belongs_to(&self, spec: &Spec) -> bool {
         let marked = [Mark::Is(spec.mark), Mark::Not(spec.mark)].contains(&self.mark);
         marked || spec.table == Some(self.table)
@@ -117,7 +117,7 @@ impl Rule {
 
 /// The rules of one family, in their order.
 ///
-/// `refused` are the prefixes that the main table refuses: blackholes and the like.
+/// `refused` are the prefixes that the main table refuses, such as blackholes.
 pub(super) fn rules(
     spec: &Spec,
     routes: &BTreeMap<IpNet, Option<IpAddr>>,
@@ -171,7 +171,7 @@ pub(super) fn rules(
     rules
 }
 
-/// The networks that the interface is in.
+/// The subnets of the interface's addresses.
 fn subnets(spec: &Spec) -> impl Iterator<Item = IpNet> {
     let is_shared = |net: &IpNet| net.prefix_len() < net.max_prefix_len();
     spec.addresses.iter().map(IpNet::trunc).filter(is_shared)
@@ -249,7 +249,7 @@ mod tests {
         };
         let of = |net: &str| Some(net.parse().unwrap());
         assert_eq!(early(&refused[..1]), [None, of("10.0.0.0/8"), of("10.1.0.0/16")]);
-        // Never all there is: networks of this machine would be cut off.
+        // The default route is never included: networks of this machine would be cut off.
         assert_eq!(early(&refused).len(), 4);
         assert!(!early(&refused).contains(&of("0.0.0.0/0")));
         assert!(early(&[]).is_empty());

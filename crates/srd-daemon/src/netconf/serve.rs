@@ -1,5 +1,5 @@
-//! The child's work: keep the interface, its routes and its rules as the daemon asks, until the
-//! daemon ends; then give everything back.
+//! The child's work: maintains the interface, its routes and its rules for the daemon until the
+//! daemon ends, then removes them.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -22,25 +22,25 @@ use super::sockets;
 use super::{Answer, CHANGES_MAX, LINE_BYTES_MAX, Request};
 use srd_trust::privileges;
 
-/// How often routes and rules are compared with what they shall be, without a reason.
+/// Interval at which routes and rules are checked without a notification.
 const VERIFY_EVERY: Duration = Duration::from_secs(5);
-/// How long another process may still be giving back what it made with the same table.
+/// Longest wait for another process that is still removing its routes from the same table.
 const TABLE_WAIT_MAX: Duration = Duration::from_secs(8);
 
-/// Answers the daemon at the other end of standard input until it ends, then gives everything
-/// back.
+/// Answers the daemon, which writes to standard input, until that input ends. Then removes the
+/// interface, routes and rules.
 ///
 /// # Errors
-/// `spec` cannot be read, privileges cannot be dropped, or the network cannot be given back.
+/// If `spec` cannot be read, privileges cannot be dropped, or routes and rules cannot be removed.
 pub fn serve(spec: &str) -> Result<()> {
-    // The daemon's end is told by end of file, never by the terminal's signals.
+    // The end of the input ends this process, not the terminal's signals.
     ignore_signals();
     privileges::keep_network_only().context("cannot drop privileges")?;
     let spec: Spec = serde_json::from_str(spec).context("not a specification")?;
     let mut keeper = match Keeper::new(spec) {
         Ok(keeper) => keeper,
         Err(error) => {
-            // The answer to the first request, whatever it is.
+            // This is the answer to the first request, whatever it contains.
             say(&Answer::Failed(format!("{error:#}")))?;
             return Ok(());
         }
@@ -54,17 +54,17 @@ pub fn serve(spec: &str) -> Result<()> {
     let ended = keeper.answer_until_end();
     keeper.give_back().context("cannot give routes and rules back")?;
     match ended {
-        // A note that nobody reads any more.
+        // A note could not be written, because the daemon has ended already.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         ended => ended.context("lost the daemon"),
     }
 }
 
-/// Removes what a daemon that is gone has left: with `kill_switch`, or because its network
-/// process was killed as well. Returns how many routes and rules there were.
+/// Removes the routes and rules of a daemon that has ended, which remain with `kill_switch`, or if
+/// the network process was killed as well. Returns their number.
 ///
 /// # Errors
-/// A daemon with this table runs, or the kernel refuses.
+/// If a daemon with this table runs, or the kernel refuses.
 pub fn release(spec: &Spec) -> Result<usize> {
     let Some(table) = spec.table else { return Ok(0) };
     let lock = lock(table, Duration::ZERO)?;
@@ -81,28 +81,28 @@ fn ignore_signals() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         set.add(signal);
     }
-    // Blocked for good: the end of standard input is what ends this process.
+    // Blocked forever: the end of standard input ends this process.
     let _ = set.thread_block();
 }
 
-/// The right to use a table, in this network namespace.
+/// Reservation of a table, in this network namespace.
 #[derive(Debug)]
 enum TableLock {
-    /// It is ours, for as long as the listener lives.
+    /// The table is ours as long as the listener exists.
     Ours { _name: UnixListener },
-    /// A process of ours has it for longer than the patience.
+    /// Another process of ours still has the table after the longest wait.
     Taken,
-    /// A process of another user has taken the name, which any user may: that is no right to a
-    /// table, and keeps nobody from using it.
+    /// A process of another user has taken the name, as any user may. That reserves no table, so
+    /// the table may be used.
     Squatted,
 }
 
-/// Asks for a table: a name that one process at a time has, and loses when it ends.
+/// Reserves a table by binding a name, which one process at a time can hold until it ends.
 fn lock(table: u32, patience: Duration) -> io::Result<TableLock> {
     lock_against(table, patience, || false, privileges::may_be_ours)
 }
 
-/// The same for a daemon, which may have failed otherwise while it waits for the table.
+/// Reserves a table for the daemon. The wait ends early if the daemon ends.
 fn lock_for_daemon(table: u32) -> io::Result<TableLock> {
     let input = io::stdin();
     let has_ended = || {
@@ -132,13 +132,13 @@ fn lock_against(
     if holder(&text)?.is_some_and(may_be_ours) {
         return Ok(TableLock::Taken);
     }
-    // One of ours may have ended just now.
+    // The process that held the name may have ended just now.
     let name = UnixListener::bind_addr(&name);
     Ok(name.map_or(TableLock::Squatted, |listener| TableLock::Ours { _name: listener }))
 }
 
-/// Whose process listens at a name. `None`: none does, or one that takes no connections, as ours
-/// does until thousands wait.
+/// User whose process listens at a name. `None`: no process listens, or it accepts no connections;
+/// ours accepts them as long as fewer than thousands are pending.
 fn holder(name: &str) -> io::Result<Option<Uid>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -159,15 +159,15 @@ fn say(answer: &Answer) -> io::Result<()> {
     out.flush()
 }
 
-/// What stands between the daemon and the kernel.
+/// State of the process between the daemon and the kernel.
 #[derive(Debug)]
 struct Keeper {
     kernel: Kernel,
     watch: Netlink,
     wanted: Routes,
-    /// Whether the interface was up when we last looked; `None`: it is not there.
+    /// Whether the interface was up at the last check; `None`: it does not exist.
     up: Option<bool>,
-    /// Whether all that shall be there has been asked for, so that anything else may go.
+    /// Whether all required routes have been requested, so that others may be removed.
     complete: bool,
     verify_at: Instant,
     lock: Option<TableLock>,
@@ -223,7 +223,8 @@ impl Keeper {
         }
     }
 
-    /// Waits for a request, for a change of the network, or until it is time to look.
+    /// Waits for a request, a change of the network, or the next check. Returns whether there is a
+    /// request, and whether there is a notification.
     fn wait(&self, input: &io::Stdin) -> io::Result<(bool, bool)> {
         let left = self.verify_at.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
@@ -268,7 +269,7 @@ impl Keeper {
         if self.kernel.index().is_some() {
             return Err("the interface is set up already".into());
         }
-        // The subnet is guarded before anything can be sent to it.
+        // The subnet is guarded before a packet can be sent to it.
         self.synchronise()?.verdict()?;
         self.kernel.bring_up(mtu)?;
         self.up = Some(true);
@@ -281,11 +282,12 @@ impl Keeper {
         done.map_err(|e| format!("routes and rules: {e}"))
     }
 
-    /// Something has changed, or it is time to look: makes good what is missing, and says so.
+    /// Checks the network after a change, or at the regular time. Restores missing parts and
+    /// reports them.
     fn look(&mut self) -> io::Result<()> {
         let is_relevant = match self.watch.notifications() {
             Ok(all) => all.iter().any(|n| self.concerns_us(n)),
-            // Too much at a time for the socket: anything may have changed.
+            // The socket's buffer has overflowed: anything may have changed.
             Err(_) => true,
         };
         if self.kernel.index().is_none() || (!is_relevant && Instant::now() < self.verify_at) {
@@ -300,7 +302,7 @@ impl Keeper {
                 Some(false) => format!(
                     "{name} was set down by another program: nothing passes until it is set up"
                 ),
-                // The daemon has ended, or will say itself that its interface is gone.
+                // The daemon has ended, or will report itself that its interface is gone.
                 None => return Ok(()),
             }))?;
             let addresses = if up == Some(true) { self.kernel.give_addresses() } else { Ok(0) };
@@ -309,7 +311,7 @@ impl Keeper {
                 Err(error) => say(&Answer::Note(format!("{name}: {error}"))),
             };
         }
-        // Routes are made from addresses, which therefore come first.
+        // Addresses are restored first, because routes depend on them.
         let addresses = if up == Some(true) { self.kernel.give_addresses() } else { Ok(0) };
         if let Err(error) = &addresses {
             say(&Answer::Note(format!("giving {name} its addresses again: {error}")))?;
@@ -336,14 +338,14 @@ impl Keeper {
         }
     }
 
-    /// Deletes the daemon's interface, and then routes and rules. In this order nothing of the
-    /// overlay leaves by another route while its addresses are still there. (With IPv4 nothing can
-    /// be sent from an address that is gone; with IPv6 a socket that has it can. For these the
-    /// rules that refuse their packets stay.)
+    /// Deletes the daemon's interface, and then routes and rules. In this order no packet of the
+    /// overlay leaves by another route while its addresses exist. (With IPv4 a packet cannot be
+    /// sent from an address that is gone. With IPv6 a socket with such an address can send. For
+    /// these addresses the rules that refuse their packets stay.)
     ///
-    /// The daemon may have ended already, and the kernel be closing its interface. The interface is
-    /// deleted all the same: the kernel waits for a grace period for each queue that it closes, and
-    /// for one if it deletes them together.
+    /// The daemon may have ended already, so that the kernel is closing its interface. Deleting the
+    /// interface is still faster: to close it, the kernel waits for a grace period for each queue;
+    /// to delete all queues together, it waits for one.
     fn give_back(&mut self) -> io::Result<()> {
         self.kernel.delete_link()?;
         if !self.kernel.spec().kill_switch {
@@ -355,7 +357,7 @@ impl Keeper {
     }
 }
 
-/// What was restored, in words: `None` if nothing was.
+/// Text about restored parts; `None` if nothing was restored.
 fn restored(addresses: usize, done: &Done) -> Option<String> {
     let counts = [
         (addresses, "address", "addresses"),
@@ -387,7 +389,7 @@ mod tests {
         assert!(matches!(first, TableLock::Ours { .. }));
         assert!(matches!(lock(table, Duration::from_millis(1)).unwrap(), TableLock::Taken));
         drop(first);
-        // It lives on in a process that another test is just starting.
+        // A process that another test is starting holds the name for a while.
         assert!(matches!(lock(table, Duration::from_secs(60)).unwrap(), TableLock::Ours { .. }));
     }
 
@@ -397,14 +399,14 @@ mod tests {
         let first = lock(table, Duration::ZERO).unwrap();
         let second = lock_against(table, Duration::ZERO, || false, |_| false).unwrap();
         assert!(matches!(second, TableLock::Squatted), "{second:?}");
-        // One that takes the name and does not even listen.
+        // The name is taken by a process that does not listen.
         drop(first);
         let flags = SocketFlags::CLOEXEC;
         let silent =
             net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         let name = SocketAddrUnix::new_abstract_name(format!("srd-table-{table}").as_bytes());
         let (name, began) = (name.unwrap(), Instant::now());
-        // The first one lives on in a process that another test is just starting.
+        // A process that another test is starting holds the first name for a while.
         while let Err(error) = net::bind(&silent, &name) {
             assert!(began.elapsed() < Duration::from_secs(60), "{error}");
             std::thread::sleep(Duration::from_millis(1));

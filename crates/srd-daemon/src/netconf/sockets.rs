@@ -1,15 +1,16 @@
-//! IPv6 addresses that sockets of programs still have: Linux lets these send from an address
-//! that no interface has any more, which it does not with IPv4.
+//! IPv6 addresses that sockets of programs still use. With IPv6, unlike IPv4, Linux lets such a
+//! socket send after the address was removed from its interface.
 
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Where the kernel lists sockets of IPv6.
+/// Files in which the kernel lists IPv6 sockets.
 const LISTS: [&str; 3] = ["tcp6", "udp6", "raw6"];
-/// The state of a TCP connection that is over on both sides and only remembered.
+/// State of a TCP connection that both sides have closed.
 const TIME_WAIT: &str = "06";
 
-/// Which of these addresses are held. Of a list that cannot be read, all are taken for held.
+/// Returns the addresses that are in use. If a list cannot be read, all IPv6 addresses count as
+/// used.
 pub(super) fn held(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     let lists = LISTS.map(|name| fs::read_to_string(format!("/proc/self/net/{name}")).ok());
     let is_held = |ip: &IpAddr| match ip {
@@ -21,7 +22,7 @@ pub(super) fn held(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     addresses.filter(is_held).collect()
 }
 
-/// Whether a list has a socket of this address.
+/// Whether a list has a socket with this address.
 fn lists_it(list: &str, address: Ipv6Addr) -> bool {
     list.lines().skip(1).any(|line| {
         let mut words = line.split_whitespace().skip(1);
@@ -31,7 +32,7 @@ fn lists_it(list: &str, address: Ipv6Addr) -> bool {
     })
 }
 
-/// An address as the kernel writes it: four words, each in the machine's own order of bytes.
+/// Parses an address in the kernel's notation: four words, each in the machine's byte order.
 fn read(digits: &str) -> Option<Ipv6Addr> {
     let mut bytes = [0; 16];
     for (i, part) in bytes.chunks_exact_mut(4).enumerate() {

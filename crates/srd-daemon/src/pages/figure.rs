@@ -1,28 +1,28 @@
-//! Figures as words: what a page holds is written as a fixed number of 64-bit words, and figures
-//! of several workers are added up.
+//! Statistics as words: each page is a fixed number of 64-bit words, and counters of several
+//! workers are added up.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use srd_card::{Counters, OrderCounts, Reach, Traffic};
 use srd_proto::{Diagnosis, DropReason, Instant, PeerStats, Unreachable};
 
-/// Something that takes a fixed number of words.
+/// A value that is stored in a fixed number of words.
 pub(crate) trait Figure: Sized {
-    /// How many.
+    /// Number of words.
     const WORDS: usize;
-    /// Hands out each word in turn.
+    /// Passes each word to `to`, in order.
     fn put(&self, to: &mut impl FnMut(u64));
-    /// Takes as many words as [`Figure::put`] hands out.
+    /// Reads as many words as [`Figure::put`] writes.
     fn take(from: &mut impl FnMut() -> u64) -> Self;
 }
 
 /// Counters that add up.
 pub(crate) trait Sum {
-    /// Adds those of another.
+    /// Adds the counters of `other`.
     fn add(&mut self, other: &Self);
 }
 
-/// The words of a struct are those of its fields.
+/// Implements `Figure` for a struct: its words are those of its fields.
 macro_rules! figures {
     ($type:ty { $($field:ident: $of:ty),+ $(,)? }) => {
         impl $crate::pages::figure::Figure for $type {
@@ -39,7 +39,7 @@ macro_rules! figures {
     };
 }
 
-/// The same for a struct of counters, which adds up field by field.
+/// Implements `Figure` and `Sum` for a struct of counters, which are added field by field.
 macro_rules! counters {
     ($type:ty { $($field:ident: $of:ty),+ $(,)? }) => {
         figures!($type { $($field: $of),+ });
@@ -78,13 +78,13 @@ impl Figure for u64 {
     }
 }
 
-/// Numbers that fit into a word.
+/// Implements `Figure` for numbers that fit into one word.
 macro_rules! numbers {
     ($($type:ty),+) => {$(
         impl Figure for $type {
             const WORDS: usize = 1;
 
-            #[allow(clippy::cast_sign_loss)] // the same bits come back
+            #[allow(clippy::cast_sign_loss)] // the bits stay equal
             fn put(&self, to: &mut impl FnMut(u64)) {
                 to(*self as u64);
             }
@@ -149,11 +149,11 @@ impl Figure for Option<i32> {
     }
 }
 
-/// What the word before an address's says, in its lowest bits.
+/// Kinds of addresses, in the lowest bits of the first word.
 const ABSENT: u64 = 0;
 const V4: u64 = 1;
 
-/// Kind, port and scope in the first word, the address in the others.
+/// Kind, port and scope are in the first word, the address in the others.
 impl Figure for Option<SocketAddr> {
     const WORDS: usize = 3;
 
@@ -190,7 +190,7 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes.try_into().unwrap_or_default())
 }
 
-/// What can be told apart by a number alone.
+/// Implements `Figure` for a type whose values are numbered.
 macro_rules! choices {
     ($type:ty { $($number:literal: $value:expr),+ $(,)? }) => {
         impl Figure for $type {
@@ -228,7 +228,7 @@ choices!(Reach {
     5: Reach::Express { udp: true, tunnels: true },
 });
 
-/// The number of a diagnosis that names a key, which follows.
+/// Number of the diagnosis that contains a key; the key follows.
 const UNKNOWN_KEY: u64 = 1;
 
 impl Figure for Option<Diagnosis> {
@@ -242,7 +242,7 @@ impl Figure for Option<Diagnosis> {
             Some(Diagnosis::AnswerUnauthentic) => 3,
             Some(Diagnosis::OtherVersion) => 4,
             Some(Diagnosis::OtherProtection) => 5,
-            // One that is newer than this list says no more than that nothing useful came.
+            // A diagnosis that is newer than this list is read back as `NothingReceived`.
             Some(_) => 6,
         };
         to(number);

@@ -1,13 +1,13 @@
 //! Lists that are too long for pages: flows and paths, on request.
 //!
 //! ```text
-//!   reader: an empty buffer of bounded room --- Order ---> worker: copies raw rows
+//!   reader: an empty buffer of bounded size --- Order ---> worker: copies raw rows
 //!           sorts, names, writes            <-- Oneshot --
 //! ```
 //!
-//! One list is made at a time, at most every [`LIST_PAUSE`] from all readers together. Of paths a
-//! worker copies those of one peer in a turn; flows it copies in one turn, the busiest of its
-//! table, at most [`FLOWS_LISTED_MAX`].
+//! Only one list is made at a time, and all readers together get one at most every [`LIST_PAUSE`].
+//! A worker copies the paths of one peer in each turn. It copies the busiest flows of its table in
+//! one turn, at most [`FLOWS_LISTED_MAX`].
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, PoisonError};
@@ -17,16 +17,16 @@ use super::rows::{FlowList, FlowRow, PathList, PathRow};
 use crate::plane::{ANSWER_WAIT_MAX, Oneshot, PeerNumber, PlaneError, oneshot};
 use crate::run::orders::{Order, Orders};
 
-/// Time between two lists.
+/// Shortest time between two lists.
 pub(crate) const LIST_PAUSE: Duration = Duration::from_millis(20);
-/// Flows that a list has at most, of each worker.
+/// Most flows of each worker in a list.
 pub(crate) const FLOWS_LISTED_MAX: usize = 1000;
 
-/// Where readers ask for lists.
+/// Requests lists from the workers.
 #[derive(Debug)]
 pub(crate) struct Lists {
     workers: Vec<Orders>,
-    /// When the last list was made. Held while one is made: other readers wait.
+    /// Time of the last list. Locked while a list is made: other readers wait.
     last: Mutex<Option<Instant>>,
 }
 
@@ -35,13 +35,13 @@ impl Lists {
         Self { workers, last: Mutex::new(None) }
     }
 
-    /// The busiest flows of each worker, at most so many.
+    /// The busiest flows of each worker, at most `most` of each.
     pub(crate) fn flows(&self, most: usize) -> Result<Vec<FlowRow>, PlaneError> {
         let most = most.min(FLOWS_LISTED_MAX);
         self.ask(|done| Order::Flows(FlowList { most, rows: Vec::with_capacity(most), done }))
     }
 
-    /// The paths of peers, as each worker sees them: at most `paths` of each.
+    /// The paths of peers as each worker sees them: at most `paths` of each peer.
     pub(crate) fn paths(
         &self,
         peers: &[PeerNumber],

@@ -1,4 +1,4 @@
-//! Statistics as pages: the workers write figures where everybody may read them, and nobody asks.
+//! Statistics as pages: the workers write figures where any thread may read them without a request.
 //!
 //! ```text
 //!   worker 0 --- totals, rows of peers ---+
@@ -6,22 +6,21 @@
 //!   control thread --- directory, rates --+              (control socket, metrics, `srd top`)
 //! ```
 //!
-//! A reader works on its own thread and takes no lock that a worker could ever want. What is
-//! named by strings (peers, their keys, the interface) stands in the [`Directory`], which the
-//! control thread replaces as a whole when settings change. Flows and paths are too many for
-//! pages: see [`lists`].
+//! A reader works on its own thread and takes no lock that a worker uses. Names and other strings
+//! (peers, their keys, the interface) are in the [`Directory`], which the control thread replaces
+//! as a whole when settings change. Flows and paths are too many for pages: see [`lists`].
 //!
 //! Bounds: one page for each worker, and one row for each worker and peer.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`figure`] | figures as words, and sums of them |
-//! | [`page`] | words that one thread writes and any reads |
-//! | [`totals`] | what a worker counts |
-//! | [`peer`] | what workers know of a peer, and what that is together |
+//! | [`figure`] | figures as words, and their sums |
+//! | [`page`] | words that one thread writes and any thread reads |
+//! | [`totals`] | counters of a worker |
+//! | [`peer`] | figures of a peer from each worker, and their combination |
 //! | [`lists`] | flows and paths, on request |
-//! | [`rows`] | what such a list is of |
-//! | `read` | a [`Snapshot`] of all that |
+//! | [`rows`] | the rows of such lists |
+//! | `read` | builds a [`Snapshot`] from all of these |
 
 pub(crate) mod figure;
 pub(crate) mod lists;
@@ -48,7 +47,7 @@ use crate::plane::{Detail, PeerNumber, PlaneError, Statistics};
 use crate::run::orders::Orders;
 use crate::snapshot::Snapshot;
 
-/// What does not change while the daemon runs.
+/// Properties that do not change while the daemon runs.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
     pub(crate) interface: String,
@@ -63,22 +62,22 @@ pub(crate) struct About {
     pub(crate) started_at: Instant,
 }
 
-/// One peer, by its settings.
+/// One peer, with its settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
     pub(crate) number: PeerNumber,
     pub(crate) name: String,
     pub(crate) public_key: Option<String>,
     pub(crate) host: Option<HostPort>,
-    /// Why its name does not resolve; empty if it does.
+    /// Error of the resolver for the peer's name; empty if it resolves.
     pub(crate) lookup_error: String,
     pub(crate) allowed: Vec<String>,
-    /// Whether SRD is on towards it.
+    /// Whether SRD to this peer is switched on here.
     pub(crate) express: bool,
     pub(crate) page: Arc<PeerPage>,
 }
 
-/// Settings that run, in the order of the configuration.
+/// The running settings, in the order of the configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directory {
     pub(crate) express: bool,
@@ -86,14 +85,14 @@ pub(crate) struct Directory {
     pub(crate) peers: Vec<Listed>,
 }
 
-/// Everything that readers read.
+/// All data that readers need.
 #[derive(Debug)]
 pub(crate) struct Pages {
     about: About,
-    /// One for each worker, which alone writes it.
+    /// One page for each worker, which alone writes it.
     totals: Vec<Arc<Page<Totals>>>,
     lists: Lists,
-    /// No worker looks at it.
+    /// The workers do not use it.
     directory: Mutex<Arc<Directory>>,
     is_over: AtomicBool,
 }
@@ -110,12 +109,12 @@ impl Pages {
         *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(directory);
     }
 
-    /// From now on readers are told that the daemon is ending.
+    /// Makes readers get an error from now on, because the daemon is ending.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// What all workers have counted.
+    /// The counters of all workers together.
     pub(crate) fn totals(&self) -> Totals {
         Totals::together(self.totals.iter().map(|page| page.read()))
     }

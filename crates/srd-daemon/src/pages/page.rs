@@ -1,5 +1,5 @@
-//! Figures of one kind on a page ([`srd_net::page`]): one thread writes them, and any reads them,
-//! without a lock.
+//! Figures of one kind on a page ([`srd_net::page`]): one thread writes them, and any thread reads
+//! them, without a lock.
 
 use std::marker::PhantomData;
 
@@ -23,7 +23,7 @@ impl<T: Figure + Default> Default for Page<T> {
 }
 
 impl<T: Figure> Page<T> {
-    /// Writes the page. Only one thread may.
+    /// Writes the page. Only one thread may do this.
     pub(crate) fn publish(&self, figures: &T) {
         self.page.write(|to| figures.put(&mut |word| to.put(word)));
     }

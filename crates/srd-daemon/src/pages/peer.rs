@@ -1,24 +1,22 @@
-//! Figures of one peer: a row for each worker, and what the rows say together.
+//! Figures of one peer: a row for each worker, and their combination.
 //!
-//! **Is the peer up?** Every worker has a context of its own with a peer, or none yet: it opens
-//! one when it has something to send, or when the peer does. A worker whose context was never
-//! opened ([`Link::Untried`]) knows nothing and has no vote. Of the others one that is up
-//! suffices, because each finds out by itself, within the time-out of a peer, that nothing
-//! answers any more:
+//! **Is the peer up?** Every worker has a context of its own with a peer, or none yet: it opens one
+//! when it has a packet to send, or when the peer opens one. A context that was never opened
+//! ([`Link::Untried`]) is ignored. Among the others, one that is up is enough, because each worker
+//! detects independently, within the time-out of a peer, that the peer no longer answers:
 //!
 //! | contexts | the peer is |
 //! |---|---|
 //! | at least one is up | up |
-//! | none is up, at least one is down | down |
-//! | none was opened yet | connecting |
+//! | no context is up, at least one is down | down |
+//! | no context was opened yet | connecting |
 //!
-//! So a peer that dies is down when the last of the workers that spoke with it has noticed, and
-//! a worker that calls in vain does not take away a peer that answers others.
+//! So a peer that fails is down when the last worker that communicated with it has detected this. A
+//! worker whose handshakes fail does not affect a peer that answers the other workers.
 //!
-//! **Counters** are added up. **Gauges** that are of a context (round trips, delays, paths) are
-//! those of the context that carries most, windows and rates are added up over contexts that are
-//! up. The row of a peer stays when its context is made anew, and its counters go on from where
-//! they were.
+//! **Counters** are added up. **Gauges** of a context (round trips, delays, paths) are taken from
+//! the context that carries most bytes. Windows and rates are added up over contexts that are up.
+//! The row of a peer stays when its context is created again, and its counters continue.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,39 +29,39 @@ use super::page::Page;
 use crate::run::evidence::Evidence;
 use crate::snapshot::PeerState;
 
-/// What a worker knows of its context with a peer.
+/// State of a worker's context with a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Link {
-    /// It was never opened.
+    /// The context was never opened.
     #[default]
     Untried,
     /// The peer answers.
     Up,
-    /// The peer was called and does not answer.
+    /// Handshakes were sent to the peer, and it does not answer.
     Down,
 }
 
 choices!(Link { 0: Link::Untried, 1: Link::Up, 2: Link::Down });
 
-/// What one worker knows of a peer.
+/// Figures of a peer from one worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerFigures {
     pub(crate) link: Link,
     /// Times that the context came up: handshakes that ended with a session.
     pub(crate) ups: u64,
-    /// Times that it went down.
+    /// Times that the context went down.
     pub(crate) downs: u64,
-    /// When it last came up.
+    /// Time when the context last came up.
     pub(crate) up_at: Instant,
-    /// What is known of why the peer does not answer.
+    /// Evidence of the reason why the peer does not answer.
     pub(crate) evidence: Evidence,
-    /// Why this machine refused to send to it: an error number.
+    /// Error number, if this machine refused to send to the peer.
     pub(crate) refusal: Option<i32>,
-    /// What the network said last of packets to it.
+    /// Last ICMP error for packets to the peer.
     pub(crate) unreachable: Option<Unreachable>,
-    /// The inner source address of its packet that was refused last; without a port.
+    /// Inner source address of the peer's last refused packet; its port is not used.
     pub(crate) refused_from: Option<SocketAddr>,
-    /// Where it is, as far as known.
+    /// Known addresses of the peer.
     pub(crate) addresses: [Option<SocketAddr>; ADDRESSES_MAX],
     pub(crate) reach: Reach,
     pub(crate) traffic: Traffic,
@@ -120,7 +118,8 @@ impl PeerFigures {
         srd_tx_bytes + srd_rx_bytes + plain_tx_bytes + plain_rx_bytes
     }
 
-    /// What contexts with one peer say together. Without any: nothing is known.
+    /// The combination of all contexts with one peer. Without contexts, the default: nothing is
+    /// known.
     pub(crate) fn together(rows: &[Self]) -> Self {
         let carries_most = |row: &&Self| (row.link == Link::Up, row.moved_bytes());
         let mut all = rows.iter().max_by_key(carries_most).copied().unwrap_or_default();
@@ -160,13 +159,13 @@ impl PeerFigures {
         }
     }
 
-    /// Addresses that are known.
+    /// The known addresses.
     pub(crate) fn known_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.addresses.into_iter().flatten().filter(|address| address.port() != 0)
     }
 }
 
-/// How far a peer is by what its contexts are, as the table above says.
+/// State of a peer from the states of its contexts, by the table above.
 fn link_of(links: impl Iterator<Item = Link>) -> Link {
     let more = |best: Link, link: Link| match (best, link) {
         (Link::Up, _) | (_, Link::Up) => Link::Up,
@@ -176,7 +175,7 @@ fn link_of(links: impl Iterator<Item = Link>) -> Link {
     links.fold(Link::Untried, more)
 }
 
-/// Which reach counts where contexts differ: one that carries packets by SRD.
+/// Rank of a reach: if contexts differ, one that carries packets by SRD wins.
 fn rank(reach: &Reach) -> u8 {
     match reach {
         Reach::Off => 0,
@@ -185,12 +184,13 @@ fn rank(reach: &Reach) -> u8 {
     }
 }
 
-/// Everything about one peer that threads share.
+/// All figures of one peer that threads share.
 #[derive(Debug)]
 pub(crate) struct PeerPage {
     /// One row for each worker, which alone writes it.
     pub(crate) rows: Box<[Page<PeerFigures>]>,
-    /// Inner bits per second to the peer and from it, of the last second, by the control thread.
+    /// Rates to and from the peer over the last second, in inner bits per second. Set by the
+    /// control thread.
     tx_bps: AtomicU64,
     rx_bps: AtomicU64,
 }
@@ -201,7 +201,7 @@ impl PeerPage {
         Self { rows, tx_bps: AtomicU64::new(0), rx_bps: AtomicU64::new(0) }
     }
 
-    /// Each worker's row.
+    /// Reads each worker's row.
     pub(crate) fn read(&self) -> Vec<PeerFigures> {
         self.rows.iter().map(Page::read).collect()
     }

@@ -1,4 +1,4 @@
-//! A [`Snapshot`] of the pages, for people and machines. Runs on the reader's thread.
+//! Builds a [`Snapshot`] from the pages, for people and machines. Runs on the reader's thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -20,10 +20,10 @@ use crate::snapshot::{
     Snapshot,
 };
 
-/// Nanoseconds of a microsecond.
+/// Nanoseconds in a microsecond.
 const US: f64 = 1000.0;
 
-/// How things stand.
+/// The present state, in this detail.
 pub(super) fn snapshot(pages: &Pages, detail: &Detail) -> Result<Snapshot, PlaneError> {
     let about = &pages.about;
     let directory = pages.directory();
@@ -62,7 +62,7 @@ pub(super) fn snapshot(pages: &Pages, detail: &Detail) -> Result<Snapshot, Plane
     })
 }
 
-/// The busiest flows that leave.
+/// The busiest outgoing flows.
 fn flows(
     pages: &Pages,
     directory: &Directory,
@@ -92,7 +92,7 @@ fn flows(
     Ok(rows.into_iter().map(one).collect())
 }
 
-/// The paths of those peers whose were asked for.
+/// The paths of the requested peers.
 fn paths(
     pages: &Pages,
     directory: &Directory,
@@ -111,7 +111,7 @@ fn paths(
     Ok(paths_together(pages.lists.paths(&wanted, pages.about.paths.into())?))
 }
 
-/// The source ports that a path has for the other workers, behind commas.
+/// The source ports that a path has at the other workers, each after a comma.
 fn other_ports(rows: &[PathRow], most: &PathRow) -> String {
     let own = most.source.map(|source| source.port());
     let others: BTreeSet<u16> = rows.iter().filter_map(|row| Some(row.source?.port())).collect();
@@ -119,8 +119,8 @@ fn other_ports(rows: &[PathRow], most: &PathRow) -> String {
     others.map(|port| format!(",{port}")).collect()
 }
 
-/// Paths as all workers see them: the source is that of each, what was sent and lost is added up;
-/// state and delay are those of the worker that has sent most.
+/// Combines the paths of all workers. The source lists the port of each worker, and sent and lost
+/// packets are added up. State and delay are those of the worker that has sent most.
 pub(super) fn paths_together(rows: Vec<PathRow>) -> BTreeMap<PeerNumber, Vec<PathSnapshot>> {
     let mut by_path = BTreeMap::<(PeerNumber, u16), Vec<PathRow>>::new();
     for row in rows {
@@ -194,10 +194,10 @@ fn counters(totals: &Totals) -> Counters {
     }
 }
 
-/// All reasons, those that have not occurred too: readers learn of the first drop as of the others.
+/// Drops for all reasons, also those with the value zero: so readers notice the first drop, too.
 fn drops(totals: &Totals) -> BTreeMap<String, u64> {
     let by_transport = DropReason::ALL.iter().zip(totals.transport.drops);
-    // Debug form: the name of a counter follows from that of its reason.
+    // The name of a counter is derived from the debug form of its reason.
     let by_transport = by_transport.map(|(reason, n)| (snake(&format!("{reason:?}")), n));
     let card = totals.card.drops().map(|(name, n)| (name.to_owned(), n));
     let guest = [("interface_refused".to_owned(), totals.work.refused)];
@@ -262,7 +262,7 @@ fn peer_snapshot(directory: &Directory, peer: &Listed, now: Instant) -> PeerSnap
 }
 
 impl PeerFigures {
-    /// Why the peer does not answer, as far as its packets say. [`problems::of_peer`] knows its
+    /// Reason why the peer does not answer, from packets alone. [`problems::of_peer`] considers its
     /// name as well.
     pub(crate) fn problem(&self) -> Option<Problem> {
         if self.state() == PeerState::Up {
@@ -273,14 +273,14 @@ impl PeerFigures {
 }
 
 impl Listed {
-    /// Whether its key begins like this; fewer than eight characters name nobody.
+    /// Whether the peer's key begins with this text; fewer than eight characters match no key.
     fn has_key_like(&self, wanted: &str) -> bool {
         let key = self.public_key.as_deref();
         key.is_some_and(|key| crate::keys::is_meant(key, wanted))
     }
 }
 
-/// A protocol by its name, where it is a common one.
+/// Name of a protocol, or its number if it is not a common one.
 fn protocol_name(number: u8) -> String {
     match number {
         protocol::TCP => "tcp".into(),
@@ -311,7 +311,7 @@ fn seconds(time: srd_proto::Duration) -> f64 {
     ns(time.as_nanos()) / 1e9
 }
 
-/// `UnknownContext` as `unknown_context`.
+/// Converts `UnknownContext` to `unknown_context`.
 fn snake(name: &str) -> String {
     let mut out = String::new();
     for (i, c) in name.chars().enumerate() {

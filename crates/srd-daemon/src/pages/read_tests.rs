@@ -1,4 +1,4 @@
-//! What a snapshot says of pages that workers have written.
+//! Snapshots of pages that workers have written.
 
 use std::sync::Arc;
 
@@ -125,6 +125,6 @@ fn paths_are_those_of_the_worker_that_sent_most_and_their_counts_add_up() {
     let told: Vec<_> = paths.iter().map(|p| (p.path, p.state.as_str(), p.sent_pkts)).collect();
     assert_eq!(told, [(0, "assumed-bad", 12), (1, "skip", 100)]);
     assert_eq!((paths[1].delay_us, paths[1].lost_pkts, paths[1].source_port), (4.0, 3, 7480));
-    // The ports of the other workers are there, too.
+    // The source lists the ports of the other workers, too.
     assert_eq!((&*paths[0].source, &*paths[1].source), ("192.0.2.1:7480", "192.0.2.1:7480,7500"));
 }

@@ -25,7 +25,7 @@ pub(crate) struct FlowRow {
 /// The paths of peers, as one worker sees them.
 #[derive(Debug)]
 pub(crate) struct PathList {
-    /// Whose, the next one last.
+    /// Peers whose paths are still to be copied; the next one is last.
     pub(crate) peers: Vec<PeerNumber>,
     pub(crate) rows: Vec<PathRow>,
     pub(crate) done: Oneshot<Vec<PathRow>>,

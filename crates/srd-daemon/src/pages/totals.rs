@@ -44,7 +44,7 @@ impl From<&Stats> for Transport {
     }
 }
 
-/// What the worker itself has done.
+/// Counters of the worker's own work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Work {
     /// Contexts that came up: handshakes that ended with a session.
@@ -53,27 +53,27 @@ pub(crate) struct Work {
     pub(crate) downs: u64,
     /// Frames that the interface refused.
     pub(crate) refused: u64,
-    /// Orders taken.
+    /// Orders that were processed.
     pub(crate) orders: u64,
-    /// Rows of peers written.
+    /// Rows of peers that were written.
     pub(crate) rows: u64,
-    /// Reports that found the queue to the control thread full.
+    /// Reports that were lost because the queue to the control thread was full.
     pub(crate) reports_lost: u64,
 }
 
 counters!(Work { ups: u64, downs: u64, refused: u64, orders: u64, rows: u64, reports_lost: u64 });
 
-/// Everything that is not of one peer.
+/// All figures that belong to no single peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) transport: Transport,
     pub(crate) card: Counters,
     pub(crate) work: Work,
-    /// `ena_srd_mode`, the same in all workers.
+    /// `ena_srd_mode`, equal in all workers.
     pub(crate) mode: u64,
-    /// The fullest table or buffer, in percent.
+    /// Use of the fullest table or buffer, in percent.
     pub(crate) utilization: u64,
-    /// Flows known in both directions.
+    /// Number of flows in memory, in both directions.
     pub(crate) flows: u64,
 }
 
@@ -87,7 +87,7 @@ figures!(Totals {
 });
 
 impl Totals {
-    /// What all workers say together.
+    /// The figures of all workers together.
     pub(crate) fn together(all: impl Iterator<Item = Self>) -> Self {
         all.reduce(|mut sum, one| {
             sum.transport.add(&one.transport);

@@ -1,7 +1,7 @@
-//! The workers, as the control thread sees them: started, commanded and ended together.
+//! The workers from the view of the control thread: started, commanded and ended together.
 //!
-//! A change goes to all workers and counts when each has acknowledged it. What one of them could
-//! not do is undone in the others, so that they stay alike.
+//! A change goes to all workers, and is complete when each has acknowledged it. If one worker
+//! refuses a change, it is undone in the others, so that all workers have equal settings.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::worker::{Fatal, Port, Worker};
 use crate::capture::Tap;
 use crate::plane::oneshot;
 
-/// How often the control thread looks whether a worker that owes an answer still lives.
+/// Interval at which the control thread checks that a worker that owes an answer still runs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// One worker.
@@ -29,18 +29,18 @@ struct Member {
     thread: JoinHandle<Ended>,
 }
 
-/// What is left of a worker: the worker, which holds its part of the interface, and how it ended.
+/// Remains of a worker: the worker, which holds its part of the interface, and its result.
 type Ended = (Box<dyn Any + Send>, Result<(), Fatal>);
 
 /// All workers.
 #[derive(Debug, Default)]
 pub(crate) struct Crew {
     members: Vec<Member>,
-    /// Workers that have ended. The interface stays until they are dropped.
+    /// Workers that have ended. Their parts of the interface stay open until they are dropped.
     retired: Vec<Box<dyn Any + Send>>,
 }
 
-/// Says that a worker has ended, however it ended.
+/// Reports the end of a worker when dropped, also after a panic.
 struct Ending {
     flags: Arc<Flags>,
     control: Waker,
@@ -57,7 +57,7 @@ impl Crew {
     /// Starts a worker on a thread of its own.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// If no thread can be started.
     pub(crate) fn start<I, P>(
         &mut self,
         worker: Worker<I, P>,
@@ -83,15 +83,16 @@ impl Crew {
         Ok(())
     }
 
-    /// How many there are.
+    /// Number of workers.
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Makes changes in every worker, and waits until all have. Returns what any refused.
+    /// Makes changes in every worker, and waits until all have acknowledged them. Returns the
+    /// refused ones.
     ///
     /// # Errors
-    /// A worker has ended.
+    /// If a worker has ended.
     pub(crate) fn apply(&self, changes: &[Change]) -> Result<Vec<Refused>> {
         if changes.is_empty() {
             return Ok(Vec::new());
@@ -112,15 +113,15 @@ impl Crew {
         Ok(refused)
     }
 
-    /// Shows packets of every worker to a capture.
+    /// Copies packets of every worker to a capture.
     pub(crate) fn capture(&self, taps: Vec<Tap>) {
         for (member, tap) in self.members.iter().zip(taps) {
             member.orders.send(Order::Capture(tap));
         }
     }
 
-    /// Takes every report that waits. Returns whether some were lost, so that all is to be looked
-    /// at.
+    /// Takes all reports in the queues. Returns whether some were lost, so that every peer has to
+    /// be checked.
     pub(crate) fn reports(&self, mut each: impl FnMut(Report)) -> bool {
         let mut look_again = false;
         for member in &self.members {
@@ -130,13 +131,13 @@ impl Crew {
         look_again
     }
 
-    /// Whether a worker has ended that was not told to.
+    /// Whether a worker has ended without a command to stop.
     pub(crate) fn has_ended(&self) -> bool {
         self.members.iter().any(|member| member.orders.flags.has_ended())
     }
 
-    /// Tells every worker to say goodbye, and waits until they have ended. The interface stays
-    /// until this is dropped. Returns why the first of them that failed has ended.
+    /// Makes every worker close its contexts, and waits until all have ended. The interface stays
+    /// open until the crew is dropped. Returns the reason of the first worker that failed.
     pub(crate) fn end(&mut self) -> Option<End> {
         self.members.iter().for_each(|member| member.orders.stop());
         let mut first = None;
@@ -160,7 +161,7 @@ impl Drop for Crew {
     }
 }
 
-/// Why a worker has ended.
+/// Reason why a worker has ended.
 #[derive(Debug)]
 pub(crate) enum End {
     Failed(Fatal),
@@ -168,7 +169,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// For a person.
+    /// An error text for a person.
     pub(crate) fn into_error(self, interface: &str) -> anyhow::Error {
         let because = |error: std::io::Error, what| anyhow::Error::from(error).context(what);
         let error = match self {
@@ -186,7 +187,7 @@ impl End {
 }
 
 impl Member {
-    /// Waits for an answer, as long as the worker lives.
+    /// Waits for an answer as long as the worker runs.
     fn wait<T>(&self, answer: &Receiver<T>) -> Result<T> {
         use std::sync::mpsc::RecvTimeoutError;
         loop {

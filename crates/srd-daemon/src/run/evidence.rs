@@ -1,16 +1,16 @@
-//! Why a peer does not answer, as far as there is evidence.
+//! Reasons why a peer does not answer, as far as there is evidence.
 //!
 //! ```text
-//!   what this machine refuses to send   no route, no such address, a firewall of its own
-//!   what came from the peer's address   keys, versions, protection that do not agree
-//!   what the network says (ICMP)        nothing listens, no such host, no route, a firewall
-//!   what did not come                   nothing at all: a dead host or a blocked port
+//!   refusals to send of this machine    no route, no such address, a firewall of its own
+//!   packets from the peer's address     different keys, versions or protection
+//!   ICMP errors of the network          port closed, no such host, no route, a firewall
+//!   silence                             no packet at all: the host is down, or the port blocked
 //! ```
 //!
-//! The first that is known of these is told, with what to do about it. Evidence is of the time
-//! since the peer last answered, the first of the last packet to it. Except for that, and for a
-//! key that an opening was made with, others than the peer could have forged it: it is for people
-//! to read, and nothing is decided by it.
+//! The first of these that is known is reported, with a remedy. The evidence dates from the time
+//! since the peer last answered; the refusal of this machine concerns the last packet to the peer.
+//! Other hosts than the peer could have forged the evidence, except for the refusal and for the key
+//! of an opening. So it is only shown to people, and no decision depends on it.
 
 use std::io;
 
@@ -23,38 +23,38 @@ use crate::pages::figure::figures;
 /// A reason, for programs and for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Problem {
-    /// One of few words: a label of metrics.
+    /// One of a few words, which is a label of metrics.
     pub(crate) kind: &'static str,
-    /// What is wrong, and what to do.
+    /// The problem, with a remedy.
     pub(crate) text: String,
 }
 
-/// What is known of a peer that does not answer.
+/// Evidence about a peer that does not answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Evidence {
-    /// What came from its address last, or that nothing did.
+    /// The last diagnosis of packets from the peer's address, or of their absence.
     diagnosis: Option<Diagnosis>,
-    /// Whether it said goodbye.
+    /// Whether the peer closed the context.
     has_closed: bool,
 }
 
 figures!(Evidence { diagnosis: Option<Diagnosis>, has_closed: bool });
 
 impl Evidence {
-    /// The core has seen something.
+    /// Adds a diagnosis of the core.
     pub(crate) fn saw(&mut self, what: Diagnosis) {
-        // What came tells more than that nothing came afterwards.
+        // A packet that arrived is stronger evidence than later silence.
         if what != Diagnosis::NothingReceived || self.diagnosis.is_none() {
             self.diagnosis = Some(what);
         }
     }
 
-    /// The peer has said goodbye.
+    /// Adds that the peer has closed the context.
     pub(crate) fn closed(&mut self) {
         self.has_closed = true;
     }
 
-    /// Of what several workers know of one peer, that which tells most.
+    /// The strongest evidence among that of several workers.
     pub(crate) fn strongest(all: impl Iterator<Item = Self>) -> Self {
         let weight = |evidence: &Self| match evidence.diagnosis {
             None => 0,
@@ -71,8 +71,8 @@ impl Evidence {
         Self { has_closed, ..strongest }
     }
 
-    /// The reason, beside why this machine refused to send (an error number) and what the network
-    /// last said.
+    /// The reason, from the evidence, the error number of this machine's refusal to send, and the
+    /// last ICMP error.
     pub(crate) fn problem(
         self,
         refusal: Option<i32>,
@@ -133,7 +133,8 @@ impl Evidence {
     }
 }
 
-/// A name that has no address yet: nothing is sent, so that nothing comes back tells nothing.
+/// Problem of a name without an address yet: no packets are sent, so silence of the peer is no
+/// evidence.
 pub(crate) fn unresolved(name: &str, error: &str) -> Problem {
     let why = if error.is_empty() { String::new() } else { format!(" ({error})") };
     let text = format!(
@@ -143,11 +144,11 @@ pub(crate) fn unresolved(name: &str, error: &str) -> Problem {
     Problem { kind: "name-unresolved", text }
 }
 
-/// What this machine's refusal to send means, and what to look at.
+/// Explanation of this machine's refusal to send, with a remedy.
 fn refused(errno: i32) -> String {
     let error = io::Error::from_raw_os_error(errno);
     let what = match Errno::from_io_error(&error) {
-        // The first two also where the address that a socket is bound to is gone.
+        // The first two also occur if the address that a socket is bound to was removed.
         Some(Errno::NETUNREACH | Errno::ADDRNOTAVAIL | Errno::HOSTUNREACH | Errno::NETDOWN) => {
             "this machine has no route to it: look at its own links and routes, and whether the \
              address of `listen` is still one of its own (listen = \"[::]:PORT\" goes on with any)"
@@ -188,14 +189,15 @@ mod tests {
         ended.closed();
         ended.saw(Diagnosis::NothingReceived);
         assert_eq!(kind(ended, None), Some("ended"));
-        // What came from it counts for more than what did not, and than what others say.
+        // A packet from the peer is stronger evidence than silence, and than ICMP errors of other
+        // hosts.
         let mut key = silent;
         key.saw(Diagnosis::UnknownKey([7; 32]));
         key.saw(Diagnosis::NothingReceived);
         assert_eq!(kind(key, Some(Unreachable::Port)), Some("unknown-key"));
         let text = key.problem(None, None).unwrap().text;
         assert!(text.contains(&PublicKey([7; 32]).to_string()), "{text}");
-        // What this machine cannot send, nobody can answer.
+        // If this machine cannot send, no answer is possible.
         let refused = key.problem(Some(Errno::NETUNREACH.raw_os_error()), None).unwrap();
         assert_eq!(refused.kind, "cannot-send");
         assert!(refused.text.starts_with("this machine has no route to it"), "{}", refused.text);

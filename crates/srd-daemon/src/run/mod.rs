@@ -1,17 +1,16 @@
-//! `srd up`: sets up the interface, gives up its privileges, and moves packets until it is told
-//! to stop.
+//! `srd up`: sets up the interface, gives up its privileges, and moves packets until it is stopped.
 //!
 //! ```text
-//!   control thread (main) --- orders ----> worker 0 (srd-worker-0): packets, and nothing else
+//!   control thread (main) --- orders ----> worker 0 (srd-worker-0): only packets
 //!                         <-- reports ---  worker 1 ...
 //!   control socket, metrics ---> pages, which the workers write
 //! ```
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `worker` | moves packets, on a thread of its own |
 //! | `control` | everything else, on the main thread |
-//! | `orders` | what the two say to each other |
+//! | `orders` | messages between the two |
 //! | `crew` | all workers, started, commanded and ended together |
 //! | `setup` | sockets, interface, privileges |
 //! | `queues` | a worker's part of the interface |
@@ -55,7 +54,7 @@ use waker::Waker;
 use worker::Worker;
 use worker::publish::Publisher;
 
-/// A privilege that is missing, for the exit code.
+/// Error for a missing privilege, which has its own exit code.
 #[derive(Debug)]
 pub struct NotPermitted;
 
@@ -67,13 +66,13 @@ impl std::fmt::Display for NotPermitted {
 
 impl std::error::Error for NotPermitted {}
 
-/// A daemon that is set up: interface, sockets and routes exist, privileges are gone.
+/// A daemon that is set up: interface, sockets and routes exist, privileges are dropped.
 #[derive(Debug)]
 pub struct Daemon {
     control: Control,
     handle: PlaneHandle,
     commands: std::sync::mpsc::Receiver<Command>,
-    /// What serves people and machines, for as long as the daemon lives.
+    /// Servers for people and machines, which run as long as the daemon.
     socket: control_socket::Server,
     metrics: Option<srd_http::Server>,
     notify: Notify,
@@ -84,7 +83,7 @@ impl Daemon {
     /// Sets everything up.
     ///
     /// # Errors
-    /// [`NotPermitted`], or whatever the operating system says, with what was tried.
+    /// [`NotPermitted`], or the operating system's error with its context.
     pub fn new(config: Config) -> Result<Self> {
         if !privileges::may_administer() {
             return Err(NotPermitted.into());
@@ -95,7 +94,8 @@ impl Daemon {
         let listener = config.metrics.as_ref().map(metrics::bind).transpose()?;
         preflight::check(&config)?;
         let hooks = hooks::Running::start(&config.interface.name, &config.interface.hooks)?;
-        // Dropped after the interface, which it waits for, wherever an error ends this.
+        // If an error returns early, this is dropped after the interface's queues, and gives back
+        // the rest.
         let mut network = Network::start(&routing::spec(&config.interface))?;
         let endpoints = setup::bind(&config)?;
         let queues = setup::open_tun(&config)?;
@@ -121,15 +121,15 @@ impl Daemon {
         Ok(Self { control, handle, commands, socket, metrics, notify, hooks })
     }
 
-    /// The way to ask or tell the daemon something.
+    /// Handle for requests to the daemon.
     pub fn handle(&self) -> PlaneHandle {
         self.handle.clone()
     }
 
-    /// Moves packets until [`Command::Stop`], or SIGTERM or SIGINT.
+    /// Moves packets until [`Command::Stop`], SIGTERM or SIGINT.
     ///
     /// # Errors
-    /// What makes the interface or the sockets unusable.
+    /// The error that makes the interface or the sockets unusable.
     pub fn run(mut self) -> Result<()> {
         self.notify.ready(&self.control.readiness());
         tracing::info!("{}", self.control.introduction());
@@ -137,7 +137,8 @@ impl Daemon {
         self.notify.stopping();
         drop((self.socket, self.metrics));
         self.hooks.pre_down();
-        // The interface goes with the workers, then the routes, and only then what comes after.
+        // The network process deletes interface and routes first; then the queues are closed; then
+        // `post_down` runs.
         let stays_guarded = self.control.is_guarding();
         drop(self.control);
         drop(self.hooks);
@@ -177,10 +178,10 @@ fn start_workers(
 }
 
 /// Removes the routes and rules that a daemon with this configuration has left behind. Returns
-/// how many there were.
+/// their number.
 ///
 /// # Errors
-/// [`NotPermitted`]; the daemon still runs; the kernel refuses.
+/// [`NotPermitted`], or if the daemon still runs, or the kernel refuses.
 pub fn release(config: &Config) -> Result<usize> {
     if !privileges::may_administer() {
         return Err(NotPermitted.into());

@@ -1,22 +1,23 @@
-//! Moderation of wake-ups, as cards moderate interrupts.
+//! Moderation of wake-ups, like the interrupt moderation of network cards.
 //!
 //! On a link of 1 Gb/s a packet of 9 KB arrives every 72 us, and to wake a sleeping thread for each
-//! costs more than to handle it. A thread that is woken again and again by a stream naps before it
-//! waits, so that several packets come at a time. A conversation moves few bytes between two
-//! sleeps, and is never made to wait.
+//! costs more than to process it. A thread that a stream wakes too often naps before it waits, so
+//! that several packets arrive together. Interactive traffic moves few bytes between two sleeps,
+//! and is never delayed.
 
 use srd_net::{LocalEndpoint, PacketIo};
 use srd_proto::{Duration, Instant};
 
-/// How long a nap is.
+/// Length of a nap.
 const NAP: std::time::Duration = std::time::Duration::from_micros(100);
-/// A thread that slept less than this ago is being woken again and again.
+/// If the last sleep ended less than this ago, the thread is woken too often.
 const BUSY: Duration = Duration::from_micros(400);
-/// Bytes moved between two sleeps, less than [`BUSY`] apart: fewer are a conversation; with more
-/// a wake-up has paid already, and a nap would only hold the stream up.
+/// Bytes moved between two sleeps that are less than [`BUSY`] apart, for which the thread naps.
+/// Fewer bytes are interactive traffic. With more bytes each wake-up was worth its cost, and a nap
+/// would only delay the stream.
 const STREAM_BYTES: std::ops::Range<u64> = 4096..24_576;
 
-/// What the last sleep looked like.
+/// State at the last sleep.
 #[derive(Debug)]
 pub(super) struct Moderation {
     slept_at: Instant,
@@ -28,7 +29,7 @@ impl Moderation {
         Self { slept_at: now, moved_bytes: 0 }
     }
 
-    /// Call before the thread waits: naps if it would be woken at once.
+    /// Call before the thread waits: naps if it would probably be woken at once.
     pub(super) fn before_sleep<I: PacketIo>(&mut self, endpoint: &LocalEndpoint<I>) {
         let stats = endpoint.core().stats();
         let moved_bytes = stats.tx_bytes + stats.rx_bytes;

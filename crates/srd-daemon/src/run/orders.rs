@@ -1,13 +1,13 @@
-//! What the control thread and the workers say to each other.
+//! Messages between the control thread and the workers.
 //!
 //! ```text
 //!   control thread, readers --- Order, at most ORDERS_MAX wait -----> worker
-//!   control thread          <-- Report, at most REPORTS_MAX wait --- worker, which never waits
+//!   control thread          <-- Report, at most REPORTS_MAX wait --- worker (never waits)
 //! ```
 //!
-//! A report is a hint, not the news itself: what happened to a peer stands in its row of the
-//! pages before the report is sent. So where the queue is full nothing is lost but the hint: the
-//! worker counts that, and raises a flag that makes the control thread look at every row.
+//! A report is only a hint: the worker writes the event into the peer's row of the pages before it
+//! sends the report. So if the queue is full, only the hint is lost. The worker counts this, and
+//! sets a flag that makes the control thread check every row.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,49 +24,49 @@ use crate::pages::peer::PeerPage;
 use crate::pages::rows::{FlowList, PathList};
 use crate::plane::{Oneshot, PeerNumber};
 
-/// Orders that may wait for a worker.
+/// Most orders that may wait for a worker.
 pub(crate) const ORDERS_MAX: usize = 64;
-/// Reports that may wait for the control thread, of each worker.
+/// Most reports of each worker that may wait for the control thread.
 pub(crate) const REPORTS_MAX: usize = 1024;
-/// How often the control thread tries again to hand over an order where many wait.
+/// Interval at which a sender tries again if a worker's queue of orders is full.
 const ORDER_RETRY: Duration = Duration::from_millis(1);
 
-/// What a worker has to do.
+/// A command to a worker.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Make changes.
+    /// Makes changes.
     Apply(Batch),
-    /// Show packets to a capture, until its reader goes away.
+    /// Copies packets to a capture until its reader is dropped.
     Capture(Tap),
-    /// List flows.
+    /// Lists flows.
     Flows(FlowList),
-    /// List paths.
+    /// Lists paths.
     Paths(PathList),
 }
 
-/// Changes that go together, in order.
+/// Changes that are made together, in order.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) changes: Vec<Change>,
-    /// Gets what the worker refused, once the rest is done and the pages show it.
+    /// Receives the refused changes, when all others are made and the pages contain them.
     pub(crate) done: Oneshot<Vec<Refused>>,
 }
 
-/// A peer that a worker could not add, and why.
+/// A peer that a worker could not add, and the reason.
 pub(crate) type Refused = (PeerNumber, AddPeerError);
 
-/// A peer, as a worker is told of it.
+/// The settings of a peer that a worker needs.
 #[derive(Clone, Debug)]
 pub(crate) struct NewPeer {
     pub(crate) transport: PeerConfig,
     pub(crate) allowed: Vec<Prefix>,
     pub(crate) express: bool,
     pub(crate) express_udp: bool,
-    /// Where the worker writes what it knows of the peer.
+    /// The page for the worker's figures of the peer.
     pub(crate) page: Arc<PeerPage>,
 }
 
-/// What is the same for all peers and may change while packets move.
+/// Settings for all peers together that may change while packets move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CardSettings {
     pub(crate) express: bool,
@@ -78,45 +78,45 @@ pub(crate) struct CardSettings {
     pub(crate) poll: srd_net::PollMode,
 }
 
-/// One change. All that takes away stands before what adds, so that peers may exchange keys,
+/// One change. In a batch, all removals precede all additions, so that peers may exchange keys,
 /// addresses and prefixes.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// Refuse if another peer is at an address of this one's; changes nothing.
+    /// Refuses if another peer has this address; changes nothing.
     CheckAddress(PeerNumber, std::net::SocketAddr),
-    /// End the context with a peer; its row stays.
+    /// Ends the context with a peer; its row stays.
     Withdraw(PeerNumber),
-    /// End the context with a peer, and forget its row.
+    /// Ends the context with a peer, and removes its row.
     Remove(PeerNumber),
-    /// What a peer may send from, and what is sent to it.
+    /// Sets the prefixes that a peer may send from, and that are sent to it.
     Allow(PeerNumber, Vec<Prefix>),
-    /// Turn SRD towards a peer on or off: for all, for UDP.
+    /// Turns SRD towards a peer on or off: for all packets, for UDP.
     Express(PeerNumber, bool, bool),
-    /// A peer that is new, or that was withdrawn.
+    /// Adds a peer that is new, or that was withdrawn.
     Add(PeerNumber, Box<NewPeer>),
-    /// Settings of the whole card.
+    /// Sets the settings of the whole card.
     Card(CardSettings),
 }
 
-/// What a worker has to say.
+/// A message from a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Report {
-    /// Something happened to a peer: look at its row.
+    /// An event of a peer: its row has to be checked.
     Peer(PeerNumber),
     /// The network passes packets of another size to a peer.
     PathMtu { peer: PeerNumber, configured_bytes: u16 },
-    /// The sockets found out something that a person should know.
+    /// A finding of the sockets that is meant for people.
     Notice(Notice),
 }
 
-/// What both ends of a worker's queues share.
+/// State that both ends of a worker's queues share.
 #[derive(Debug, Default)]
 pub(crate) struct Flags {
-    /// The worker shall say goodbye and end.
+    /// Whether the worker has to close its contexts and end.
     stop: AtomicBool,
-    /// Reports were lost: look at every row.
+    /// Whether reports were lost, so that every row has to be checked.
     look_again: AtomicBool,
-    /// The worker's thread has ended, however it ended.
+    /// Whether the worker's thread has ended, for any reason.
     has_ended: AtomicBool,
 }
 
@@ -137,18 +137,18 @@ impl Flags {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Reports were lost.
+    /// Records that reports were lost.
     pub(crate) fn raise_look_again(&self) {
         self.look_again.store(true, Ordering::Release);
     }
 
-    /// Whether reports were lost since this was last asked.
+    /// Whether reports were lost since the last call.
     pub(crate) fn take_look_again(&self) -> bool {
         self.look_again.load(Ordering::Relaxed) && self.look_again.swap(false, Ordering::Acquire)
     }
 }
 
-/// The worker's way to the control thread.
+/// The worker's sender of reports.
 #[derive(Debug)]
 pub(crate) struct Reports {
     pub(crate) queue: SyncSender<Report>,
@@ -158,7 +158,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Says something. Never waits.
+    /// Sends a report. Never waits.
     pub(crate) fn send(&mut self, report: Report) {
         if self.queue.try_send(report).is_err() {
             self.lost += 1;
@@ -168,7 +168,7 @@ impl Reports {
     }
 }
 
-/// The way to a worker, for any thread.
+/// Sender of orders to a worker, for any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     pub(crate) queue: SyncSender<Order>,
@@ -181,8 +181,8 @@ pub(crate) struct Orders {
 pub(crate) struct WorkerWaker(pub(crate) Arc<srd_net::IoWaker>);
 
 impl Orders {
-    /// Hands over an order. The caller may wait for the worker to take those before, never the
-    /// worker for the caller. False: the worker has ended.
+    /// Sends an order. If the queue is full, the caller waits until the worker takes earlier
+    /// orders; the worker never waits for the caller. Returns false if the worker has ended.
     pub(crate) fn send(&self, order: Order) -> bool {
         let mut order = order;
         loop {
@@ -201,7 +201,7 @@ impl Orders {
         true
     }
 
-    /// Tells the worker to say goodbye and end.
+    /// Makes the worker close its contexts and end.
     pub(crate) fn stop(&self) {
         self.flags.stop();
         self.worker.0.wake();

@@ -1,4 +1,4 @@
-//! Which lines the log gets about peers that come and go.
+//! Lines of the log about peers that come up and go down.
 //!
 //! ```text
 //!   state      down  up   down up                 down                      up
@@ -7,10 +7,10 @@
 //!                                                     held back for HOLD
 //! ```
 //!
-//! A peer that starts is often called before it listens, and two that start at once may restart
-//! each other's session: that it does not answer is said only when it lasts for `HOLD`. An
-//! interruption that is shorter, of a peer that had been up for `SETTLED`, is said when it is
-//! over. When many peers come or go at once, as with a switch, one line says so for all.
+//! Handshakes with a peer that starts often begin before it listens, and two that start at once may
+//! restart each other's session. So a line reports a peer that does not answer only after `HOLD`. A
+//! shorter interruption of a peer that had been up for `SETTLED` is reported when it is over. If
+//! many peers change at once, as with a switch, one line reports all of them.
 //!
 //! Bounds: one entry for each peer, and at most `LINES_MAX` lines of a kind at a time.
 
@@ -21,35 +21,36 @@ use srd_proto::{Duration, Instant};
 use super::evidence::Problem;
 use crate::snapshot::PeerState;
 
-/// How long a peer must be silent before a line says so.
+/// Silence of a peer after which a line reports it.
 const HOLD: Duration = Duration::from_secs(2);
-/// A peer that was up for so long is not starting.
+/// A peer that was up for this time is no longer starting.
 const SETTLED: Duration = Duration::from_secs(10);
-/// The least interruption whose length is said.
+/// Shortest interruption whose length is reported.
 const BLIP_MIN: Duration = Duration::from_millis(100);
-/// Peers that get a line of their own at a time.
+/// Most peers at a time that get a line of their own.
 const LINES_MAX: usize = 4;
 
-/// One line.
+/// One line of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Line {
-    /// Whether it is a warning.
+    /// Whether the line is a warning.
     pub(super) is_warning: bool,
     pub(super) text: String,
 }
 
-/// How a peer is called, and why it does not answer, as far as known.
+/// Name of a peer, and the reason why it does not answer, as far as known.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) name: String,
     pub(super) problem: Option<Problem>,
 }
 
-/// What was said about each peer, by its name: it may get another context, and stays the same.
+/// The last report about each peer, by the peer's name, which stays when the peer gets another
+/// context.
 #[derive(Debug, Default)]
 pub(super) struct PeerLog {
     peers: BTreeMap<String, Entry>,
-    /// Whether an entry may have something to say.
+    /// Whether an entry may have something to report.
     is_stirred: bool,
 }
 
@@ -57,19 +58,19 @@ pub(super) struct PeerLog {
 struct Entry {
     state: PeerState,
     since: Instant,
-    /// What the log said last, and since when that is so.
+    /// The state in the last line, and the time when this state began.
     said: Option<(PeerState, Instant)>,
-    /// The reason that the log gave last.
+    /// The reason in the last line.
     said_problem: &'static str,
-    /// How long it did not answer, if that has not been said and shall be.
+    /// Length of an interruption that is still to be reported.
     blip: Option<Duration>,
 }
 
-/// What there is to say about one peer: its name as shown, and what follows.
+/// Text about one peer: its name, and the rest of the line.
 type Say = (String, String);
 
 impl PeerLog {
-    /// A peer's state is another.
+    /// Records a new state of a peer.
     pub(super) fn changed(&mut self, now: Instant, peer: &str, state: PeerState) {
         self.is_stirred = true;
         let fresh = Entry {
@@ -88,17 +89,17 @@ impl PeerLog {
         (entry.state, entry.since) = (state, now);
     }
 
-    /// There may be another reason why a peer does not answer.
+    /// Records that the reason why a peer does not answer may have changed.
     pub(super) fn stir(&mut self) {
         self.is_stirred = true;
     }
 
-    /// A peer is gone, and nothing more is said about it.
+    /// Removes a peer, which is not reported any more.
     pub(super) fn forget(&mut self, peer: &str) {
         self.peers.remove(peer);
     }
 
-    /// What is to be logged now.
+    /// The lines to log now.
     pub(super) fn lines(&mut self, now: Instant, show: impl Fn(&str) -> Shown) -> Vec<Line> {
         if !std::mem::take(&mut self.is_stirred) {
             return Vec::new();
@@ -119,8 +120,9 @@ impl PeerLog {
                 }
                 PeerState::Up => {
                     let blip = entry.blip.take();
-                    // Both seen at one look, as after a pause of our own, or nearly: how long it
-                    // was is not known, or nothing to speak of.
+                    // If both events were seen at one check, for example after a pause of this
+                    // daemon, or nearly so, the length is unknown or negligible, and the line does
+                    // not contain it.
                     let known = |gap| Some(gap).filter(|gap| *gap >= BLIP_MIN);
                     again.extend(blip.map(|gap| (show(name).name, after(known(gap)))));
                 }
@@ -155,7 +157,7 @@ impl PeerLog {
     }
 }
 
-/// A line for each, or one for all.
+/// One line for each peer, or one line for all if there are too many.
 fn say(is_warning: bool, about: &[Say], [one, many]: [&str; 2]) -> Vec<Line> {
     let line = |text| Line { is_warning, text };
     if about.len() <= LINES_MAX {
@@ -172,7 +174,7 @@ fn say(is_warning: bool, about: &[Say], [one, many]: [&str; 2]) -> Vec<Line> {
     vec![line(text)]
 }
 
-/// `0.8 s`, `35 s`, `12 min`.
+/// Formats a time as `0.8 s`, `35 s`, `12 min`.
 fn span(time: Duration) -> String {
     let ms = time.as_nanos() / 1_000_000;
     match ms {
@@ -217,16 +219,16 @@ mod tests {
         assert!(texts(&mut log, 3000).is_empty());
         log.changed(at(35_000), p, PeerState::Up);
         assert_eq!(texts(&mut log, 35_100), ["p1 answers, after 35 s"]);
-        // A short one of a peer that had settled is said when it is over.
+        // A short interruption of a settled peer is reported when it is over.
         log.changed(at(50_000), p, PeerState::Down);
         assert!(texts(&mut log, 50_900).is_empty());
         log.changed(at(50_800), p, PeerState::Up);
         assert_eq!(texts(&mut log, 51_000), ["p1 answers again, after 0.8 s"]);
-        // Both at one look, as after a pause of this daemon's own: no figure is known.
+        // Both events at one check, as after a pause of this daemon: the length is unknown.
         log.changed(at(65_000), p, PeerState::Down);
         log.changed(at(65_000), p, PeerState::Up);
         assert_eq!(texts(&mut log, 65_000), ["p1 answers again"]);
-        // One that is too short for a figure has none.
+        // An interruption that is too short is reported without its length.
         log.changed(at(80_000), p, PeerState::Down);
         log.changed(at(80_030), p, PeerState::Up);
         assert_eq!(texts(&mut log, 80_100), ["p1 answers again"]);

@@ -1,5 +1,5 @@
-//! What this machine must allow before anything is set up: an overlay that does not cover one of
-//! its own networks, and filters that let the peers' packets in.
+//! Checks of this machine before the set-up: the overlay must not cover one of the machine's other
+//! networks, and its filters must accept the peers' packets.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use srd_net::Link;
 
 use crate::config::{Config, Table};
 
-/// Refuses what would cost the machine its network, or could never work.
+/// Refuses a configuration that would cut off a network of the machine, or could never work.
 pub(super) fn check(config: &Config) -> Result<()> {
     if config.interface.table == Table::Off {
         return Ok(());
@@ -18,19 +18,19 @@ pub(super) fn check(config: &Config) -> Result<()> {
     check_reverse_paths(config)
 }
 
-/// Whether there is an interface of this name.
+/// Whether an interface of this name exists.
 pub(super) fn has_interface(name: &str) -> bool {
     let socket = std::net::UdpSocket::bind(("127.0.0.1", 0));
     socket.is_ok_and(|socket| rustix::net::netdevice::name_to_index(&socket, name).is_ok())
 }
 
-/// Whether a TUN device of this name exists, as far as `/sys` shows the interfaces of this network
+/// Whether a TUN device of this name exists, as far as `/sys` lists the interfaces of this network
 /// namespace.
 pub(super) fn is_tun(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).join("tun_flags").exists()
 }
 
-/// The interface's subnets are routed into it alone: none may contain an address of another.
+/// The interface's subnets are routed only into it, so none may contain an address of another one.
 fn check_overlay(config: &Config) -> Result<()> {
     let interface = &config.interface;
     for other in srd_net::local_addresses()? {
@@ -51,8 +51,8 @@ fn check_overlay(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Where a peer's endpoint lies behind a peer, its packets come in by another interface than
-/// answers to it without our mark would leave by: a strict reverse path filter drops them.
+/// If an endpoint lies in `allowed`, its packets arrive at another interface than the route to it
+/// names for packets without our mark. A strict reverse path filter drops such packets.
 fn check_reverse_paths(config: &Config) -> Result<()> {
     let known = config.peers.iter().flat_map(|p| p.endpoints().map(move |endpoint| (p, endpoint)));
     for (peer, endpoint) in known.filter(|(_, endpoint)| endpoint.is_ipv4()) {
@@ -74,8 +74,8 @@ fn check_reverse_paths(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Whether an interface drops packets from addresses that it would not be the way to. The
-/// kernel takes the larger of two values: 1 is strict, 2 is loose.
+/// Whether an interface drops packets whose source is routed through another interface. The kernel
+/// uses the larger of two values: 1 is strict, 2 is loose.
 fn is_strict(interface: &str) -> bool {
     let value = |name: &str| {
         let path = Path::new("/proc/sys/net/ipv4/conf").join(name).join("rp_filter");

@@ -1,12 +1,12 @@
-//! Why a peer does not answer: its evidence and its name together.
+//! Reason why a peer does not answer, from its evidence and its name.
 
 use super::evidence::{Problem, unresolved};
 use crate::config::HostPort;
 use crate::pages::peer::PeerFigures;
 use crate::snapshot::PeerState;
 
-/// The reason why a peer does not answer, its name among what is known: as the log, the status and
-/// metrics give it alike.
+/// The reason why a peer does not answer, considering the resolution of its name. The log, the
+/// status and the metrics all use it.
 pub(crate) fn of_peer(
     figures: &PeerFigures,
     host: Option<&HostPort>,
@@ -38,7 +38,7 @@ mod tests {
         let mut silent = PeerFigures { link: Link::Down, ..PeerFigures::default() };
         silent.evidence.saw(Diagnosis::NothingReceived);
         let of = |figures: &PeerFigures, error: &str| of_peer(figures, Some(&host), error).unwrap();
-        // Nothing was sent to it, so that its silence says nothing.
+        // No packets were sent to the peer, so its silence is no evidence.
         assert_eq!(of(&silent, "no such name").kind, "name-unresolved");
         assert_eq!(of_peer(&silent, None, "").unwrap().kind, "nothing-heard");
         silent.addresses[0] = Some("192.0.2.2:7471".parse().unwrap());

@@ -4,11 +4,11 @@
 //! that gets more processor time than the worker would fill it, and packets of other flows would be
 //! dropped. So a worker has several queues and reads one frame of each in turn.
 //!
-//! The kernel puts a flow into the queue to which packets of its other direction were last written;
-//! if there were none for three seconds, a hash of its own selects the queue. So a frame is written
-//! to the queue that a hash of its flow selects.
+//! The kernel puts a packet into the queue to which packets of the opposite direction of its flow
+//! were last written. If no such packet was written for three seconds, a hash in the kernel selects
+//! the queue. So a frame is written to the queue that a hash of its flow selects.
 //!
-//! Bounds: [`QUEUES`] queues, each as long as the interface's `txqueuelen`; a frame in a queue that
+//! Bounds: [`QUEUES`] queues, each as long as the interface's `txqueuelen`. A frame in a queue that
 //! was empty is read after at most [`READS_PER_LOOK`] frames and one of each other queue.
 
 use std::hash::{BuildHasher, RandomState};
@@ -25,29 +25,29 @@ use srd_net::Tun;
 
 use super::worker::Port;
 
-/// Queues of a worker. Two flows share one with a probability of one in so many.
+/// Queues of a worker. Two flows share one with a probability of 1/`QUEUES`.
 pub(super) const QUEUES: u8 = 16;
-/// Frames read between two calls that ask which queues have frames.
+/// Frames read between two calls that return the queues with frames.
 const READS_PER_LOOK: u32 = 16;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// The queues.
+/// The queues of one worker.
 #[derive(Debug)]
 pub(super) struct Queues {
     queues: Vec<Tun>,
-    /// Readable when a queue is.
+    /// Readable if one of the queues is.
     epoll: Arc<OwnedFd>,
-    /// A bit for each queue: whether it may have frames.
+    /// One bit for each queue: whether it may have frames.
     ready: u32,
     /// The number of the queue that is read next.
     turn: u32,
-    /// Frames until the kernel is asked again.
+    /// Frames that may be read before the next call of the kernel.
     reads_left: u32,
     keys: RandomState,
 }
 
 impl Queues {
-    /// The queues of one worker: [`QUEUES`] at most.
+    /// The queues of one worker, at most [`QUEUES`].
     ///
     /// # Errors
     /// The operating system's: there is no descriptor left.
@@ -63,12 +63,12 @@ impl Queues {
         Ok(Self { queues, epoll, ready, turn, reads_left, keys: RandomState::new() })
     }
 
-    /// To wait on.
+    /// Descriptor to wait on.
     pub(super) fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.epoll)
     }
 
-    /// Asks the kernel which queues have frames.
+    /// Gets the queues with frames from the kernel.
     fn look(&mut self) -> io::Result<()> {
         let mut events = [const { MaybeUninit::uninit() }; QUEUES as usize];
         match epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME)) {
@@ -80,13 +80,13 @@ impl Queues {
         Ok(())
     }
 
-    /// The first queue with frames, from that of `turn` on.
+    /// The first queue with frames, starting at `turn`.
     fn next(&self) -> u32 {
         let later = self.ready & (u32::MAX << self.turn);
         (if later == 0 { self.ready } else { later }).trailing_zeros()
     }
 
-    /// The queue to which a frame is written: the same for all frames of a flow.
+    /// Index of the queue that a frame is written to, equal for all frames of a flow.
     fn of(&self, frame: &[u8]) -> usize {
         let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
         let flow = packet.map(|p| (p.source, p.destination, p.protocol, p.ports));
@@ -109,7 +109,7 @@ impl Port for Queues {
             }
             self.ready &= !(1 << queue);
         }
-        // A frame that has come meanwhile ends the next wait.
+        // A frame that has arrived meanwhile ends the next wait.
         self.reads_left = 0;
         Ok(None)
     }

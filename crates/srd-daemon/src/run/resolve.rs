@@ -1,18 +1,18 @@
-//! Names of peers become addresses, beside the control thread.
+//! Resolves names of peers to addresses, on threads beside the control thread.
 //!
 //! ```text
 //!   control thread                                    a thread of the resolver
 //!   Lookup::poll: the peer does not answer -- ask -->  getaddrinfo, which may take long
-//!   Lookup::answered                       <-------    addresses, or why not
-//!   Lookup::poll: try the first ... the next ... and ask anew
+//!   Lookup::answered                       <-------    addresses, or an error
+//!   Lookup::poll: try the first, the next, ... and resolve the name again
 //! ```
 //!
-//! A name is resolved when the daemon starts, and again whenever the peer does not answer: each of
-//! its addresses is tried in turn for `TRY`, then the name is asked for anew. A peer that answers
-//! is left alone.
+//! A name is resolved when the daemon starts, and again when the peer does not answer: each of its
+//! addresses is tried in turn for `TRY`, then the name is resolved again. The address of a peer
+//! that answers is not changed.
 //!
-//! Bounds: `THREADS` names are resolved at once and one request for each peer waits; between two
-//! requests for a name lie `BACKOFF_MIN` to `BACKOFF_MAX`.
+//! Bounds: at most `THREADS` names are resolved at once, and one request for each peer waits. The
+//! time between two requests for a name is `BACKOFF_MIN` to `BACKOFF_MAX`.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -25,17 +25,17 @@ use srd_proto::{Duration, Instant};
 
 use crate::config::{HostPort, PEERS_MAX};
 
-/// Names that are resolved at once.
+/// Most names that are resolved at once.
 const THREADS: usize = 4;
-/// How long an address may take to answer before the next is tried.
+/// Time without an answer from an address after which the next is tried.
 const TRY: Duration = Duration::from_secs(3);
-/// Time between two requests for a name: at first, and after several in vain.
+/// Time between two requests for a name: the first, and the longest after several failures.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// What a name stands for, or why that is not known.
+/// Addresses of a name, or the error of the resolver.
 pub(crate) type Found = std::result::Result<Vec<SocketAddr>, String>;
-/// What resolves a name.
+/// Function that resolves a name.
 type Resolve = dyn Fn(&HostPort) -> Found + Send + Sync;
 
 /// Threads that resolve names.
@@ -43,7 +43,7 @@ type Resolve = dyn Fn(&HostPort) -> Found + Send + Sync;
 pub(crate) struct Resolver {
     requests: SyncSender<HostPort>,
     answers: Receiver<(HostPort, Found)>,
-    /// Requests without an answer yet.
+    /// Number of requests without an answer yet.
     outstanding: usize,
 }
 
@@ -51,7 +51,7 @@ impl Resolver {
     /// Starts the threads; `wake` is called after each answer.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// If no thread can be started.
     pub(crate) fn start(resolve: Arc<Resolve>, wake: Arc<dyn Fn() + Send + Sync>) -> Result<Self> {
         let (requests, wanted) = mpsc::sync_channel(PEERS_MAX);
         let (found, answers) = mpsc::channel();
@@ -66,7 +66,7 @@ impl Resolver {
         Ok(Self { requests, answers, outstanding: 0 })
     }
 
-    /// Asks for a name. Returns whether there was room for the request.
+    /// Requests the resolution of a name. Returns whether the queue had a free slot.
     pub(crate) fn ask(&mut self, host: &HostPort) -> bool {
         let is_taken = match self.requests.try_send(host.clone()) {
             Ok(()) => true,
@@ -76,7 +76,7 @@ impl Resolver {
         is_taken
     }
 
-    /// The next answer, if there is one.
+    /// The next answer, if one has arrived.
     pub(crate) fn next(&mut self) -> Option<(HostPort, Found)> {
         if self.outstanding == 0 {
             return None;
@@ -87,7 +87,7 @@ impl Resolver {
     }
 }
 
-/// A thread's work, until the resolver is gone.
+/// Work of one thread, until the resolver is dropped.
 fn answer(
     wanted: &Mutex<Receiver<HostPort>>,
     found: &Sender<(HostPort, Found)>,
@@ -105,26 +105,26 @@ fn answer(
     }
 }
 
-/// What is to be done about the name of one peer.
+/// Next step for the name of one peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// Nothing.
+    /// Wait.
     Wait,
-    /// Resolve it.
+    /// Resolve the name.
     Ask,
-    /// Call the peer at this address.
+    /// Connect to the peer at this address.
     Try(SocketAddr),
 }
 
-/// The name of one peer, and how far its addresses have been tried.
+/// The name of one peer, and the progress of trying its addresses.
 #[derive(Clone, Debug)]
 pub(super) struct Lookup {
     pub(super) host: HostPort,
-    /// Why the name does not resolve; empty if it does.
+    /// Error of the resolver; empty if the name resolves.
     pub(super) error: String,
     untried: VecDeque<SocketAddr>,
     is_asking: bool,
-    /// Nothing is done before.
+    /// Earliest time of the next step.
     at: Instant,
     backoff: Duration,
 }
@@ -141,7 +141,7 @@ impl Lookup {
         }
     }
 
-    /// What to do now.
+    /// The next step at this time.
     pub(super) fn poll(&mut self, now: Instant, is_up: bool) -> Step {
         if is_up {
             self.untried.clear();
@@ -161,13 +161,13 @@ impl Lookup {
         Step::Ask
     }
 
-    /// The request that [`Step::Ask`] led to found no room.
+    /// Notes that the queue was full for the request of [`Step::Ask`].
     pub(super) fn refused(&mut self, now: Instant) {
         self.is_asking = false;
         self.at = now + self.next_backoff();
     }
 
-    /// The name was resolved, or was not. Returns whether that is news worth a line.
+    /// Takes an answer of the resolver. Returns whether the result differs, so that it is logged.
     pub(super) fn answered(&mut self, now: Instant, found: Found) -> bool {
         self.is_asking = false;
         match found {
@@ -218,7 +218,8 @@ mod tests {
         assert_eq!(lookup.poll(at(12), false), Step::Try("192.0.2.2:1".parse().unwrap()));
         assert_eq!(lookup.poll(at(15), false), Step::Wait);
         assert_eq!(lookup.poll(at(16), false), Step::Ask);
-        // A peer that answers is left alone, whatever the name says by now.
+        // The address of a peer that answers is not changed, even if the name resolves to another
+        // one.
         lookup.answered(at(16), addresses(&["192.0.2.9:1"]));
         assert_eq!(lookup.poll(at(20), true), Step::Wait);
         assert_eq!(lookup.poll(at(90), false), Step::Ask);

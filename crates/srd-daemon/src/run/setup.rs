@@ -1,4 +1,4 @@
-//! What `srd up` works with: sockets, the interface, and no more privileges than it needs.
+//! Sets up the environment of `srd up`: sockets, the interface, and reduced privileges.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,36 +17,36 @@ use crate::pages::About;
 use crate::routing;
 use srd_trust::privileges;
 
-/// The transport over sockets that captures may look at.
+/// The transport over sockets whose packets can be captured.
 pub(super) type Endpoint = LocalEndpoint<Tapped<AnyIo>>;
 
-/// Bytes that a frame's offload header takes of a datagram.
+/// Bytes of the offload header in a datagram with a frame.
 const OFFLOAD_BYTES: usize = srd_card::offload::OFFLOAD_BYTES;
-/// The largest inner MTU by default, ENA Express's.
+/// Largest default of the inner MTU, that of ENA Express.
 const MTU_MAX: u16 = 8900;
-/// The least inner MTU that IPv6 works with.
+/// Smallest inner MTU that IPv6 works with.
 const MTU_MIN: u16 = 1280;
-/// The least that each host takes in IPv4 (RFC 791).
+/// Smallest size that each IPv4 host accepts (RFC 791).
 const MTU_MIN_V4: u16 = 576;
-/// UDP payload bytes that leave [`MTU_MIN`] for inner packets, whatever else is in a datagram.
+/// UDP payload bytes that leave [`MTU_MIN`] for inner packets in every kind of datagram.
 const PACKET_BYTES_MIN: u16 = 1360;
-/// A context that is quiet for so long is asked whether the peer is there; one that is spoken to
-/// after a quarter of it. Together with the time below that is less than a second, in which a
-/// host that died is found out and transparent mode is back at plain packets.
+/// Silence after which an idle context sends a probe; a quarter of it while data is sent to the
+/// peer. Together with the time below this is less than a second: in that time a failed host is
+/// detected, and transparent mode uses plain packets again.
 const KEEPALIVE: Duration = Duration::from_millis(300);
-/// A peer that does not answer for so long, to some fifteen questions on different paths, is down.
-/// Pauses of this daemon's own do not count.
+/// Time without an answer after which a peer is down. Some fifteen probes leave in it on different
+/// paths. Pauses of this daemon itself do not count.
 const PEER_TIMEOUT: Duration = Duration::from_millis(600);
-/// Where a run leaves its epoch for the next one, if systemd names no other directory.
+/// Directory in which a run stores its epoch for the next one, if systemd names no other.
 const STATE_DIRECTORY: &str = "/var/lib/srd";
-/// Handshakes with strangers per second, and as many again with those who have returned a cookie.
-/// Each costs 0.1 to 0.3 ms of a thread that carries packets; a cluster of a
-/// thousand nodes that starts at once is served in five seconds.
+/// Most handshakes per second with unknown hosts, and separately with hosts that have returned a
+/// cookie. Each costs 0.1 to 0.3 ms of a thread that carries packets. A cluster of a thousand nodes
+/// that starts at once is served in five seconds.
 const HANDSHAKES_PER_SECOND_MAX: u32 = 200;
-/// Receive buffer of the base port: what arrives while the thread is kept from running.
+/// Receive buffer of the base port, for packets that arrive while the thread does not run.
 const RECEIVE_BUFFER_BYTES: u32 = 32 << 20;
 
-/// The transport of a configuration: an endpoint for each worker.
+/// Makes the transport of a configuration: an endpoint for each worker.
 pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     let interface = &config.interface;
     let mut core = CoreConfig::sockets();
@@ -59,7 +59,7 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     core.peer_timeout = PEER_TIMEOUT;
     core.handshakes_per_second_max = HANDSHAKES_PER_SECOND_MAX;
     core.idle_reclaim = Duration::MAX;
-    // A peer's node may have more shards than this one, and a context of each with ours.
+    // A peer's node may have more shards than ours, and each of them has a context with ours.
     let contexts_max = crate::config::PEERS_MAX * usize::from(srd_proto::SHARDS_MAX);
     core.peers_max = u32::try_from(contexts_max).unwrap_or(u32::MAX);
     let listen = interface.listen;
@@ -73,7 +73,8 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     options.paths = core.paths;
     options.receive_buffer_bytes = RECEIVE_BUFFER_BYTES;
     options.dscp = interface.dscp;
-    // A worker that spins looks at its interface, too, and asks its sockets without waiting.
+    // A worker spins itself, because it reads its interface, too, and polls its sockets without
+    // waiting.
     options.poll = PollMode::Block;
     options.mark = Some(routing::spec(interface).mark);
     let options = XdpOptions::new(options);
@@ -84,21 +85,22 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     let epoch = epoch_of(&interface.name);
     let ios = ios.into_iter().map(Tapped::new).collect();
     let mut endpoints = Endpoint::over_shards(ios, core, epoch)?;
-    // Messages that are under way are repeated by their senders.
+    // This may end sessions, and packets in flight are lost; their senders repeat them.
     endpoints.iter_mut().for_each(|endpoint| endpoint.reseed_at_clock_steps(true));
     Ok(endpoints)
 }
 
-/// The epoch of this run: larger than that of the run before even if the clock was set back, as far
-/// as there is a directory to remember it in. A first try leaves nothing behind, so no epoch
-/// either.
+/// The epoch of this run. If there is a directory to store it, it is larger than that of the
+/// previous run even if the clock was set back. `srd up --try` leaves nothing behind, so it stores
+/// no epoch.
 fn epoch_of(interface: &str) -> Epoch {
     if interface == TRY_INTERFACE {
         return srd_net::clock::epoch();
     }
     let given = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
     let directory = given.unwrap_or_else(|| PathBuf::from(STATE_DIRECTORY));
-    // The package makes it; a failure shows below. A daemon of root's may be another user's later.
+    // Usually the package makes the directory, and a failure shows below. The next daemon may run
+    // as another user than root, so the directory is given to that user.
     let mut make = std::fs::DirBuilder::new();
     if std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700).create(&directory).is_ok() {
         let _ = std::os::unix::fs::lchown(&directory, privileges::own_user(), None);
@@ -115,17 +117,17 @@ fn epoch_of(interface: &str) -> Epoch {
     })
 }
 
-/// Bytes that the header of IPv6 has beyond that of IPv4.
+/// Bytes by which the IPv6 header is larger than that of IPv4.
 const IPV6_MORE_BYTES: u16 = 20;
-/// Bytes of the greeting that a plain context's first packets carry.
+/// Bytes of the greeting in the first packets of a plain context.
 #[allow(clippy::cast_possible_truncation)] // sixteen
 const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
 
-/// UDP payload bytes that fit into one packet on the way to every address of a peer that we know,
-/// and on each network card where there are several.
+/// UDP payload bytes that fit into one packet on the route to every known address of a peer, and on
+/// each network card if there are several.
 ///
-/// A way that leaves less than [`MTU_MIN`] is a peer's own affair: the others get what their ways
-/// carry, and the transport finds out what passes there.
+/// A route that leaves less than [`MTU_MIN`] does not limit other peers: they use the size of their
+/// own routes, and the transport detects the size that passes on this one.
 fn outer_packet_bytes(config: &Config) -> io::Result<u16> {
     let peers = config.peers.iter();
     let ways = peers.flat_map(|peer| peer.endpoints().map(move |to| (&peer.name, to)));
@@ -146,7 +148,7 @@ fn outer_packet_bytes(config: &Config) -> io::Result<u16> {
         }
         Some(card.min(PACKET_BYTES_MIN))
     });
-    // A name may stand for an IPv6 address, whose header is larger.
+    // A name may resolve to an IPv6 address, whose header is larger.
     let is_open = |at: SocketAddr| at.is_ipv6() && at.ip().is_unspecified();
     let by_name = config.peers.iter().any(|peer| peer.host.is_some());
     let spare = if is_open(config.interface.listen) && by_name { IPV6_MORE_BYTES } else { 0 };
@@ -162,7 +164,7 @@ fn outer_packet_bytes(config: &Config) -> io::Result<u16> {
     }
 }
 
-/// The inner MTU: as configured, if it fits, or the largest that does.
+/// The inner MTU: the configured one, or otherwise the largest that fits.
 pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> {
     let room = endpoints.iter().map(Endpoint::payload_bytes_max).min().unwrap_or(0);
     let room = room.saturating_sub(OFFLOAD_BYTES);
@@ -181,14 +183,14 @@ pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> 
     }
 }
 
-/// Makes the interface, with queues for each worker. One that is there already is somebody
-/// else's, with addresses and routes
-/// that we could not give back.
+/// Creates the interface, with queues for each worker. An interface that exists already belongs to
+/// another program, and its addresses and routes could not be restored, so it is refused.
 pub(super) fn open_tun(config: &Config) -> Result<Vec<Queues>> {
     let name = &config.interface.name;
-    // Not by opening it: a queue that joins another program's interface takes packets from it.
+    // The check must not open it: a queue that joins another program's interface takes packets from
+    // it.
     if preflight::has_interface(name) {
-        // The machine's own interface is never proposed for deletion.
+        // The text never proposes to delete an interface that is not a TUN device.
         let remedy = match preflight::is_tun(name) {
             true => format!("kept by another program: remove it with `ip link delete {name}`, or"),
             false => "and is no TUN device:".to_owned(),
@@ -208,7 +210,7 @@ pub(super) fn open_tun(config: &Config) -> Result<Vec<Queues>> {
     Ok(workers)
 }
 
-/// Leaves the user root where a reload works without it, and gives up every capability.
+/// Changes from root to another user if a reload works as that user, and gives up every capability.
 pub(super) fn give_up_privileges(config: &Config) -> Result<()> {
     let stays = privileges::leave_root(|| Config::load(&config.file).is_ok())?;
     privileges::drop_all()?;
@@ -241,7 +243,7 @@ fn tun_error(config: &Config, error: &io::Error) -> anyhow::Error {
     anyhow::anyhow!("cannot make the interface {name}: {error}: {advice}")
 }
 
-/// How the card behaves at the start.
+/// Settings of the card at the start.
 pub(super) fn card_config(config: &Config, mtu: u16) -> Result<srd_card::Config> {
     let secret = srd_net::clock::secret().context("cannot draw a secret")?;
     let interface = &config.interface;
@@ -258,7 +260,7 @@ pub(super) fn card_config(config: &Config, mtu: u16) -> Result<srd_card::Config>
     })
 }
 
-/// What readers are told that does not change.
+/// Properties for readers that do not change.
 pub(super) fn about(config: &Config, endpoints: &[Endpoint], mtu: u16) -> About {
     let interface = &config.interface;
     let core = endpoints.first().map(|endpoint| endpoint.core().config());
@@ -276,7 +278,7 @@ pub(super) fn about(config: &Config, endpoints: &[Endpoint], mtu: u16) -> About 
     }
 }
 
-/// A path that means the same to programs that were started elsewhere.
+/// An absolute path, valid for programs with another working directory.
 fn absolute(file: &Path) -> String {
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
     absolute.display().to_string()

@@ -1,4 +1,5 @@
-//! Signals: SIGTERM and SIGINT end the daemon in order, SIGHUP reads its configuration anew.
+//! Signals: SIGTERM and SIGINT end the daemon in order, SIGHUP makes it read its configuration
+//! again.
 
 use std::thread;
 
@@ -17,13 +18,13 @@ fn ours() -> SigSet {
     set
 }
 
-/// Holds the signals back in this thread and those that it starts, until one waits for them.
+/// Blocks the signals in this thread and in those that it starts, until a thread waits for them.
 pub(super) fn hold() {
-    // Only an invalid argument could make it fail.
+    // Only an invalid argument could make this call fail.
     let _ = ours().thread_block();
 }
 
-/// Starts the thread that waits for them.
+/// Starts the thread that waits for the signals.
 pub(super) fn serve(plane: PlaneHandle, loader: Loader) -> Result<()> {
     let wait = move || {
         loop {

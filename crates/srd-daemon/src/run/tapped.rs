@@ -1,6 +1,6 @@
-//! A worker's sockets, in view of captures of outer packets.
+//! A worker's sockets, with captures of outer packets.
 //!
-//! Without a capture, one look at an empty list per batch.
+//! Without a capture, the cost is one check of an empty list for each batch.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use srd_proto::{ADDRESSES_MAX, Entropy, Instant, PacketMeta, Transmit};
 
 use crate::capture::{Direction, Outer, Taps};
 
-/// A back end with a view.
+/// A back end whose packets can be captured.
 #[derive(Debug)]
 pub(crate) struct Tapped<I> {
     io: I,
@@ -29,7 +29,7 @@ impl<I: PacketIo> Tapped<I> {
         &mut self.io
     }
 
-    /// Captures that run.
+    /// The running captures.
     pub(super) fn taps(&mut self) -> &mut Taps {
         &mut self.taps
     }

@@ -1,5 +1,5 @@
-//! Daemons in this process: control thread and workers as they are, over a network and an
-//! interface in memory.
+//! Daemons in this process: real control threads and workers, over a network and an interface in
+//! memory.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,10 +29,10 @@ use crate::pages::{About, Pages};
 use crate::plane::{self, Command, Detail, PathsOf, PeerNumber, PlaneHandle, oneshot};
 use crate::snapshot::{PeerState, Snapshot};
 
-/// How long anything may take here.
+/// Longest wait in these tests.
 const LONG: Duration = Duration::from_secs(60);
 
-/// What an interface in memory does when it is read.
+/// Behaviour of an interface in memory when it is read.
 const WORKS: u8 = 0;
 const IS_GONE: u8 = 1;
 const PANICS: u8 = 2;
@@ -58,7 +58,7 @@ impl Port for MemoryPort {
     }
 }
 
-/// The guest at one worker's queue.
+/// The guest's end of one worker's queue.
 pub(super) struct GuestEnd {
     to_host: Sender<Vec<u8>>,
     from_host: Receiver<Vec<u8>>,
@@ -75,8 +75,8 @@ pub(super) struct Host {
     control: Option<JoinHandle<anyhow::Result<()>>>,
 }
 
-/// The `host`-th daemon's address as its `worker`-th worker has it: without shards each is a
-/// node of its own.
+/// Address of the `host`-th daemon at its `worker`-th worker: without shards each worker is a node
+/// of its own.
 pub(super) fn outer(host: u8, worker: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, host], 7471 + 100 * u16::try_from(worker).unwrap()))
 }
@@ -94,7 +94,7 @@ pub(super) fn configuration(host: u8, peers: &[(&str, SocketAddr, &str)]) -> Con
     Config::parse(&text, Path::new("srd0.toml")).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A control thread that does not run yet, and what is beside it.
+/// A control thread that does not run yet, and the other parts of its daemon.
 pub(super) fn control(
     net: &MemoryNet,
     host: u8,
@@ -150,21 +150,21 @@ impl Host {
         self.handle.change(|_| Ok(config.clone())).unwrap()
     }
 
-    /// Hands an order of changes to one worker alone. Returns how many it refused.
+    /// Sends changes to one worker alone. Returns the number of refused ones.
     fn change_one(&self, worker: usize, changes: Vec<Change>) -> usize {
         let (done, answer) = oneshot();
         assert!(self.orders[worker].send(Order::Apply(Batch { changes, done })));
         answer.recv_timeout(LONG).unwrap().len()
     }
 
-    /// In which workers a peer is at this address.
+    /// For each worker, whether a peer has this address.
     fn knows(&self, address: SocketAddr) -> Vec<bool> {
         let stranger = PeerNumber(u32::MAX);
         let check = || vec![Change::CheckAddress(stranger, address)];
         (0..self.orders.len()).map(|worker| self.change_one(worker, check()) == 1).collect()
     }
 
-    /// Tells it to end, or hears why it has ended.
+    /// Stops the daemon, or returns the reason why it has ended.
     fn end(mut self) -> anyhow::Result<()> {
         let _ = self.handle.command(Command::Stop);
         self.control.take().unwrap().join().unwrap()
@@ -216,7 +216,7 @@ pub(super) fn net() -> MemoryNet {
     MemoryNet::new(MemoryOptions::default())
 }
 
-/// A UDP packet from one guest to another, behind its offload header.
+/// A UDP packet from one guest to another, after its offload header.
 fn frame(from: u8, to: u8) -> Vec<u8> {
     let mut frame = vec![0; 10];
     let mut header = [0x45, 0, 0, 36, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 77, 0, from, 10, 77, 0, to];
@@ -245,7 +245,8 @@ fn pair() -> [Host; 2] {
 
 #[test]
 fn regression_a_peer_that_calls_before_the_peers_are_known_is_no_stranger() {
-    // Without keys a stranger at the peer's address would keep the peer from being added.
+    // Without keys, an unknown context with the peer's address would prevent that the peer is
+    // added.
     let net = net();
     let caller = Host::start(&net, 2, 1, configuration(2, &[("a", outer(1, 0), "10.77.0.1/32")]));
     for _ in 0..20 {
@@ -269,7 +270,7 @@ fn packets_cross_and_pages_say_so() {
     let after = a.wait("the packet in the row and in the totals", |s| sent(s) && all(s) > 0);
     assert_eq!(all(&after), 1);
     b.wait("the packet in the totals", |s| s.counters.rx_pkts == 1);
-    // The other hears goodbye: it need not find out by itself.
+    // The other daemon is notified of the end, and does not need to wait for its time-out.
     a.end().unwrap();
     let down = b.wait("goodbye", |s| s.peers[0].state == PeerState::Down);
     assert_eq!(down.peers[0].problem.as_deref(), Some("ended"));
@@ -309,7 +310,7 @@ fn a_reload_keeps_two_workers_alike_or_changes_nothing() {
         (host.knows(a), host.knows(b), host.knows(c)),
         (vec![true; 2], vec![true; 2], vec![false; 2])
     );
-    // One goes, one comes, and one prefix moves.
+    // One peer is removed, one is added, and one prefix moves.
     let second = [("c", c, "10.77.0.2/32"), ("b", b, "10.77.0.3/32")];
     let report = host.reload(&configuration(1, &second)).unwrap();
     assert_eq!((report.added, report.removed), (vec!["c".to_owned()], vec!["a".to_owned()]));
@@ -320,7 +321,7 @@ fn a_reload_keeps_two_workers_alike_or_changes_nothing() {
     let names = |host: &Host| host.snapshot().peers.iter().map(|p| p.name.clone()).collect();
     let listed: Vec<String> = names(&host);
     assert_eq!(listed, ["c", "b"]);
-    // The second worker alone has somebody at an address: neither takes the peer.
+    // Only the second worker has another peer at this address, so no worker keeps the new peer.
     let transport = srd_proto::PeerConfig { address: Some(taken), ..Default::default() };
     let page = Arc::new(PeerPage::new(2));
     let (allowed, express, express_udp) = (Vec::new(), true, true);
@@ -333,7 +334,7 @@ fn a_reload_keeps_two_workers_alike_or_changes_nothing() {
     assert_eq!((host.knows(taken), host.knows(c)), (vec![false, true], vec![true; 2]));
     let listed: Vec<String> = names(&host);
     assert_eq!(listed, ["c", "b"]);
-    // What can be seen to be wrong before is refused before.
+    // An error that is visible in advance is refused in advance.
     let unfit = [("a", a, "10.77.0.2/32"), ("e", "10.77.0.8:1".parse().unwrap(), "10.77.0.5/32")];
     let mut config = configuration(1, &unfit[..1]);
     config.peers.push(crate::config::PeerSettings {
@@ -390,7 +391,7 @@ fn regression_readers_do_not_reach_the_worker() {
         assert_eq!(host.snapshot().peers.len(), 64);
     }
     assert_eq!(host.pages.totals().work.orders, before, "orders that readers gave");
-    // Lists are the worker's work, and are bounded however many ask.
+    // Lists are work of the worker, and their number is limited for all readers together.
     let (began, threads) = (Instant::now(), 4);
     let asked = Mutex::new(0_u64);
     std::thread::scope(|scope| {

@@ -9,21 +9,21 @@ use std::time::Duration;
 pub(crate) struct Waker(Arc<OnceLock<Thread>>);
 
 impl Waker {
-    /// Ends the present pause or the next. Before the first pause there is nobody to wake: a
-    /// thread looks at everything before it pauses.
+    /// Ends the present pause or the next one. Before the thread is attached the call does nothing:
+    /// the thread checks everything before its first pause.
     pub(crate) fn wake(&self) {
         if let Some(thread) = self.0.get() {
             thread.unpark();
         }
     }
 
-    /// The calling thread is the one that pauses. To be called before it looks at anything.
+    /// Attaches the calling thread as the one that pauses. Call it before that thread checks
+    /// anything.
     pub(crate) fn attach(&self) {
         let _ = self.0.set(std::thread::current());
     }
 
-    /// Waits until a call of [`Waker::wake`], for at most `limit`. (It may end early for no
-    /// reason.)
+    /// Waits for a call of [`Waker::wake`], for at most `limit`. May return early without a reason.
     pub(crate) fn pause(&self, limit: Duration) {
         std::thread::park_timeout(limit);
     }

@@ -11,13 +11,13 @@
 //!   Endpoint = b.example:51820        endpoint = "b.example:51820"
 //! ```
 //!
-//! The keys of both are of one kind and stay the same. Secrets are not in the text that is made:
-//! it names files, and comments in it say how to fill them. What has no counterpart becomes a
-//! comment, too, so that nothing is lost without a word.
+//! Both programs use the same kind of keys, so the keys stay the same. The converted text contains
+//! no secrets: it names files, and its comments explain how to fill them. A key or table without a
+//! counterpart becomes a comment, too, so that no setting is lost silently.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `read` | a file as `wg` and `wg-quick` read it |
+//! | `read` | reads a file as `wg` and `wg-quick` do |
 
 mod read;
 #[cfg(test)]
@@ -28,11 +28,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use read::{File, Interface, Peer};
 
-/// The port where none is given.
+/// The port if the file sets none.
 const PORT: u16 = 7471;
-/// The beginning of a text that was made from a file of WireGuard's.
+/// The first words of a text that was converted from a file of WireGuard's.
 const MADE_FROM: &str = "# From WireGuard's ";
-/// Keys that files of WireGuard's have and ours have not.
+/// Keys that only files of WireGuard's have.
 const KEYS: [&str; 6] =
     ["privatekey", "publickey", "presharedkey", "allowedips", "listenport", "persistentkeepalive"];
 
@@ -46,35 +46,35 @@ pub fn is_meant(text: &str) -> bool {
     text.trim_start_matches('\u{feff}').lines().map(str::trim).any(is_theirs)
 }
 
-/// Whether a text was made by [`convert`]: comments in it say where its keys come from.
+/// Whether a text was made by [`convert`]: its comments describe the source of its keys.
 pub(super) fn is_made(text: &str) -> bool {
     text.starts_with(MADE_FROM)
 }
 
-/// The name of a file, and the places of its keys.
+/// Names that the converted text contains.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
-    /// The file that is read, for the commands in comments.
+    /// The file of WireGuard's, for the commands in comments.
     pub file: &'a str,
     /// The name of the interface.
     pub interface: &'a str,
-    /// The file that the private key shall be in.
+    /// The file for the private key.
     pub key_file: &'a str,
 }
 
-/// A file of WireGuard's, converted.
+/// Result of a conversion.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Converted {
     /// The file in the form of `srd.toml`.
     pub text: String,
-    /// The keys and tables of the file that were not taken over.
+    /// The keys and tables that were not converted.
     pub left_out: Vec<String>,
 }
 
 /// Converts a file of WireGuard's into the form of `srd.toml`.
 ///
 /// # Errors
-/// The line that `wg` or `wg-quick` would not take either.
+/// The line that `wg` or `wg-quick` would refuse, too.
 pub fn convert(text: &str, names: Names<'_>) -> Result<Converted, String> {
     let file = read::read(text).map_err(|why| format!("{}, {why}", names.file))?;
     let mut out = Writer { text: String::new(), left_out: Vec::new(), names };
@@ -85,7 +85,7 @@ pub fn convert(text: &str, names: Names<'_>) -> Result<Converted, String> {
     Ok(Converted { text: out.text, left_out: out.left_out })
 }
 
-/// The text that is made.
+/// Builds the converted text.
 struct Writer<'a> {
     text: String,
     left_out: Vec<String>,
@@ -209,7 +209,7 @@ impl Writer<'_> {
         self.line(format!("private_key_file = {}", toml(key_file)));
     }
 
-    /// `number` counts the preshared keys of the file: not every peer needs to have one.
+    /// Writes a preshared key. `number` counts the preshared keys of the file, not the peers.
     fn preshared_key(&mut self, number: usize) {
         let Names { file, key_file, .. } = self.names;
         let to = format!("{key_file}.psk{number}");
@@ -221,8 +221,8 @@ impl Writer<'_> {
     }
 }
 
-/// Whether a socket of IPv4 reaches all peers: each is at an address of that family. A peer without
-/// an endpoint may come from either, and a name may stand for either.
+/// Whether an IPv4 socket reaches all peers: the endpoint of each is an IPv4 address. A peer
+/// without an endpoint may use either family, and a name may resolve to either.
 fn serves_ipv4_alone(peers: &[Peer]) -> bool {
     let is_ipv4 = |peer: &Peer| {
         let at = peer.endpoint.as_ref().and_then(|at| at.parse::<SocketAddr>().ok());
@@ -231,18 +231,18 @@ fn serves_ipv4_alone(peers: &[Peer]) -> bool {
     !peers.is_empty() && peers.iter().all(is_ipv4)
 }
 
-/// The command that prints the values of a key, as `wg` reads them.
+/// The shell command that prints the values of a key, as `wg` reads them.
 fn values_of(key: &str, file: &str) -> String {
     format!(r"sed -n 's/#.*//; s/[ \t\r]//g; s/^{key}=//Ip' {}", quoted(file))
 }
 
-/// A name as a shell takes it for one word, whatever is in it; on one line in any case.
+/// Quotes a name as one word for a shell. Control characters are replaced, so it stays on one line.
 fn quoted(name: &str) -> String {
     let name: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     format!("'{}'", name.replace('\'', r"'\''"))
 }
 
-/// A text as a value.
+/// A string in the notation of TOML.
 fn toml(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }

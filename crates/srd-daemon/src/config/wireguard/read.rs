@@ -1,8 +1,9 @@
-//! A file of WireGuard's as `wg setconf` and `wg-quick` read it.
+//! Reads a file of WireGuard's as `wg setconf` and `wg-quick` do.
 //!
-//! Both take names of tables and keys in any case, white space anywhere, comments behind values,
-//! tables and keys several times (of a value the last counts, of a list all), and addresses with
-//! bits set beyond their prefix. A table or key that neither knows is refused, as `wg` does.
+//! Both accept names of tables and keys in upper and lower case, white space anywhere, and comments
+//! after values. Tables and keys may be repeated: the last value counts, and lists are joined.
+//! Addresses may have bits set beyond their prefix. A table or key that neither program supports is
+//! refused, as by `wg`.
 //!
 //! Bounds: those of the text, whose length the caller limits, and [`SERVICES_BYTES_MAX`].
 
@@ -13,9 +14,9 @@ use ipnet::{IpNet, Ipv4Net};
 
 use crate::keys::{PublicKey, SecretKey};
 
-/// Names of ports.
+/// File with the names of ports.
 const SERVICES: &str = "/etc/services";
-/// Bytes of that file that are read.
+/// Most bytes that are read from that file.
 const SERVICES_BYTES_MAX: u64 = 1 << 20;
 
 /// The interface that a file describes.
@@ -34,7 +35,7 @@ pub(super) struct Interface {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) public_key: PublicKey,
-    /// The number of its preshared key among all of the file.
+    /// Position of its preshared key among all preshared keys of the file.
     pub(super) preshared_key: Option<usize>,
     pub(super) endpoint: Option<String>,
     pub(super) allowed: Vec<IpNet>,
@@ -42,14 +43,14 @@ pub(super) struct Peer {
     pub(super) others: Vec<String>,
 }
 
-/// A file.
+/// The contents of a file.
 #[derive(Debug, Default)]
 pub(super) struct File {
     pub(super) interface: Interface,
     pub(super) peers: Vec<Peer>,
 }
 
-/// A peer whose table has not ended.
+/// A peer whose table is still being read.
 #[derive(Debug, Default)]
 struct Open {
     line: usize,
@@ -75,7 +76,7 @@ struct Reader {
     preshared_keys: usize,
 }
 
-/// Reads a file. An error says which line is wrong and why, and holds no secret.
+/// Reads a file. An error names the line and the reason, and contains no secret.
 pub(super) fn read(text: &str) -> Result<File, String> {
     let mut reader = Reader::default();
     for (number, line) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
@@ -119,14 +120,14 @@ impl Reader {
         let Some(public_key) = open.public_key else {
             return Err(format!("line {}: this peer has no PublicKey", open.line));
         };
-        // A prefix lies behind the peer that names it last.
+        // A prefix lies behind the last peer that names it.
         for other in &mut self.file.peers {
             other.allowed.retain(|net| !open.allowed.contains(net));
         }
         let Open { preshared_key, endpoint, allowed, others, .. } = open;
         let known = self.file.peers.iter_mut().find(|peer| peer.public_key == public_key);
         match known {
-            // A second table of a peer changes what it names, and all of its prefixes.
+            // A second table of a peer replaces the keys that it sets, and always all prefixes.
             Some(known) => {
                 known.preshared_key = preshared_key.or(known.preshared_key);
                 known.endpoint = endpoint.or(known.endpoint.take());
@@ -154,7 +155,7 @@ fn interface(interface: &mut Interface, key: &str, value: &str) -> Result<(), St
             }
         }
         "listenport" => {
-            // With 0 the kernel chooses, as without the key.
+            // With 0 the kernel selects a port, as without the key.
             let port = port(&without_space(value)).ok_or_else(|| no_port(key, value))?;
             interface.listen_port = Some(port).filter(|port| *port != 0);
         }
@@ -167,7 +168,7 @@ fn interface(interface: &mut Interface, key: &str, value: &str) -> Result<(), St
             interface.mtu = Some(mtu);
         }
         "table" => interface.table = Some(without_space(value)),
-        // What is off is not lost.
+        // A setting that is off is not listed as lost.
         "fwmark" => match without_space(value).to_ascii_lowercase().as_str() {
             "off" | "0" => forget(&mut interface.others, key),
             mark if number(mark).is_some() => note(&mut interface.others, key),
@@ -210,7 +211,7 @@ fn peer_key(
                 }
             }
         }
-        // What is off is not lost.
+        // A setting that is off is not listed as lost.
         "persistentkeepalive" => match bare.to_ascii_lowercase().as_str() {
             "off" | "0" => forget(&mut peer.others, key),
             seconds if seconds.parse::<u16>().is_ok() => note(&mut peer.others, key),
@@ -230,12 +231,12 @@ fn note(others: &mut Vec<String>, key: &str) {
     }
 }
 
-/// The last value of a key counts.
+/// Removes a key from the list, because its last value is off.
 fn forget(others: &mut Vec<String>, key: &str) {
     others.retain(|other| !other.eq_ignore_ascii_case(key));
 }
 
-/// A number as `ip` and `wg` take it: in decimal, or in hexadecimal digits behind `0x`.
+/// Parses a number as `ip` and `wg` do: decimal, or hexadecimal after `0x`.
 fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -243,7 +244,7 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// A port as the C library takes it: a number, or the name of a service of UDP on this machine.
+/// Parses a port as the C library does: a number, or the name of a UDP service on this machine.
 fn port(text: &str) -> Option<u16> {
     let known = || {
         let mut services = String::new();
@@ -254,7 +255,7 @@ fn port(text: &str) -> Option<u16> {
     text.parse().ok().or_else(known)
 }
 
-/// The port of a service of UDP, by its name or another name of it.
+/// The port of a UDP service, by its name or an alias.
 fn port_in(services: &str, wanted: &str) -> Option<u16> {
     let port = |line: &str| {
         let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
@@ -274,7 +275,7 @@ fn unknown(key: &str, table: &str) -> String {
     format!("WireGuard knows no key `{}` in {table}", key.escape_debug())
 }
 
-/// Characters of an unknown key that are shown.
+/// Most characters of an unknown key that are shown.
 const KEY_CHARS_SHOWN: usize = 40;
 
 fn no_number(key: &str, value: &str) -> String {
@@ -290,13 +291,13 @@ fn no_address(key: &str, item: &str) -> String {
     format!("`{}` of {key} is no address and no prefix", item.escape_debug())
 }
 
-/// An address with the length of its prefix, or alone.
+/// Parses an address with or without a prefix length.
 fn prefix(text: &str) -> Option<IpNet> {
     let alone = || text.parse::<IpAddr>().ok().map(IpNet::from);
     text.parse().ok().or_else(alone)
 }
 
-/// Reads an address as `ip address add` does, which takes a mask as well.
+/// Parses an address as `ip address add` does, which accepts a netmask as well.
 fn address(text: &str) -> Option<IpNet> {
     let masked = || {
         let (address, mask) = text.split_once('/')?;
@@ -306,7 +307,7 @@ fn address(text: &str) -> Option<IpNet> {
     prefix(text).or_else(masked)
 }
 
-/// Where a peer is, in our own form: WireGuard takes IPv6 addresses without brackets, too.
+/// Converts an endpoint into our form: WireGuard accepts IPv6 addresses without brackets, too.
 fn endpoint(text: &str) -> Result<String, String> {
     let wrong = || {
         let text = text.escape_debug();

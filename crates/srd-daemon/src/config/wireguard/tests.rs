@@ -15,7 +15,7 @@ fn key() -> String {
     SecretKey::draw_private().unwrap().public().to_string()
 }
 
-/// Converts a text; the result must be right once its keys are there.
+/// Converts a text, and checks that the result is valid once its keys exist.
 fn converted(text: &str) -> (Converted, Config) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("wg0.conf");
@@ -33,7 +33,7 @@ fn converted(text: &str) -> (Converted, Config) {
     (made, config)
 }
 
-/// Does as the comments say.
+/// Runs the commands in the comments.
 fn run_comments(text: &str) {
     for command in text.lines().filter_map(|line| line.strip_prefix("#   sed")) {
         let mut shell = std::process::Command::new("sh");
@@ -115,7 +115,7 @@ fn regression_each_preshared_key_goes_to_the_file_of_its_own_peer() {
     assert_eq!(keys, [SECRET, &first, &second]);
 }
 
-/// As editors of other systems write files, and as `wg` takes them.
+/// Notations of editors on other systems, which `wg` accepts.
 #[test]
 fn marks_capitals_white_space_and_comments_make_no_difference() {
     let plain = format!(
@@ -159,7 +159,7 @@ fn bits_beyond_a_prefix_are_masked_and_addresses_need_no_length() {
     assert_eq!(made.left_out, ["MTU", "DNS", "FwMark", "SaveConfig", "PostUp"]);
 }
 
-/// As `wg` and `wg-quick` take them. What is off is not named as lost.
+/// Values that `wg` and `wg-quick` accept. A setting that is off is not listed as lost.
 #[test]
 fn regression_values_that_switch_off_and_names_of_ports_are_taken() {
     let text = |own: &str, peer: &str| {
@@ -217,7 +217,7 @@ fn tables_and_keys_may_be_repeated_as_wg_takes_them() {
          Endpoint = 192.0.2.2:1\n\
          [Peer]\nPublicKey = {KEY}\nAllowedIPs = 10.2.0.0/16\n"
     );
-    // A public key that is not this machine's own.
+    // Replaces the public key, which is this machine's own, by another one.
     let text = text.replace(KEY, &key());
     let (_, config) = converted(&text);
     assert_eq!(config.interface.listen.port(), 65_500);
@@ -261,7 +261,7 @@ fn what_cannot_be_taken_over_is_said_and_the_rest_is() {
     assert!(made.text.contains(&two), "{}", made.text);
 }
 
-/// It said `srd genkey`, and the comment in the file that the key stays the same.
+/// The remedy was `srd genkey`, although the comment in the file keeps the key of WireGuard.
 #[test]
 fn regression_a_key_that_is_still_to_come_is_that_of_wireguard() {
     let text = format!(
@@ -274,14 +274,14 @@ fn regression_a_key_that_is_still_to_come_is_that_of_wireguard() {
     let made = convert(&text, names).unwrap().text;
     let error = Config::parse(&made, &directory.path().join("srd0.toml")).unwrap_err().to_string();
     assert!(error.contains("the comment above") && !error.contains("genkey"), "{error}");
-    // A file that is there and is wrong has its own remedy.
+    // If the key file exists and is wrong, the remedy is that of the key file.
     std::fs::write(&key_file, SECRET).unwrap();
     std::fs::set_permissions(&key_file, std::fs::Permissions::from_mode(0o644)).unwrap();
     let error = Config::parse(&made, Path::new("srd0.toml")).unwrap_err().to_string();
     assert!(error.contains("chmod 600"), "{error}");
 }
 
-/// Cuts, changed bytes and repeated lines of a real file: an error or a text, and no panic.
+/// Cuts, changed bytes and repeated lines of a real file give an error or a text, but no panic.
 #[test]
 fn no_text_makes_it_panic() {
     let text = format!(
@@ -303,7 +303,7 @@ fn seeds_of_the_fuzzer_replay() {
     let mut seeds = 0;
     for entry in std::fs::read_dir(corpus).unwrap() {
         let path = entry.unwrap().path();
-        // Inputs that a fuzzer added locally are named by a hash and left to it.
+        // Inputs that a fuzzer added locally are named by a hash; they are skipped.
         if path.file_name().is_some_and(|name| name.len() == 40) {
             continue;
         }

@@ -1,7 +1,7 @@
 //! The daemon's interface: its sizes, its addresses, and whether it is up.
 //!
-//! The interface is known by its index, name and kind together: the kernel gives the index of an
-//! interface that was deleted to another one.
+//! The interface is identified by its index, name and kind together: after an interface was
+//! deleted, the kernel may give its index to another one.
 
 use std::io;
 
@@ -14,14 +14,14 @@ use rustix::io::Errno;
 
 use super::{Kernel, family};
 
-/// Super-packets of at most so many bytes: a frame and what its datagrams hold beside fit into
-/// one batch of the kernel's (65,507 bytes).
+/// Largest super-packet, in bytes: a frame and the headers of its datagrams fit into one batch of
+/// the kernel (65,507 bytes).
 const GSO_BYTES_MAX: u32 = 61_440;
-/// Frames that the interface holds while the daemon is busy.
+/// Most frames that the interface queues while the daemon is busy.
 const QUEUE_FRAMES: u32 = 1000;
 
 impl Kernel {
-    /// Sets up the interface itself.
+    /// Sets the sizes and addresses of the interface, and then sets it up.
     pub(in crate::netconf) fn bring_up(&mut self, mtu: u16) -> Result<(), String> {
         let name = self.spec.interface.clone();
         let say = |what: &str, e: io::Error| format!("{what} {name}: {e}");
@@ -34,14 +34,15 @@ impl Kernel {
         for attributes in sizes {
             self.set_link(attributes, None).map_err(|e| say("setting sizes of", e))?;
         }
-        // Before Linux 6.3 the limit above holds for both families, and this one is not known.
+        // Before Linux 6.3 the limit above applies to both families, and this attribute does not
+        // exist.
         let _ = self.set_link(vec![LinkAttribute::GsoIpv4MaxSize(GSO_BYTES_MAX)], None);
         self.give_addresses().map_err(|e| say("giving an address to", e))?;
         self.set_link(Vec::new(), Some(true)).map_err(|e| say("setting up", e))
     }
 
-    /// Gives the interface those of its addresses that it does not have: all at first, those of
-    /// IPv6 whenever it was down, and those that another program has removed. Returns how many.
+    /// Adds missing addresses to the interface: all of them at first, those of IPv6 after it was
+    /// down, and those that another program has removed. Returns the number of added addresses.
     pub(in crate::netconf) fn give_addresses(&mut self) -> io::Result<usize> {
         let Some(index) = self.own_index()? else { return Ok(0) };
         let there = self.addresses(index)?;
@@ -85,8 +86,8 @@ impl Kernel {
         }
     }
 
-    /// Our interface, if it is there. The kernel gives the index of an interface that was
-    /// deleted to another one, which is not ours.
+    /// Our interface, if it still exists. An interface with our index but another name or kind is
+    /// not ours.
     fn own_link(&mut self) -> io::Result<Option<LinkMessage>> {
         let Some(index) = self.index else { return Ok(None) };
         let mut link = LinkMessage::default();
@@ -102,12 +103,12 @@ impl Kernel {
         }
     }
 
-    /// The index of our interface, if it is there.
+    /// The index of our interface, if it still exists.
     fn own_index(&mut self) -> io::Result<Option<u32>> {
         Ok(self.own_link()?.map(|link| link.header.index))
     }
 
-    /// Whether our interface is up; `None`: there is none.
+    /// Whether our interface is up; `None`: it does not exist.
     pub(in crate::netconf) fn is_up(&mut self) -> io::Result<Option<bool>> {
         Ok(self.own_link()?.map(|link| link.header.flags.contains(LinkFlags::Up)))
     }
@@ -129,7 +130,7 @@ impl Kernel {
         self.netlink.change(Message::SetLink(link), 0)
     }
 
-    /// Deletes our interface, if it is still there.
+    /// Deletes our interface, if it still exists.
     pub(in crate::netconf) fn delete_link(&mut self) -> io::Result<()> {
         let Some(index) = self.own_index()? else { return Ok(()) };
         let mut link = LinkMessage::default();
@@ -145,7 +146,7 @@ impl Kernel {
         message.header.family = family(address.addr().is_ipv6());
         message.header.prefix_len = address.prefix_len();
         message.header.index = index;
-        // Routes are ours to make, and nobody else is on this link to have the same address.
+        // We make the routes ourselves, and no other host on this link could have the same address.
         let flags = AddressFlags::Noprefixroute | AddressFlags::Nodad;
         message.attributes = vec![
             AddressAttribute::Local(address.addr()),

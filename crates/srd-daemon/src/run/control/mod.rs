@@ -1,8 +1,8 @@
-//! The control thread: everything about `srd up` that is not a packet.
+//! The control thread: all parts of `srd up` except the packet processing.
 //!
-//! It keeps what shall be (the configuration that runs), tells the workers, and looks at what
-//! they report: peers that come and go, routes, names, the log. It is the process's main thread.
-//! What it does may take time; no packet waits for it.
+//! The control thread is the process's main thread. It holds the running configuration, commands
+//! the workers, and processes their reports: peers that come up and go down, routes, names, the
+//! log. Its work may take time, because no packet waits for it.
 //!
 //! ```text
 //!   commands (control socket, signals) --+                    +--> workers (orders)
@@ -10,12 +10,12 @@
 //!   names resolved, the clock -----------+                    +--> directory (pages)
 //! ```
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `peers` | the peers, and what is seen of them |
+//! | `peers` | the peers, and their last known states |
 //! | `reload` | settings that change, as a transaction over all workers |
-//! | `names` | names of peers become addresses |
-//! | `tick` | once a second: rates, log |
+//! | `names` | resolves names of peers to addresses |
+//! | `tick` | work once a second: rates, log |
 
 mod names;
 mod peers;
@@ -43,19 +43,19 @@ use crate::pages::{Directory, Pages};
 use crate::plane::{Command, PeerNumber};
 use crate::routing::Routing;
 
-/// Time between two looks at rates and the log.
+/// Interval at which rates and the log are updated.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The control thread's state.
 ///
-/// Invariant: the settings in `peers` and the interface's in `config` are what runs in every
-/// worker; what a configuration changes is told from them, and from nothing else.
+/// Invariant: the settings in `peers` and the interface's in `config` are those that every worker
+/// uses. Changes of a configuration are computed only from them.
 #[derive(Debug)]
 pub(crate) struct Control {
     config: Config,
     peers: Vec<Peer>,
     next_number: u32,
-    /// Ended before the workers' queues below: the network process deletes the interface with all
+    /// Dropped before the workers' queues below: the network process deletes the interface with all
     /// of its queues at once, which the kernel otherwise closes one by one.
     routing: Option<Routing>,
     crew: Crew,
@@ -66,13 +66,13 @@ pub(crate) struct Control {
     captures: Captures,
     mtu: u16,
     ticked_at: Instant,
-    /// Readers have an older directory.
+    /// Whether the directory has changed since readers got it.
     is_relisted: bool,
-    /// Routes that go with the peers as they are were not asked for yet.
+    /// Whether routes have changed since they were last requested.
     is_rerouted: bool,
 }
 
-/// What the control thread works with.
+/// The parts that the control thread needs.
 pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) crew: Crew,
@@ -83,11 +83,11 @@ pub(crate) struct Parts {
 }
 
 impl Control {
-    /// Over workers without peers. Routes are kept if there is a network process, which has set
-    /// the interface up.
+    /// Starts with workers that have no peers yet. Routes are maintained if there is a network
+    /// process, which has set the interface up.
     ///
     /// # Errors
-    /// A peer cannot be added, or routes cannot be made.
+    /// If a peer cannot be added, or routes cannot be made.
     pub(crate) fn new(parts: Parts, network: Option<Network>) -> Result<Self> {
         let Parts { mut config, crew, pages, waker, resolver, mtu } = parts;
         let peers = std::mem::take(&mut config.peers);
@@ -119,10 +119,10 @@ impl Control {
         Ok(control)
     }
 
-    /// Works until it is told to stop, or cannot go on.
+    /// Works until it is stopped, or cannot continue.
     ///
     /// # Errors
-    /// What makes the interface or the sockets unusable.
+    /// The error that makes the interface or the sockets unusable.
     pub(crate) fn run(&mut self, commands: &Receiver<Command>) -> Result<()> {
         self.waker.attach();
         let done = self.work(commands);
@@ -146,7 +146,7 @@ impl Control {
             self.take_reports(now);
             self.take_names(now);
             if now >= self.ticked_at + TICK {
-                // Without it routes to peers that fall silent would stay.
+                // Without the network process, routes to peers that stop answering would stay.
                 if self.routing.as_ref().is_some_and(Routing::has_ended) {
                     bail!("`srd network`, which keeps routes, was killed: start the daemon again");
                 }
@@ -154,7 +154,7 @@ impl Control {
             }
             self.settle();
             if self.crew.has_ended() {
-                // Its reason comes when it is joined.
+                // The reason is returned when the worker is joined.
                 return Ok(());
             }
             let pause = (self.ticked_at + TICK).since(now);
@@ -168,7 +168,7 @@ impl Control {
             Command::Running { reply } => reply.send(Box::new(self.running())),
             Command::Reload { config, reply } => {
                 let done = self.reload(&config);
-                // The next question finds the peers as they are now.
+                // The next request must find the new peers.
                 self.settle();
                 reply.send(done);
             }
@@ -188,14 +188,14 @@ impl Control {
         Ok(reader)
     }
 
-    /// Looks at what workers have reported.
+    /// Processes the reports of the workers.
     fn take_reports(&mut self, now: Instant) {
         let (mut seen, mut sizes) = (Vec::<PeerNumber>::new(), Vec::new());
         let mut notices = Vec::new();
         let look_again = self.crew.reports(|report| match report {
             Report::Peer(number) => seen.push(number),
             Report::PathMtu { peer, configured_bytes } => sizes.push((peer, configured_bytes)),
-            // Several workers may find out the same.
+            // Several workers may send the same notice.
             Report::Notice(notice) if notices.contains(&notice) => {}
             Report::Notice(notice) => notices.push(notice),
         });
@@ -216,7 +216,7 @@ impl Control {
         }
     }
 
-    /// Tells readers and the kernel what has changed, if anything has. Never waits.
+    /// Publishes changes to readers and to the kernel, if there are any. Never waits.
     fn settle(&mut self) {
         if std::mem::take(&mut self.is_relisted) {
             let interface = &self.config.interface;
@@ -236,7 +236,7 @@ impl Control {
     }
 }
 
-/// The present, on the workers' axis.
+/// The present time of the workers' clock.
 fn now() -> Instant {
     srd_net::Clock::new().now()
 }

@@ -1,4 +1,4 @@
-//! Names of peers become addresses.
+//! Resolution of the names of peers.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::run::orders::Change;
 use crate::run::resolve::Step;
 
 impl Control {
-    /// Takes what the resolver has found.
+    /// Takes the answers of the resolver.
     pub(super) fn take_names(&mut self, now: Instant) {
         let mut is_found = false;
         while let Some((host, found)) = self.resolver.next() {
@@ -37,9 +37,11 @@ impl Control {
         }
     }
 
-    /// Asks for names of peers that do not answer, and calls these at the next of their addresses.
+    /// Requests the names of peers that do not answer, and moves these peers to their next
+    /// addresses.
     pub(super) fn look_up(&mut self, now: Instant) {
-        // A peer that cannot be called at another address is gone from the list.
+        // In reverse order, because a peer that cannot be moved to another address is removed from
+        // the list.
         for index in (0..self.peers.len()).rev() {
             let peer = &mut self.peers[index];
             let is_up = peer.is_up();
@@ -54,7 +56,7 @@ impl Control {
         }
     }
 
-    /// Calls a peer that does not answer at another address.
+    /// Moves a peer that does not answer to another address.
     fn move_peer(&mut self, index: usize, address: SocketAddr) {
         let peer = &self.peers[index];
         let (name, number) = (&peer.settings.name, peer.number);
@@ -69,7 +71,7 @@ impl Control {
                 tracing::warn!("{name} is not called at {address}, which is another peer's");
                 return;
             }
-            // The loop finds out by itself that a worker has ended.
+            // A worker has ended, which the loop detects separately.
             Err(_) => return,
         }
         tracing::debug!("{name} is called at {address}");

@@ -1,8 +1,8 @@
-//! The peers, and what is seen of them in the pages of all workers.
+//! The peers, and their state from the pages of all workers.
 //!
-//! When a peer is up is written in [`crate::pages::peer`]. Here it is compared with what it was:
-//! a peer that was up, and all of whose contexts that were up have come up anew since, was gone in
-//! between, however short.
+//! [`crate::pages::peer`] defines when a peer is up. Here its state is compared with the previous
+//! one. If a peer was up, and all of its contexts that were up have gone down since, it was down in
+//! between, even if only for a short time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,32 +29,33 @@ pub(super) struct Peer {
     pub(super) settings: PeerSettings,
     pub(super) page: Arc<PeerPage>,
     pub(super) state: PeerState,
-    /// The contexts at the last look.
+    /// The contexts at the last check.
     seen: Vec<Seen>,
     evidence: Evidence,
-    /// How far its name has led, if it has one.
+    /// The resolution of the peer's name, if it has one.
     pub(super) lookup: Option<Lookup>,
-    /// What is routed to it while packets are, as of the last look.
+    /// Prefixes and endpoint of the peer, made again only if they change.
     behind: Arc<Behind>,
-    /// How many of its paths pass packets, for so many ticks, and what was said of that.
+    /// Number of paths that passed packets at the last tick, ticks with that number, and number in
+    /// the log.
     passing: u16,
     passing_for: u8,
     passing_said: Option<u16>,
-    /// The size of packet that was configured, once another was found to pass; what is used at the
-    /// last look, and what was said of that.
+    /// Configured packet size, once another size was found to pass; size at the last check; size in
+    /// the log.
     size_configured: Option<u16>,
     size: u16,
     size_said: Option<u16>,
-    /// Where it was at the last look while it answered.
+    /// Address at the last check at which the peer was up.
     at: Option<SocketAddr>,
     /// Time of the last line of the log about packets refused by their source address, and their
     /// number then.
     refused_said: Option<(Instant, u64)>,
-    /// Bytes to it and from it at the last tick.
+    /// Bytes to the peer and from it at the last tick.
     pub(super) before: [u64; 2],
 }
 
-/// A worker's context at the last look.
+/// A worker's context at the last check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Seen {
     link: Link,
@@ -62,9 +63,9 @@ struct Seen {
     downs: u64,
 }
 
-/// From one line about packets that are refused to the next.
+/// Shortest time between two lines about refused packets.
 const REFUSED_EVERY: Duration = Duration::from_secs(60);
-/// Looks at a peer's paths that must agree before a line says how many pass packets.
+/// Number of ticks with an equal number of passing paths before that number is logged.
 const PASSING_TICKS: u8 = 3;
 
 impl Peer {
@@ -94,19 +95,19 @@ impl Peer {
         self.state == PeerState::Up
     }
 
-    /// What all workers know of it.
+    /// Figures of the peer from all workers together.
     pub(super) fn figures(&self) -> PeerFigures {
         PeerFigures::together(&self.page.read())
     }
 
-    /// Its contexts end, and it begins anew.
+    /// Resets the state when the peer's contexts are created again.
     pub(super) fn begin_anew(&mut self) {
         self.state = PeerState::Connecting;
         self.evidence = Evidence::default();
         self.seen.iter_mut().for_each(|seen| seen.link = Link::Untried);
     }
 
-    /// What lies behind it by its settings of now.
+    /// Prefixes and endpoint of the peer by its present settings.
     pub(super) fn behind(&mut self) -> Arc<Behind> {
         let PeerSettings { allowed, endpoint, .. } = &self.settings;
         if self.behind.prefixes != *allowed || self.behind.endpoint != *endpoint {
@@ -115,7 +116,7 @@ impl Peer {
         Arc::clone(&self.behind)
     }
 
-    /// How readers find it.
+    /// The peer's entry in the directory.
     pub(super) fn listed(&self) -> Listed {
         let settings = &self.settings;
         let error = self.lookup.as_ref().map(|lookup| lookup.error.clone());
@@ -131,7 +132,7 @@ impl Peer {
         }
     }
 
-    /// What a worker is told to add it.
+    /// The change that adds the peer to a worker.
     pub(super) fn addition(&self) -> Change {
         let settings = &self.settings;
         let transport = PeerConfig {
@@ -150,7 +151,7 @@ impl Peer {
         Change::Add(self.number, Box::new(peer))
     }
 
-    /// Says how many of its paths pass packets, once that is another number for a while.
+    /// Logs the number of paths that pass packets, once a new number has been stable for a while.
     pub(super) fn log_passing(&mut self, figures: &PeerFigures) {
         let (passing, all) = (figures.stats.paths_passing, figures.stats.paths.iter().sum());
         if !self.is_up() || passing == 0 || all == 0 {
@@ -175,8 +176,8 @@ impl Peer {
         }
     }
 
-    /// Says what size of packet the network passes to it, once all workers use the same for a look:
-    /// each finds out by itself.
+    /// Logs the size of packets that the network passes to the peer, once it is equal at two
+    /// checks: each worker detects it separately.
     pub(super) fn log_size(&mut self, figures: &PeerFigures) {
         let Some(configured) = self.size_configured.filter(|_| self.is_up()) else { return };
         let size = figures.packet_bytes_max;
@@ -196,7 +197,7 @@ impl Peer {
         }
     }
 
-    /// Says that it answers at another address than before.
+    /// Logs that the peer answers at another address than before.
     pub(super) fn log_move(&mut self, figures: &PeerFigures) {
         let Some(at) = figures.known_addresses().next().filter(|_| self.is_up()) else { return };
         if let Some(before) = self.at.replace(at).filter(|before| *before != at) {
@@ -204,8 +205,8 @@ impl Peer {
         }
     }
 
-    /// Logs that packets from it are refused, and their address: once when it begins, and then at
-    /// most once in [`REFUSED_EVERY`] while it goes on.
+    /// Logs that packets from the peer are refused, and their address: at the first, and then at
+    /// most once in [`REFUSED_EVERY`] while more are refused.
     pub(super) fn log_refused(&mut self, now: Instant, figures: &PeerFigures) {
         let packets = figures.traffic.refused_pkts;
         let (said_at, before) = self.refused_said.unwrap_or((now, 0));
@@ -220,14 +221,14 @@ impl Peer {
         );
     }
 
-    /// Whether its key begins like this; fewer than eight characters name nobody.
+    /// Whether the peer's key begins with this text; fewer than eight characters match no key.
     pub(super) fn has_key_like(&self, wanted: &str) -> bool {
         let key = self.settings.public_key.map(|key| key.to_string());
         key.is_some_and(|key| crate::keys::is_meant(&key, wanted))
     }
 
-    /// Compares its rows with those of the last look. Returns the states that it has gone
-    /// through since, and whether there may be another reason why it does not answer.
+    /// Compares the peer's rows with those of the last check. Returns the peer's states since then,
+    /// and whether the reason why it does not answer may have changed.
     fn look(&mut self) -> (Vec<PeerState>, bool) {
         let rows = self.page.read();
         let all = PeerFigures::together(&rows);
@@ -245,7 +246,7 @@ impl Peer {
         }
         self.state = all.state();
         if !states.is_empty() {
-            // Also where it is up for less time than passes between two ticks.
+            // Also logged if the peer is up for less time than passes between two ticks.
             self.log_move(&all);
         }
         (states, is_stirred)
@@ -259,27 +260,27 @@ fn was_gone(seen: &[Seen], rows: &[PeerFigures]) -> bool {
 }
 
 impl Control {
-    /// The peer that goes by this name, or by this beginning of its key.
+    /// The peer with this name, or with a key that begins with this text.
     pub(super) fn find(&self, wanted: &str) -> Result<usize, String> {
         let by_name = self.peers.iter().position(|peer| peer.settings.name == wanted);
         let by_key = || self.peers.iter().position(|peer| peer.has_key_like(wanted));
         by_name.or_else(by_key).ok_or_else(|| format!("there is no peer `{wanted}`"))
     }
 
-    /// A new peer, which no worker knows yet.
+    /// A new peer that no worker has yet.
     pub(super) fn draft(&mut self, settings: PeerSettings) -> Peer {
         let number = PeerNumber(self.next_number);
         self.next_number += 1;
         Peer::new(number, settings, self.crew.len())
     }
 
-    /// Adds the peers that there are at the start.
+    /// Adds the peers of the configuration at the start.
     pub(super) fn add_first(&mut self, settings: Vec<PeerSettings>) -> Result<()> {
         for settings in settings {
             let peer = self.draft(settings);
             self.peers.push(peer);
         }
-        // Workers wait for this batch, so it is sent without peers, too.
+        // Workers wait for this batch, so it is sent even if there are no peers.
         let settings = Change::Card(self.card_settings());
         let additions = self.peers.iter().map(Peer::addition);
         let changes: Vec<Change> = std::iter::once(settings).chain(additions).collect();
@@ -298,7 +299,7 @@ impl Control {
         peer.map_or("a peer", |peer| peer.settings.name.as_str())
     }
 
-    /// Something may have happened to a peer.
+    /// Checks a peer whose state may have changed.
     pub(super) fn look_at(&mut self, now: Instant, number: PeerNumber) {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.number == number) else { return };
         let (states, is_stirred) = peer.look();
@@ -314,7 +315,7 @@ impl Control {
         }
     }
 
-    /// The network passes packets of another size to a peer: the next tick says so.
+    /// Records that the network passes packets of another size to a peer. The next tick logs it.
     pub(super) fn note_path_mtu(&mut self, number: PeerNumber, configured_bytes: u16) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.number == number) {
             peer.size_configured = Some(configured_bytes);

@@ -1,10 +1,10 @@
-//! Changes while packets move: settings that are set, and configurations that are read anew.
+//! Changes while packets move: settings that are set, and configurations that are read again.
 //!
-//! A reload is a transaction over all workers. Everything that could be refused is looked at
-//! first, and then nothing has happened yet. After that one batch goes to every worker: all that
-//! goes is taken away before anything new comes, so that peers may exchange keys, endpoints and
-//! prefixes. The reload is done when every worker has acknowledged it. A peer that a worker could
-//! not add after all is taken away from the others, so that the workers stay alike, and reported.
+//! A reload is a transaction over all workers. All checks that may refuse it come first, before any
+//! change. Then one batch goes to every worker: all removals precede all additions, so that peers
+//! may exchange keys, endpoints and prefixes. The reload is complete when every worker has
+//! acknowledged the batch. If a worker cannot add a peer, the peer is removed from the others and
+//! reported, so that all workers have the same peers.
 
 use anyhow::Result;
 
@@ -16,14 +16,14 @@ use crate::plane;
 use crate::run::orders::{CardSettings, Change};
 use crate::run::resolve::Lookup;
 
-/// A peer that is gone because a worker could not add it: its name, and why.
+/// A peer that was removed because a worker could not add it: its name, and the reason.
 pub(super) type Gone = (String, srd_proto::AddPeerError);
 
 impl Control {
     /// Changes a setting until the next restart or reload.
     ///
     /// # Errors
-    /// Why not, for a person.
+    /// The reason of a refusal, for a person.
     pub(super) fn set(&mut self, change: &plane::Change) -> Result<(), String> {
         if let Some(wanted) = &change.peer {
             let index = self.find(wanted)?;
@@ -55,11 +55,11 @@ impl Control {
         self.apply(changes).map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// Makes changes in all workers. A peer that one of them could not add is taken away from
-    /// all; these are returned.
+    /// Makes changes in all workers. A peer that one of them could not add is removed from all.
+    /// Returns the removed peers.
     ///
     /// # Errors
-    /// A worker has ended, and the daemon is about to.
+    /// If a worker has ended, so that the daemon is about to end.
     pub(super) fn apply(&mut self, changes: &[Change]) -> Result<Vec<Gone>> {
         let mut refused = self.crew.apply(changes)?;
         refused.sort_unstable_by_key(|(number, _)| *number);
@@ -78,7 +78,7 @@ impl Control {
         Ok(names)
     }
 
-    /// The interface's settings, as workers are told of them.
+    /// The interface's settings for workers.
     pub(super) fn card_settings(&self) -> CardSettings {
         let interface = &self.config.interface;
         CardSettings {
@@ -98,10 +98,10 @@ impl Control {
         Config { peers, ..self.config.clone() }
     }
 
-    /// Takes over a new configuration, as far as that is possible while running.
+    /// Applies a new configuration, as far as a running daemon can.
     ///
     /// # Errors
-    /// Why nothing was changed, for a person.
+    /// The reason why nothing was changed, for a person.
     pub(super) fn reload(&mut self, config: &Config) -> Result<ReloadReport, String> {
         if let Some(unfit) = config.peers.iter().find_map(|p| self.config.interface.unfit(p)) {
             return Err(format!("nothing was changed: {unfit}"));
@@ -125,7 +125,7 @@ impl Control {
         Ok(report)
     }
 
-    /// What goes: peers, contexts of peers whose address or preshared key changes, prefixes.
+    /// Removes peers, contexts of peers whose address or preshared key changes, and prefixes.
     fn take_away(&mut self, difference: &Difference, changes: &mut Vec<Change>) {
         for gone in &difference.removed {
             if let Some(index) = self.position(gone) {
@@ -148,7 +148,7 @@ impl Control {
         }
     }
 
-    /// What comes: settings of peers that stay, and new peers.
+    /// Changes the settings of peers that stay, and adds new peers.
     fn bring(&mut self, difference: Difference, changes: &mut Vec<Change>) {
         for change in difference.changed {
             let Some(index) = self.position(&change.old) else { continue };
@@ -175,7 +175,7 @@ impl Control {
         }
     }
 
-    /// Takes over those settings of the interface that can change while packets move.
+    /// Copies the settings of the interface that can change while packets move.
     fn take_over_interface(&mut self, config: &Config) {
         let (runs, wanted) = (&mut self.config.interface, &config.interface);
         runs.express = wanted.express;
@@ -191,7 +191,7 @@ impl Control {
         self.peers.iter().position(|peer| is_same(&peer.settings, settings))
     }
 
-    /// Takes over a peer's settings.
+    /// Replaces a peer's settings.
     fn take_over(&mut self, index: usize, settings: PeerSettings) {
         let peer = &mut self.peers[index];
         if peer.settings.name != settings.name {

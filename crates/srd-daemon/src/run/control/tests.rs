@@ -1,5 +1,5 @@
-//! What the control thread makes of pages and reports. The workers here have ended; what they would
-//! write, the tests write.
+//! Reactions of the control thread to pages and reports. The workers have ended, and the tests
+//! write their rows.
 
 use super::*;
 use crate::pages::peer::{Link, PeerFigures};
@@ -59,6 +59,6 @@ fn a_peer_is_routed_while_any_worker_reaches_it() {
     assert_eq!(after(0, Link::Down, 1), (PeerState::Up, false));
     assert_eq!(after(1, Link::Down, 2), (PeerState::Down, true));
     assert_eq!(after(0, Link::Up, 1), (PeerState::Up, true));
-    // It went and came between two looks: its routes are asked for again.
+    // The peer went down and came up between two checks: its routes are requested again.
     assert_eq!(after(0, Link::Up, 2), (PeerState::Up, true));
 }

@@ -1,4 +1,4 @@
-//! What a person is told: at the start, and once a second rates, and what the log says of peers.
+//! Texts for people at the start, and work once a second: rates, and lines of the log about peers.
 
 use ipnet::IpNet;
 use srd_proto::{Duration, Instant};
@@ -10,11 +10,12 @@ use crate::run::peer_log::{PeerLog, Shown};
 use crate::run::problems;
 use crate::units::rate_bps;
 
-/// Ticks that are so far apart are worth a line: what peers say of the time between is not theirs.
+/// Shortest gap between two ticks that is logged: in it this program itself was stopped, and not
+/// its peers.
 const STOOD_STILL: Duration = Duration::from_secs(5);
 
 impl Control {
-    /// What the service manager is told.
+    /// Status text for the service manager.
     pub(crate) fn readiness(&self) -> String {
         format!("{} is up, {} peers", self.config.interface.name, self.peers.len())
     }
@@ -24,7 +25,7 @@ impl Control {
         self.config.interface.kill_switch
     }
 
-    /// What runs, in one line.
+    /// One line that describes the running daemon.
     pub(crate) fn introduction(&self) -> String {
         let interface = &self.config.interface;
         let address = match interface.mode {
@@ -47,7 +48,7 @@ impl Control {
     }
 
     pub(super) fn tick(&mut self, now: Instant) {
-        // The thread may come late: rates are of the time that has really passed.
+        // The thread may be late, so rates are computed from the real time between ticks.
         let elapsed = now.since(self.ticked_at);
         self.ticked_at = now;
         if elapsed >= STOOD_STILL {
@@ -74,7 +75,7 @@ impl Control {
         }
     }
 
-    /// Says which peers came and went.
+    /// Logs the peers that came up and went down.
     fn log_peers(&mut self, now: Instant) {
         let mut log: PeerLog = std::mem::take(&mut self.log);
         let show = |name: &str| {

@@ -12,23 +12,23 @@ use crate::pages::rows::{FlowList, FlowRow, PathList, PathRow};
 use crate::plane::PeerNumber;
 use crate::run::orders::{Batch, CardSettings, Change, NewPeer, Order, Refused};
 
-/// Changes made in one turn.
+/// Most changes made in one turn.
 pub(super) const CHANGES_PER_TURN_MAX: usize = 32;
 
-/// How often a worker that waits for its peers looks whether it shall end.
+/// Interval at which a worker that waits for its peers checks whether it has to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// An order that takes more than one turn.
 #[derive(Debug)]
 pub(super) enum Pending {
-    /// Changes, the next one last, and what was refused so far.
+    /// Changes, the next one last, and those refused so far.
     Changes(Batch, Vec<Refused>),
     Paths(PathList),
 }
 
 impl<I: PacketIo, P: Port> Worker<I, P> {
-    /// Carries out the first order before anything moves: a peer that calls already would be taken
-    /// for a stranger.
+    /// Carries out the first order before any packet moves. Otherwise a peer that sends a handshake
+    /// already would be treated as unknown.
     pub(super) fn wait_for_peers(&mut self) {
         while !self.flags.is_stopped() {
             match self.orders.recv_timeout(LOOK_EVERY) {
@@ -45,7 +45,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         }
     }
 
-    /// Goes on with an order, or takes the next. Returns whether there is more to do at once.
+    /// Continues an order, or takes the next. Returns whether there may be more to do at once.
     pub(super) fn take_orders(&mut self) -> bool {
         let pending = match self.pending.take() {
             Some(pending) => pending,
@@ -64,7 +64,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         true
     }
 
-    /// Does what takes one turn; returns what takes more.
+    /// Carries out an order that takes one turn; returns an order that takes more.
     fn begin(&mut self, order: Order) -> Option<Pending> {
         self.publisher.took_order();
         match order {
@@ -138,7 +138,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         self.card.peers.write(now, number, self.endpoint.core(), &self.card.express);
     }
 
-    /// Makes a peer known to the transport and to the card.
+    /// Adds a peer to the transport and to the card.
     fn add(&mut self, number: PeerNumber, peer: NewPeer) -> Result<(), AddPeerError> {
         let (core, now) = self.endpoint.core_mut();
         let id = core.add_peer(now, peer.transport)?;

@@ -1,4 +1,4 @@
-//! What arrivals and events of the transport lead to.
+//! Handling of arrivals and events of the transport.
 
 use srd_card::{Express, Guest, Partner};
 use srd_net::{Application, Context, Notice};
@@ -10,17 +10,17 @@ use crate::capture::{Direction, Tap, Taps};
 use crate::plane::PeerNumber;
 use crate::run::orders::{Report, Reports};
 
-/// What stands between the card and the interface: counts what the interface refuses, and shows
-/// frames to captures.
+/// Connects the card to the interface: counts frames that the interface refuses, and copies frames
+/// to captures.
 #[derive(Debug)]
 pub(super) struct GuestPort<P> {
     port: P,
     pub(super) refused: u64,
-    /// Captures that run.
+    /// The running captures.
     taps: Taps,
-    /// The time of the present call, for captures.
+    /// Time of the present call, for captures.
     now: Instant,
-    /// The peer whose frames these are, for captures, if it is known.
+    /// Peer of the present frames, for captures, if it is known.
     peer: Option<PeerNumber>,
 }
 
@@ -42,12 +42,12 @@ impl<P: Port> GuestPort<P> {
         self.taps.add(tap);
     }
 
-    /// The frames that follow are of this peer.
+    /// Sets the time and the peer of the frames that follow.
     pub(super) fn belongs_to(&mut self, now: Instant, peer: Option<PeerNumber>) {
         (self.now, self.peer) = (now, peer);
     }
 
-    /// Shows a frame to captures.
+    /// Copies a frame to captures.
     pub(super) fn show(&mut self, direction: Direction, frame: &[u8]) {
         if let Some(packet) = frame.get(srd_card::offload::OFFLOAD_BYTES..) {
             self.taps.inner(self.now, direction, self.peer, packet);
@@ -66,15 +66,15 @@ impl<P: Port> Guest for GuestPort<P> {
     }
 }
 
-/// The part of a worker that events and arrivals change, apart from the endpoint that hands them
-/// out.
+/// The part of a worker that events and arrivals change, separate from the endpoint that delivers
+/// them.
 #[derive(Debug)]
 pub(super) struct Card<P> {
     pub(super) express: Express,
     pub(super) port: GuestPort<P>,
     pub(super) peers: Peers,
     pub(super) reports: Reports,
-    /// Contexts that came up, and that went down.
+    /// Number of times that a context came up, and that one went down.
     pub(super) ups: u64,
     pub(super) downs: u64,
 }
@@ -96,7 +96,7 @@ impl<P: Port> Application for Card<P> {
             let peer = self.peers.number_of(context.core(), delivery.peer);
             self.port.belongs_to(context.now(), peer);
         }
-        // The card knows a node by the context that was named.
+        // The card identifies a node by one context, even if the node has more shards than ours.
         let shard = context.core().partner_of(delivery.peer);
         let by = Partner { context: delivery.peer, shard };
         let delivery = Delivery { peer: context.core().node_of(delivery.peer), ..delivery };

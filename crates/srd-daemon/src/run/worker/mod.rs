@@ -1,24 +1,24 @@
-//! A worker: one thread that moves frames between its part of the interface, the card and one
-//! shard of the transport, and does nothing else.
+//! A worker: one thread that only moves frames between its part of the interface, the card and one
+//! shard of the transport.
 //!
 //! ```text
 //!   interface --read--> Express --pump--> LocalEndpoint --transmit--> sockets
 //!   interface <-write-- Express <-delivered-- LocalEndpoint <-receive-- sockets
 //! ```
 //!
-//! It runs to completion and shares nothing but pages, flags and queues that never make it wait:
-//! no lock, no thread started, nothing formatted or logged, nothing allocated for a packet beyond
-//! the packet. Orders are looked for once a turn.
+//! The worker runs to completion and shares only pages, flags and queues that never block it. It
+//! takes no lock, starts no thread, formats and logs nothing, and allocates nothing for a packet
+//! except the packet. It reads orders once in each turn.
 //!
 //! Bounds: a turn reads [`FRAMES_PER_TURN_MAX`] frames, makes [`apply::CHANGES_PER_TURN_MAX`]
 //! changes, writes [`publish::ROWS_PER_TURN_MAX`] rows and lists the paths of one peer.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `card` | what arrivals and events lead to |
+//! | `card` | handling of arrivals and events |
 //! | `peers` | this worker's context with each peer, and its row |
 //! | `apply` | orders |
-//! | `publish` | when pages are written |
+//! | `publish` | times at which pages are written |
 
 mod apply;
 mod card;
@@ -43,25 +43,25 @@ use super::tapped::Tapped;
 use crate::capture::Direction;
 use std::sync::Arc;
 
-/// Frames read between two looks at what has arrived.
+/// Most frames read between two checks for received packets.
 const FRAMES_PER_TURN_MAX: usize = 64;
 
 /// A worker's part of the guest's interface.
 pub(crate) trait Port {
-    /// The next frame that the guest sends; none: there is none now.
+    /// The next frame that the guest sends; `None` if no frame waits.
     ///
     /// # Errors
-    /// The interface is gone.
+    /// If the interface was deleted.
     fn read(&mut self) -> io::Result<Option<Vec<u8>>>;
 
-    /// Gives a frame to the guest.
+    /// Writes a frame to the guest.
     ///
     /// # Errors
-    /// The frame is refused.
+    /// If the frame is refused.
     fn write(&mut self, frame: &[u8]) -> io::Result<()>;
 }
 
-/// What ends a worker before it is told to end.
+/// Error that ends a worker before it is stopped.
 #[derive(Debug)]
 pub(crate) enum Fatal {
     /// The interface was deleted by another program.
@@ -70,9 +70,9 @@ pub(crate) enum Fatal {
     Reading(io::Error),
     /// Sending failed in a way that makes the sockets unusable.
     Sending(io::Error),
-    /// The same of receiving.
+    /// Receiving failed in such a way.
     Receiving(io::Error),
-    /// The same of saying goodbye.
+    /// Closing the contexts failed in such a way.
     Ending(io::Error),
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Worker<I, P> {
     publisher: Publisher,
     moderation: Moderation,
     poll: PollMode,
-    /// When a packet was last read or received.
+    /// Time when a packet was last read or received.
     moved_at: Instant,
 }
 
@@ -119,15 +119,15 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         }
     }
 
-    /// Waits for packets in this way from now on.
+    /// Sets the way to wait for packets from now on.
     pub(crate) fn set_poll(&mut self, poll: PollMode) {
         self.poll = poll;
     }
 
-    /// Moves packets until it is told to stop, and says goodbye.
+    /// Moves packets until it is stopped, and closes the contexts.
     ///
     /// # Errors
-    /// What makes the interface or the sockets unusable.
+    /// The error that makes the interface or the sockets unusable.
     pub(crate) fn run(&mut self) -> Result<(), Fatal> {
         self.wait_for_peers();
         let done = loop {
@@ -138,13 +138,13 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
                 break Err(fatal);
             }
         };
-        // The peers need not find out by themselves.
+        // Notifies the peers, so that they do not need to wait for their time-outs.
         let closed = self.endpoint.close(&mut self.card).map_err(Fatal::Ending);
         self.publish_totals();
         done.and(closed)
     }
 
-    /// One turn: orders, what the guest sends, what may leave, what has arrived, pages.
+    /// One turn: orders, frames from the guest, packets to send, received packets, pages.
     fn turn(&mut self) -> Result<(), Fatal> {
         let mut again = self.take_orders();
         again |= self.read_guest().map_err(fatal_read)?;
@@ -174,13 +174,13 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         Ok(())
     }
 
-    /// When the next turn is due, unless something arrives.
+    /// Time of the next turn, unless a packet arrives earlier.
     fn due(&self) -> Instant {
         let express = self.card.express.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
         express.min(self.publisher.due())
     }
 
-    /// Takes what the guest has sent. Returns whether there may be more.
+    /// Reads frames from the guest. Returns whether there may be more.
     fn read_guest(&mut self) -> io::Result<bool> {
         let now = self.endpoint.now();
         for _ in 0..FRAMES_PER_TURN_MAX {
@@ -193,7 +193,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         Ok(true)
     }
 
-    /// Shows what the guest sends to captures.
+    /// Copies a frame from the guest to captures.
     fn show_outgoing(&mut self, now: Instant, frame: &[u8]) {
         if !self.card.port.is_watched() {
             return;

@@ -1,4 +1,4 @@
-//! This worker's context with each peer, and what it writes of it into the peer's row.
+//! This worker's context with each peer, and the peer's row that this worker writes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,10 +12,10 @@ use crate::pages::peer::{Link, PeerFigures, PeerPage};
 use crate::plane::PeerNumber;
 use crate::run::evidence::Evidence;
 
-/// How old the row of a peer without traffic may be.
+/// Greatest age of the row of a peer without traffic.
 const IDLE_ROW_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// A context, as the transport and the card know it.
+/// Identifiers of a context in the transport and in the card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Hooked {
     pub(super) id: PeerId,
@@ -25,22 +25,23 @@ pub(super) struct Hooked {
 /// One peer.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// None while it is withdrawn.
+    /// `None` while the peer is withdrawn.
     pub(super) hooked: Option<Hooked>,
     page: Arc<PeerPage>,
-    /// Its contexts that are up: one for each shard of the peer's node that talks to this one.
+    /// The peer's contexts that are up: one for each shard of the peer's node that communicates
+    /// with ours.
     up: Vec<PeerId>,
-    /// What stands in its row.
+    /// The contents of the row.
     figures: PeerFigures,
-    /// The traffic of its context now, and of those before.
+    /// Traffic of the present context, and of earlier ones.
     traffic: Traffic,
     traffic_before: Traffic,
-    /// The same of packets sent again.
+    /// Retransmissions of the present context and of earlier ones.
     retrans: Rising,
     written_at: Instant,
 }
 
-/// A counter that goes on where its source begins anew.
+/// A counter that continues when its source starts again from zero.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rising {
     base: u64,
@@ -56,7 +57,7 @@ impl Rising {
         self.base + count
     }
 
-    /// The source begins anew.
+    /// Continues from the present value when the source starts again.
     fn restart(&mut self) {
         self.base += std::mem::take(&mut self.last);
     }
@@ -65,12 +66,12 @@ impl Rising {
 /// Every peer of a worker.
 #[derive(Debug)]
 pub(super) struct Peers {
-    /// The worker's own number: its row in a peer's page.
+    /// The worker's own number, which is the index of its row in a peer's page.
     worker: usize,
     entries: BTreeMap<PeerNumber, Entry>,
     by_id: BTreeMap<PeerId, PeerNumber>,
     by_slot: Vec<Option<PeerNumber>>,
-    /// Rows written.
+    /// Number of rows written.
     pub(super) rows: u64,
 }
 
@@ -80,8 +81,8 @@ impl Peers {
         Self { worker, entries, by_id, by_slot: Vec::new(), rows: 0 }
     }
 
-    /// The peer that a context of the transport is with. A peer whose node has more shards than
-    /// this one has several contexts with a shard of ours.
+    /// The peer of a context of the transport. If the peer's node has more shards than ours,
+    /// several of its contexts are with one of our shards.
     pub(super) fn number_of(&self, core: &Endpoint, id: PeerId) -> Option<PeerNumber> {
         self.by_id.get(&core.node_of(id)).copied()
     }
@@ -95,7 +96,7 @@ impl Peers {
         self.entries.get(&number)?.hooked
     }
 
-    /// A peer has a context from now on.
+    /// Adds a peer's context.
     pub(super) fn insert(&mut self, number: PeerNumber, hooked: Hooked, page: Arc<PeerPage>) {
         let entry = self.entries.entry(number).or_insert_with(|| Entry::new(page));
         entry.hooked = Some(hooked);
@@ -107,8 +108,8 @@ impl Peers {
         self.by_slot[slot] = Some(number);
     }
 
-    /// A peer's context ends; its counters stay. To be called while transport and card still
-    /// know it.
+    /// Removes a peer's context; the peer's counters stay. Call it before the transport and the
+    /// card remove the context.
     pub(super) fn withdraw(
         &mut self,
         number: PeerNumber,
@@ -127,13 +128,13 @@ impl Peers {
         Some(hooked)
     }
 
-    /// Forgets a peer whose context has ended.
+    /// Removes a peer whose context has ended.
     pub(super) fn forget(&mut self, number: PeerNumber) {
         self.entries.remove(&number);
     }
 
-    /// Something happened to a context: its row says so at once. Returns whose it is, if
-    /// anything is different now.
+    /// Takes an event of a context, and writes the row at once if it has changed. Returns the peer
+    /// in that case.
     pub(super) fn on_event(
         &mut self,
         now: Instant,
@@ -153,7 +154,7 @@ impl Peers {
         Some(number)
     }
 
-    /// Writes a peer's row as it is now.
+    /// Writes a peer's present row.
     pub(super) fn write(
         &mut self,
         now: Instant,
@@ -168,8 +169,9 @@ impl Peers {
         }
     }
 
-    /// Goes through at most `most` peers from `from` on, and writes the rows of those with
-    /// traffic, and of others now and then. Returns where to go on; none: there are no more.
+    /// Checks at most `most` peers, starting at `from`, and writes the rows of those with traffic.
+    /// The rows of the others are written only after [`IDLE_ROW_AGE_MAX`]. Returns the peer to
+    /// continue with; `None` at the end.
     pub(super) fn sweep(
         &mut self,
         now: Instant,
@@ -194,7 +196,7 @@ impl Peers {
         self.entries.range(next..).next().map(|(number, _)| *number)
     }
 
-    /// Which peer is at which address now.
+    /// The peer at each known address.
     pub(super) fn by_address(&self, core: &Endpoint) -> BTreeMap<IpAddr, PeerNumber> {
         let mut all = BTreeMap::new();
         for (number, hooked) in self.entries.iter().filter_map(|(n, e)| Some((*n, e.hooked?))) {
@@ -219,7 +221,7 @@ impl Entry {
         }
     }
 
-    /// Whether anything moved since the row was written. Cheap: the transport is not asked.
+    /// Whether figures have changed since the row was written. Cheap: the transport is not read.
     fn has_moved(&self, express: &Express) -> bool {
         let report = self.hooked.and_then(|hooked| express.report(hooked.slot));
         report.is_some_and(|report| {
@@ -229,7 +231,7 @@ impl Entry {
         })
     }
 
-    /// Takes the figures of transport and card.
+    /// Reads the figures of the transport and the card.
     fn look(&mut self, core: &Endpoint, express: &Express) {
         let Some(hooked) = self.hooked else { return };
         let figures = &mut self.figures;
@@ -257,7 +259,7 @@ impl Entry {
         self.written_at = now;
     }
 
-    /// The next context with the peer knows nothing of this one, but its counters go on.
+    /// Resets the figures for the next context with the peer, except its counters.
     fn begin_anew(&mut self) {
         self.hooked = None;
         self.up.clear();
@@ -274,8 +276,7 @@ impl Entry {
         };
     }
 
-    /// Takes what an event says of one of the peer's contexts. Returns whether anything is
-    /// different now.
+    /// Takes an event of one of the peer's contexts. Returns whether the figures have changed.
     fn on_event(&mut self, now: Instant, context: PeerId, event: &Event) -> bool {
         let figures = &mut self.figures;
         match event {

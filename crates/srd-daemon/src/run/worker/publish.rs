@@ -1,9 +1,10 @@
-//! When a worker writes its pages.
+//! Times at which a worker writes its pages.
 //!
-//! Totals are written whenever the worker goes to sleep, so that they are right while nothing
-//! moves, and every [`TOTALS_EVERY`] while it does not sleep: some sixty stores, which are little
-//! beside the system call. Rows of peers are looked at every [`ROWS_EVERY`] while packets move,
-//! some at each turn; and once a second all, since delays and paths change without traffic, too.
+//! Totals are written whenever the worker goes to sleep, so that they are right while no packet
+//! moves. While the worker does not sleep, they are written every [`TOTALS_EVERY`]: some sixty
+//! stores, a small cost compared to the system call. Rows of peers are checked every [`ROWS_EVERY`]
+//! while packets move, some in each turn. All rows are checked once a second, because delays and
+//! paths change without traffic, too.
 
 use std::sync::Arc;
 
@@ -15,29 +16,29 @@ use crate::pages::page::Page;
 use crate::pages::totals::{Totals, Transport, Work};
 use crate::plane::PeerNumber;
 
-/// Time between two refreshes of the totals by a worker that does not sleep.
+/// Interval at which a worker that does not sleep writes the totals.
 const TOTALS_EVERY: Duration = Duration::from_millis(10);
-/// Time between two looks at the rows of peers.
+/// Interval at which the rows of peers are checked.
 const ROWS_EVERY: Duration = Duration::from_millis(100);
-/// Rows that are looked at in one turn.
+/// Most rows that are checked in one turn.
 pub(super) const ROWS_PER_TURN_MAX: usize = 32;
-/// Time between two looks at rates of flows, and at rows of peers without traffic.
+/// Interval at which rates of flows, and rows of peers without traffic, are updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What is to be written, and when.
+/// State of the pages: parts that have to be written, and times.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     page: Arc<Page<Totals>>,
-    /// Packets that the transport had moved when this was last looked at.
+    /// Packets that the transport had moved at the last check.
     moved_pkts: u64,
-    /// The totals are not what the page says.
+    /// Whether the totals have changed since the page was written.
     totals_stale: bool,
-    /// Rows may not be what they say.
+    /// Whether rows may have changed since they were written.
     rows_stale: bool,
     totals_at: Instant,
     rows_at: Instant,
     ticked_at: Instant,
-    /// The next row of a look that has begun.
+    /// The next row of a check that has begun.
     sweep: Option<PeerNumber>,
     orders: u64,
 }
@@ -57,18 +58,18 @@ impl Publisher {
         }
     }
 
-    /// Something moved.
+    /// Records that figures may have changed.
     pub(super) fn moved(&mut self) {
         (self.totals_stale, self.rows_stale) = (true, true);
     }
 
-    /// An order was taken.
+    /// Counts an order.
     pub(super) fn took_order(&mut self) {
         self.orders += 1;
         self.moved();
     }
 
-    /// When there is something to write.
+    /// Time of the next write.
     pub(super) fn due(&self) -> Instant {
         let mut due = self.ticked_at + TICK;
         if self.rows_stale {
@@ -79,7 +80,7 @@ impl Publisher {
 }
 
 impl<I: PacketIo, P: Port> Worker<I, P> {
-    /// Writes what is due. Returns whether a look at the rows has begun and not ended.
+    /// Writes the pages that are due. Returns whether a check of the rows has begun and not ended.
     pub(super) fn publish(&mut self, now: Instant) -> bool {
         let stats = self.endpoint.core().stats();
         let moved_pkts = stats.tx_pkts + stats.rx_pkts;
@@ -106,14 +107,14 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         self.publisher.sweep.is_some()
     }
 
-    /// Nothing is left to do, so what the totals say holds until the next packet.
+    /// Writes the totals before a sleep, because they hold until the next packet.
     pub(super) fn publish_before_sleep(&mut self) {
         if self.publisher.totals_stale {
             self.publish_totals();
         }
     }
 
-    /// Looks at some rows from `from` on.
+    /// Checks some rows, starting at `from`.
     fn sweep(&mut self, now: Instant, from: PeerNumber) -> Option<PeerNumber> {
         let endpoint = &self.endpoint;
         let refusal = |address| endpoint.refusal(address);
@@ -121,7 +122,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         self.card.peers.sweep(now, range, endpoint.core(), &self.card.express, refusal)
     }
 
-    /// Once a second. It may come late.
+    /// Work that is done once a second, or later if the worker is busy.
     fn tick(&mut self, now: Instant) {
         let elapsed = now.since(self.publisher.ticked_at);
         self.publisher.ticked_at = now;
@@ -130,7 +131,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         self.name_addresses();
     }
 
-    /// Tells captures of outer packets which peer is where.
+    /// Gives the addresses of peers to captures of outer packets.
     pub(super) fn name_addresses(&mut self) {
         if self.card.port.is_watched() {
             let names = self.card.peers.by_address(self.endpoint.core());
