@@ -1,5 +1,5 @@
-//! `srd check`: the arguments, and the exit code, which is a count as scripts for Amazon's cards
-//! expect it. So errors of usage are 255 here and not 2. The checks are in `srd_doctor::check`.
+//! `srd check`: the arguments, and the exit code. The exit code is a count, as scripts for Amazon's
+//! cards expect. So usage errors are 255 here and not 2. The checks are in `srd_doctor::check`.
 
 use crate::output::{JsonOutput, is_broken_pipe, say};
 use anyhow::Result;
@@ -8,7 +8,7 @@ use srd_doctor::check::{self, Options, Paint, Purpose};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// Nothing was checked: usage, privilege, a program that failed.
+/// Exit code if nothing was checked: a usage error, a missing privilege, or a program that failed.
 pub(crate) const UNCHECKED: u8 = 255;
 
 const EXIT_CODES: &str = "\
@@ -31,49 +31,49 @@ EXAMPLES
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct CheckArgs {
-    /// The interface that packets leave by [default: that of the default route].
+    /// The interface that packets leave by [default: the interface of the default route].
     #[arg(short, long, value_name = "IF")]
     interface: Option<String>,
-    /// What to check for [default: ena where the interface has the driver ena, else daemon].
+    /// Purpose of the checks [default: ena if the interface has the driver ena, otherwise daemon].
     #[arg(long = "for", value_name = "WHOM", value_enum)]
     purpose: Option<For>,
-    /// Peers are near (one zone): leave out what only long round trips need.
+    /// Peers are near (one zone): skip the checks that only long round trips need.
     #[arg(long)]
     low_rtt: bool,
-    /// The daemon works in transparent mode: check what only that needs.
+    /// The daemon works in transparent mode: add the checks that only this mode needs.
     #[arg(long)]
     transparent: bool,
-    /// Delays matter more than CPU and power: check idle states and busy polling, too, and want
-    /// interrupts at once.
+    /// Delays matter more than CPU and power: also check idle states and busy polling, and require
+    /// interrupts without delay.
     #[arg(long)]
     latency: bool,
-    /// Fix what can be fixed, as root, and check again. Says what does not survive a restart.
+    /// Fix what can be fixed, as root, and check again. Lists the fixes that a restart undoes.
     #[arg(long)]
     fix: bool,
-    /// With --fix: write it down, so that it holds after a restart: kernel settings in
-    /// /etc/sysctl.d, and a unit that sets the rest again at boot.
+    /// With --fix: make the fixes permanent: kernel settings in /etc/sysctl.d, and a unit that
+    /// applies the rest again at boot.
     #[arg(long, requires = "fix", conflicts_with = "root")]
     persist: bool,
-    /// Take back what --persist wrote, and kernel settings that it changed.
+    /// Remove what --persist wrote, and restore the kernel settings that it changed.
     #[arg(long, conflicts_with_all = ["fix", "only", "interface", "root", "json"])]
     unpersist: bool,
     /// Check the files of a machine image below this directory instead of a running system; with
-    /// --fix, write them there. Takes --for.
+    /// --fix, write them there. Needs --for.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["root", "interface"])]
     image: Option<PathBuf>,
-    /// Only these checks, by number or name.
+    /// Run only these checks, by number or name.
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     only: Vec<String>,
-    /// The result as JSON, to FILE or to standard output, which then carries nothing else.
+    /// Write the result as JSON to FILE, or to standard output, which then carries nothing else.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<OsString>,
-    /// Look at /proc, /sys and /dev below this directory, as a container does that has its
-    /// host's there. Programs such as ethtool are not run then.
+    /// Read /proc, /sys and /dev below this directory, for example in a container that has those of
+    /// its host there. Programs such as ethtool are not run then.
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
 }
 
-/// What the system is checked for.
+/// Purpose of the checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum For {
     /// ENA Express on an EC2 instance: the card sprays.
@@ -113,7 +113,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8> {
     or_unchecked(examine(args))
 }
 
-/// The exit code of a command that counts failed checks.
+/// Returns the exit code of a command that counts failed checks. An error is printed, and gives
+/// 255.
 pub(crate) fn or_unchecked(result: Result<u8>) -> Result<u8> {
     match result {
         Err(error) if !is_broken_pipe(&error) => {
@@ -139,8 +140,8 @@ fn examine(args: &CheckArgs) -> Result<u8> {
     Ok(report.exit_code())
 }
 
-/// Whether a command line that could not be understood was meant for a command that counts
-/// failed checks: then bad usage must not look like two of them.
+/// Whether a command line with a usage error was meant for a command that counts failed checks. Its
+/// exit code must not look like two failed checks.
 pub(crate) fn is_meant(mut words: impl Iterator<Item = OsString>) -> bool {
     let is_flag = |word: &OsStr| word.to_string_lossy().starts_with('-');
     words.find(|word| !is_flag(word)).is_some_and(|word| word == "check" || word == "mpi-check")

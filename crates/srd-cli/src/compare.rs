@@ -1,4 +1,4 @@
-//! `srd compare`: a command of the user's own, with SRD and without, in turns.
+//! `srd compare`: a command of the user, with and without SRD, in turns.
 
 use crate::daemon::Target;
 use crate::failure::{Missing, usage};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How long another measurement on this machine may take to end.
+/// Maximum time until another measurement on this machine ends.
 const TURN_MAX: Duration = Duration::from_secs(60);
 
 const NOTES: &str = "\
@@ -55,53 +55,54 @@ EXIT CODES
   2  bad usage: nothing was started
   3  a privilege or a program is missing";
 
-/// `srd compare`.
+/// Arguments of `srd compare`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct CompareArgs {
-    /// What to compare, in this order; the first is what the others stand beside.
+    /// Variants to compare, in this order; the others are compared with the first one.
     #[arg(long, value_delimiter = ',', value_name = "VARIANTS", default_value = "plain,express")]
     variants: Vec<Variant>,
-    /// How often each runs.
+    /// Number of runs of each variant.
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     reps: u32,
-    /// A number in what the command prints: NAME=REGEX with the number in the first group, where
-    /// it matches last, or NAME=/JSON/POINTER. May be given several times.
+    /// A number in the output of the command: NAME=REGEX, with the number in the first group of the
+    /// last match, or NAME=/JSON/POINTER. May be given several times.
     #[arg(long = "figure", value_name = "NAME=WHERE")]
     figures: Vec<Source>,
-    /// A run that takes longer has failed, in seconds.
+    /// Maximum duration of a run, in seconds; a longer run counts as failed.
     #[arg(long, value_name = "S", default_value_t = 300,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     time_limit: u64,
-    /// Count runs that fail, and go on.
+    /// Count failed runs, and continue.
     #[arg(long)]
     keep_going: bool,
 
-    /// A peer of the running daemon: its endpoint is plain, its address behind SRD express.
+    /// A peer of the running daemon: its endpoint is for plain, its address behind SRD for express.
     #[arg(long, value_name = "NAME", conflicts_with = "addresses", help_heading = "Real machines")]
     peer: Option<String>,
-    /// The server's address for a variant. Once for each.
+    /// Address of the server for a variant. Once for each variant.
     #[arg(long = "address", value_name = "VARIANT=ADDRESS", value_parser = parse_address,
           help_heading = "Real machines")]
     addresses: Vec<(Variant, IpAddr)>,
     #[command(flatten)]
     target: Target,
 
-    /// What runs in the server's host, in the words of a shell. It ends after each run.
+    /// Command line of the server, for a shell in the server's host. The server is ended after each
+    /// run.
     #[arg(long, value_name = "LINE", help_heading = "Lab")]
     serve: Option<String>,
-    /// The TCP port where the server listens once it is ready [default: wait half a second].
+    /// TCP port at which the server listens when it is ready [default: wait half a second].
     #[arg(long, value_name = "N", requires = "serve", help_heading = "Lab")]
     port: Option<u16>,
-    /// Long TCP flows of other hosts meanwhile: nothing, collisions (on the uplinks), incast (to
-    /// the server).
+    /// Long TCP flows of other hosts during each run: nothing, collisions (on the uplinks), incast
+    /// (to the server).
     #[arg(long, value_name = "LOAD", default_value = "nothing", help_heading = "Lab")]
     beside: Beside,
-    /// The host of the command.
+    /// Host that runs the command.
     #[arg(long, value_name = "HOST", default_value = "h0.0", help_heading = "Lab")]
     client: HostId,
-    /// The host of the server.
+    /// Host that runs the server.
     #[arg(long, value_name = "HOST", default_value = "h1.0", help_heading = "Lab")]
     server: HostId,
     /// Spines of the fabric.
@@ -126,15 +127,15 @@ pub(crate) struct CompareArgs {
     /// Name of the fabric.
     #[arg(long, default_value = "compare", help_heading = "Lab")]
     name: String,
-    /// Let `srd up` run without encryption.
+    /// Run `srd up` without encryption.
     #[arg(long, help_heading = "Lab")]
     no_encryption: bool,
-    /// Run above the machine's other load, as measurements should.
+    /// Run with a higher priority than the machine's other load, as measurements should.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
           num_args = 0..=1, default_missing_value = "true", help_heading = "Lab")]
     high_priority: bool,
 
-    /// Write a page, the answer first, then charts and tables: one file that needs nothing else.
+    /// Write a page, the answer first, then charts and tables, to one file that needs no other.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     #[command(flatten)]
@@ -307,7 +308,7 @@ impl CompareArgs {
         Ok((outcome, self.peer.as_deref().map_or(counted, Place::Peer)))
     }
 
-    /// The endpoint of a peer, and its address behind SRD.
+    /// Returns the endpoint of a peer, and its address behind SRD.
     fn addresses_of(&self, name: &str) -> Result<BTreeMap<Variant, IpAddr>> {
         let request = Request::Status { paths: false, flows: 0 };
         let status = self.target.ask::<Snapshot>(&request)?;
@@ -351,7 +352,7 @@ fn both_addresses(peer: &PeerSnapshot) -> Option<(IpAddr, IpAddr)> {
     Some((endpoint.ip(), express))
 }
 
-/// Set by the signals that ask a command to end.
+/// Returns a flag that a termination signal sets.
 fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));

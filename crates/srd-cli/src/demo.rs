@@ -1,4 +1,4 @@
-//! `srd demo`: the arguments, and where the results go. The demonstration is `srd_bench::demo`.
+//! `srd demo`: the arguments and the output files. The demonstration is `srd_bench::demo`.
 
 use crate::failure::usage;
 use crate::output::{self, JsonOutput};
@@ -32,19 +32,19 @@ It exits with 1 if one of the goals in the last table is missed.";
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct DemoArgs {
-    /// Where to write the page with the charts: one file that needs nothing else.
+    /// File for the page with the charts, which needs no other file.
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
-    /// Makes everything shorter or longer: 0.3 gives a first impression, 3 steadier figures.
+    /// Factor for the duration of all parts: 0.3 gives a first impression, 3 steadier figures.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     seconds_scale: f64,
-    /// Use the simulator also as root.
+    /// Use the simulator, even as root.
     #[arg(long)]
     simulate: bool,
-    /// Let SRD run plain. By default it authenticates and encrypts, which TCP does not.
+    /// Run SRD without encryption. By default it authenticates and encrypts, which TCP does not.
     #[arg(long)]
     plain: bool,
-    /// Only these parts.
+    /// Run only these parts.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS",
           default_values_t = [Part::A, Part::B, Part::C, Part::D, Part::E])]
     only: Vec<Part>,
@@ -52,14 +52,14 @@ pub(crate) struct DemoArgs {
     json: JsonOutput,
 }
 
-/// A part of the story.
+/// A part of the demonstration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Part {
     /// One flow.
     A,
     /// Incast.
     B,
-    /// A spine dies.
+    /// A spine switch fails.
     C,
     /// An ordinary program.
     D,

@@ -1,7 +1,7 @@
-//! Which exit code an error means.
+//! Exit codes of errors.
 //!
-//! Errors are `anyhow` throughout; the two kinds that scripts must tell from an ordinary failure
-//! are types of their own, found again anywhere in the chain.
+//! All errors are `anyhow` errors. Two kinds have types of their own, which are found anywhere in
+//! the chain, because scripts must distinguish them from an ordinary failure.
 
 use anyhow::Error;
 use std::fmt;
@@ -14,11 +14,11 @@ pub(crate) const USAGE: u8 = 2;
 /// A privilege or a program is missing.
 const MISSING: u8 = 3;
 
-/// The user asked for something that cannot be. The text says what to change.
+/// A request of the user that cannot be fulfilled. The text describes what to change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
-/// Something that this machine lacks. The text says what to do about it.
+/// A privilege or a program that this machine lacks. The text describes the remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Missing(pub(crate) String);
 
@@ -37,7 +37,7 @@ impl fmt::Display for Missing {
 impl std::error::Error for Usage {}
 impl std::error::Error for Missing {}
 
-/// Refuses what the user asked for.
+/// Returns a usage error with this text.
 pub(crate) fn usage<T>(text: impl Into<String>) -> anyhow::Result<T> {
     Err(Usage(text.into()).into())
 }
@@ -71,8 +71,8 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
     }
 }
 
-/// Why packets of an interface cannot be had. The words are for what the
-/// command does with them, as a noun and as a verb.
+/// Converts an error of opening an interface for packets. The words name what the command does with
+/// the packets, as a noun and as a verb.
 pub(crate) fn of_interface(error: &std::io::Error, [noun, verb]: [&str; 2]) -> Error {
     match error.kind() {
         ErrorKind::PermissionDenied => {
@@ -83,7 +83,7 @@ pub(crate) fn of_interface(error: &std::io::Error, [noun, verb]: [&str; 2]) -> E
     }
 }
 
-/// Refuses an interface that is named twice: its figures would stand under one name.
+/// Refuses an interface that is named twice, because both results would have the same name.
 pub(crate) fn named_once(interfaces: &[String]) -> anyhow::Result<()> {
     for (at, name) in interfaces.iter().enumerate() {
         if interfaces[..at].contains(name) {

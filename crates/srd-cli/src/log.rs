@@ -1,4 +1,4 @@
-//! What is logged to standard error, and how a line looks.
+//! Log on standard error, and the form of its lines.
 //!
 //! ```text
 //!   2026-11-22T20:24:48.125Z b answers (192.0.2.2:7471)        srd up, srd card up, srd nfs-proxy
@@ -7,8 +7,8 @@
 //!   srd: warning: peers are left as they are                   every other command
 //! ```
 //!
-//! Lines are for people: a sentence, and what belongs to it in parentheses. Where in the program
-//! they come from is shown from `-vv` on. The journal knows the time and wants the severity.
+//! Lines are for people: a sentence, and its details in parentheses. From `-vv` on, each line names
+//! the module that it comes from. The journal adds the time itself, and needs the severity.
 
 use std::fmt::{self, Write as _};
 use std::fs::File;
@@ -23,14 +23,14 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::registry::LookupSpan;
 
-/// What a line begins with.
+/// First part of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Head {
-    /// The name of the program: it runs in front of somebody.
+    /// Name of the program, for a command that a user waits for.
     Program,
-    /// The time, in UTC: it runs for long.
+    /// Time in UTC, for a daemon.
     Time,
-    /// The severity, as systemd reads it.
+    /// Severity, in the form that systemd reads.
     Journal,
 }
 
@@ -38,11 +38,11 @@ enum Head {
 #[derive(Clone, Copy, Debug)]
 struct Lines {
     head: Head,
-    /// Whether the place in the program is shown.
+    /// Whether the module of the program is shown.
     place: bool,
 }
 
-/// Begins to log. A daemon says what happens to it without being asked.
+/// Starts the log. A daemon also logs its main events without `-v`.
 pub(crate) fn to_stderr(verbose: u8, daemon: bool) {
     let level = match (verbose, daemon) {
         (0, false) => "warn",
@@ -69,7 +69,7 @@ pub(crate) fn to_stderr(verbose: u8, daemon: bool) {
         .init();
 }
 
-/// Whether standard error is the stream that systemd says it is.
+/// Whether standard error is the stream that systemd names in `JOURNAL_STREAM`.
 fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else { return false };
     let ours = std::io::stderr().as_fd().try_clone_to_owned().map(File::from);
@@ -115,8 +115,9 @@ where
     }
 }
 
-/// A text of several lines is one entry, and stays one line. What else moves a terminal's cursor is
-/// written as in a program: clients of the control socket choose some of the words.
+/// Returns a text as one line, so that several lines stay one entry. Other control characters,
+/// which could move a terminal's cursor, are escaped: clients of the control socket choose some of
+/// the words.
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {
@@ -129,7 +130,7 @@ fn one_line(text: &str) -> String {
     line
 }
 
-/// `2026-11-22T20:24:48.125Z` of a time with microseconds or nanoseconds.
+/// Shortens a time with microseconds or nanoseconds to `2026-11-22T20:24:48.125Z`.
 fn to_millis(time: &str) -> String {
     match time.split_once('.') {
         Some((seconds, rest)) => format!("{seconds}.{}Z", rest.get(..3).unwrap_or("000")),
@@ -137,7 +138,7 @@ fn to_millis(time: &str) -> String {
     }
 }
 
-/// The severity that syslog knows.
+/// Returns the severity in the numbers of syslog.
 fn severity(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

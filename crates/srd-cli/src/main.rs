@@ -1,26 +1,26 @@
 //! The `srd` command: one tool for the transport, its laboratory and its simulator.
 //!
-//! Wiring: what a command does lives in the crate it belongs to. Here are the arguments, the files,
-//! and the exit codes; and what is printed, where that crate does not print it.
+//! Each command is implemented in the crate that it belongs to. This crate holds the arguments, the
+//! files and the exit codes. It also prints the results that the other crates do not print.
 //!
 //! | module | command |
 //! |---|---|
-//! | [`daemon`] | `srd status`, `top`, `set` and the like: talk to a running daemon; keys |
+//! | [`daemon`] | `srd status`, `top`, `set` and similar: commands for a running daemon; keys |
 //! | [`lab`] | `srd lab`: a fabric of network namespaces |
 //! | [`perf`] | `srd perf`: throughput and round trips of SRD, TCP and UDP |
 //! | [`sim`] | `srd sim`: experiments in the simulator |
 //! | [`watch`] | `srd watch`: bursts on interfaces and in capture files |
-//! | [`profile`] | `srd profile`: what traffic needs of an instance |
+//! | [`profile`] | `srd profile`: requirements of traffic on an instance |
 //! | [`vpc`] | `srd vpc`: virtual private clouds from a file |
 //! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
 //! | [`nfs_proxy`] | `srd nfs-proxy`: NFS through TLS and several connections |
-//! | [`compare`] | `srd compare`: the user's own command, with SRD and without |
-//! | [`check`] | `srd check`: are this system's settings fit for spraying |
-//! | [`mpi_check`] | `srd mpi-check`: will MPI find SRD through libfabric and use it |
+//! | [`compare`] | `srd compare`: the user's own command, with and without SRD |
+//! | [`check`] | `srd check`: whether the settings of this system are fit for spraying |
+//! | [`mpi_check`] | `srd mpi-check`: whether MPI finds SRD through libfabric and uses it |
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
 //! | [`man`] | `srd man`: a page for every command, for packages |
-//! | [`log`] | what goes to standard error beside that |
-//! | [`failure`], [`output`], [`units`] | what they share |
+//! | [`log`] | messages on standard error |
+//! | [`failure`], [`output`], [`units`] | helpers that the commands share |
 
 mod card;
 mod check;
@@ -49,7 +49,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What every `--help` ends with.
+/// End of every `--help` text.
 const EXIT_CODES: &str = "\
 EXIT CODES
   0  it worked
@@ -60,13 +60,13 @@ EXIT CODES
 
 /// SRD: a reliable datagram transport that sprays one flow over every path of a network.
 ///
-/// `srd demo` shows what it is for, `srd perf` measures it between two machines, `srd lab`
-/// builds a small datacenter out of network namespaces to try it in, and `srd sim` runs the same
-/// transport in a simulated one.
+/// `srd demo` shows its use, and `srd perf` measures it between two machines. `srd lab` builds a
+/// small datacenter of network namespaces for experiments. `srd sim` runs the same transport in a
+/// simulator.
 #[derive(Debug, Parser)]
 #[command(name = "srd", version, propagate_version = true, after_help = EXIT_CODES)]
 struct Cli {
-    /// Log to standard error: -v what happens, -vv details, -vvv everything. RUST_LOG overrides.
+    /// Log to standard error: -v events, -vv details, -vvv everything. RUST_LOG overrides.
     #[arg(short, long, action = ArgAction::Count, global = true)]
     verbose: u8,
 
@@ -87,30 +87,31 @@ enum Command {
     /// Build and break a leaf-spine fabric of network namespaces on this machine.
     #[command(subcommand)]
     Lab(lab::LabCommand),
-    /// Check virtual private clouds, and say what happens to a packet in them.
+    /// Check virtual private clouds, and show what happens to a packet in them.
     #[command(subcommand)]
     Vpc(vpc::VpcCommand),
     /// Run instances of a virtual private cloud on this machine, with the limits of their types.
     #[command(subcommand)]
     Card(card::CardCommand),
-    /// The process that keeps privileges for `srd card up`.
+    /// Process that keeps the privileges for `srd card up`.
     #[command(hide = true)]
     CardHelper,
-    /// Run a program as an instance: with the address, the rules and the limits that it would have.
+    /// Run a program as an instance, with the address, the rules and the limits of that instance.
     Run(Box<card::run::RunArgs>),
     /// Find bursts of packets on any interface, and name their flows and the limits they exceed.
     Watch(Box<watch::WatchArgs>),
-    /// Say what traffic needs: its kinds and rates, the instance types that carry it, what to tune.
+    /// Report what traffic needs: its kinds and rates, the instance types that carry it, the
+    /// tuning.
     Profile(Box<profile::ProfileArgs>),
     /// Carry NFS between machines through TLS and several connections.
     NfsProxy(Box<nfs_proxy::NfsProxyArgs>),
-    /// Let an interface send no faster than a rate, and no flow faster than another
+    /// Limit the sending rate of an interface, and the rate of each of its flows
     Shape(shape::ShapeArgs),
-    /// Run a command of your own with SRD and without, in turns, and show which difference is real.
+    /// Run your own command with and without SRD in turns, and show which differences are real.
     Compare(Box<compare::CompareArgs>),
     /// Check the settings of this system that matter for ENA Express, and fix them.
     Check(check::CheckArgs),
-    /// Check whether the MPI of this machine will use SRD through libfabric, and say what to type.
+    /// Check whether the MPI of this machine will use SRD through libfabric, and show the command.
     MpiCheck(Box<mpi_check::MpiCheckArgs>),
     #[command(flatten)]
     Daemon(daemon::DaemonCommand),
@@ -124,13 +125,13 @@ enum Command {
     /// Write a man page for every command into a directory.
     #[command(hide = true)]
     Man {
-        /// The directory; made if it is not there.
+        /// The directory; it is created if it does not exist.
         directory: PathBuf,
     },
 }
 
 fn main() -> ExitCode {
-    // A shell asks what could stand next; it is answered and that is all.
+    // Serves a request of the shell for completions, and then exits.
     CompleteEnv::with_factory(Cli::command).complete();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -152,9 +153,9 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Prints what clap has to say: help, the version, or what is wrong.
+/// Prints clap's text: help, the version or an error. Returns the exit code.
 fn not_understood(error: &clap::Error) -> ExitCode {
-    // A reader that has left wants no message.
+    // If the text cannot be printed, its reader has closed the output: no message is needed.
     let _ = error.print();
     if error.use_stderr() && check::is_meant(std::env::args_os().skip(1)) {
         return ExitCode::from(check::UNCHECKED);
@@ -191,8 +192,8 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
     }
 }
 
-/// Prints what makes a shell ask this program what could stand next: so it offers the names of
-/// peers, and no command that is hidden.
+/// Prints the script with which a shell requests completions from this program. They include the
+/// names of peers, and leave out hidden commands.
 fn completions(shell: clap_complete::Shell) -> Result<()> {
     let shells = clap_complete::env::Shells::builtins();
     let name = shell.to_string();

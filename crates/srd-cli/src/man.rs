@@ -1,8 +1,8 @@
 //! `srd man DIR`: a man page for every command, from the declarations that parse the arguments.
 //!
-//! Packages call it; people read the pages. A command that is added gets its page by itself. The
-//! pages of files that people write are documents of the project. The pages hold no date, so that
-//! the same program always writes the same bytes.
+//! Packages run it, and users read the pages. A new command gets its page without further work. The
+//! pages about files that users write are documents of the project. The pages contain no date, so
+//! that the same program always writes the same bytes.
 
 mod markdown;
 mod metrics;
@@ -14,12 +14,12 @@ use clap_mangen::roff::{Roff, italic, roman};
 use std::fs;
 use std::path::Path;
 
-/// The format of a file, which a document describes.
+/// A document that describes the format of a file.
 struct Document {
     name: &'static str,
     about: &'static str,
     text: &'static str,
-    /// The part of the document that does.
+    /// Section with the description; `None` for the whole document.
     section: Option<&'static str>,
     file: &'static str,
     see_also: &'static str,
@@ -56,12 +56,12 @@ impl Document {
         markdown::render(&markdown::section(self.text, self.section), &mut roff);
         roff.control("SH", ["SEE ALSO"]);
         roff.text([roman(self.see_also)]);
-        // By hand, as the others.
+        // The title line is written directly, as in the pages of commands.
         format!(".TH {title} 5 \"\" \"OpenSRD {version}\" OpenSRD\n{}", roff.render())
     }
 }
 
-/// Writes all pages into a directory, which is made if need be.
+/// Writes all pages into a directory, which is created if it does not exist.
 pub(crate) fn write(command: Command, directory: &Path) -> Result<()> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -75,7 +75,7 @@ pub(crate) fn write(command: Command, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// File names and contents.
+/// Returns the file names and contents of the pages of commands.
 fn pages(command: Command) -> Vec<(String, String)> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
@@ -84,7 +84,7 @@ fn pages(command: Command) -> Vec<(String, String)> {
     pages
 }
 
-/// The page of a command, and those of its subcommands: as deep as the declarations are.
+/// Adds the page of a command, and the pages of its subcommands at every level.
 fn add(command: &Command, parent: Option<&str>, pages: &mut Vec<(String, String)>) {
     let name = name_of(command);
     pages.push((format!("{name}.1"), page(command, parent)));
@@ -101,7 +101,7 @@ fn page(command: &Command, parent: Option<&str>) -> String {
     let name = name_of(command);
     let version = command.get_version().unwrap_or_default();
     let man = Man::new(command.clone());
-    // By hand: the library leaves an empty date out, and what follows takes its place.
+    // Written directly: the library omits an empty date, and the next field takes its place.
     let title = name.to_uppercase();
     let mut text = format!(".TH {title} 1 \"\" \"OpenSRD {version}\" OpenSRD\n").into_bytes();
     let mut render = |section: &dyn Fn(&mut dyn std::io::Write) -> std::io::Result<()>| {
@@ -119,7 +119,8 @@ fn page(command: &Command, parent: Option<&str>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// A phrase, not a sentence: `apropos` prints it in a list.
+/// Returns the section with the name. Its text is a phrase and not a sentence, because `apropos`
+/// prints it in a list.
 fn name_section(command: &Command, name: &str) -> Roff {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let mut roff = Roff::default();
@@ -128,7 +129,8 @@ fn name_section(command: &Command, name: &str) -> Roff {
     roff
 }
 
-/// What `--help` ends with: a section for each line in capitals, its lines kept as they are.
+/// Returns the end of the `--help` text: a section for each line in capitals, with its lines
+/// unchanged.
 fn closing_sections(command: &Command) -> Roff {
     let text = command.get_after_long_help().or(command.get_after_help());
     let text = text.map(ToString::to_string).unwrap_or_default();

@@ -30,26 +30,26 @@ messages with it, over TCP and then over SRD: the same MPI must be installed the
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct MpiCheckArgs {
-    /// Machines that jobs are to run on, beside this one.
+    /// Machines that jobs will run on, in addition to this one.
     #[arg(value_name = "HOST")]
     hosts: Vec<String>,
     /// The MPI's launcher [default: mpirun].
     #[arg(long, value_name = "FILE")]
     mpirun: Option<PathBuf>,
-    /// The provider libsrd-fi.so, or its directory [default: FI_PROVIDER_PATH, beside this
-    /// program, where packages put it].
+    /// The provider libsrd-fi.so, or its directory [default: from FI_PROVIDER_PATH, beside this
+    /// program, or where packages install it].
     #[arg(long, value_name = "FILE")]
     provider: Option<PathBuf>,
-    /// The interface that packets leave by [default: that of the default route].
+    /// The interface that packets leave by [default: the interface of the default route].
     #[arg(short, long, value_name = "IF")]
     interface: Option<String>,
-    /// What runs a command on another machine, with its arguments.
+    /// Program that runs a command on another machine, with its arguments.
     #[arg(long, value_name = "COMMAND", default_value = SSH)]
     agent: String,
-    /// The result as JSON, to FILE or to standard output, which then carries nothing else.
+    /// Write the result as JSON to FILE, or to standard output, which then carries nothing else.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<OsString>,
-    /// Load this libfabric, print what it offers, and end: what this program starts itself for.
+    /// Load this libfabric, print what it offers, and exit. This program calls itself with it.
     #[arg(long, value_name = "LIBRARY", hide = true, exclusive = true)]
     probe: Option<PathBuf>,
 }

@@ -25,14 +25,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a connection may need beyond its drain to be gone.
+/// Time that a connection may need to end after its drain.
 const END_WAIT: Duration = Duration::from_secs(2);
-/// After SIGUSR1: for how long no client may have been connected. A kernel that has lost its
-/// connection makes the next one within three seconds.
+/// After SIGUSR1: time without a connected client after which the process ends. A kernel that has
+/// lost its connection makes the next one within three seconds.
 const LEFT_WAIT: Duration = Duration::from_secs(5);
-/// How often it is looked for clients then.
+/// Interval between two checks for clients after SIGUSR1.
 const LEFT_LOOK: Duration = Duration::from_millis(100);
-/// The most that TLS puts into one record.
+/// Permitted values of --tls-record-bytes. The maximum is that of a TLS record.
 const TLS_RECORD_BYTES: std::ops::RangeInclusive<u64> = 512..=16_384;
 
 const NOTES: &str = "\
@@ -56,14 +56,14 @@ docs/nfs.md says what holds for each version of NFS when a connection is lost.";
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct NfsProxyArgs {
-    /// The other half's machine, or with --plain the NFS server: HOST or HOST:PORT [default port:
+    /// Machine of the other half, or with --plain the NFS server: HOST or HOST:PORT [default port:
     /// 20050, with --plain 2049].
     #[arg(value_name = "SERVER", required_unless_present = "serve", conflicts_with = "serve")]
     server: Option<String>,
-    /// Be the half beside the NFS server.
+    /// Run the half beside the NFS server.
     #[arg(long, requires = "to")]
     serve: bool,
-    /// Where to take connections [default: 127.0.0.1:225, with --serve 0.0.0.0:20050].
+    /// Address to listen at [default: 127.0.0.1:225, with --serve 0.0.0.0:20050].
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
     /// With --serve: the NFS server.
@@ -72,81 +72,83 @@ pub(crate) struct NfsProxyArgs {
     /// Issuers of the server's certificate, in PEM.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["serve", "plain"])]
     ca: Option<PathBuf>,
-    /// The own certificate and those that lead to its issuer, in PEM.
+    /// Certificate of this half and those that lead to its issuer, in PEM.
     #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "plain")]
     cert: Option<PathBuf>,
-    /// The own certificate's key, in PEM.
+    /// Key of this half's certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     /// With --serve: serve only clients with a certificate of these issuers, in PEM.
     #[arg(long, value_name = "FILE", requires = "serve", conflicts_with = "plain")]
     client_ca: Option<PathBuf>,
-    /// With --client-ca: serve only clients whose certificate has this name, or one of several.
+    /// With --client-ca: serve only clients whose certificate has this name. May be given several
+    /// times.
     #[arg(long, value_name = "NAME", requires = "client_ca")]
     client_name: Vec<String>,
-    /// With --serve, in place of --client-ca: serve every machine that can connect, without a
+    /// With --serve, instead of --client-ca: serve every machine that can connect, without a
     /// certificate.
     #[arg(long, requires = "serve", conflicts_with_all = ["plain", "client_ca"])]
     any_client: bool,
-    /// Lists of certificates that the issuers have revoked, in PEM, one of each issuer.
+    /// Lists of certificates that the issuers have revoked, in PEM, one list for each issuer.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["plain", "any_client"])]
     crl: Option<PathBuf>,
     /// The name in the server's certificate, if it is not SERVER.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["serve", "plain"])]
     server_name: Option<String>,
-    /// No TLS: on this machine only, unless --trust-network is given.
+    /// Use no TLS: on this machine only, unless --trust-network is given.
     #[arg(long)]
     plain: bool,
-    /// Let NFS pass without TLS between machines: the network is protected otherwise, for example
-    /// by an encrypted tunnel of `srd up`.
+    /// Allow NFS without TLS between machines, if the network is protected in another way, for
+    /// example by an encrypted tunnel of `srd up`.
     #[arg(long)]
     trust_network: bool,
-    /// Serve every user of a machine: also connections without TLS that come from ports from 1024
-    /// on, over which any user may speak NFS as anybody.
+    /// Serve every user of a machine: also accept connections without TLS from ports 1024 and
+    /// above, through which any user may access NFS as any other user.
     #[arg(long)]
     any_user: bool,
-    /// Listen beside the client at a port from 1024 on, at which any user may listen first.
+    /// Beside the client, allow a listening port of 1024 or above, which any user may have taken
+    /// first.
     #[arg(long, conflicts_with = "serve")]
     unprivileged_port: bool,
-    /// Connections to the server for each client, at most: one at first, more under load.
+    /// Maximum number of connections to the server for each client: one at first, more under load.
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "serve",
           value_parser = clap::value_parser!(u16).range(1..=CONNECTIONS_MAX as i64))]
     connections: u16,
-    /// Connections taken at once, at most.
+    /// Maximum number of connections that are accepted at a time.
     #[arg(long, value_name = "N", default_value_t = 256,
           value_parser = clap::value_parser!(u16).range(1..))]
     clients: u16,
-    /// With --serve: connections of one address (of IPv6: one /64) taken at once, at most.
+    /// With --serve: maximum number of connections of one address (of IPv6: one /64) at a time.
     #[arg(long, value_name = "N", default_value_t = 64, requires = "serve",
           value_parser = clap::value_parser!(u16).range(1..))]
     address_clients: u16,
-    /// Bytes of one call or reply, at most.
+    /// Maximum size of one call or reply, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20, conflicts_with = "serve",
           value_parser = clap::value_parser!(u32).range(4096..=1 << 30))]
     record_bytes: u32,
-    /// Bytes of calls without a reply for each client, at most; then its next calls wait.
+    /// Maximum bytes of calls without a reply for each client; beyond it, its next calls wait.
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, conflicts_with = "serve",
           value_parser = clap::value_parser!(u32).range(4096..))]
     outstanding_bytes: u32,
     /// Serve counters in OpenMetrics at http://ADDR:PORT/metrics.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
-    /// Leave TCP_NODELAY off, to measure what that costs.
+    /// Leave TCP_NODELAY off, to measure the cost.
     #[arg(long)]
     nagle: bool,
-    /// Cut TLS records at so many bytes and write each by itself, to measure that [default: 16 KiB,
-    /// a call or reply in one write].
+    /// Limit TLS records to this many bytes and write each one separately, to measure the cost
+    /// [default: 16 KiB, a call or reply in one write].
     #[arg(long, value_name = "BYTES", conflicts_with = "plain",
           value_parser = clap::value_parser!(u64).range(TLS_RECORD_BYTES))]
     tls_record_bytes: Option<u64>,
-    /// Ask the server for nothing once, say whether it answered, and end.
+    /// Send the server one NULL call, report whether it answered, and exit.
     #[arg(long, conflicts_with = "serve")]
     probe: bool,
-    /// Hold the socket and run the proxy as a child, again whenever it fails: in place of systemd.
-    /// Prints `ready` when it serves.
+    /// Instead of systemd: hold the socket, run the proxy as a child, and restart it whenever it
+    /// fails. Prints `ready` when it serves.
     #[arg(long, conflicts_with = "probe")]
     keep: bool,
-    /// The child of --keep.
+    /// Run as the child of --keep.
     #[arg(long, hide = true, conflicts_with_all = ["probe", "keep"])]
     kept: bool,
 }
@@ -156,7 +158,7 @@ pub(crate) fn run(args: &NfsProxyArgs) -> Result<u8> {
     if args.keep {
         return keep::run(args);
     }
-    // First: it changes the environment.
+    // This comes first, because it changes the environment.
     let listen = Listen::new(args)?;
     let proxy = Proxy::new(args, listen.at)?;
     if args.probe {
@@ -164,7 +166,7 @@ pub(crate) fn run(args: &NfsProxyArgs) -> Result<u8> {
         crate::output::say(format!("{} answers", proxy.dialer.target))?;
         return Ok(0);
     }
-    // Signals first: one that comes while the sockets are made is not lost.
+    // This comes before the sockets, so that a signal during their creation is not lost.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1]).context("signals")?;
     let notify = Notify::from_environment().context("NOTIFY_SOCKET")?;
     let acceptor = proxy.start(args, listen.open()?)?;
@@ -273,7 +275,7 @@ impl Proxy {
         let is_plain = client_tls.is_none();
         let mut dialer = Dialer::new(target, client_tls, pacing)?;
         if is_plain {
-            // An NFS server is there, or a half that asks for the same.
+            // The target is an NFS server, or a half that has the same requirement.
             dialer = dialer.from_reserved_ports(metrics.upstreams_unprivileged.clone());
         }
         Ok(Self {
@@ -286,8 +288,8 @@ impl Proxy {
     }
 
     fn start(&self, args: &NfsProxyArgs, listener: TcpListener) -> Result<Acceptor> {
-        // Of a client: its socket, another to end it, one for its replies; three for each to the
-        // server. In the server's half five in all.
+        // Descriptors for each client: its socket, a second one to end it, and one for its replies,
+        // and three for each connection to the server. The server's half needs five in all.
         let files = if args.serve { 5 } else { 3 + 3 * usize::from(args.connections) };
         if let Err(error) = limits::permit_files(self.limits.clients_max, files) {
             tracing::warn!(target: "srd_nfs", "{error}");
@@ -309,7 +311,7 @@ impl Proxy {
         started.context("threads")
     }
 
-    /// Says what is not as safe on this machine as it should be.
+    /// Warns of settings of this machine that weaken the security.
     fn warn(&self, args: &NfsProxyArgs) {
         listen::warn_of_lowered_ports(args);
         let is_plain = args.serve || args.plain;
@@ -340,7 +342,8 @@ impl Proxy {
     }
 }
 
-/// AUTH_SYS lets a client choose its user: which machines come must be known.
+/// Requires --client-ca or --any-client. AUTH_SYS lets a client choose its user, so the client
+/// machines must be authenticated unless any machine is allowed.
 fn check_clients(args: &NfsProxyArgs) -> Result<(), Usage> {
     if args.client_ca.is_some() || args.any_client {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Results for machines: `--json FILE`, or `-` for standard output.
+//! Results in JSON: `--json FILE`, or `-` for standard output.
 
 use crate::failure::Usage;
 use anyhow::{Context, Error, Result};
@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Where the result goes for machines.
+/// Destination of the result in JSON.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct JsonOutput {
     /// Also write the result as JSON to this file; `-` is standard output, which then carries
@@ -20,12 +20,12 @@ pub(crate) struct JsonOutput {
 }
 
 impl JsonOutput {
-    /// Whether standard output belongs to the machine.
+    /// Whether standard output is reserved for JSON.
     pub(crate) fn owns_stdout(&self) -> bool {
         self.json.as_ref().is_some_and(|file| file == "-")
     }
 
-    /// Refuses a file that cannot be written, before the work is done and lost.
+    /// Refuses a file that cannot be written before the work starts, so that no result is lost.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.json {
             Some(file) if file != "-" => check_writable(Path::new(file)),
@@ -33,7 +33,7 @@ impl JsonOutput {
         }
     }
 
-    /// Writes the result.
+    /// Writes the result in JSON, if the user requested it.
     pub(crate) fn write(&self, value: &impl Serialize) -> Result<()> {
         let Some(file) = &self.json else { return Ok(()) };
         let mut text = serde_json::to_string_pretty(value).context("the result as JSON")?;
@@ -46,7 +46,7 @@ impl JsonOutput {
         }
     }
 
-    /// Prints a line for people, unless the machine has standard output.
+    /// Prints a line of text, unless standard output is reserved for JSON.
     pub(crate) fn say(&self, text: impl std::fmt::Display) -> Result<()> {
         if self.owns_stdout() {
             return Ok(());
@@ -55,33 +55,35 @@ impl JsonOutput {
     }
 }
 
-/// Several outputs of one result, of which each gets its chance whatever becomes of the others.
+/// Errors of several outputs of one result. Each output is attempted even if another one fails.
 #[derive(Default)]
 pub(crate) struct Attempts(Option<Error>);
 
 impl Attempts {
-    /// Takes what became of one.
+    /// Adds the outcome of one output.
     pub(crate) fn add(&mut self, outcome: Result<()>) {
         let Err(error) = outcome else { return };
-        // A file that is not there matters more than a reader who has left.
+        // A file that was not written matters more than a reader that has closed standard output.
         if self.0.as_ref().is_none_or(is_broken_pipe) {
             self.0 = Some(error);
         }
     }
 
-    /// What went wrong first.
+    /// Returns the first error that is not a broken pipe, or a broken pipe if there is no other
+    /// error.
     pub(crate) fn end(self) -> Result<()> {
         self.0.map_or(Ok(()), Err)
     }
 }
 
-/// Prints a line for people. A reader that has left is an error like any other, not a panic.
+/// Prints a line of text. If the reader has closed standard output, it returns an error and does
+/// not panic.
 pub(crate) fn say(text: impl std::fmt::Display) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).context("standard output")
 }
 
-/// Refuses a file that cannot be written, or not be created because of its directory.
+/// Refuses a file that cannot be written, or that cannot be created because of its directory.
 pub(crate) fn check_writable(file: &Path) -> Result<()> {
     if file.is_dir() {
         let text = format!("{} is a directory: name a file", file.display());
@@ -115,7 +117,7 @@ pub(crate) fn read(file: &Path) -> Result<String> {
     })
 }
 
-/// Whether the reader of our standard output has gone away, which is no failure of ours.
+/// Whether the reader has closed our standard output, which does not count as a failure.
 pub(crate) fn is_broken_pipe(error: &Error) -> bool {
     let is_pipe = |e: &std::io::Error| e.kind() == ErrorKind::BrokenPipe;
     let at_stdout = error.chain().any(|e| e.to_string() == "standard output");

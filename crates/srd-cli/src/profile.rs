@@ -1,4 +1,4 @@
-//! `srd profile`: what traffic needs of an instance, from live packets or a capture.
+//! `srd profile`: requirements of traffic on an instance, from live packets or a capture.
 
 use std::fs;
 use std::io::IsTerminal;
@@ -37,7 +37,7 @@ EXIT CODES
   2  bad usage, or a file that is no capture: nothing was started
   3  the privilege CAP_NET_RAW is missing";
 
-/// What to look at, and what to say.
+/// Arguments of `srd profile`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ProfileArgs {
@@ -48,55 +48,55 @@ pub(crate) struct ProfileArgs {
     /// FIFO, or `-` for standard input.
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// How long to look; Ctrl-C ends it earlier, with the report of what was seen.
+    /// Duration of the observation; Ctrl-C ends it earlier, with a report of the packets so far.
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, default_value = "1m",
           conflicts_with = "pcap")]
     time: Duration,
-    /// How much more traffic the type shall carry, in percent.
+    /// Additional traffic that the type must carry, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 20,
           value_parser = clap::value_parser!(u16).range(0..=1000))]
     headroom: u16,
-    /// Look at types of these families only, for example c7i,m7g.
+    /// Consider only types of these families, for example c7i,m7g.
     #[arg(long, value_name = "FAMILY", value_delimiter = ',')]
     family: Vec<String>,
-    /// Also judge these types, limit by limit.
+    /// Also evaluate these types, limit by limit.
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
     instance_type: Vec<String>,
-    /// Types with at least so many vCPUs.
+    /// Only types with at least this many vCPUs.
     #[arg(long, value_name = "N", default_value_t = 1)]
     vcpus: u32,
-    /// Types with at least so many interfaces.
+    /// Only types with at least this many interfaces.
     #[arg(long, value_name = "N", default_value_t = 1)]
     enis: u16,
-    /// Where flows go, which decides the ceiling of one flow [default: where the fastest one has
-    /// to].
+    /// Destination of the flows, which decides the ceiling of one flow [default: the first of these
+    /// whose ceiling no flow exceeds].
     #[arg(long, value_enum)]
     flows_to: Option<FlowsTo>,
-    /// Read the file once more, and show its packets to the limits of each type that is
-    /// recommended, of the next smaller one, and of those of --type.
+    /// Read the file a second time, and apply the limits of instance types to its packets: of each
+    /// recommended type, of the next smaller one, and of those of --type.
     #[arg(long, requires = "pcap")]
     replay: bool,
-    /// With --pcap: this side's addresses, where the file does not say which way packets go; for
-    /// example 10.0.0.0/8,192.0.2.7 [default: the address that most packets have].
+    /// With --pcap: this side's addresses, if the file does not record the direction of packets;
+    /// for example 10.0.0.0/8,192.0.2.7 [default: the address that most packets have].
     #[arg(long, value_name = "PREFIX", value_delimiter = ',', value_parser = parse_prefix,
           requires = "pcap")]
     local: Vec<srd_watch::Prefix>,
-    /// With --pcap: longer packets, from the IP header on, are super-packets of packets of this
-    /// length.
+    /// With --pcap: a packet longer than this, counted from its IP header, is a super-packet that
+    /// consists of packets of this length.
     #[arg(long, value_name = "BYTES", requires = "pcap",
           value_parser = clap::value_parser!(u16).range(68..))]
     mtu: Option<u16>,
-    /// Memory for packets that wait to be read, of each interface.
+    /// Memory for packets that wait to be read, for each interface.
     #[arg(long, value_name = "SIZE", value_parser = parse_ring, default_value = "32M")]
     ring: u32,
-    /// Write a page with pictures to this file.
+    /// Write a page with charts to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
     json: JsonOutput,
 }
 
-/// Where flows go.
+/// Destination of flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum FlowsTo {
     /// Outside of the cluster placement group: 5 Gb/s a flow.
@@ -117,7 +117,7 @@ impl FlowsTo {
     }
 }
 
-/// A time as elsewhere, and more than a day in hours.
+/// Parses a time as other options do; whole hours may exceed a day.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     match text.strip_suffix('h').and_then(|digits| digits.parse::<u32>().ok()) {
         Some(hours @ 1..) => Ok(Duration::from_secs(3600) * hours),
@@ -125,11 +125,11 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What one type does with the packets of a file.
+/// Counters of one instance type after a replay of a file's packets.
 #[derive(Serialize)]
 struct Replayed {
     name: String,
-    /// Counters that moved.
+    /// Counters that increased.
     moved: Vec<(&'static str, u64)>,
 }
 
@@ -138,7 +138,7 @@ struct Results<'a> {
     profiles: &'a [Report],
     #[serde(skip_serializing_if = "Vec::is_empty")]
     replayed: Vec<Replayed>,
-    /// What the reader has to know of how the file was read.
+    /// Remarks on how the file was read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
 }
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<u8> {
 }
 
 impl ProfileArgs {
-    /// Refuses what cannot be, before the work is done and lost.
+    /// Refuses impossible arguments before the work starts.
     fn check(&self) -> Result<()> {
         self.json.check()?;
         named_once(&self.interfaces)?;
@@ -213,7 +213,7 @@ impl ProfileArgs {
         seen.into_iter().map(|seen| report(seen, &self.filter(), kind)).collect()
     }
 
-    /// Live.
+    /// Profiles live packets.
     fn look(&self, stop: &dyn Fn() -> bool) -> Result<u8> {
         let options = live::Options {
             interfaces: self.interfaces.clone(),
@@ -236,7 +236,7 @@ impl ProfileArgs {
         Ok(0)
     }
 
-    /// From a file.
+    /// Profiles the packets of a file.
     fn read(&self, file: &Path, stop: &dyn Fn() -> bool) -> Result<u8> {
         let options = capture::Options {
             headroom: self.headroom(),
@@ -258,7 +258,8 @@ impl ProfileArgs {
         if seen.iter().all(|seen| seen.packets == 0) && end.error.is_none() {
             anyhow::bail!("{name}: {}: nothing to profile", end.nothing(&others));
         }
-        // An interface with packets names its own others; those of the rest are named here.
+        // The report of an interface with packets names its other traffic. The traffic of the
+        // remaining interfaces is named here.
         let mut others = end.others.clone();
         seen.retain(|seen| {
             if seen.packets == 0 {
@@ -328,7 +329,8 @@ impl ProfileArgs {
         Ok(named.zip(moved).map(|(name, moved)| Replayed { name, moved }).collect())
     }
 
-    /// Each output gets its chance: an hour's look is not lost because the reader of one has left.
+    /// Writes each output even if another one fails, so that a closed standard output does not lose
+    /// the result of an hour.
     fn write(&self, reports: &[Report], replayed: Vec<Replayed>, notes: &[String]) -> Result<()> {
         let mut attempts = Attempts::default();
         attempts.add(self.print(reports, &replayed, notes));
@@ -357,7 +359,7 @@ impl ProfileArgs {
     }
 }
 
-/// Families whose types are replayed.
+/// Maximum number of families whose types are replayed.
 const REPLAYED_FAMILIES: usize = 8;
 
 fn table(replayed: &[Replayed]) -> String {
@@ -371,7 +373,7 @@ fn table(replayed: &[Replayed]) -> String {
     table.to_string()
 }
 
-/// A line on standard error that says how far it is, where a person looks.
+/// Progress line on standard error, shown only on a terminal.
 struct Progress {
     name: String,
     time: Duration,
@@ -380,7 +382,7 @@ struct Progress {
     has_line: bool,
 }
 
-/// How often the line changes.
+/// Interval between updates of the line.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
 impl Progress {

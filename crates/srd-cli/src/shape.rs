@@ -1,14 +1,14 @@
-//! `srd shape`: an interface sends no faster than a rate, and no flow faster than another.
+//! `srd shape`: limits the sending rate of an interface, and the rate of each of its flows.
 //!
 //! ```text
-//!   root 5d: htb --> class 5d:10, rate and ceiling --> fq, a most for each flow
+//!   root 5d: htb --> class 5d:10, rate and ceiling --> fq, with a maximum for each flow
 //!                                                      or fq_codel, or a short queue
 //!                                                  --> classes of flows ([`classes`])
 //! ```
 //!
-//! It runs `tc`. Nothing is kept in files: what stands at the interface says whether it is ours,
-//! by its handle. It takes the place of the kernel's default only, so that its removal gives that
-//! back.
+//! It runs `tc`, and keeps no state in files: the handle of the root discipline shows whether this
+//! command has set it. It replaces only the kernel's default, so that its removal restores the
+//! default.
 
 mod classes;
 
@@ -39,36 +39,36 @@ EXIT CODES
   2  bad usage, or the interface has a queueing discipline of another program's
   3  tc or CAP_NET_ADMIN is missing, or a queueing discipline that is needed";
 
-/// Ours, by their numbers.
+/// Numbers of our root discipline and our class.
 const ROOT: &str = "5d:";
 const CLASS: &str = "5d:10";
-/// What may leave at once, in time at the rate.
+/// Amount that may leave at once, as a time at the rate.
 const BURST_NS: u64 = 1_000_000;
-/// The least bytes of it: a super-packet.
+/// Minimum of this amount in bytes: one super-packet.
 const BURST_BYTES_MIN: u64 = 65_536;
-/// How long a packet waits at most in a queue without fairness.
+/// Maximum time of a packet in a queue without fairness.
 const QUEUE_NS: u64 = 10_000_000;
-/// The least rate: the kernel counts bytes.
+/// Minimum rate, because the kernel counts in bytes.
 const RATE_BPS_MIN: u64 = 8;
 
-/// What to do with which interface.
+/// Arguments of `srd shape`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShapeArgs {
     /// The interface.
     #[arg(value_name = "IF")]
     interface: String,
-    /// The most that leaves, in bits a second. Without it and --off: show the
+    /// Maximum rate of all that leaves, in bits a second. Without it and without --off: show the
     /// present shape.
     #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "off")]
     rate: Option<u64>,
-    /// The most of one flow (a TCP connection, or UDP between two ports), in bits a second.
+    /// Maximum rate of one flow (a TCP connection, or UDP between two ports), in bits a second.
     #[arg(long, value_name = "RATE", value_parser = parse_rate, requires = "rate")]
     flow: Option<u64>,
-    /// Take away what this command has set.
+    /// Remove the shape that this command has set.
     #[arg(long)]
     off: bool,
-    /// Print the commands that would run, and run none.
+    /// Print the commands, and do not run them.
     #[arg(long, conflicts_with = "json")]
     dry_run: bool,
     #[command(flatten)]
@@ -94,21 +94,21 @@ struct Discipline {
     bytes: u64,
 }
 
-/// What stands at an interface.
+/// Present shape of an interface.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 struct Shown {
     interface: String,
-    /// Whether this command has set it.
+    /// Whether this command has set a rate.
     shaped: bool,
-    /// Whether it was ended before it was done.
+    /// Whether an earlier command was ended before it was done.
     begun: bool,
     /// The discipline at the root.
     root: String,
-    /// Bits a second of all; null if it is not ours.
+    /// Rate of all flows in bits a second; null if the discipline is not ours.
     rate_bps: Option<u64>,
-    /// Bits a second of one flow; null without a most.
+    /// Maximum rate of one flow in bits a second; null if there is no maximum.
     flow_bps: Option<u64>,
-    /// What shares the rate out.
+    /// Kind of the queue that shares the rate between flows.
     leaf: Option<String>,
     packets: u64,
     bytes: u64,
@@ -182,7 +182,7 @@ fn set(args: &ShapeArgs, there: &[Discipline], rate: u64) -> Result<()> {
     ))
 }
 
-/// What `--flow` has where the kernel lacks `fq`.
+/// Sets classes for `--flow` if the kernel lacks `fq`. Returns the words for the report.
 fn by_classes(interface: &str, rate: u64, flow: u64) -> Result<String> {
     if root_of(&disciplines(interface)?).is_some_and(is_ours) {
         tc(&remove(interface))?;
@@ -192,7 +192,8 @@ fn by_classes(interface: &str, rate: u64, flow: u64) -> Result<String> {
     Ok(format!("in {classes} classes, since this kernel lacks `fq`: flows seldom meet in one"))
 }
 
-/// Makes it with the first of these leaves that the kernel has, or leaves the interface as it was.
+/// Sets the shape with the first of these leaves that the kernel has, or leaves the interface as it
+/// was.
 fn make<'a>(
     interface: &str,
     rate: u64,
@@ -207,7 +208,7 @@ fn make<'a>(
         is_new = true;
     }
     if is_new && let Err(error) = tc(&root) {
-        // Another `srd shape` may have made it meanwhile. It is not ours to take away.
+        // Another `srd shape` may have created it meanwhile, so it must not be removed here.
         if !root_of(&disciplines(interface)?).is_some_and(is_ours) {
             return Err(error);
         }
@@ -215,7 +216,7 @@ fn make<'a>(
     }
     let is_whole = !is_new && class_rate(interface)?.is_some();
     let undone = |error: Error| {
-        // What was made so far is nothing without the rest.
+        // The part that exists so far is useless without the rest.
         if is_new {
             let _ = tc(&remove(interface));
         }
@@ -226,13 +227,13 @@ fn make<'a>(
     }
     let leaf = attempt(interface, rate, leaves).map_err(undone)?;
     if is_whole {
-        // What this kernel may lack came first: until here nothing was changed.
+        // The leaf came first, because the kernel may lack it. Nothing was changed until here.
         tc(&class)?;
     }
     Ok(leaf)
 }
 
-/// Puts the first of these leaves below the class that the kernel has.
+/// Adds the first of these leaves that the kernel has below the class.
 fn attempt<'a>(interface: &str, rate: u64, leaves: &'a [Leaf]) -> Result<&'a Leaf> {
     let mut lacks = "";
     for leaf in leaves {
@@ -254,8 +255,8 @@ fn attempt<'a>(interface: &str, rate: u64, leaves: &'a [Leaf]) -> Result<&'a Lea
     .into())
 }
 
-/// The commands as a shell takes them: a leaf that the kernel lacks gives way to the next. What is
-/// ours already only gets other rates.
+/// Returns the commands in the syntax of a shell: if the kernel lacks a leaf, the next one is
+/// tried. A discipline that is ours already only gets other rates.
 fn would_run(interface: &str, rate: u64, leaves: &[Leaf], there: &[Discipline]) -> Vec<String> {
     let all: Vec<Commands> = leaves.iter().map(|leaf| commands(interface, rate, leaf)).collect();
     let Some(Commands { root, class, .. }) = all.first() else { return Vec::new() };
@@ -340,7 +341,7 @@ struct Leaf {
     words: &'static str,
 }
 
-/// What may share the rate out, the best first. Only `fq` has a most for each flow.
+/// Returns the disciplines that may share the rate, the best one first. Only `fq` limits each flow.
 fn leaves(flow: Option<u64>, rate: u64) -> Vec<Leaf> {
     let leaf = |kind, options: &[String], words| Leaf { kind, options: options.to_vec(), words };
     let shared = "flows take turns";
@@ -357,7 +358,7 @@ fn leaves(flow: Option<u64>, rate: u64) -> Vec<Leaf> {
     ]
 }
 
-/// What `tc` is told.
+/// Arguments of the three `tc` commands.
 struct Commands {
     root: Vec<String>,
     class: Vec<String>,
@@ -367,12 +368,12 @@ struct Commands {
 fn commands(interface: &str, rate: u64, leaf: &Leaf) -> Commands {
     let burst = bytes_in(rate, BURST_NS).max(BURST_BYTES_MIN);
     let root = format!("qdisc replace dev IF root handle {ROOT} htb default 10");
-    // A quantum decides between classes, of which there is one.
+    // A quantum divides the rate between classes, and there is only one class.
     let class = format!(
         "class replace dev IF parent {ROOT} classid {CLASS} htb rate {rate}bit ceil {rate}bit \
          burst {burst} cburst {burst} quantum 60000"
     );
-    // The kernel gives it a handle, so that another sort can take its place.
+    // The kernel assigns a handle, so that a leaf of another kind can replace this one.
     let below = format!("qdisc replace dev IF parent {CLASS} {}", leaf.kind);
     Commands {
         root: split(&root, interface),
@@ -381,7 +382,8 @@ fn commands(interface: &str, rate: u64, leaf: &Leaf) -> Commands {
     }
 }
 
-/// The words of a command, of which `IF` is the interface, whatever characters that has.
+/// Splits a command into words. The word `IF` becomes the name of the interface, which may contain
+/// any characters.
 fn split(text: &str, interface: &str) -> Vec<String> {
     let word = |word: &str| if word == "IF" { interface.to_owned() } else { word.to_owned() };
     text.split(' ').map(word).collect()
@@ -403,7 +405,7 @@ fn is_ours(root: &Discipline) -> bool {
     root.kind == "htb" && root.handle == ROOT
 }
 
-/// The kernel gives its own no number.
+/// Whether it is the kernel's default, which has no number.
 fn is_default(root: &Discipline) -> bool {
     root.handle == "0:"
 }
@@ -420,13 +422,13 @@ fn disciplines(interface: &str) -> Result<Vec<Discipline>> {
     serde_json::from_str(&text).context("what tc prints")
 }
 
-/// The rate of our class; `None` if there is no class.
+/// Returns the rate of our class, or `None` if there is no class.
 fn class_rate(interface: &str) -> Result<Option<u64>> {
     class_value(interface, CLASS, "rate")
 }
 
-/// What stands behind a word in the line of a class, which tc prints for people only; `None` if
-/// there is no such class.
+/// Returns the value behind a word in the line of a class, or `None` if there is no such class. tc
+/// prints this line only as text.
 fn class_value(interface: &str, class: &str, word: &str) -> Result<Option<u64>> {
     let text = tc(&["class", "show", "dev", interface].map(str::to_owned))?;
     let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(class));
@@ -435,7 +437,7 @@ fn class_value(interface: &str, class: &str, word: &str) -> Result<Option<u64>> 
     words.nth(1).and_then(bits).map(Some).with_context(|| format!("what tc prints: {line}"))
 }
 
-/// `100Mbit`, `12500Kbit`, `999bit`.
+/// Parses a rate as `tc` prints it: `100Mbit`, `12500Kbit`, `999bit`.
 fn bits(text: &str) -> Option<u64> {
     let digits = text.strip_suffix("bit")?;
     let (digits, scale) = match digits.as_bytes().last()? {
@@ -507,13 +509,13 @@ mod tests {
                 "tc qdisc replace dev eth0 parent 5d:10 fq maxrate 1000000000bit",
             ]
         );
-        // The root that there is cannot be replaced by its like.
+        // An existing root cannot be replaced by another of its kind.
         assert_eq!(lines(&[discipline("htb", "5d:")]), [&*all[2], &*all[1]]);
     }
 
     #[test]
     fn regression_an_interface_is_one_word_whatever_its_name() {
-        // Spaces of Unicode are none to the kernel, which takes them in names.
+        // The kernel accepts Unicode spaces in names, because they are ordinary characters for it.
         for name in ["eth0\u{2003}x", "IF", "$(id)", "-x"] {
             let leaf = &leaves(None, 1_000_000)[0];
             let Commands { root, class, leaf } = commands(name, 1_000_000, leaf);

@@ -1,9 +1,10 @@
-//! Sizes, rates and times as people write and read them.
+//! Sizes, rates and times, in the form that users write and read.
 
 pub(crate) use srd_daemon::units::parse_rate;
 use std::time::Duration;
 
-/// Bytes: `512`, `64K`, `2M`, `1G`, in powers of 1024; a trailing `B` or `iB` is welcome.
+/// Parses a number of bytes: `512`, `64K`, `2M`, `1G`, in powers of 1024. A trailing `B` or `iB` is
+/// accepted.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let expected = "write a size as 1500, 64K, 2M or 1G";
     let plain = text.trim_end_matches("iB").trim_end_matches('B');
@@ -17,7 +18,7 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("too large; {expected}"))
 }
 
-/// A time: `5`, `5s`, `500ms`, `2m`, `1.5h`; a bare number is seconds.
+/// Parses a time: `5`, `5s`, `500ms`, `2m`, `1.5h`; a bare number is in seconds.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let expected = "write a time as 10, 0.5, 500ms, 10s, 2m or 1.5h";
     let (digits, unit_s) = if let Some(digits) = text.strip_suffix("us") {
@@ -41,7 +42,7 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// `1.95 GB`: powers of 1000, as rates are.
+/// Formats bytes as `1.95 GB`: in powers of 1000, like rates.
 pub(crate) fn bytes(count: u64) -> String {
     let value = count as f64;
     match count {
@@ -52,7 +53,7 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
-/// `9.87 Gb/s`, `247 Mb/s`.
+/// Formats a rate as `9.87 Gb/s` or `247.4 Mb/s`.
 pub(crate) fn rate(bps: f64) -> String {
     if bps < 1e3 {
         return format!("{bps:.0} b/s");

@@ -1,4 +1,4 @@
-//! `srd card lab`: the arguments, and where the results go. The experiments are `srd_bench::talk`.
+//! `srd card lab`: the arguments and the output files. The experiments are `srd_bench::talk`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -29,23 +29,23 @@ EXIT CODES
   0 all figures are as near to the talk's as they should be, 1 one is not, or an experiment failed;
   2 and 3 as of other commands. With --quick, figures are not judged";
 
-/// What to run.
+/// Arguments of `srd card lab`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct LabArgs {
-    /// The experiments, in this order; all if none is named.
+    /// Experiments to run, in this order; without names, all of them.
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
     /// Describe all experiments instead of running them.
     #[arg(long)]
     list: bool,
-    /// Short runs of fewer cases: shows that it works, measures nothing.
+    /// Short runs of fewer cases: these show that it works, and measure nothing.
     #[arg(long)]
     quick: bool,
-    /// The `srd` program whose card is measured, to compare two builds; this one by default.
+    /// The `srd` program whose card is measured, to compare two builds. Default: this one.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Write a page with tables and charts: one file that needs nothing else.
+    /// Write a page with tables and charts to one file that needs no other.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
     let options = Options { program, quick: args.quick };
     let mut outcomes = Vec::new();
     let measured = args.measure(&chosen, &options, &mut outcomes);
-    // What was measured is written also if a later experiment failed: it took minutes.
+    // Results are written even if a later experiment failed, because they took minutes.
     if outcomes.is_empty() {
         measured?;
         return Ok(0);
@@ -91,7 +91,7 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
     Ok(u8::from(!args.quick && !outcomes.iter().all(Outcome::all_met)))
 }
 
-/// A signal ends this process, and its cards with it; their files go first.
+/// Ends this process and its cards at a signal, after removing their files.
 fn end_on_signals() -> Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let wait = move || {

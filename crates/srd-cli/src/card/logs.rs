@@ -1,4 +1,4 @@
-//! `srd card logs`.
+//! `srd card logs`: shows the flow logs.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -8,7 +8,7 @@ use srd_guest::protocol::{Answer, Request};
 use super::SocketArg;
 use crate::output::{JsonOutput, say};
 
-/// Where to ask.
+/// Arguments of `srd card logs`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = super::EXIT_CODES)]
 pub(crate) struct LogsArgs {

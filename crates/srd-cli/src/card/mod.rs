@@ -9,7 +9,7 @@
 //! | [`show`] | `srd card status`, `stats`, `flows`, `apply` |
 //! | [`trace`] | `srd card trace`, `capture` |
 //! | [`mod@run`] | `srd run` |
-//! | [`report`] | what limited an instance, and what to do |
+//! | [`report`] | limits that an instance has met, and remedies |
 
 mod lab;
 mod logs;
@@ -29,7 +29,7 @@ use srd_guest::client::Refused;
 
 use crate::failure::{self, Missing, Usage};
 
-/// Exit codes of the commands that ask a card, but for those that say more.
+/// Exit codes of the commands that send requests to a card, except those with codes of their own.
 pub(crate) const EXIT_CODES: &str = "\
 EXIT CODES
   0  it worked
@@ -37,38 +37,37 @@ EXIT CODES
   2  wrong arguments, or the card refuses them
   3  it needs root";
 
-/// What to do with the card of this machine.
+/// Commands for the card of this machine.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CardCommand {
-    /// Run instances of a virtual private cloud as network namespaces of this machine, until it is
-    /// ended with Ctrl-C or SIGTERM.
+    /// Run instances of a virtual private cloud as network namespaces of this machine, until Ctrl-C
+    /// or SIGTERM ends it.
     Up(up::UpArgs),
     /// Show instances: limits in use, credits left, drops by cause.
     Status(show::StatusArgs),
     /// Print the counters of an instance as `ethtool -S` does.
     Stats(show::StatsArgs),
-    /// Change the device of an instance, or show what it is set to: queues, rings, RSS, n-tuple
-    /// rules and interrupts.
+    /// Change the device of an instance, or show its settings: queues, rings, RSS, n-tuple rules
+    /// and interrupts.
     Set(set::SetArgs),
-    /// Show the flows of an instance: the state of each connection, and what the card keeps of its
+    /// Show the flows of an instance: the state of each connection, and the card's records of its
     /// two directions.
     Flows(show::FlowsArgs),
-    /// Follow packets of an instance: what each table said of them, which limits held them up, and
+    /// Follow packets of an instance: the decision of each table, the limits that delayed them, and
     /// where they went.
     Trace(trace::TraceArgs),
-    /// Write packets of an instance to a file for Wireshark, each with what became of it as a
-    /// comment.
+    /// Write packets of an instance to a file for Wireshark, each with its outcome as a comment.
     Capture(trace::CaptureArgs),
-    /// Show the flow logs: where their files are, records written and dropped.
+    /// Show the flow logs: the directories of their files, and the records written and dropped.
     Logs(logs::LogsArgs),
     /// Run the experiments of the talk NET402 on EC2's network, with instances of this machine and
-    /// iperf3, and show each figure beside the talk's.
+    /// iperf3, and compare each figure with the talk's.
     Lab(lab::LabArgs),
-    /// Take the rules of a file. When this ends, no packet is judged by the old ones any more.
+    /// Apply the rules of a file. When the command ends, the old rules apply to no packet any more.
     Apply(show::ApplyArgs),
 }
 
-/// Where the card listens.
+/// Socket of the card.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SocketArg {
     /// The socket of the card.
@@ -76,8 +75,8 @@ pub(crate) struct SocketArg {
     socket: PathBuf,
 }
 
-/// The process that keeps privileges for a card. It ends when the card does, and not by a signal of
-/// a terminal or of a service.
+/// Runs the process that keeps the privileges for a card. It ends when the card ends; signals of a
+/// terminal or of a service do not end it.
 pub(crate) fn helper() -> Result<u8> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
@@ -88,7 +87,7 @@ pub(crate) fn helper() -> Result<u8> {
     Ok(0)
 }
 
-/// Adds to a failure to start that root is needed, if the process was not root.
+/// Adds to an error at the start that root is needed, if the process was not root.
 fn or_root(error: anyhow::Error, was_root: bool, command: &str) -> anyhow::Error {
     if was_root || failure::exit_code(&error) != failure::RUN {
         return error;
@@ -99,7 +98,7 @@ fn or_root(error: anyhow::Error, was_root: bool, command: &str) -> anyhow::Error
     )))
 }
 
-/// What a card refuses are the arguments of the command that asks.
+/// Converts a refusal by the card to a usage error: the card refuses the command's arguments.
 fn or_usage(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<Refused>() {
         Some(Refused(what)) => Usage(what.clone()).into(),

@@ -1,10 +1,10 @@
-//! What limited an instance, the counter that shows it, and what to do.
+//! Limits that an instance has met, with their counters and remedies.
 
 use srd_guest::protocol::Instance;
 
-/// The counter of two limits: packets a second of the instance, and fragments of an interface.
+/// Counter of two limits: packets a second of the instance, and fragments of an interface.
 const PACKETS: &str = "pps_allowance_exceeded";
-/// Each limit: its counter, what it is, and a remedy.
+/// Limits, each with its counter, its name, and a remedy.
 const LIMITS: [(&str, &str, &str); 7] = [
     (
         "bw_in_allowance_exceeded",
@@ -43,7 +43,7 @@ const LIMITS: [(&str, &str, &str); 7] = [
     ),
 ];
 
-/// Sentences about the limits that an instance has met, where the card divides rates by `scale`.
+/// Returns sentences about the limits that an instance has met. The card divides rates by `scale`.
 pub(super) fn findings(instance: &Instance, scale: u32) -> Vec<String> {
     let mut found = Vec::new();
     let divided = match scale {
@@ -73,7 +73,7 @@ pub(super) fn findings(instance: &Instance, scale: u32) -> Vec<String> {
     found
 }
 
-/// The remaining credits, to the instance and from it, if its type has credits.
+/// Returns the remaining credits, to the instance and from it, if its type has credits.
 pub(super) fn credits(instance: &Instance) -> Option<String> {
     let [peak, baseline] = instance.bandwidth_bps;
     let [into, out] = instance.credits_bits.map(|left| match left {
@@ -83,12 +83,12 @@ pub(super) fn credits(instance: &Instance) -> Option<String> {
     (peak > baseline).then(|| format!("credits in {into}, out {out}"))
 }
 
-/// Bits a second, for people.
+/// Formats bits a second.
 pub(super) fn rate(bps: u64) -> String {
     format!("{}/s", bits(bps))
 }
 
-/// Bits, for people.
+/// Formats a number of bits.
 pub(super) fn bits(bits: u64) -> String {
     let units =
         [(1_000_000_000_000, "Tb"), (1_000_000_000, "Gb"), (1_000_000, "Mb"), (1_000, "kb")];

@@ -1,4 +1,4 @@
-//! `srd run`: a program as an instance.
+//! `srd run`: runs a program as an instance.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
@@ -42,51 +42,51 @@ EXIT CODES
   127 there is no such program, 126 it cannot be run, 2 wrong arguments, 3 it needs root,
   1 anything else";
 
-/// How often another card is looked for when the one that was found has ended.
+/// Maximum number of attempts to find another card after the first one has ended.
 const TRIES_MAX: u32 = 50;
-/// From one try to the next.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Exit codes of shells for a program that cannot be run, and for one that is not there.
+/// Exit codes of shells for a program that cannot be run, and for one that does not exist.
 const NOT_RUNNABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// What to run, and as what.
+/// Arguments of `srd run`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// The instance type whose limits hold.
+    /// The instance type whose limits apply.
     #[arg(long = "type", value_name = "TYPE", default_value = "c7i.large")]
     instance_type: String,
-    /// Divide all rates of instance types by N, for machines that are so much slower.
+    /// Divide all rates of instance types by N, for machines that are slower by this factor.
     #[arg(long, value_name = "1/N", value_parser = scale)]
     scale: Option<u32>,
-    /// How long a full stock of credits lasts at the full rate; EC2 says 5 to 60 minutes [default:
-    /// 300].
+    /// Time for which a full stock of credits lasts at the full rate; 5 to 60 minutes on EC2
+    /// [default: 300].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     credits: Option<u32>,
-    /// The VPC's file (docs/vpc.md); EC2's default VPC if none is given.
+    /// The VPC's file (docs/vpc.md). Without it: EC2's default VPC.
     #[arg(long, value_name = "FILE")]
     vpc: Option<PathBuf>,
-    /// The subnet, by name; not needed if there is one.
+    /// The subnet, by name; not needed if there is only one.
     #[arg(long)]
     subnet: Option<String>,
-    /// A security group, by name; may be given several times. The VPC's default group if none is.
+    /// A security group, by name; may be given several times. Without it: the VPC's default group.
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
     /// Run in the subnet and the groups of this instance.
     #[arg(long, value_name = "INSTANCE")]
     peer_of: Option<String>,
-    /// The name of the instance; the card picks one if none is given.
+    /// The name of the instance. Without it, the card chooses one.
     #[arg(long)]
     name: Option<String>,
-    /// Let the network of this machine stand for the internet.
+    /// Use the network of this machine as the internet.
     #[arg(long)]
     internet: bool,
-    /// For experiments: that internet carries private addresses, too.
+    /// For experiments: let that internet carry private addresses, too.
     #[arg(long, requires = "internet")]
     internet_private: bool,
-    /// Run the program as this user, with the user's groups and no capabilities, and with HOME,
-    /// USER and LOGNAME set: the name or the number of an account.
+    /// Run the program as this user (the name or the number of an account), with the user's groups
+    /// and no capabilities, and with HOME, USER and LOGNAME set.
     #[arg(long, value_name = "NAME", value_parser = account)]
     user: Option<User>,
     #[command(flatten)]
@@ -98,13 +98,14 @@ pub(crate) struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// A card of this process's own, which ends with it.
+/// A card that this process started, and that ends with it.
 struct Own {
     card: Child,
 }
 
 impl Own {
-    /// Starts it as a process of its own: this one is root, for the program, and reads no packets.
+    /// Starts the card as a separate process, because this one stays root for the program, and must
+    /// not process packets.
     fn start(args: &RunArgs) -> Result<Result<Self, u8>> {
         let program = std::env::current_exe().context("where is this program")?;
         let mut command = Command::new(program);
@@ -120,7 +121,8 @@ impl Own {
         if let Some(file) = &args.vpc {
             command.arg("--").arg(file);
         }
-        // What ends the terminal's programs ends it when the program has ended.
+        // In its own process group, the card gets no signals of the terminal, and ends after the
+        // program.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut card = command.spawn().context("the card cannot be started")?;
         let mut said = String::new();
@@ -130,7 +132,7 @@ impl Own {
         if said.trim_end() == "ready" {
             return Ok(Ok(Self { card }));
         }
-        // It has said why.
+        // The card has printed the reason.
         drop(card.stdin.take());
         let code = card.wait().context("the card")?.code();
         Ok(Err(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(failure::RUN)))
@@ -210,7 +212,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     Ok(u8::try_from(code).unwrap_or(1))
 }
 
-/// An account, by its name or its number.
+/// Parses an account, by its name or its number.
 fn account(text: &str) -> Result<User, String> {
     let by_number = || text.parse().ok().map(|number| User::from_uid(Uid::from_raw(number)));
     let found = match User::from_name(text) {
@@ -226,7 +228,7 @@ fn account(text: &str) -> Result<User, String> {
     }
 }
 
-/// The program in its namespace, as its user.
+/// Returns the command that runs the program in its namespace, as its user.
 fn program(namespace: &NamespaceName, user: Option<&User>, words: &[OsString]) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace.as_str()]);
@@ -241,7 +243,7 @@ fn program(namespace: &NamespaceName, user: Option<&User>, words: &[OsString]) -
     command
 }
 
-/// Looks for the program as `ip netns exec` will, before anything is made for it.
+/// Looks up the program as `ip netns exec` will, before anything is created for it.
 fn find(program: &OsStr) -> Result<(), (u8, String)> {
     let is_file = |path: &Path| path.metadata().is_ok_and(|facts| facts.is_file());
     let may_run = |path: &Path| is_file(path) && access(path, Access::EXEC_OK).is_ok();
@@ -264,8 +266,8 @@ fn find(program: &OsStr) -> Result<(), (u8, String)> {
     Err((NOT_FOUND, format!("there is no program `{shown}` in PATH; {hint}")))
 }
 
-/// Waits for the program. SIGTERM is passed on to it; SIGINT comes from a terminal, which gives it
-/// to the program, too. It ends, and then this one says what limited it.
+/// Waits for the program. SIGTERM is passed on to the program. SIGINT is not, because the terminal
+/// sends it to the program, too. After the program's end, the caller prints its limits.
 fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let handle = signals.handle();

@@ -26,48 +26,50 @@ EXIT CODES
   0 it worked, 1 no card answers, or it failed, 2 wrong arguments, or the card refuses them,
   3 it needs root";
 
-/// What to set.
+/// Arguments of `srd card set`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct SetArgs {
     /// The instance.
     instance: String,
-    /// The device, as ens6; the first if none is given.
+    /// The device, as ens6. Default: the first one.
     device: Option<String>,
-    /// Queue pairs, up to what the type has: as many as vCPUs, at most.
+    /// Number of queue pairs, up to the type's maximum, which is at most one for each vCPU.
     #[arg(long, value_name = "N")]
     queues: Option<u16>,
-    /// Packets that wait in a queue for the card: a power of two from 256 to 1024.
+    /// Maximum number of packets that wait in a queue for the card: a power of two from 256 to
+    /// 1024.
     #[arg(long, value_name = "N")]
     tx_ring: Option<u32>,
-    /// Packets that wait in a queue for the instance while interrupts are held back: a power of two
-    /// from 256 to 16384.
+    /// Maximum number of packets that wait in a queue for the instance while interrupts are held
+    /// back: a power of two from 256 to 16384.
     #[arg(long, value_name = "N")]
     rx_ring: Option<u32>,
     /// Spread flows evenly over the first N queues.
     #[arg(long, value_name = "N", group = "rss")]
     rss_equal: Option<u16>,
-    /// Spread flows in proportion to these weights of the queues from 0 on.
+    /// Spread flows in proportion to these weights: of queue 0, queue 1, and so on.
     #[arg(long, value_name = "W,W,...", value_delimiter = ',', group = "rss")]
     rss_weights: Vec<u32>,
-    /// Spread flows evenly over all queues, however many there are.
+    /// Spread flows evenly over all queues, whatever their number.
     #[arg(long, group = "rss")]
     rss_default: bool,
-    /// The key of the hash, 40 bytes as 6d:5a:...; `default` for the adapter's own, which gives
-    /// both directions of a flow one queue.
+    /// Key of the hash, 40 bytes as 6d:5a:...; `default` for the adapter's own, which puts both
+    /// directions of a flow into one queue.
     #[arg(long, value_name = "KEY")]
     rss_key: Option<String>,
-    /// Add a rule that steers packets to a queue, as `tcp4 dst-port 22 action 1 loc 0`; a rule that
-    /// is in this place already gives way.
+    /// Add a rule that steers packets to a queue, as `tcp4 dst-port 22 action 1 loc 0`; it replaces
+    /// a rule at the same place.
     #[arg(long, value_name = "RULE")]
     rule: Vec<DeviceRule>,
-    /// Take the rule at this place away.
+    /// Delete the rule at this place.
     #[arg(long, value_name = "LOC")]
     delete_rule: Vec<u32>,
-    /// Hold interrupts back for so many microseconds after a packet for the instance, 0 to 10000.
+    /// Hold interrupts back for this number of microseconds after a packet for the instance, 0 to
+    /// 10000.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     rx_usecs: Option<u32>,
-    /// Let that time follow the traffic.
+    /// Adapt that time to the traffic.
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     adaptive_rx: Option<bool>,
     #[command(flatten)]

@@ -11,11 +11,11 @@ use super::{SocketArg, report};
 use crate::failure::usage;
 use crate::output::{JsonOutput, say};
 
-/// What to show.
+/// Arguments of `srd card status`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = super::EXIT_CODES)]
 pub(crate) struct StatusArgs {
-    /// Only this instance.
+    /// Show only this instance.
     instance: Option<String>,
     #[command(flatten)]
     socket: SocketArg,
@@ -23,13 +23,13 @@ pub(crate) struct StatusArgs {
     json: JsonOutput,
 }
 
-/// Whose counters.
+/// Arguments of `srd card stats`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = super::EXIT_CODES)]
 pub(crate) struct StatsArgs {
     /// The instance.
     instance: String,
-    /// The device, as ens6; the first if none is given.
+    /// The device, as ens6. Default: the first one.
     device: Option<String>,
     #[command(flatten)]
     socket: SocketArg,
@@ -37,13 +37,13 @@ pub(crate) struct StatsArgs {
     json: JsonOutput,
 }
 
-/// Whose flows.
+/// Arguments of `srd card flows`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = super::EXIT_CODES)]
 pub(crate) struct FlowsArgs {
     /// The instance.
     instance: String,
-    /// At most so many flows of each interface.
+    /// Maximum number of flows of each interface.
     #[arg(long, default_value_t = 100)]
     most: u16,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub(crate) struct FlowsArgs {
     json: JsonOutput,
 }
 
-/// What to apply.
+/// Arguments of `srd card apply`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = super::EXIT_CODES)]
 pub(crate) struct ApplyArgs {
@@ -261,7 +261,7 @@ pub(super) fn apply(args: &ApplyArgs) -> Result<u8> {
         Ok(file) => file,
         Err(error) => return usage(format!("cannot read {}: {error}", args.file.display())),
     };
-    // The card reads it once more; a wrong file is this command's argument.
+    // The card reads the file again. An invalid file is a usage error of this command.
     if let Err(error) = srd_vpc_file::read(&file) {
         return usage(error.to_string());
     }

@@ -1,4 +1,4 @@
-//! `srd card up`.
+//! `srd card up`: runs a card.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use super::SocketArg;
 use crate::failure::usage;
 use crate::output::say;
 
-/// What a file says, too.
+/// Options that a settings file replaces.
 const SETTINGS: [&str; 11] = [
     "file",
     "host",
@@ -66,78 +66,78 @@ EXIT CODES
   2  wrong arguments or settings, or a wrong file: nothing was started
   3  it needs root, or a program is missing: the message says which";
 
-/// What to run.
+/// Arguments of `srd card up`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct UpArgs {
-    /// The VPC's file (docs/vpc.md); EC2's default VPC without instances if none is given.
+    /// The VPC's file (docs/vpc.md). Without it: EC2's default VPC, without instances.
     file: Option<PathBuf>,
-    /// Read all settings from this file (docs/card.md), and again at SIGHUP. --socket holds if the
-    /// file names none.
+    /// Read all settings from this file (docs/card.md), and again at SIGHUP. --socket applies if
+    /// the file names no socket.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = SETTINGS)]
     config: Option<PathBuf>,
-    /// Only check the settings and the VPC's file, and say what they mean.
+    /// Only check the settings and the VPC's file, and print their meaning.
     #[arg(long, conflicts_with = "take_over")]
     check: bool,
-    /// The name of this host in the file. Instances that name no host are here.
+    /// The name of this host in the file. Instances without a host are here.
     #[arg(long, default_value = HOST_DEFAULT)]
     host: String,
-    /// Divide all rates of instance types by N, for machines that are so much slower.
+    /// Divide all rates of instance types by N, for machines that are slower by this factor.
     #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = scale)]
     scale: u32,
-    /// How long a full stock of credits lasts at the full rate; EC2 says 5 to 60 minutes.
+    /// Time for which a full stock of credits lasts at the full rate; 5 to 60 minutes on EC2.
     #[arg(long, value_name = "SECONDS", default_value_t = CREDITS_S_DEFAULT,
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     credits: u32,
-    /// Let the network of this machine stand for the internet: public addresses are routed to the
-    /// instances, and what they send to others leaves with this machine's address.
+    /// Use the network of this machine as the internet: public addresses are routed to the
+    /// instances, and packets of instances to other addresses leave with this machine's address.
     #[arg(long)]
     internet: bool,
-    /// For experiments: that internet carries private addresses, too, so that instances reach the
-    /// private networks of this machine, and the machine itself, as it does.
+    /// For experiments: let that internet carry private addresses, too, so that instances reach the
+    /// private networks of this machine and the machine itself.
     #[arg(long, requires = "internet")]
     internet_private: bool,
     /// Make the interfaces of this instance sockets of vhost-user, for a virtual machine or a DPDK
-    /// program, as in web=/run/srd-card/web.sock: the primary one there, each other one at that
-    /// path with its device's name behind it; may be given several times.
+    /// program, as in web=/run/srd-card/web.sock: the primary interface at this path, each other
+    /// one at this path followed by its device's name; may be given several times.
     #[arg(long = "vhost-user", value_name = "NAME=PATH", value_parser = place)]
     vhost_user: Vec<(String, PathBuf)>,
-    /// The same, but the front end listens there and the card connects, now and whenever the
-    /// other end is there again.
+    /// Like --vhost-user, but the front end listens at the path, and the card connects to it, also
+    /// when the front end returns later.
     #[arg(long = "vhost-user-client", value_name = "NAME=PATH", value_parser = place)]
     vhost_user_client: Vec<(String, PathBuf)>,
-    /// How to wait for packets. block: asleep. spin: never; less delay, and a processor that is
-    /// always busy. adaptive: spins for 200 us after each packet, then sleeps.
+    /// Mode of waiting for packets. block: sleeps. spin: polls without sleep; less delay, and a
+    /// processor that is always busy. adaptive: polls for 200 us after each packet, then sleeps.
     #[arg(long, value_name = "MODE", default_value = "block")]
     poll: PollMode,
-    /// End programs that run in the namespace of an instance when it ends: by SIGTERM, and after
-    /// five seconds by SIGKILL. Without it they keep the namespace, without an interface, and the
-    /// next card goes on with it.
+    /// End programs in the namespace of an instance when the instance ends: by SIGTERM, and after
+    /// five seconds by SIGKILL. Without this option they keep the namespace, without an interface,
+    /// and the next card uses it again.
     #[arg(long)]
     end_programs: bool,
-    /// Serve figures over HTTP at this address and port, as in 127.0.0.1:9472: a page for people at
+    /// Serve metrics over HTTP at this address and port, as in 127.0.0.1:9472: a page for people at
     /// /, OpenMetrics for Prometheus at /metrics.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Go on with all that the card has that listens at --socket: devices, connections, credits,
-    /// counters. Connections of instances live. If it fails, that card goes on as before.
+    /// Take over everything from the card that listens at --socket: devices, connections, credits,
+    /// counters. Connections of instances survive. If it fails, that card continues as before.
     #[arg(long)]
     take_over: bool,
-    /// Others than this machine may read them.
+    /// Allow other machines to read the metrics.
     #[arg(long, requires = "metrics")]
     metrics_remote: bool,
-    /// Answer requests for figures under this host name as well; several times for several names.
+    /// Answer requests for metrics under this host name as well; may be given several times.
     /// Addresses and, with --metrics-remote, the machine's own name need not be given.
     #[arg(long, value_name = "NAME", requires = "metrics", value_parser = metrics_name)]
     metrics_name: Vec<String>,
-    /// For `srd run`: say when it is ready, and end with standard input.
+    /// For `srd run`: print a line when the card is ready, and end with standard input.
     #[arg(long, hide = true)]
     for_run: bool,
     #[command(flatten)]
     socket: SocketArg,
 }
 
-/// Reads `NAME=PATH`.
+/// Parses `NAME=PATH`.
 fn place(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => {
@@ -147,7 +147,7 @@ fn place(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
-/// Reads the name of a host.
+/// Parses the name of a host.
 fn metrics_name(text: &str) -> Result<String, String> {
     let name = srd_http::host_name(text);
     name.ok_or_else(|| String::from("write a whole name without a port, as in node7.rack.example"))
@@ -161,7 +161,7 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         }
         return Ok(0);
     }
-    // The key of metadata tokens, and packets of all instances.
+    // The memory contains the key of metadata tokens, and packets of all instances.
     srd_trust::memory::forbid_core_dumps().context("cannot forbid core dumps")?;
     let was_root = rustix::process::geteuid().is_root();
     let command = if args.for_run { "srd run" } else { "srd card up" };
@@ -180,7 +180,7 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
     let (stopper, reloader) = (service.stopper(), service.reloader());
     let config = args.config.clone();
     if args.for_run {
-        // One that is killed takes the card with it at once; else the card ends in order.
+        // If `srd run` is killed, the card is killed at once; otherwise the card ends in order.
         set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
         end_with_input(stopper.clone())?;
     }
@@ -207,13 +207,13 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         say("another process has taken the card over")?;
         return Ok(0);
     }
-    // The helper has given everything back by then.
+    // The helper removes everything before this returns.
     drop(service);
     eprintln!("srd: the card has ended");
     Ok(0)
 }
 
-/// Ends a card when its standard input ends: when `srd run` has, however it has.
+/// Ends a card when its standard input ends, which happens at any end of `srd run`.
 fn end_with_input(stopper: Stopper) -> Result<()> {
     let wait = move || {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
@@ -223,7 +223,7 @@ fn end_with_input(stopper: Stopper) -> Result<()> {
     Ok(())
 }
 
-/// Reads the configuration again. One that is wrong changes nothing.
+/// Reads the configuration again. An invalid one changes nothing.
 fn reload(config: &Path, reloader: &Reloader) {
     match reloader.reload() {
         Ok(others) => {
@@ -241,12 +241,13 @@ fn reload(config: &Path, reloader: &Reloader) {
 }
 
 impl UpArgs {
-    /// Whether it runs for long, and says what happens to it.
+    /// Whether the card runs as a daemon, and logs its events.
     pub(crate) fn is_daemon(&self) -> bool {
         !self.for_run
     }
 
-    /// The sockets of instances: one end listens, and instances do not share one.
+    /// Returns the sockets of instances. Only one end of a socket listens, and each instance has a
+    /// socket of its own.
     fn sockets(&self) -> Result<BTreeMap<String, PathBuf>> {
         let mut all = BTreeMap::new();
         for (name, path) in self.vhost_user.iter().chain(&self.vhost_user_client) {

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How soon Ctrl-C is noticed while no packets come.
+/// Maximum delay before Ctrl-C is noticed while no packets arrive.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the daemon may take to end the capture after Ctrl-C.
+/// Maximum time for the daemon to end the capture after Ctrl-C.
 const END_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// `srd capture`.
@@ -29,23 +29,23 @@ pub(crate) struct CaptureArgs {
     /// Write to this file; `-` is standard output: srd capture -w - | wireshark -k -i -
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Only inner packets, as applications see them.
+    /// Capture only inner packets, as applications see them.
     #[arg(long, conflicts_with = "outer")]
     inner: bool,
-    /// Only outer packets, as the network sees them.
+    /// Capture only outer packets, as the network sees them.
     #[arg(long)]
     outer: bool,
-    /// Only packets of this peer: its name, or the beginning of its public key.
+    /// Capture only packets of this peer: its name, or the beginning of its public key.
     #[arg(add = clap_complete::ArgValueCandidates::new(super::complete::peer_names))]
     #[arg(long, value_name = "PEER")]
     peer: Option<String>,
-    /// End after so many packets.
+    /// End after this number of packets.
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after this time, for example 10 or 500ms. Default: at Ctrl-C.
     #[arg(long, short, value_name = "TIME", value_parser = units::parse_time)]
     seconds: Option<Duration>,
-    /// Keep at most so many bytes of each packet.
+    /// Keep at most this number of bytes of each packet.
     #[arg(long, value_name = "BYTES", default_value_t = SNAPLEN_MAX,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(SNAPLEN_MAX)))]
     snaplen: u32,
@@ -82,7 +82,7 @@ pub(super) fn run(args: &CaptureArgs) -> Result<()> {
     Ok(())
 }
 
-/// The file holds what the network must not see, so it is for its owner only.
+/// Captures to a file. The file contains data that must stay secret, so only its owner may read it.
 fn to_file(file: &Path, target: &Target, request: &Request) -> Result<Copied> {
     output::check_writable(file)?;
     let mut options = OpenOptions::new();
@@ -96,13 +96,14 @@ fn to_file(file: &Path, target: &Target, request: &Request) -> Result<Copied> {
     follow(target, request, open).inspect_err(|_| {
         let is_empty = || file.symlink_metadata().is_ok_and(|of| of.is_file() && of.len() == 0);
         if is_opened.get() && is_empty() {
-            // It is of no use to anybody.
+            // An empty file has no use.
             let _ = std::fs::remove_file(file);
         }
     })
 }
 
-/// A file whose errors name it: those of the daemon's connection come the same way.
+/// A file whose errors contain its name, because errors of the daemon's connection arrive in the
+/// same way.
 struct Named<'a, W> {
     to: W,
     file: &'a Path,
@@ -124,7 +125,8 @@ impl<W: Write> Write for Named<'_, W> {
     }
 }
 
-/// Copies a capture to its end, or to a signal; the daemon is asked before anything is opened.
+/// Copies a capture until its end or a signal. The request goes to the daemon before the output is
+/// opened.
 fn follow<W: Write>(
     target: &Target,
     request: &Request,

@@ -1,11 +1,11 @@
-//! What shells offer in place of a peer's name: the peers of the daemons that run.
+//! Completions for a peer's name: the peers of the running daemon.
 
 use clap_complete::CompletionCandidate;
 use srd_daemon::control::{Client, Request, socket};
 use srd_daemon::snapshot::Snapshot;
 
-/// The names of all peers of the daemon that commands mean by default; none if it is not there, or
-/// not for this user.
+/// Returns the names of all peers of the default daemon. The list is empty if the daemon does not
+/// run, or if this user may not connect to it.
 pub(super) fn peer_names() -> Vec<CompletionCandidate> {
     let Ok(path) = socket::find(None, None) else { return Vec::new() };
     let Ok(client) = Client::connect(&path) else { return Vec::new() };
@@ -17,7 +17,7 @@ pub(super) fn peer_names() -> Vec<CompletionCandidate> {
     snapshot.peers.into_iter().map(candidate).collect()
 }
 
-/// The same, and the word for all of them.
+/// Returns the names of all peers, and the word for all of them.
 pub(super) fn peer_names_and_all() -> Vec<CompletionCandidate> {
     let all = CompletionCandidate::new(srd_daemon::config::ALL_PEERS);
     peer_names().into_iter().chain([all]).collect()

@@ -6,10 +6,10 @@
 //!   A: srd up --try B --key KEY-OF-B     runs
 //! ```
 //!
-//! Each side has to be told the key of the other, as in a file, so nobody in between can be one of
-//! them. The key is kept in `/run` and used by every try until the machine is started anew. Of the
-//! two inner addresses the side whose public key is smaller has the first, so that both sides
-//! agree without asking.
+//! Each side must be given the key of the other, as in a configuration file, so that no machine in
+//! between can impersonate one of them. The key is kept in `/run`, and each try uses it until the
+//! machine reboots. The side with the smaller public key has the first of the two inner addresses,
+//! so that both sides agree without a message.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -25,35 +25,35 @@ use srd_trust::place;
 
 use crate::failure::{Missing, Usage};
 
-/// The first UDP port of a try.
+/// Default of the first UDP port of a try.
 pub(super) const PORT_DEFAULT: u16 = 7471;
-/// Where key and configuration are kept, in a directory of root's: that of the control sockets may
-/// belong to the user `srd`, which could have a key there that it knows.
+/// Directory of root with the key and the configuration. The directory of the control sockets may
+/// belong to the user `srd`, which could place a key of its own there.
 const DIRECTORY: &str = "/run/srd-try";
-/// The interface, and its two addresses.
+/// Interface of a try; its two addresses follow.
 const INTERFACE: &str = TRY_INTERFACE;
 const INNER: [&str; 2] = ["10.77.77.1", "10.77.77.2"];
 const PREFIX_BITS: u8 = 30;
-/// Paths. There is one worker, so that as many ports have to be open on each machine, whatever its
-/// cores.
+/// Number of paths. There is one worker, so that each machine needs this number of open ports,
+/// whatever its number of cores.
 const PATHS: u16 = 64;
 
 /// One side of a try.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Try {
-    /// Our outer address, and the other machine's.
+    /// Our outer address; `peer` is that of the other machine.
     pub(super) own: IpAddr,
     pub(super) peer: IpAddr,
     /// Our public key.
     pub(super) ours: PublicKey,
-    /// The other machine's, if it is known.
+    /// Public key of the other machine, if it was given.
     pub(super) theirs: Option<PublicKey>,
-    /// The first UDP port, the same on both.
+    /// First UDP port, which is the same on both machines.
     pub(super) port: u16,
 }
 
 impl Try {
-    /// Finds out what is needed, and makes a key unless there is one.
+    /// Collects the data of a try, and generates a key unless there is one.
     pub(super) fn prepare(peer: &str, key: Option<&str>, port: u16) -> Result<Self> {
         if port.checked_add(PATHS - 1).is_none() || port == 0 {
             let last = u16::MAX - (PATHS - 1);
@@ -76,7 +76,7 @@ impl Try {
         Ok(Self { own, peer, ours, theirs, port })
     }
 
-    /// The inner addresses: ours, and the other machine's.
+    /// Returns the inner addresses: ours, and the other machine's.
     fn inner(&self) -> [&'static str; 2] {
         let [first, second] = INNER;
         if self.theirs.is_some_and(|theirs| self.ours.0 < theirs.0) {
@@ -86,7 +86,7 @@ impl Try {
         }
     }
 
-    /// What the other side has to type.
+    /// Returns the command to type on the other machine.
     pub(super) fn command(&self) -> String {
         let port = if self.port == PORT_DEFAULT {
             String::new()
@@ -96,7 +96,7 @@ impl Try {
         format!("sudo srd up --try {} --key {}{port}", self.own, self.ours)
     }
 
-    /// What to do before the other machine's key is known.
+    /// Returns the instructions before the other machine's key was given.
     pub(super) fn first_words(&self) -> String {
         format!(
             "On {peer} type\n\n    {command}\n\nand then here what it prints there. Firewalls must \
@@ -108,7 +108,7 @@ impl Try {
         )
     }
 
-    /// What to do once this side runs.
+    /// Returns the instructions once this side runs.
     pub(super) fn words(&self) -> String {
         let [here, there] = self.inner();
         format!(
@@ -122,10 +122,10 @@ impl Try {
         )
     }
 
-    /// The configuration; nothing without the other machine's key.
+    /// Returns the configuration, or `None` without the other machine's key.
     pub(super) fn configuration(&self) -> Option<String> {
         let (theirs, [here, there]) = (self.theirs?, self.inner());
-        // At every address of the family that the peer has: this machine may change its own.
+        // Every address of the peer's family, because this machine's address may change.
         let everywhere: IpAddr = match self.peer {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -148,9 +148,9 @@ impl Try {
         ))
     }
 
-    /// Writes the configuration where `srd reload` finds it. Returns where that is.
+    /// Writes the configuration to the file that `srd reload` reads. Returns its path.
     pub(super) fn write(text: &str) -> Result<PathBuf> {
-        // One that runs reads its file again at a reload.
+        // A running daemon would read the new file at a reload.
         let socket = srd_daemon::config::socket_default(INTERFACE);
         if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
             return Err(Usage(format!(
@@ -163,7 +163,7 @@ impl Try {
     }
 }
 
-/// Writes the configuration: a link that stands there already is replaced, not followed.
+/// Writes the configuration. A link at its path is replaced, not followed.
 fn write_in(directory: &Path, text: &str) -> Result<PathBuf> {
     let path = directory.join(INTERFACE).with_extension("toml");
     let written = match fs::remove_file(&path) {
@@ -179,7 +179,7 @@ fn write_in(directory: &Path, text: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Refuses to take addresses that the machine has for something else.
+/// Refuses a try if another interface has one of the inner addresses.
 fn inner_are_free() -> Result<()> {
     let known = srd_net::link::local_addresses().context("asking for this machine's addresses")?;
     let is_taken = |a: &&srd_net::link::LocalAddress| {
@@ -196,7 +196,7 @@ fn inner_are_free() -> Result<()> {
     }
 }
 
-/// The address of the other machine, which may be given by name.
+/// Returns the address of the other machine, which may be given by name.
 fn address(text: &str) -> Result<IpAddr> {
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -206,7 +206,7 @@ fn address(text: &str) -> Result<IpAddr> {
     found.first().map(SocketAddr::ip).ok_or_else(|| Usage(format!("--try {text}")).into())
 }
 
-/// The key of tries on this machine.
+/// Returns the key of tries on this machine, and generates it if it does not exist.
 fn load_or_draw(directory: &Path) -> Result<SecretKey> {
     let missing = |what: &str, e: std::io::Error| -> anyhow::Error {
         let text = format!("cannot {what} in {}: {e}", directory.display());
@@ -234,7 +234,7 @@ fn load_or_draw(directory: &Path) -> Result<SecretKey> {
     }
 }
 
-/// A key that belongs to root or to this user, and not to the user that a daemon becomes.
+/// Reads a key that belongs to root or to this user, not to the user that a daemon changes to.
 fn read_own(path: &Path) -> Result<SecretKey, String> {
     let text = read_key_file(path, "srd genkey").map_err(|e| e.to_string())?;
     SecretKey::parse(&text).map_err(|e| format!("{} holds no key: {e}", path.display()))
@@ -269,9 +269,9 @@ mod tests {
         assert_eq!(at_b.peers[0].allowed[0].addr(), at_a.interface.address[0].addr());
         assert_eq!(at_a.peers[0].endpoint.unwrap().ip(), ip_b);
         assert_eq!(at_a.peers[0].endpoint.unwrap().port(), at_b.interface.listen.port());
-        // A machine that gets another address goes on.
+        // The configuration stays valid when the machine's address changes.
         assert!(at_a.interface.listen.ip().is_unspecified());
-        // The ports that it names are all that it uses, on a machine with many cores, too.
+        // The printed ports are all that a try uses, even on a machine with many cores.
         assert!(side_a.configuration().unwrap().contains("\nworkers = 1\n"));
         let last = at_a.interface.last_port().to_string();
         assert!(side_a.first_words().contains(&last), "{last}");
@@ -283,7 +283,7 @@ mod tests {
         assert!(Try { port: 9000, ..unknown }.command().ends_with("--port 9000"));
     }
 
-    /// The user `srd` knows a key that it has put there.
+    /// The user `srd` may have stored a key there, and could use it.
     #[test]
     fn regression_a_key_or_a_directory_of_another_user_is_not_taken_over() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `srd import`: the configuration of an interface of WireGuard's in our own form.
+//! `srd import`: conversion of the configuration of a WireGuard interface to our own form.
 
 use crate::failure::Usage;
 use crate::output;
@@ -24,7 +24,7 @@ pub(crate) struct ImportArgs {
     /// The name of the new interface.
     #[arg(long, value_name = "NAME", default_value = "srd0")]
     interface: String,
-    /// Where the private key will be.
+    /// Path at which the private key will be stored.
     #[arg(long, value_name = "FILE", default_value = "/etc/srd/private.key")]
     key_file: String,
 }
@@ -43,7 +43,8 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
     Ok(())
 }
 
-/// The text of a file. Comments may be in any encoding: `wg` does not read them either.
+/// Returns the text of a file. Comments may be in any encoding, because `wg` does not read them
+/// either.
 fn read(path: &Path) -> Result<String> {
     let shown = path.display();
     let refused = |e: std::io::Error| Usage(format!("cannot read {shown}: {e}"));

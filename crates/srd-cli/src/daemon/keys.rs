@@ -9,12 +9,12 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
-/// Most bytes that are read for a key.
+/// Maximum number of bytes that are read for a key.
 const INPUT_BYTES_MAX: u64 = 1024;
 /// Bits of a file's mode that let others read or change it.
 const OTHERS: u32 = 0o077;
 
-/// Which secret.
+/// Kind of a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Private,
@@ -36,7 +36,7 @@ pub(super) fn generate(kind: Kind) -> Result<()> {
     output::say(key.context("no random numbers from the kernel")?.expose())
 }
 
-/// Prints the public key of the private one that is read.
+/// Prints the public key of the private key in the input.
 pub(super) fn public(input: impl Read) -> Result<()> {
     let mut text = String::new();
     let read = input.take(INPUT_BYTES_MAX).read_to_string(&mut text);
@@ -46,7 +46,7 @@ pub(super) fn public(input: impl Read) -> Result<()> {
     output::say(key.public())
 }
 
-/// Whether this is a file that others than its owner may use.
+/// Whether this is a file that other users than its owner may use.
 fn is_open_file(to: &impl AsFd) -> bool {
     let facts = to.as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());
     facts.is_ok_and(|facts| facts.is_file() && facts.mode() & OTHERS != 0)

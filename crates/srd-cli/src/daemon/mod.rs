@@ -1,9 +1,9 @@
-//! Commands that talk to a running daemon, and the keys that it needs.
+//! Commands for a running daemon, and for the keys that it needs.
 //!
 //! | module | command |
 //! |---|---|
-//! | [`show`] | `srd status`, `srd stats`, `srd paths`: what they print |
-//! | [`top`] | `srd top`: the same, live |
+//! | [`show`] | `srd status`, `srd stats`, `srd paths`: their output |
+//! | [`top`] | `srd top`: the state of the daemon, live |
 //! | [`set`] | `srd set` |
 //! | [`peer`] | `srd peer` |
 //! | [`complete`] | names of peers, for shells |
@@ -11,7 +11,7 @@
 //! | [`keys`] | `srd genkey`, `srd pubkey`, `srd genpsk` |
 //! | [`import`] | `srd import` |
 //! | [`first_try`] | `srd up --try`: two machines without a file |
-//! | [`up`] | `srd up`, the daemon itself; `srd down`, what it left |
+//! | [`up`] | `srd up`, the daemon; `srd down`, which removes what a daemon left |
 
 mod capture;
 mod complete;
@@ -36,20 +36,20 @@ use srd_daemon::control::{Client, ClientError, RefusalKind, Request, Stats, sock
 use srd_daemon::snapshot::{PeerSnapshot, Snapshot};
 use std::path::PathBuf;
 
-/// Commands around the daemon.
+/// Commands of the daemon.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DaemonCommand {
-    /// Carry TCP and UDP between machines over SRD, unknown to the applications.
+    /// Carry TCP and UDP between machines over SRD, without a change to the applications.
     Up(up::UpArgs),
-    /// Remove what a daemon that has ended left: what `kill_switch` keeps unreachable.
+    /// Remove what a daemon left when it ended: the routes and rules of `kill_switch`.
     Down(up::DownArgs),
-    /// The process that sets up addresses and routes for `srd up`.
+    /// Process that sets up addresses and routes for `srd up`.
     #[command(hide = true)]
     Network {
-        /// What it may do, as `srd up` says.
+        /// Permitted operations, in the form in which `srd up` passes them.
         spec: String,
     },
-    /// The process that runs what `pre_down` and `post_down` say for `srd up`.
+    /// Process that runs the commands of `pre_down` and `post_down` for `srd up`.
     #[command(hide = true)]
     Hooks,
     /// Show the daemon's interface and its peers.
@@ -67,8 +67,8 @@ pub(crate) enum DaemonCommand {
     Peer(peer::PeerCommand),
     /// Make the daemon read its configuration again.
     Reload(ShowArgs),
-    /// Capture packets for Wireshark: inner ones as applications see them, outer ones as the
-    /// network does. tcpdump reads only one of the two at a time: --inner or --outer.
+    /// Capture packets for Wireshark: inner packets as applications see them, outer packets as the
+    /// network sees them. tcpdump reads only one of the two at a time: --inner or --outer.
     Capture(capture::CaptureArgs),
     /// Print a new private key: umask 077; srd genkey > private.key
     Genkey,
@@ -76,22 +76,22 @@ pub(crate) enum DaemonCommand {
     Pubkey,
     /// Print a new preshared key: umask 077; srd genpsk > b.psk
     Genpsk,
-    /// Print a configuration of WireGuard's in our own form: srd import wg0.conf > srd0.toml
+    /// Print a WireGuard configuration in our own form: srd import wg0.conf > srd0.toml
     Import(import::ImportArgs),
 }
 
-/// Which daemon is meant.
+/// Selection of a daemon.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Target {
     /// The daemon's interface. Default: srd0, or the only one that runs.
     #[arg(long, short, value_name = "NAME", conflicts_with = "socket")]
     interface: Option<String>,
-    /// The daemon's control socket, where it is not in /run/srd.
+    /// The daemon's control socket, if it is not in /run/srd.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-/// A command that shows something.
+/// Arguments of a command that shows something.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ShowArgs {
     #[command(flatten)]
@@ -157,7 +157,7 @@ fn print<T: Serialize>(args: &ShowArgs, value: &T, text: impl Fn(&T) -> String) 
 }
 
 impl Target {
-    /// The socket of the daemon that is meant.
+    /// Returns the socket of the selected daemon.
     fn path(&self) -> Result<PathBuf> {
         let found = socket::find(self.interface.as_deref(), self.socket.as_deref());
         found.map_err(|names| {
@@ -175,7 +175,7 @@ impl Target {
     }
 }
 
-/// The error with the exit code that belongs to it.
+/// Converts an error to the one with its exit code.
 fn explain(error: ClientError) -> Error {
     let text = error.to_string();
     match error {

@@ -1,4 +1,4 @@
-//! `srd peer add` and `srd peer remove`: peers that come and go without a new configuration.
+//! `srd peer add` and `srd peer remove`: change of peers without a new configuration.
 
 use super::complete::peer_names;
 use super::{Target, explain};
@@ -28,21 +28,22 @@ pub(crate) enum PeerCommand {
 /// `srd peer add`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AddArgs {
-    /// What to call it.
+    /// Name for the peer.
     name: String,
-    /// Its public key. Needed with encryption.
+    /// Public key of the peer. Needed with encryption.
     #[arg(long, value_name = "KEY")]
     public_key: Option<String>,
-    /// Where it is: an address or a name, with the port. Without it we wait until it comes to us.
+    /// Address or name of the peer, with the port. Without it, this side waits for the peer's
+    /// packets.
     #[arg(long, value_name = "ADDRESS:PORT")]
     endpoint: Option<String>,
-    /// Inner addresses or prefixes behind it, separated by commas.
+    /// Inner addresses or prefixes behind the peer, separated by commas.
     #[arg(long, value_name = "PREFIX", required = true, value_delimiter = ',', num_args = 1..)]
     allowed: Vec<String>,
-    /// A file with a key that both sides share besides.
+    /// File with an additional key that both sides share.
     #[arg(long, value_name = "FILE")]
     preshared_key_file: Option<PathBuf>,
-    /// Packets to it do not ride SRD.
+    /// Do not send packets to the peer over SRD.
     #[arg(long)]
     no_express: bool,
     #[command(flatten)]
@@ -52,14 +53,14 @@ pub(crate) struct AddArgs {
 /// `srd peer remove`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RemoveArgs {
-    /// Its name, or the beginning of its public key.
+    /// Name of the peer, or the beginning of its public key.
     #[arg(add = ArgValueCandidates::new(peer_names))]
     name: String,
     #[command(flatten)]
     common: CommonArgs,
 }
 
-/// What both take.
+/// Arguments of both commands.
 #[derive(Args, Clone, Debug)]
 struct CommonArgs {
     /// Change the configuration file, too. Everything else in it stays as it is.
@@ -86,7 +87,7 @@ pub(super) fn run(command: &PeerCommand) -> Result<u8> {
 
 impl AddArgs {
     fn form(&self) -> Result<PeerForm> {
-        // The daemon reads the file, from wherever it runs.
+        // The daemon, which may run in another directory, reads the file.
         let absolute = |file: &PathBuf| {
             let found = std::path::absolute(file).context("the file with the preshared key")?;
             Ok::<_, anyhow::Error>(found.display().to_string())
@@ -103,17 +104,17 @@ impl AddArgs {
     }
 }
 
-/// What the file would be, if it is to be another.
+/// New text of the file, or `None` if the file stays unchanged.
 type Edited = Result<Option<String>, srd_daemon::config::ConfigError>;
 
-/// Changes what runs and then, if wanted, the file.
+/// Changes the running daemon and then, with --save, the file.
 fn change(
     args: &CommonArgs,
     request: &Request,
     edit: impl FnOnce(&str, &Path) -> Edited,
 ) -> Result<u8> {
     let path = PathBuf::from(args.target.ask::<Snapshot>(&Request::status())?.file);
-    // Looked at first: nothing is done by halves.
+    // The text is edited first, so that an error in it prevents both changes.
     let edited = if args.save { Some(edited(path, edit)?) } else { None };
     let report = args.target.connect()?.ask::<ReloadReport>(request).map_err(explain)?;
     output::say(&report)?;
@@ -149,11 +150,11 @@ fn edited(
     Ok((file, edited))
 }
 
-/// A file that was read, to be replaced. The daemon says which it is, so nothing is believed of it:
-/// the file that is replaced is the one that was read.
+/// A configuration file that was read and is to be replaced. Its path comes from the daemon and is
+/// not trusted, so the replaced file must be the file that was read.
 #[derive(Debug)]
 struct ConfigFile {
-    /// Where it is, links resolved: a link to it stays one.
+    /// Path with links resolved, so that a link to the file stays a link.
     path: PathBuf,
     facts: Metadata,
 }
@@ -177,15 +178,15 @@ impl ConfigFile {
         Ok((Self { path, facts }, text))
     }
 
-    /// Puts a file of the same owner and mode in its place: it is whole at every moment.
+    /// Replaces the file with one of the same owner and mode, which is complete at every moment.
     fn replace(&self, text: &str) -> Result<()> {
         let Self { path, facts } = self;
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
         let new = path.with_file_name(name);
-        // Left by a run that was interrupted.
+        // An interrupted run may have left this file.
         let _ = fs::remove_file(&new);
-        // Of what a mode can be, only who may read and write: the text is another.
+        // Only the bits for reading and writing are kept, because the content is new.
         let mode = facts.mode() & 0o666;
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
         let written = fchown(&file, Some(facts.uid()), Some(facts.gid()))

@@ -1,4 +1,4 @@
-//! `srd set`: one setting, of one peer or of all, until the next restart or reload.
+//! `srd set`: one setting, of one peer or of all peers, until the next restart or reload.
 
 use super::Target;
 use crate::failure::usage;
@@ -16,10 +16,10 @@ pub(crate) struct SetArgs {
     /// The peer's name, the beginning of its public key, or `all` for the whole interface.
     #[arg(add = ArgValueCandidates::new(super::complete::peer_names_and_all))]
     peer: String,
-    /// What to change.
+    /// Setting to change.
     #[arg(value_enum)]
     setting: Setting,
-    /// To what: on or off; ordered or bypass.
+    /// New value: on or off; ordered or bypass.
     #[arg(value_enum)]
     value: Value,
     #[command(flatten)]
@@ -28,13 +28,13 @@ pub(crate) struct SetArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Setting {
-    /// Whether packets ride SRD: on or off.
+    /// Whether packets are sent over SRD: on or off.
     Express,
-    /// Whether UDP rides SRD, too: on or off.
+    /// Whether UDP is sent over SRD, too: on or off.
     Udp,
-    /// Whether tunnels without ports (GRE, ESP, IP in IP) ride SRD, too: on or off; only for `all`.
+    /// Whether tunnels without ports (GRE, ESP, IP in IP) use SRD, too: on or off; only for `all`.
     Tunnels,
-    /// Whether UDP is handed up in order: ordered or bypass; only for `all`.
+    /// Whether UDP is delivered in order: ordered or bypass; only for `all`.
     UdpOrdering,
 }
 

@@ -1,4 +1,4 @@
-//! What `srd status`, `srd stats` and `srd paths` print for people.
+//! Text output of `srd status`, `srd stats` and `srd paths`.
 
 use crate::units;
 use srd_chart::Table;
@@ -7,7 +7,7 @@ use srd_daemon::snapshot::{
     ExpressState, PathCounts, PeerSnapshot, PeerState, Snapshot, refused_in_words,
 };
 
-/// The interface and its peers.
+/// Returns the state of the interface and its peers.
 pub(super) fn status(snapshot: &Snapshot) -> String {
     let mut text = facts(snapshot);
     if snapshot.peers.is_empty() {
@@ -53,7 +53,7 @@ pub(super) fn status(snapshot: &Snapshot) -> String {
     if notes.is_empty() { text } else { format!("{}\n\n{}", text.trim_end(), notes.join("\n")) }
 }
 
-/// What somebody should know of a peer: why it does not answer, or which share of its paths pass.
+/// Returns a remark on a peer: why it does not answer, or which share of its paths passes packets.
 fn note(peer: &PeerSnapshot) -> Option<String> {
     if let Some(problem) = &peer.problem_text {
         return Some(format!("{}: {problem}", peer.name));
@@ -72,13 +72,13 @@ fn note(peer: &PeerSnapshot) -> Option<String> {
     ))
 }
 
-/// Packets that were refused by their source address.
+/// Returns a remark on packets that were refused because of their source address.
 fn refused(peer: &PeerSnapshot) -> Option<String> {
     let from = peer.refused_from.as_deref()?;
     Some(refused_in_words(&peer.name, peer.refused_pkts, from))
 }
 
-/// What is the same for all peers.
+/// Returns the facts that are the same for all peers.
 fn facts(snapshot: &Snapshot) -> String {
     let Snapshot { interface, listen, mtu, paths, workers, counters, .. } = snapshot;
     let mut rows = vec![format!(
@@ -103,13 +103,13 @@ fn facts(snapshot: &Snapshot) -> String {
     rows.join("\n")
 }
 
-/// Counters in the form of `ethtool -S`.
+/// Returns the counters in the form of `ethtool -S`.
 pub(super) fn stats(stats: &Stats) -> String {
     let lines = stats.all().into_iter().map(|(name, value)| format!("\n     {name}: {value}"));
     lines.fold("NIC statistics:".to_owned(), |text, line| text + &line)
 }
 
-/// Every path of a peer.
+/// Returns all paths of a peer.
 pub(super) fn paths(peer: &PeerSnapshot) -> String {
     let list = &peer.path_reports;
     let all: u64 = list.iter().map(|path| path.sent_pkts).sum();
@@ -131,7 +131,7 @@ pub(super) fn paths(peer: &PeerSnapshot) -> String {
             path.path.to_string(),
             path.source.clone(),
             path.destination.clone(),
-            // What was true of it while the peer answered says nothing now.
+            // The state is outdated if the peer does not answer.
             if peer.state == PeerState::Up { path.state.clone() } else { "unknown".into() },
             micros(path.delay_us),
             path.sent_pkts.to_string(),
@@ -142,7 +142,7 @@ pub(super) fn paths(peer: &PeerSnapshot) -> String {
     format!("{head}\n\n{table}")
 }
 
-/// Where the peer is: its name, if it has one, and its address.
+/// Returns the peer's name, if it has one, and its address.
 pub(super) fn endpoint(peer: &PeerSnapshot) -> String {
     let address = peer.endpoint.as_deref();
     match (&peer.endpoint_name, &peer.endpoint_error) {
@@ -152,7 +152,7 @@ pub(super) fn endpoint(peer: &PeerSnapshot) -> String {
     }
 }
 
-/// What rides SRD to the peer.
+/// Returns a text for the packets to the peer that use SRD.
 pub(super) fn express(peer: &PeerSnapshot) -> String {
     match peer.express {
         ExpressState::On if peer.express_tunnels && peer.express_udp => "on, with tunnels".into(),
@@ -164,17 +164,17 @@ pub(super) fn express(peer: &PeerSnapshot) -> String {
     }
 }
 
-/// How many of its paths pass packets: `62/64`.
+/// Returns the number of paths that pass packets: `62/64`.
 pub(super) fn passing_paths(paths: PathCounts) -> String {
     format!("{}/{}", paths.passing, paths.all())
 }
 
-/// `61.5 us`, `12.3 ms`.
+/// Formats a time as `61.5 us` or `12.3 ms`.
 pub(super) fn micros(us: f64) -> String {
     if us < 1000.0 { format!("{us:.1} us") } else { format!("{:.1} ms", us / 1000.0) }
 }
 
-/// `3 s`, `12 min`, `7.5 h`, `3.1 days`.
+/// Formats a time as `3 s`, `12 min`, `7.5 h` or `3.1 days`.
 pub(super) fn span(s: f64) -> String {
     if s < 90.0 {
         format!("{s:.0} s")

@@ -1,4 +1,4 @@
-//! `srd up`: the daemon; `srd down`: what one that has ended may have left.
+//! `srd up`: the daemon. `srd down`: removal of what a daemon may have left when it ended.
 
 use std::path::PathBuf;
 
@@ -47,24 +47,24 @@ ENVIRONMENT
 The log goes to standard error: what listens, which peers answer, who changes something. Times are
 UTC. With -v it says more.";
 
-/// What to run.
+/// Arguments of `srd up`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct UpArgs {
-    /// The configuration.
+    /// The configuration file.
     #[arg(short, long, value_name = "FILE", default_value = "/etc/srd/srd0.toml")]
     config: PathBuf,
-    /// Only check the configuration, and say what it means.
+    /// Only check the configuration, and print its meaning.
     #[arg(long)]
     check: bool,
-    /// Without a configuration: an encrypted tunnel to this machine, for a first try. Without
-    /// --key only print what to type there.
+    /// Without a configuration: create an encrypted tunnel to this machine, for a first try.
+    /// Without --key, only print the command to type there.
     #[arg(long = "try", value_name = "ADDRESS", conflicts_with_all = ["config", "check"])]
     first_try: Option<String>,
     /// The public key that the other machine printed.
     #[arg(long, value_name = "KEY", requires = "first_try")]
     key: Option<String>,
-    /// The first of the try's UDP ports, the same on both.
+    /// First of the try's UDP ports, the same on both machines.
     #[arg(long, value_name = "PORT", default_value_t = PORT_DEFAULT, requires = "first_try")]
     port: u16,
 }
@@ -93,10 +93,10 @@ pub(crate) fn run(args: &UpArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// Whose leavings to remove.
+/// Arguments of `srd down`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DownArgs {
-    /// The configuration that the daemon ran with.
+    /// The configuration file of the daemon.
     #[arg(short, long, value_name = "FILE", default_value = "/etc/srd/srd0.toml")]
     config: PathBuf,
 }
@@ -111,7 +111,7 @@ pub(crate) fn down(args: &DownArgs) -> Result<()> {
     }
 }
 
-/// What a configuration that is right means.
+/// Returns the meaning of a valid configuration.
 fn meaning(
     config: &Config,
     resolve: impl Fn(&HostPort) -> Result<Vec<std::net::SocketAddr>, String>,

@@ -1,4 +1,4 @@
-//! `srd lab enter`: what launchers of MPI call in place of `ssh`.
+//! `srd lab enter`: the command that launchers of MPI run instead of `ssh`.
 
 use super::{NameArgs, open};
 use anyhow::Result;
@@ -15,7 +15,7 @@ pub(crate) struct EnterArgs {
     words: Vec<OsString>,
 }
 
-/// Becomes the command.
+/// Replaces this process by the command.
 pub(super) fn run(args: &EnterArgs) -> Result<()> {
     match srd_lab::enter::enter(&open(&args.name)?, &args.words)? {}
 }

@@ -26,15 +26,15 @@ Each file is checked against a SHA-256 that this program knows.";
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct FetchArgs {
-    /// What to fetch.
+    /// Programs to fetch.
     #[arg(required = true, value_parser = PossibleValuesParser::new(experiment::fetchable()))]
     what: Vec<String>,
-    /// Where to put it; `srd lab run --cache` looks there.
+    /// Directory for the programs; `srd lab run --cache` reads it.
     #[arg(long, value_name = "DIR", default_value = experiment::CACHE)]
     cache: PathBuf,
 }
 
-/// Fetches.
+/// Fetches the programs.
 pub(super) fn run(args: &FetchArgs) -> Result<()> {
     let mut tell = |text: &str| eprintln!("{text}");
     for what in &args.what {

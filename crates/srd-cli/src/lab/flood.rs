@@ -1,9 +1,9 @@
-//! `srd lab flood`: handshake packets from strangers, as fast as asked for. A part of the
-//! experiment `flood`, and of no other use.
+//! `srd lab flood`: handshake packets of unknown hosts at a given rate. A part of the experiment
+//! `flood`, without another use.
 //!
-//! Packets are made before the first is sent, so that the rate is that of the network and not of
-//! the generator's key exchange: [`STRANGERS`] different ones, again and again. Each leaves from
-//! another source, an address of a prefix and any port.
+//! Packets are generated before the first one is sent, so that the key exchange of the generator
+//! does not limit the rate. [`STRANGERS`] different packets are sent repeatedly. Each leaves from
+//! another source: an address of a prefix, and any port.
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -19,27 +19,28 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Different packets that are made.
+/// Number of different packets.
 const STRANGERS: usize = 512;
-/// Source addresses: a prefix of 64.
+/// Number of source addresses: a prefix of 64.
 const SOURCES: u64 = 64;
-/// How often to look how many packets are due.
+/// Interval at which due packets are sent.
 const TICK: Duration = Duration::from_millis(1);
-/// Ticks that may be made up for at once; what a longer pause cost is not sent.
+/// Maximum number of late ticks that are sent at once; packets of a longer pause are not sent.
 const LATE_TICKS_MAX: u64 = 4;
-/// An opening behind its header: MAC, context, cookie, and a Noise message with its greeting.
+/// Bytes of an opening behind its header: MAC, context, cookie, and a Noise message with its
+/// greeting.
 const OPENING_BYTES: usize = 16 + 4 + 16 + 96 + 24;
 const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
 const TTL: u8 = 64;
 const UDP: u8 = 17;
 
-/// What strangers send.
+/// Content of the packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Payload {
-    /// Openings as they must be, each from a key that nobody knows.
+    /// Valid openings, each with an unknown key.
     Strangers,
-    /// One packet from a file, again and again.
+    /// One packet from a file, repeatedly.
     Replay,
     /// An opening's header, and random bytes.
     Noise,
@@ -48,10 +49,10 @@ pub(crate) enum Payload {
 /// `srd lab flood`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FloodArgs {
-    /// What to send.
+    /// Content of the packets.
     #[arg(value_enum)]
     what: Payload,
-    /// Where a daemon listens.
+    /// Address of a daemon.
     #[arg(long, value_name = "ADDR:PORT")]
     to: SocketAddrV4,
     /// The daemon's public key, for strangers.
@@ -66,12 +67,12 @@ pub(crate) struct FloodArgs {
     /// Packets a second.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rate: u64,
-    /// For how long.
+    /// Duration.
     #[arg(long, value_name = "TIME", value_parser = crate::units::parse_time)]
     time: Duration,
 }
 
-/// Runs `srd lab flood`; prints a line of JSON about what was sent.
+/// Runs `srd lab flood`. Prints a line of JSON with the counts.
 pub(super) fn run(args: &FloodArgs) -> Result<()> {
     let mut rng = Drbg::new(&srd_net::clock::seed().context("cannot draw a seed")?, "flood");
     let payloads = match args.what {
@@ -100,7 +101,7 @@ fn header() -> Header {
     Header { kind: Kind::Hello, flags: 0, key_phase: 0, rtt_code: 0, dst_context, number: 0 }
 }
 
-/// Openings by keys that nobody knows, complete and correct.
+/// Generates complete and correct openings with unknown keys.
 fn strangers(public: &[u8; 32], rng: &mut Drbg) -> Result<Vec<Vec<u8>>> {
     let key = HelloKey::of(public);
     let opening = |_| {
@@ -108,7 +109,7 @@ fn strangers(public: &[u8; 32], rng: &mut Drbg) -> Result<Vec<Vec<u8>>> {
         let greeting = Greeting { context, epoch: rng.next_u64(), port: 7471, features: 0 };
         let mut hello = Vec::new();
         greeting.encode(&mut hello);
-        hello.extend_from_slice(&rng.array::<8>()); // which opening of its run it is
+        hello.extend_from_slice(&rng.array::<8>()); // number of the opening in its run
         let private = generate_private(rng);
         let (_, noise) = Initiator::start(&private, public, &[0; 32], &hello, rng)?;
         let mut packet = Vec::new();
@@ -123,7 +124,7 @@ fn strangers(public: &[u8; 32], rng: &mut Drbg) -> Result<Vec<Vec<u8>>> {
     (0..STRANGERS).map(opening).collect()
 }
 
-/// As long as an opening, and random after its header.
+/// Generates packets as long as an opening, and random after the header.
 fn noise(rng: &mut Drbg) -> Vec<Vec<u8>> {
     let packet = |_| {
         let mut packet = Vec::new();
@@ -135,8 +136,8 @@ fn noise(rng: &mut Drbg) -> Vec<Vec<u8>> {
     (0..STRANGERS).map(packet).collect()
 }
 
-/// IP and UDP before a payload; the kernel fills in lengths and checksum of the former, and the
-/// latter has none.
+/// Returns a payload with its IP and UDP headers. The kernel sets the lengths and the checksum of
+/// the IP header; the UDP header has no checksum.
 fn datagram(to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; IP_BYTES + UDP_BYTES];
     packet[0] = 0x45;
@@ -149,7 +150,7 @@ fn datagram(to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Sends at the rate; how many packets left, and how many our own card refused.
+/// Sends at the rate. Returns the numbers of packets that were sent, and that our own card refused.
 fn send(
     socket: &OwnedFd,
     args: &FloodArgs,

@@ -33,26 +33,30 @@ pub(crate) struct ImpairArgs {
     from: String,
     /// The other end, for example h1.0.
     to: String,
-    /// Packets that are lost, in percent, in each direction.
+    /// Share of packets that are lost in each direction, in percent.
     #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = parse_ppm)]
     loss: u32,
-    /// Paths of the wire, 1 to 1024. As many consecutive source ports take them all, once each.
+    /// Paths of the wire, 1 to 1024. The same number of consecutive source ports uses each path
+    /// once.
     #[arg(long, value_name = "N", default_value_t = Impairment::default().paths)]
     paths: u16,
-    /// Delay of the shortest and of the longest path, or one for all; the others in equal steps.
+    /// Delays of the shortest and of the longest path, with equal steps between; or one delay for
+    /// all.
     #[arg(long, value_name = "TIME[..TIME]", default_value = "50us..500us",
           value_parser = parse_delay)]
     delay: (u64, u64),
-    /// Up to so much later, drawn for each packet; packets of one path overtake each other then.
+    /// Maximum of an additional random delay of each packet; packets of one path then overtake each
+    /// other.
     #[arg(long, value_name = "TIME", default_value = "0us", value_parser = parse_ns)]
     jitter: u64,
     /// Seed of losses and jitter.
     #[arg(long, value_name = "N", default_value_t = Impairment::default().seed)]
     seed: u64,
-    /// Packets under way in each direction at most; later ones are dropped and counted.
+    /// Maximum number of packets on the wire in each direction; further ones are dropped and
+    /// counted.
     #[arg(long, value_name = "PACKETS", default_value_t = Impairment::default().queue_packets_max)]
     queue: u32,
-    /// Also write what the wire did as JSON to this file.
+    /// Also write the wire's counters as JSON to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<OsString>,
     /// Run the command in this host.
@@ -63,7 +67,7 @@ pub(crate) struct ImpairArgs {
     command: Vec<OsString>,
 }
 
-/// The result for machines.
+/// The result in JSON.
 #[derive(Serialize)]
 struct Report {
     impairment: Impairment,
@@ -72,7 +76,7 @@ struct Report {
     directions: [Direction; 2],
 }
 
-/// The command as it is run: as it was given, or in a host.
+/// Returns the command to run: as it was given, or in a host.
 fn command(args: &ImpairArgs, program: PathBuf) -> Vec<OsString> {
     let Some(host) = &args.inside else { return args.command.clone() };
     let words = ["lab", "exec", "--name", &args.name.name, &host.to_string(), "--"];
@@ -80,7 +84,7 @@ fn command(args: &ImpairArgs, program: PathBuf) -> Vec<OsString> {
     [program.into()].into_iter().chain(words).chain(args.command.iter().cloned()).collect()
 }
 
-/// Runs the command beside the wire; returns its exit code.
+/// Runs the command with the wire in place, and returns its exit code.
 pub(super) fn run(args: &ImpairArgs) -> Result<u8> {
     let impairment = Impairment {
         loss_ppm: args.loss,
@@ -106,7 +110,7 @@ pub(super) fn run(args: &ImpairArgs) -> Result<u8> {
     let begun = Instant::now();
     let (exit_code, directions) = fabric.run_impaired(hosts, &impairment, &command)?;
     let seconds = begun.elapsed().as_secs_f64();
-    // Standard output is the command's.
+    // Standard output belongs to the command.
     eprintln!("{}", table(&directions));
     json.write(&Report { impairment, seconds, exit_code, directions })?;
     Ok(u8::try_from(exit_code).unwrap_or(1))
@@ -142,19 +146,19 @@ fn table(directions: &[Direction; 2]) -> String {
     table.to_string()
 }
 
-/// Percent, with or without the sign, as parts of a million.
+/// Parses a percentage, with or without the sign, as parts of a million.
 fn parse_ppm(text: &str) -> Result<u32, String> {
     let expected = "write a share as 0.5 or 0.5%";
     let percent: f64 = text.strip_suffix('%').unwrap_or(text).parse().map_err(|_| expected)?;
     if !(0.0..=100.0).contains(&percent) {
         return Err(format!("must be 0 to 100; {expected}"));
     }
-    // In range, and what is rounded off is less than a millionth.
+    // In range, and the rounding error is less than a millionth.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     Ok((percent * 1e4).round() as u32)
 }
 
-/// One delay, or the shortest and the longest.
+/// Parses one delay, or the shortest and the longest.
 fn parse_delay(text: &str) -> Result<(u64, u64), String> {
     let (least, most) = text.split_once("..").unwrap_or((text, text));
     let (least, most) = (parse_ns(least)?, parse_ns(most)?);
@@ -164,7 +168,7 @@ fn parse_delay(text: &str) -> Result<(u64, u64), String> {
     Ok((least, most))
 }
 
-/// A short time, up to a second, with its unit; in nanoseconds.
+/// Parses a time of up to a second, with its unit; returns nanoseconds.
 fn parse_ns(text: &str) -> Result<u64, String> {
     let expected = "write a time as 50us, 2.5ms or 0us";
     let (digits, unit_ns) = if let Some(digits) = text.strip_suffix("us") {

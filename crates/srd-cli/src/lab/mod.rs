@@ -43,47 +43,47 @@ pub(crate) enum LabCommand {
     /// the 5-tuple, as switches do. A fabric of the same name is replaced.
     #[command(after_help = EXAMPLES)]
     Up(Box<UpArgs>),
-    /// Remove a fabric, and end what still runs inside. Nothing to remove is no error.
+    /// Remove a fabric, and end the programs that still run inside. A missing fabric is no error.
     Down(NameArgs),
     /// Run a program in a host, and exit with its exit code.
     #[command(after_help = EXAMPLES)]
     Exec(ExecArgs),
     /// Show a fabric: hosts, faults, and the counters of every port.
     Status(StatusArgs),
-    /// Let a spine or a link swallow packets silently: no link goes down, nobody is told.
+    /// Let a spine or a link drop packets silently: no link goes down, and no device is notified.
     Fail(PartArgs),
-    /// Give a link, or every link of a spine, another rate.
+    /// Change the rate of a link, or of every link of a spine.
     Slow(SlowArgs),
-    /// Undo `fail` and `slow` of a spine or a link; of everything, if none is named.
+    /// Undo `fail` and `slow` of a spine or a link; without a name, of everything.
     Heal(HealArgs),
     /// Put a bad wire between two hosts while a command runs: loss, unequal delays, reordering.
     ///
-    /// A process is the wire, in the place of the fabric: it loses packets by a seed, and delays
-    /// each by as much as its path is long, so that packets of different paths overtake each
-    /// other. At the end it says what it did, and the cables are in use again.
+    /// A process takes the place of the fabric between them. It drops packets by a seed, and delays
+    /// each packet by the length of its path, so that packets of different paths overtake each
+    /// other. At the end it prints its counters, and the fabric's cables are in use again.
     Impair(Box<impair::ImpairArgs>),
     /// Run experiments with real programs, with and without ENA Express, and write a report.
     Run(Box<run::RunArgs>),
-    /// Fetch a program that experiments run and that no package of the system brings.
+    /// Fetch a program that experiments run and that the system's packages do not contain.
     Fetch(fetch::FetchArgs),
-    /// Send handshake packets as strangers would: a part of the experiment `flood`.
+    /// Send handshake packets of unknown hosts: a part of the experiment `flood`.
     #[command(hide = true)]
     Flood(flood::FloodArgs),
-    /// Run a command in a host as `ssh` would: for launchers of MPI.
+    /// Run a command in a host in the way of `ssh`: for launchers of MPI.
     #[command(hide = true)]
     Enter(enter::EnterArgs),
 }
 
-/// Which fabric.
+/// Selection of a fabric.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct NameArgs {
-    /// Name of the fabric: lower-case letters and digits. Fabrics of different names live side
-    /// by side as long as they do not talk to each other.
+    /// Name of the fabric: lower-case letters and digits. Fabrics of different names can run side
+    /// by side, if they exchange no packets.
     #[arg(long, default_value = "lab")]
     name: String,
 }
 
-/// What to build. The defaults are the library's.
+/// Arguments of `srd lab up`. The defaults are the library's.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct UpArgs {
     #[command(flatten)]
@@ -115,20 +115,20 @@ pub(crate) struct UpArgs {
     /// Seed of the leaves' ECMP hash: the same seed gives the same collisions.
     #[arg(long, value_name = "N", default_value_t = FabricConfig::default().hash_seed)]
     hash_seed: u32,
-    /// Switch segmentation offloads off in the hosts.
+    /// Switch off segmentation offloads in the hosts.
     #[arg(long)]
     no_offloads: bool,
-    /// Let leaves hash the IPv6 flow label too.
+    /// Let leaves include the IPv6 flow label in their hash.
     #[arg(long)]
     hash_flow_label: bool,
 }
 
-/// What to run where.
+/// Arguments of `srd lab exec`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ExecArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// Run above the other load of the machine, for measurements.
+    /// Run with a higher priority than the machine's other load, for measurements.
     #[arg(long)]
     high_priority: bool,
     /// The host, for example h0.1.
@@ -138,17 +138,17 @@ pub(crate) struct ExecArgs {
     command: Vec<OsString>,
 }
 
-/// What to show.
+/// Arguments of `srd lab status`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StatusArgs {
-    /// Name of the fabric; without it, every fabric that is up is listed.
+    /// Name of the fabric. Without it, every fabric that is up is listed.
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
     json: JsonOutput,
 }
 
-/// A spine or a link.
+/// Arguments of commands for a spine or a link.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PartArgs {
     #[command(flatten)]
@@ -157,25 +157,25 @@ pub(crate) struct PartArgs {
     part: String,
 }
 
-/// What to slow.
+/// Arguments of `srd lab slow`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SlowArgs {
     #[command(flatten)]
     part: PartArgs,
-    /// Its rate from now on, in Mb/s.
+    /// New rate, in Mb/s.
     rate_mbps: u32,
 }
 
-/// What to heal.
+/// Arguments of `srd lab heal`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HealArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// A spine (2 or s2) or a link (l0-s2); everything if left out.
+    /// A spine (2 or s2) or a link (l0-s2). Default: everything.
     part: Option<String>,
 }
 
-/// What can break.
+/// Part of a fabric that can fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Spine(u16),
@@ -273,7 +273,7 @@ fn status(args: &StatusArgs) -> Result<()> {
     for name in &names {
         let status = match Fabric::open(name).and_then(|fabric| fabric.status()) {
             Ok(status) => status,
-            // It went meanwhile, and nobody has asked for it by its name.
+            // The fabric was removed meanwhile, and the user did not name it.
             Err(_) if args.name.is_none() && !Fabric::list()?.contains(name) => continue,
             Err(error) => return Err(error),
         };
@@ -326,14 +326,14 @@ fn open(args: &NameArgs) -> Result<Fabric> {
     Fabric::open(&args.name)
 }
 
-/// Refuses if this machine cannot build a fabric at all.
+/// Returns an error if this machine cannot build a fabric.
 pub(crate) fn require_fabric() -> Result<()> {
     let all = srd_lab::requirements();
     let missing: Vec<String> = all.iter().filter(|m| m.required).map(ToString::to_string).collect();
     if missing.is_empty() { Ok(()) } else { Err(Missing(missing.join("\n")).into()) }
 }
 
-/// Refuses without the privilege to enter namespaces.
+/// Returns an error if the privilege to enter namespaces is missing.
 fn require_root() -> Result<()> {
     let all = srd_lab::requirements();
     match all.iter().find(|m| m.required && m.what.starts_with("root")) {

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long another measurement on this machine may take to end.
+/// Maximum time until another measurement on this machine ends.
 const TURN_MAX: Duration = Duration::from_secs(60);
 
 const NOTES: &str = "\
@@ -49,32 +49,32 @@ EXIT CODES
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct RunArgs {
-    /// The experiments, in this order.
+    /// Experiments to run, in this order.
     #[arg(value_name = "EXPERIMENT", required_unless_present_any = ["list", "all"])]
     experiments: Vec<String>,
-    /// All experiments whose programs are installed; of the others, what to install.
+    /// Run all experiments whose programs are installed; for the others, report what to install.
     #[arg(long, conflicts_with_all = ["experiments", "cases", "list"])]
     all: bool,
-    /// With --all: not these.
+    /// With --all: leave these out.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "all")]
     except: Vec<String>,
     /// Describe all experiments instead of running one.
     #[arg(long)]
     list: bool,
-    /// Only these cases of the experiment; `--list` names them.
+    /// Run only these cases of the experiment; `--list` names them.
     #[arg(long = "case", value_name = "NAMES", value_delimiter = ',')]
     cases: Vec<String>,
-    /// What to compare [default: plain,express; for MPI plain,srd].
+    /// Variants to compare [default: plain,express; for MPI plain,srd].
     #[arg(long, value_delimiter = ',', value_name = "VARIANTS")]
     variants: Option<Vec<Variant>>,
-    /// How often each variant runs; each experiment has a number of its own.
+    /// Number of runs of each variant. Default: a number of the experiment.
     #[arg(long, value_name = "N")]
     reps: Option<u32>,
-    /// Length of one run, at most an hour, of `redis` and `video` eight; each experiment has a
-    /// length of its own, and those that count rounds scale them.
+    /// Length of one run, at most an hour, of `redis` and `video` eight. Default: a length of the
+    /// experiment. Experiments that count rounds scale their number.
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
-    /// Spines of the fabric; each experiment has a number of its own.
+    /// Spines of the fabric. Default: a number of the experiment.
     #[arg(long, value_name = "N")]
     spines: Option<u16>,
     /// One short repetition of the smallest case: shows that it works, measures nothing.
@@ -83,48 +83,48 @@ pub(crate) struct RunArgs {
     /// Seed of path hashes, source ports and arrivals.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u32,
-    /// Leave the last fabric, and the daemons' configurations and logs, behind.
+    /// Keep the last fabric, and the daemons' configurations and logs.
     #[arg(long)]
     keep: bool,
     /// Name of the fabric.
     #[arg(long, default_value = "exp")]
     name: String,
-    /// Let the experiment `redis` use memcached instead.
+    /// Use memcached in the experiment `redis`.
     #[arg(long)]
     memcached: bool,
-    /// Requests per second of `redis`, over all its threads, up to what the machine carries
+    /// Requests per second of `redis`, over all its threads, up to the capacity of the machine
     /// [default: 2000].
     #[arg(long, value_name = "N")]
     rate: Option<u32>,
-    /// Threads that ask, of `redis` [default: 1].
+    /// Client threads of `redis` [default: 1].
     #[arg(long, value_name = "N")]
     threads: Option<u32>,
-    /// The `srd` program whose daemons are measured, to compare two builds; this one by default.
+    /// The `srd` program whose daemons are measured, to compare two builds. Default: this one.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Let `srd up` and the libfabric provider run without encryption.
+    /// Run `srd up` and the libfabric provider without encryption.
     #[arg(long)]
     no_encryption: bool,
-    /// The launcher of the MPI to measure, Open MPI's, MPICH's or Intel's [default: mpirun].
+    /// Launcher of the MPI to measure, Open MPI's, MPICH's or Intel's [default: mpirun].
     #[arg(long, value_name = "FILE")]
     mpirun: Option<PathBuf>,
-    /// The libfabric provider libsrd-fi.so, or its directory [default: FI_PROVIDER_PATH, beside
-    /// this program, where packages put it].
+    /// The libfabric provider libsrd-fi.so, or its directory [default: from FI_PROVIDER_PATH,
+    /// beside this program, or where packages install it].
     #[arg(long, value_name = "FILE")]
     provider: Option<PathBuf>,
-    /// Where programs are that `srd lab fetch` fetched.
+    /// Directory of the programs that `srd lab fetch` fetched.
     #[arg(long, value_name = "DIR", default_value = experiment::CACHE)]
     cache: PathBuf,
-    /// Real-time priority of the daemons, 1 to 50. With one, busy daemons keep programs from
-    /// running where processors are few [default: none, as every process].
+    /// Real-time priority of the daemons, 1 to 50. With it, busy daemons prevent programs from
+    /// running if there are few processors [default: none, as every process].
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u8).range(1..=50))]
     daemon_priority: Option<u8>,
-    /// Run above the machine's other load, as measurements should.
+    /// Run with a higher priority than the machine's other load, as measurements should.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
           num_args = 0..=1, default_missing_value = "true")]
     high_priority: bool,
-    /// Write a page with tables and charts: one file that needs nothing else.
+    /// Write a page with tables and charts to one file that needs no other.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     #[command(flatten)]
@@ -144,7 +144,7 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     let experiments = args.chosen()?;
     let options = args.options()?;
     options.validate()?;
-    // With --all those that cannot be run are left out.
+    // With --all, experiments that cannot be run are left out.
     let named = if args.all { &[][..] } else { &experiments[..] };
     named.iter().try_for_each(|experiment| experiment.check(&options))?;
     args.json.check()?;
@@ -152,12 +152,12 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
         output::check_writable(file)?;
     }
     super::require_fabric()?;
-    // Of several, the last one's programs are asked for before the first one runs for an hour.
+    // All programs are checked before the first experiment, which may run for an hour.
     named.iter().try_for_each(|experiment| experiment.require(&options))?;
     let _priority = args.high_priority.then(|| priority::raise(TURN_MAX)).transpose()?;
     let mut found = Found::default();
     let measured = measure(args, &experiments, &options, &mut found);
-    // What was measured is written whatever else fails: it may have taken hours.
+    // Results are written even if something else fails, because they may have taken hours.
     let Found { outcomes, failed } = found;
     let is_something = !outcomes.is_empty() || measured.is_ok();
     let not_run: Vec<_> = failed.iter().map(|(name, _, why)| (*name, why.clone())).collect();
@@ -185,15 +185,15 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     Ok(())
 }
 
-/// What experiments have found.
+/// Results of experiments.
 #[derive(Default)]
 struct Found {
     outcomes: Vec<Outcome>,
-    /// Those that failed, whether only for want of a program, and why.
+    /// Failed experiments: the name, whether only a program is missing, and the reason.
     failed: Vec<(&'static str, bool, String)>,
 }
 
-/// Runs experiments, one after the other. Unless all are asked for, one that fails is the last.
+/// Runs experiments, one after the other. Without --all, the first failure ends the run.
 fn measure(
     args: &RunArgs,
     experiments: &[&'static Experiment],
@@ -205,7 +205,7 @@ fn measure(
         let outcome = match experiment::run(experiment, options, &mut say) {
             Ok(outcome) => outcome,
             Err(error) if args.all => {
-                // The others are run all the same, and the page has what they found.
+                // The other experiments still run, and the page contains their results.
                 let why = format!("{error:#}");
                 say(&why);
                 let missing = error.is::<experiment::MissingPrograms>()

@@ -1,4 +1,4 @@
-//! What `srd lab` prints.
+//! Text output of `srd lab`.
 
 use crate::units;
 use anyhow::Result;
@@ -6,7 +6,7 @@ use srd_chart::Table;
 use srd_lab::status::Status;
 use srd_lab::{DownReport, Fabric, FabricConfig, Family, Faults, PortKind};
 
-/// After `up`.
+/// Returns the text after `up`.
 pub(super) fn built(fabric: &Fabric) -> Result<String> {
     let config = fabric.config();
     let mut text = shape(config);
@@ -23,7 +23,7 @@ pub(super) fn built(fabric: &Fabric) -> Result<String> {
     Ok(text)
 }
 
-/// After `down`.
+/// Returns the text after `down`.
 pub(super) fn removed(name: &str, report: &DownReport) -> String {
     if report.namespaces.is_empty() {
         return format!("fabric `{name}`: nothing to remove");
@@ -50,7 +50,7 @@ fn shape(config: &FabricConfig) -> String {
     )
 }
 
-/// One fabric.
+/// Returns the state of one fabric.
 pub(super) fn status(status: &Status) -> String {
     let mut text = shape(&status.config);
     if let Some(owner) = &status.owner {

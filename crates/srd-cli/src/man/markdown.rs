@@ -1,5 +1,6 @@
-//! A document of the project as a man page: headings, paragraphs, lists, tables and examples, as
-//! far as these documents have them. The document stays the only place where the facts are written.
+//! Conversion of a document of the project to a man page. It supports the headings, paragraphs,
+//! lists, tables and examples that these documents contain. The facts are written only in the
+//! document.
 
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
@@ -8,15 +9,15 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 enum Block<'a> {
     Heading(&'a str),
     Paragraph(String),
-    /// One of a list.
+    /// Item of a list.
     Item(String),
     Example(Vec<&'a str>),
-    /// Rows of cells; the first one says what they are.
+    /// Rows of cells; the first row contains the titles.
     Table(Vec<Vec<String>>),
 }
 
-/// The lines of the section with this heading, up to the next one; all lines behind the title, if
-/// none is named.
+/// Returns the lines of the section with this heading, up to the next heading. Without a heading,
+/// returns all lines after the title.
 pub(super) fn section<'a>(text: &'a str, heading: Option<&str>) -> Vec<&'a str> {
     let Some(heading) = heading else { return text.lines().skip(1).collect() };
     let after = text.lines().skip_while(|line| line.strip_prefix("## ") != Some(heading));
@@ -53,7 +54,7 @@ pub(super) fn render(lines: &[&str], roff: &mut Roff) {
     }
 }
 
-/// Each row is an entry under its first cell.
+/// Writes each row as an entry under its first cell.
 fn table(rows: &[Vec<String>], roff: &mut Roff) {
     let Some((titles, rows)) = rows.split_first() else { return };
     for row in rows {
@@ -70,7 +71,7 @@ fn table(rows: &[Vec<String>], roff: &mut Roff) {
             if cell.is_empty() {
                 continue;
             }
-            // The text of the page says what the first column is; each other cell has its title.
+            // The cell after the name needs no title; each later cell has one.
             let title = if number == 0 { String::new() } else { format!("{title}: ") };
             let mut text = inlines(&format!("{title}{cell}"));
             text.push(roman("."));
@@ -96,7 +97,7 @@ fn blocks<'a>(lines: &[&'a str]) -> Vec<Block<'a>> {
             while let Some(row) = lines.next_if(|line| line.starts_with('|')) {
                 rows.push(cells(row));
             }
-            // The line below the titles.
+            // The line below the titles is no row.
             rows.retain(|row| !row.iter().all(|cell| cell.chars().all(|c| "-: ".contains(c))));
             found.push(Block::Table(rows));
         } else {
@@ -116,14 +117,14 @@ fn blocks<'a>(lines: &[&'a str]) -> Vec<Block<'a>> {
     found
 }
 
-/// The cells of a row: a bar behind a backslash is part of one.
+/// Returns the cells of a row. A bar after a backslash is part of a cell.
 fn cells(row: &str) -> Vec<String> {
     let row = row.trim().trim_start_matches('|').replace("\\|", "\u{0}");
     let row = row.strip_suffix('|').unwrap_or(&row);
     row.split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect()
 }
 
-/// Words between backquotes and stars, and the texts of links.
+/// Splits a text into plain text, words between backquotes or stars, and texts of links.
 fn inlines(text: &str) -> Vec<Inline> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -157,7 +158,8 @@ fn inlines(text: &str) -> Vec<Inline> {
     found
 }
 
-/// The text between two signs, the first of which `text` begins with, and what follows.
+/// Returns the text between two signs and the rest behind them. `text` must begin with the first
+/// sign.
 fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a str)> {
     text.strip_prefix(open)?.split_once(close).filter(|(inner, _)| !inner.is_empty())
 }

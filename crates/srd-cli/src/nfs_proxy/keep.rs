@@ -1,5 +1,6 @@
-//! `--keep`: where there is no systemd, a process that holds the socket of a half and runs the half
-//! as its child, again whenever that fails. Connections that come meanwhile wait in the socket.
+//! `--keep`: a replacement of systemd. A process holds the socket of a half and runs the half as
+//! its child, and starts it again whenever it fails. Connections that arrive meanwhile wait in the
+//! socket.
 //!
 //! It prints `ready` when the half serves for the first time.
 
@@ -21,15 +22,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// The pause before a half that failed is started again, without end.
+/// Pause before a failed half is started again. The number of restarts is unlimited.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// The word by which a half says on its standard output that it serves.
+/// Line on standard output by which a half reports that it serves.
 pub(super) const READY: &str = "ready";
-/// Hands standard input over as the socket of `LISTEN_FDS`.
+/// Shell commands that pass standard input as the socket of `LISTEN_FDS`.
 const HAND_OVER: &str =
     "export LISTEN_FDS=1 LISTEN_PID=$$; unset LISTEN_FDNAMES; exec \"$@\" 3<&0 </dev/null";
 
-/// Runs until the half has ended for good. Returns its exit code.
+/// Runs until the half has ended and needs no restart. Returns its exit code.
 pub(super) fn run(args: &NfsProxyArgs) -> Result<u8> {
     let mut signals =
         Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1]).context("signals")?;
@@ -50,7 +51,7 @@ pub(super) fn run(args: &NfsProxyArgs) -> Result<u8> {
             } else {
                 is_ending |= [SIGINT, SIGTERM].contains(&signal);
                 let signal = Signal::from_named_raw(signal).expect("one of the above");
-                // It may have ended just now.
+                // The child may have ended just now.
                 let _ = kill_process(Pid::from_child(&child), signal);
             }
         }
@@ -66,7 +67,7 @@ impl Half {
     fn start(&self) -> Result<Child> {
         let own = |word: OsString| if word == "--keep" { "--kept".into() } else { word };
         let socket = self.socket.try_clone().context("the socket")?;
-        // By its name, so that after an upgrade it is the new program.
+        // The program is started by its name, so that a new version runs after an upgrade.
         let mut child = Command::new("sh")
             .args(["-c", HAND_OVER, "sh"])
             .args(env::args_os().map(own))
@@ -84,14 +85,14 @@ impl Half {
         Ok(child)
     }
 
-    /// The code to end with, or `None` if the half is to be started again.
+    /// Returns the exit code of this process, or `None` if the half must be started again.
     fn exit_code(&self, status: ExitStatus, is_ending: bool) -> Option<u8> {
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         match code {
             _ if is_ending => Some(0),
-            // Wrong words do not get better by trying again.
+            // A usage error would occur again.
             Some(0 | USAGE) => code,
-            // Its error says why it never served.
+            // The half never served, and its own error gives the reason.
             _ if !self.is_ready.load(Ordering::SeqCst) => Some(code.unwrap_or(1)),
             _ => None,
         }
@@ -101,7 +102,7 @@ impl Half {
 fn wait_until_ready(output: ChildStdout, is_ready: &AtomicBool) {
     let mut lines = BufReader::new(output).lines().map_while(Result::ok);
     if lines.any(|line| line == READY) && !is_ready.swap(true, Ordering::SeqCst) {
-        // A reader that waited for it may be gone.
+        // The reader that waited for this line may have ended.
         let _ = crate::output::say(READY);
     }
 }

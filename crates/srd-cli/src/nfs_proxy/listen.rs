@@ -1,4 +1,4 @@
-//! Where a half listens: the socket that systemd or [`keep`](super::keep) holds for it, or its own.
+//! Socket of a half: the one that systemd or [`keep`](super::keep) holds for it, or its own.
 
 use super::NfsProxyArgs;
 use crate::failure::{Missing, Usage};
@@ -10,22 +10,22 @@ use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-/// The port of a client half unless one is given: below 1024, and of no service that is registered.
+/// Default port of a client half: below 1024, and not registered for a service.
 pub(super) const LOCAL_PORT: u16 = 225;
-/// Where the kernel says which port is the first that every user may have.
+/// File with the first port that every user may bind.
 const FIRST_PORT_FILE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// A socket that is there already, or the address of one that is to be made.
+/// A socket that was passed to this process, or the address of a socket to open.
 #[derive(Debug)]
 pub(super) struct Listen {
-    /// Where it listens.
+    /// Address at which it listens.
     pub(super) at: SocketAddr,
     handed_over: Option<TcpListener>,
 }
 
 impl Listen {
-    /// Takes the socket of `LISTEN_FDS` (sd_listen_fds(3)), if there is one. Removes these
-    /// variables from the environment, so nothing else may run yet.
+    /// Takes the socket of `LISTEN_FDS` (sd_listen_fds(3)), if there is one. This removes these
+    /// variables from the environment, so no other code may run yet.
     pub(super) fn new(args: &NfsProxyArgs) -> Result<Self> {
         let mut sockets = ListenFd::from_env();
         let count = sockets.len();
@@ -46,7 +46,7 @@ impl Listen {
             Some(listener) => listener.local_addr().context("the socket of LISTEN_FDS")?,
             None => given.unwrap_or_else(|| default.into()),
         };
-        // Port 0 means any.
+        // Port 0 matches any port.
         let is_at =
             |given: &SocketAddr| given.ip() == at.ip() && [0, at.port()].contains(&given.port());
         if let Some(given) = given.filter(|given| !is_at(given)) {
@@ -60,7 +60,7 @@ impl Listen {
         Ok(Self { at, handed_over })
     }
 
-    /// The socket.
+    /// Returns the passed socket, or opens one.
     pub(super) fn open(self) -> Result<TcpListener> {
         let at = self.at;
         if let Some(listener) = self.handed_over {
@@ -79,7 +79,7 @@ impl Listen {
     }
 }
 
-/// The kernel mounts from whatever listens at the port, so only root may be able to.
+/// Refuses a port that any user may bind: the kernel mounts from any process that listens there.
 fn check_port(at: SocketAddr, args: &NfsProxyArgs) -> Result<(), Usage> {
     let is_free_for_all = at.port() == 0 || at.port() >= UNPRIVILEGED_PORT;
     if args.serve || args.probe || args.unprivileged_port || !is_free_for_all {
@@ -92,7 +92,7 @@ fn check_port(at: SocketAddr, args: &NfsProxyArgs) -> Result<(), Usage> {
     )))
 }
 
-/// Says if the system lets every user have ports below 1024.
+/// Warns if the system lets every user bind ports below 1024.
 pub(super) fn warn_of_lowered_ports(args: &NfsProxyArgs) {
     let is_meant = args.serve || (args.unprivileged_port && args.any_user);
     let first = fs::read_to_string(FIRST_PORT_FILE).ok().and_then(|text| text.trim().parse().ok());

@@ -14,29 +14,30 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How long the server may take to accept a connection.
+/// Maximum time until the server accepts a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long the server may take to get ready, and to report: longer than another client that says
-/// nothing, or sends no data, holds it.
+/// Maximum time until the server is ready, and until it reports. This is longer than another client
+/// can hold the server without a message or without data.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// How long the server may take to say why it gave up, and to report on a run that failed.
+/// Maximum time until the server gives a reason for its failure; `FINISH_MAX`: until it reports on
+/// a failed run.
 const BLAME_MAX: Duration = Duration::from_millis(200);
 const FINISH_MAX: Duration = Duration::from_secs(2);
 /// The largest payload of a UDP datagram over IPv4.
 const UDP_PAYLOAD_MAX: u64 = 65_507;
-/// Bytes per write to a TCP stream when none are given.
+/// Default bytes of a write to a TCP stream.
 const TCP_WRITE_BYTES: u64 = 128 << 10;
-/// Bytes of a request when none are given.
+/// Default bytes of a request.
 const REQUEST_BYTES: u64 = 64;
 
-/// What SRD needs to protect its packets.
+/// Secrets with which SRD protects its packets.
 struct Secrets {
     protection: srd_proto::Protection,
     announced: Protection,
     server_key: Option<Key>,
 }
 
-/// Both ends of the data.
+/// Addresses of both ends of the data.
 struct Addresses {
     near: SocketAddr,
     server: SocketAddr,
@@ -69,7 +70,7 @@ pub(super) fn run(args: &ClientArgs) -> Result<()> {
     args.json.say(headline(&params, near, server))?;
     let client = match measure(&addresses, token, data, args, &params) {
         Ok(client) => client,
-        // The server may know better why.
+        // The server may have a better reason.
         Err(error) => return Err(blame_server(&mut control, server, &params).unwrap_or(error)),
     };
     let result = finish(&mut control)?;
@@ -152,7 +153,7 @@ fn params(args: &ClientArgs, announced: Protection) -> Params {
     }
 }
 
-/// Opens the client's end, and settles the size that depends on it.
+/// Opens the client's end, and sets the default size, which depends on it.
 fn open(addresses: &Addresses, params: &mut Params, secrets: Secrets) -> Result<Data> {
     let (data, most) = match params.transport {
         Transport::Tcp => (Data::Tcp, SIZE_MAX),
@@ -263,7 +264,8 @@ fn measure(
     Ok(ClientResult { bytes, seconds, cpu_s, retransmitted_share: again, rtt, intervals })
 }
 
-/// One request after the other for the time given. Returns the bytes exchanged, both ways.
+/// Exchanges requests, one after the other, for the given time. Returns the bytes of both
+/// directions.
 fn exchange(
     params: &Params,
     intervals: &mut Intervals<'_>,
@@ -297,7 +299,7 @@ fn answer(control: &mut TcpStream, what: &str) -> Result<Message> {
     }
 }
 
-/// What the server says went wrong, if it does at once.
+/// Returns the reason that the server gives at once for a failed run, if there is one.
 fn blame_server(
     control: &mut TcpStream,
     server: SocketAddr,
@@ -309,7 +311,7 @@ fn blame_server(
             Message::Refused { reason } => Some(anyhow::anyhow!("the server gave up: {reason}")),
             _ => None,
         },
-        // It is well, and has seen what there was.
+        // The server has not failed. Its result shows the packets that it rejected.
         Err(_) => {
             control.set_read_timeout(Some(FINISH_MAX)).ok()?;
             let result = finish(control).ok().filter(|result| result.unauthentic > 0)?;
@@ -318,7 +320,7 @@ fn blame_server(
     }
 }
 
-/// Why no data arrived, as far as that is known.
+/// Returns the error for a run without data, with the reason as far as it can be found.
 fn nothing_arrived(result: &ServerResult, server: SocketAddr, params: &Params) -> anyhow::Error {
     if result.unauthentic > 0 {
         let remedy = match params.protection {

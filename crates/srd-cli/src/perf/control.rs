@@ -1,8 +1,8 @@
 //! The control connection: small JSON messages with a length in front, over TCP.
 //!
-//! The client says what to measure, the server that it is ready (or why not); when the client is
-//! through, the server reports what it saw. The first message on a connection says what the
-//! connection is for, so TCP's own data connections can use the same port.
+//! The client sends the parameters, and the server answers that it is ready, or why not. After the
+//! client's last message, the server sends its results. The first message on a connection gives the
+//! connection's purpose, so that TCP's own data connections can use the same port.
 
 use super::params::{Params, ServerResult};
 use anyhow::{Context, Result, bail};
@@ -12,33 +12,33 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Changes when the messages do.
+/// Version of the messages.
 pub(super) const VERSION: u32 = 2;
-/// Longest message.
+/// Maximum size of a message.
 const MESSAGE_BYTES_MAX: u32 = 64 << 10;
-/// What a connection of ours begins with, so that a stranger is told apart at once.
+/// First bytes of every message, which other programs do not send.
 const MAGIC: [u8; 4] = *b"srdp";
 
-/// What the ends say.
+/// Messages of both ends.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
-    /// Client: let us measure this.
+    /// Client: requests a measurement.
     Hello { version: u32, params: Params },
-    /// Server: go ahead. TCP's data connections show the token.
+    /// Server: is ready. TCP's data connections present the token.
     Ready { token: u64 },
-    /// Server: no, and why.
+    /// Server: refuses, with the reason.
     Refused { reason: String },
-    /// Client, on a TCP data connection.
+    /// Client: begins a TCP data connection.
     Data { token: u64 },
-    /// Client: that was all.
+    /// Client: has sent all data.
     Finish,
-    /// Server: what I saw.
+    /// Server: reports its results.
     Result(ServerResult),
 }
 
 impl Message {
-    /// What it is, for people.
+    /// Returns a name for messages to the user.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Hello { .. } => "a request to measure",
@@ -61,23 +61,23 @@ pub(super) fn send(stream: &mut TcpStream, message: &Message) -> Result<()> {
     stream.write_all(&bytes).context("the control connection broke")
 }
 
-/// Receives one message, all of it within the time given. A limit for each read would let a
-/// stranger hold the connection with a byte every few seconds.
+/// Receives one complete message within the given time. With a limit for each read, a foreign
+/// program could hold the connection by a byte every few seconds.
 pub(super) fn receive_within(stream: &mut TcpStream, most: Duration) -> Result<Message> {
     receive_by(stream, Instant::now() + most)
 }
 
-/// Receives one message, all of it before the deadline.
+/// Receives one complete message before the deadline.
 pub(super) fn receive_by(stream: &mut TcpStream, deadline: Instant) -> Result<Message> {
     receive_from(&mut Timed { stream, deadline })
 }
 
-/// Receives one message. Each read may take as long as the stream lets it.
+/// Receives one message. Each read may take as long as the stream's timeout.
 pub(super) fn receive(stream: &mut TcpStream) -> Result<Message> {
     receive_from(stream)
 }
 
-/// A stream that is read until a deadline.
+/// A stream whose reads end at a deadline.
 struct Timed<'a> {
     stream: &'a mut TcpStream,
     deadline: Instant,
@@ -107,7 +107,7 @@ fn receive_from(stream: &mut impl Read) -> Result<Message> {
     }
     let mut body = vec![0; length as usize];
     stream.read_exact(&mut body).map_err(broke)?;
-    // Texts of the other end are printed.
+    // Texts of the other end are printed, so control characters are replaced.
     clean_json(&mut body);
     serde_json::from_slice(&body).context("a control message that this version does not know")
 }
@@ -154,8 +154,8 @@ pub(super) mod tests {
         assert!(receive(&mut far).unwrap_err().to_string().contains("at most"));
     }
 
-    /// Each read of a stranger that sends a byte now and then is short; all of them together are
-    /// not.
+    /// Each single read is short if the other end sends a byte now and then, but all of them
+    /// together are not.
     #[test]
     fn a_message_that_comes_byte_by_byte_has_one_deadline() {
         let (mut near, mut far) = pair();

@@ -1,4 +1,4 @@
-//! Lines of progress, as iperf3 has them.
+//! Lines of progress, in the form of iperf3.
 
 use crate::output::JsonOutput;
 use crate::units;
@@ -6,10 +6,10 @@ use anyhow::Result;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// What happened between two lines.
+/// Data between two lines.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(super) struct Interval {
-    /// Since the start.
+    /// Begin of the interval in seconds since the start; `to_s` is its end.
     pub(super) from_s: f64,
     pub(super) to_s: f64,
     /// Payload bytes: acknowledged (srd), accepted by the kernel (tcp, udp), both ways (rr).
@@ -17,7 +17,7 @@ pub(super) struct Interval {
     pub(super) gbps: f64,
 }
 
-/// Prints a line whenever one is due.
+/// Printer of lines, each when it is due.
 pub(super) struct Intervals<'a> {
     output: &'a JsonOutput,
     every: Duration,
@@ -37,12 +37,12 @@ impl<'a> Intervals<'a> {
         Ok(Self { output, every, start, next, begun, bytes_before: 0, all: Vec::new() })
     }
 
-    /// Time since the start.
+    /// Returns the time since the start.
     pub(super) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// How long until the next line is due.
+    /// Returns the time until the next line is due.
     pub(super) fn until_due(&self) -> Duration {
         self.next.saturating_sub(self.start.elapsed())
     }
@@ -60,7 +60,8 @@ impl<'a> Intervals<'a> {
         Ok(())
     }
 
-    /// Prints what is left, if it is more than a sliver, and returns every interval.
+    /// Prints the last interval if it is longer than a tenth of a full one, and returns all
+    /// intervals.
     pub(super) fn finish(mut self, bytes: u64) -> Result<Vec<Interval>> {
         let now = self.start.elapsed();
         if now.saturating_sub(self.begun) > self.every / 10 {

@@ -1,4 +1,4 @@
-//! Keys: 32 bytes, written in base64 as those of `srd up`, and read in hexadecimal digits as well.
+//! Keys: 32 bytes, written in base64 like those of `srd up`, and also read in hexadecimal digits.
 
 use super::KeyArgs;
 use crate::failure::Usage;
@@ -26,7 +26,7 @@ pub(super) fn public_key(text: &str) -> Result<Key> {
     Ok(key.0)
 }
 
-/// The key that both ends share, if one was given.
+/// Returns the key that both ends share, if one was given.
 pub(super) fn job_key(args: &KeyArgs) -> Result<Option<Key>> {
     if let Some(text) = &args.job_key {
         return secret(text, "--job-key").map(Some);
@@ -35,17 +35,18 @@ pub(super) fn job_key(args: &KeyArgs) -> Result<Option<Key>> {
     secret(&output::read(file)?, &format!("what {} holds", file.display())).map(Some)
 }
 
-/// A new private key.
+/// Generates a private key.
 pub(super) fn draw() -> Result<Key> {
     srd_net::clock::seed().context("no random numbers from the kernel")
 }
 
-/// The public key of a private one.
+/// Returns the public key of a private key.
 pub(super) fn public(private: &Key) -> PublicKey {
     PublicKey(noise::public_key(private))
 }
 
-/// The private key in a file, which is made if it does not exist.
+/// Returns the private key in a file, which is created if it does not exist. Without a file,
+/// generates a key.
 pub(super) fn private_key(file: Option<&Path>) -> Result<Key> {
     let Some(file) = file else { return draw() };
     if file.exists() {
@@ -69,7 +70,8 @@ pub(super) fn private_key(file: Option<&Path>) -> Result<Key> {
 mod tests {
     use super::*;
 
-    /// Either end may have its key from `srd genkey` and `srd pubkey`, or in hexadecimal digits.
+    /// A key of either end may come from `srd genkey` and `srd pubkey`, or be in hexadecimal
+    /// digits.
     #[test]
     fn keys_are_read_in_both_forms() {
         let private = SecretKey::draw_private().unwrap();

@@ -1,4 +1,4 @@
-//! `srd perf`: what a network and two machines give to SRD, kernel TCP and raw UDP.
+//! `srd perf`: throughput and round trips of SRD, kernel TCP and raw UDP between two machines.
 //!
 //! One tool for all three, so that they can be measured in the same minute over the same wires.
 //! A TCP connection carries parameters and results ([`control`]); data travels over the chosen
@@ -27,9 +27,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The port of control connections and data when none is given.
+/// Default port of control connections and data.
 pub(crate) const PORT: u16 = 7471;
-/// The most threads that move packets.
+/// Maximum number of threads that move packets.
 const WORKERS_MAX: u8 = 8;
 
 const EXAMPLES: &str = "\
@@ -62,14 +62,14 @@ pub(crate) enum PerfCommand {
     Client(Box<ClientArgs>),
 }
 
-/// Secrets that both kinds of ends may be given.
+/// Secrets of a server or a client.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct KeyArgs {
     /// A key that server and client share: 44 characters of base64 or 64 hexadecimal digits. Other
     /// users of this machine may see it in the list of processes; prefer --job-key-file.
     #[arg(long, value_name = "KEY", conflicts_with = "job_key_file")]
     job_key: Option<String>,
-    /// A file that holds a key that server and client share.
+    /// File with a key that server and client share.
     #[arg(long, value_name = "FILE")]
     job_key_file: Option<PathBuf>,
 }
@@ -80,23 +80,23 @@ pub(crate) struct ServerArgs {
     /// Listen on this address only.
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0")]
     bind: IpAddr,
-    /// Listen on this port. 0: on one that is free for TCP and for UDP.
+    /// Listen on this port. 0: on a port that is free for TCP and for UDP.
     #[arg(long, short, default_value_t = PORT)]
     port: u16,
-    /// A file that holds this server's private key, as `srd genkey` prints it or in 64 hexadecimal
-    /// digits, so that its public key stays the same; made if it does not exist. Without it a new
-    /// key is drawn.
+    /// File with this server's private key, as `srd genkey` prints it or in 64 hexadecimal digits,
+    /// so that its public key stays the same; it is created if it does not exist. Without this
+    /// option, a new key is generated.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     #[command(flatten)]
     keys: KeyArgs,
     /// Threads that move SRD's packets, each with a shard of the endpoint: 1 to 8. Default: one for
-    /// two cores.
+    /// every two cores.
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u8).range(1..=i64::from(WORKERS_MAX)))]
     workers: Option<u8>,
-    /// Measure without encryption, too (kernel TCP, UDP, and SRD with `--encrypt off`), though a
-    /// key was given. With --key-file or a job key the server otherwise serves protected SRD only.
+    /// Also measure without encryption (kernel TCP, UDP, and SRD with `--encrypt off`), although a
+    /// key was given. Otherwise a server with --key-file or a job key serves protected SRD only.
     #[arg(long)]
     allow_plain: bool,
     /// Serve one client and exit.
@@ -121,17 +121,17 @@ pub(crate) struct ClientArgs {
     /// The server's port.
     #[arg(long, short, default_value_t = PORT)]
     port: u16,
-    /// What carries the data.
+    /// Transport of the data.
     #[arg(long, value_enum, default_value_t = Transport::Srd)]
     transport: Transport,
-    /// bulk: as much as possible one way. rr: one request and its answer at a time.
+    /// bulk: as much data as possible in one direction. rr: one request and its answer at a time.
     #[arg(long, value_enum, default_value_t = Mode::Bulk)]
     mode: Mode,
-    /// Bytes per datagram (srd, udp), write (tcp) or request (rr), for example 8K. Default: what
-    /// fits into one packet; 128K for tcp; 64 for rr.
+    /// Bytes per datagram (srd, udp), write (tcp) or request (rr), for example 8K. Default: as many
+    /// as fit into one packet; 128K for tcp; 64 for rr.
     #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
     size: Option<u64>,
-    /// For how long to measure, for example 10, 500ms or 2m; a day at most.
+    /// Duration of the measurement, for example 10, 500ms or 2m; at most a day.
     #[arg(long, short, value_name = "TIME", default_value = "10", value_parser = units::parse_time)]
     time: Duration,
     /// Flows in parallel: queue pairs of a worker's context (srd), connections (tcp), sockets
@@ -144,7 +144,7 @@ pub(crate) struct ClientArgs {
           value_parser = clap::value_parser!(u16).range(1..=256))]
     paths: u16,
     /// Threads of this end that move SRD's packets, each with a shard of the endpoint: 1 to 8.
-    /// Default: one for two cores.
+    /// Default: one for every two cores.
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u8).range(1..=i64::from(WORKERS_MAX)))]
     workers: Option<u8>,
@@ -157,11 +157,11 @@ pub(crate) struct ClientArgs {
     peer_key: Option<String>,
     #[command(flatten)]
     keys: KeyArgs,
-    /// Ask the sockets again and again instead of sleeping: less latency, one busy core each end.
+    /// Poll the sockets instead of sleeping: less latency, but one busy core at each end.
     #[arg(long)]
     busy_poll: bool,
-    /// Speed of the slowest link at either end, for example 1G. Default: what the network card
-    /// says, else found out by sending.
+    /// Speed of the slowest link at either end, for example 1G. Default: the speed that the network
+    /// card reports, otherwise found out by sending.
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
     link_rate: Option<u64>,
     /// Time between lines of progress.
@@ -184,7 +184,7 @@ pub(crate) fn run(command: &PerfCommand) -> Result<u8> {
     Ok(0)
 }
 
-/// Workers when none are asked for: one for two cores.
+/// Returns the default number of workers: one for every two cores.
 fn usual_workers() -> u8 {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     u8::try_from(cores / 2).unwrap_or(WORKERS_MAX).clamp(1, WORKERS_MAX)

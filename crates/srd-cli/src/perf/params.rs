@@ -1,4 +1,4 @@
-//! What is measured: agreed on by both ends before data flows.
+//! Parameters of a measurement, on which both ends agree before data flows.
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 pub(super) const SIZE_MAX: u64 = 16 << 20;
 /// Longest `--time`: a day.
 pub(super) const TIME_MS_MAX: u64 = 24 * 60 * 60 * 1000;
-/// Most `--streams`.
+/// Largest `--streams`.
 pub(super) const STREAMS_MAX: u16 = 64;
-/// Most `--paths`.
+/// Largest `--paths`.
 pub(super) const PATHS_MAX: u16 = 256;
 
-/// What carries the data.
+/// Transport of the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Transport {
-    /// This project.
+    /// The transport of this project.
     Srd,
     /// The kernel's TCP, without Nagle's delay.
     Tcp,
@@ -26,7 +26,7 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Srd => "srd",
@@ -36,10 +36,10 @@ impl Transport {
     }
 }
 
-/// How the data flows.
+/// Pattern of the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ValueEnum)]
 pub(crate) enum Mode {
-    /// As much as possible, from client to server.
+    /// As much data as possible, from client to server.
     #[serde(rename = "bulk")]
     Bulk,
     /// One request and its answer at a time.
@@ -49,7 +49,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bulk => "bulk",
@@ -58,15 +58,15 @@ impl Mode {
     }
 }
 
-/// How SRD protects its packets.
+/// Protection of SRD's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Protection {
-    /// Not at all.
+    /// No authentication and no encryption.
     Plain,
-    /// The client knows the server's public key.
+    /// The client has the server's public key.
     PublicKey,
-    /// Both know a key.
+    /// Both ends have a shared key.
     JobKey,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Params {
     pub(super) paths: u16,
     pub(super) protection: Protection,
     pub(super) busy_poll: bool,
-    /// Zero: unknown.
+    /// Speed of the slowest link; 0 if it is unknown.
     pub(super) link_rate_bps: u64,
     /// Threads of the client that move SRD's packets.
     #[serde(default)]
@@ -89,7 +89,7 @@ pub(super) struct Params {
 }
 
 impl Params {
-    /// Whether a client may ask for this. A client that is no `srd` may write any numbers.
+    /// Refuses numbers out of range. A client other than `srd` may send any numbers.
     pub(super) fn check(&self) -> Result<()> {
         if !(1..=TIME_MS_MAX).contains(&self.time_ms) {
             bail!("a measurement lasts from a millisecond to a day, not {} ms", self.time_ms);
@@ -106,35 +106,35 @@ impl Params {
         Ok(())
     }
 
-    /// Whether nobody but the holder of a key can take part.
+    /// Whether only holders of a key can take part.
     pub(super) fn is_protected(&self) -> bool {
         self.transport == Transport::Srd && self.protection != Protection::Plain
     }
 
-    /// `1 stream`, `2 streams`.
+    /// Returns `1 stream`, `2 streams`.
     pub(super) fn streams_text(&self) -> String {
         format!("{} stream{}", self.streams, if self.streams == 1 { "" } else { "s" })
     }
 
-    /// The size as an index.
+    /// Returns the size as an index.
     pub(super) fn size(&self) -> usize {
         usize::try_from(self.size_bytes.min(SIZE_MAX)).unwrap_or(1)
     }
 }
 
-/// What the server measured.
+/// Results of the server's measurement.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ServerResult {
     /// Payload bytes received.
     pub(super) bytes: u64,
-    /// From the first byte to the last.
+    /// Time from the first byte to the last.
     pub(super) seconds: f64,
-    /// CPU time of the server's process meanwhile.
+    /// CPU time of the server's process during the measurement.
     pub(super) cpu_s: f64,
     /// Threads of the server that moved SRD's packets.
     #[serde(default)]
     pub(super) workers: u8,
-    /// Packets of SRD that another key than the server's had made.
+    /// Packets of SRD that were made with another key than the server's.
     #[serde(default)]
     pub(super) unauthentic: u64,
 }

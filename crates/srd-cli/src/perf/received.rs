@@ -1,8 +1,8 @@
-//! How much arrived at the server, and in what time.
+//! Amount of data that arrived at the server, and its time.
 
 use std::time::Instant;
 
-/// What arrived.
+/// Number of bytes that arrived, and the times of the first and the last of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Received {
     bytes: u64,
@@ -18,7 +18,7 @@ impl Received {
         self.span = Some((first, now));
     }
 
-    /// Counts what another thread received.
+    /// Adds the bytes of another thread.
     pub(super) fn merge(&mut self, other: Self) {
         self.bytes += other.bytes;
         self.span = match (self.span, other.span) {
@@ -27,12 +27,12 @@ impl Received {
         };
     }
 
-    /// How many bytes arrived.
+    /// Returns the number of bytes that arrived.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// From the first of them to the last.
+    /// Returns the time from the first byte to the last.
     pub(super) fn seconds(&self) -> f64 {
         self.span.map_or(0.0, |(first, last)| (last - first).as_secs_f64())
     }

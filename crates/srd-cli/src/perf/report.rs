@@ -1,4 +1,4 @@
-//! The result of a measurement, for people and for machines.
+//! Result of a measurement, as text and as JSON.
 
 use super::intervals::Interval;
 use super::params::{Params, ServerResult};
@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Longest round trip that is told apart.
+/// Longest round trip that is recorded; a longer one counts as this.
 const RTT_MAX_NS: u64 = 60_000_000_000;
 
 /// Round trips, in microseconds.
@@ -20,14 +20,14 @@ pub(super) struct RttUs {
     max: f64,
 }
 
-/// CPU time by end.
+/// CPU time of each end.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(super) struct CpuSeconds {
     client: f64,
     server: f64,
 }
 
-/// What was measured, as it was asked for.
+/// Parameters of the measurement, as the user gave them.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct ConfigEcho {
     pub(super) host: String,
@@ -35,16 +35,16 @@ pub(super) struct ConfigEcho {
     pub(super) params: Params,
 }
 
-/// What the client saw.
+/// Results of the client's measurement.
 #[derive(Clone, Debug)]
 pub(super) struct ClientResult {
     /// Payload bytes handed over (bulk) or exchanged both ways (rr).
     pub(super) bytes: u64,
     pub(super) seconds: f64,
     pub(super) cpu_s: f64,
-    /// Part of the data packets that were sent again; `None` where the transport never does.
+    /// Share of the data packets that were retransmissions; `None` for a transport without them.
     pub(super) retransmitted_share: Option<f64>,
-    /// Round trips, if they were the point.
+    /// Round trips, in rr mode.
     pub(super) rtt: Option<Rtt>,
     pub(super) intervals: Vec<Interval>,
 }
@@ -52,18 +52,18 @@ pub(super) struct ClientResult {
 /// A measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
-    /// Payload at the receiver (bulk), or both ways (rr).
+    /// Payload rate at the receiver (bulk), or of both directions (rr).
     gbps: f64,
-    /// Of requests in rr mode; null in bulk mode.
+    /// Round trips of the requests in rr mode; null in bulk mode.
     rtt_us: Option<RttUs>,
-    /// Null for udp, which never sends anything again.
+    /// Null for udp, which never retransmits.
     retransmitted_share: Option<f64>,
-    /// Of both ends together.
+    /// CPU time of both ends together.
     cpu_s_per_gb: f64,
     cpu_s: CpuSeconds,
     bytes: u64,
     seconds: f64,
-    /// Part of what was sent that the receiver never saw: udp only.
+    /// Share of the sent data that did not arrive: udp only.
     lost_share: Option<f64>,
     requests: Option<u64>,
     /// Threads of the server that moved packets: srd only.
@@ -72,7 +72,7 @@ pub(super) struct Report {
     config: ConfigEcho,
 }
 
-/// Collects round trips in constant memory.
+/// Collector of round trips in constant memory.
 #[derive(Clone, Debug)]
 pub(super) struct Rtt {
     histogram: Histogram<u64>,
@@ -100,7 +100,7 @@ impl Rtt {
 }
 
 impl Report {
-    /// Puts the two ends' views together.
+    /// Combines the results of the two ends.
     pub(super) fn new(config: ConfigEcho, client: ClientResult, server: ServerResult) -> Self {
         let rr = client.rtt.is_some();
         let (bytes, seconds) =
@@ -124,7 +124,7 @@ impl Report {
         }
     }
 
-    /// The lines after the intervals.
+    /// Returns the lines after the intervals.
     pub(super) fn summary(&self) -> String {
         let mut text = String::new();
         if let Some(rtt) = &self.rtt_us {

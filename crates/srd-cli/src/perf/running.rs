@@ -1,7 +1,8 @@
-//! A measurement that the server runs: whether it is to stop, and whether data still arrives.
+//! State of a measurement that the server runs: whether it must stop, and whether data still
+//! arrives.
 //!
-//! A client that announces a measurement and sends nothing would keep all others waiting. So a
-//! measurement ends if nothing has arrived for [`IDLE_MAX`].
+//! A client that announces a measurement and sends nothing would make all others wait. So a
+//! measurement ends if no data has arrived for [`IDLE_MAX`].
 
 use super::control::{self, Message};
 use anyhow::{Context, Result, bail};
@@ -10,11 +11,11 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a measurement may receive nothing.
+/// Maximum time without data in a measurement.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(10);
-/// How often the control connection is left to see whether data still arrives.
+/// Interval at which the wait on the control connection pauses to check for data.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long the last message may take from its first byte.
+/// Maximum time to receive the last message after its first byte.
 const FINISH_MAX: Duration = Duration::from_secs(5);
 
 /// The flags that the threads of one measurement share.
@@ -25,23 +26,23 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Whether the client is through, or gone.
+    /// Whether the client has finished or disconnected.
     pub(super) fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The measurement is over.
+    /// Marks the measurement as ended.
     pub(super) fn end(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Data has arrived.
+    /// Records that data has arrived.
     pub(super) fn arrived(&self) {
         self.arrived.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the client's last message, at most until `deadline`, and as long as data arrives
-    /// with no pause of `idle_max`. The measurement is over when this returns.
+    /// Waits for the client's last message until `deadline`, while data arrives with pauses shorter
+    /// than `idle_max`. The measurement is over when this returns.
     pub(super) fn watch(
         &self,
         control: &mut TcpStream,

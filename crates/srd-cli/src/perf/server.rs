@@ -15,9 +15,9 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a stranger may take to say what it wants, from the first byte to the last.
+/// Maximum time until a new client's first message is complete.
 const HELLO_MAX: Duration = Duration::from_secs(5);
-/// How much longer than announced a client may take.
+/// Time that a client may take beyond the announced duration.
 const GRACE: Duration = Duration::from_secs(60);
 /// Attempts to find a port that is free for TCP and for UDP.
 const PORT_ATTEMPTS_MAX: usize = 64;
@@ -28,17 +28,17 @@ struct Secrets {
     job: Option<Key>,
 }
 
-/// What holds for every client.
+/// State that is the same for every client.
 struct Server {
     listener: TcpListener,
     secrets: Secrets,
-    /// Keys were given, and nothing else may be measured.
+    /// Whether only encrypted SRD may be measured, because keys were given.
     protected_only: bool,
     workers: u8,
 }
 
-/// The UDP port with the number of the listener's. A port that the system chose is held between
-/// measurements, so that no other program takes it.
+/// UDP port with the number of the listener's port. If the system chose the port, it is kept bound
+/// between measurements, so that no other program takes it.
 struct UdpPort {
     at: SocketAddr,
     is_chosen: bool,
@@ -46,12 +46,12 @@ struct UdpPort {
 }
 
 impl UdpPort {
-    /// A measurement takes the port.
+    /// Frees the port for a measurement.
     fn release(&mut self) {
         self.held = None;
     }
 
-    /// Holds the port until the next measurement, as far as that is possible.
+    /// Keeps the port bound until the next measurement, if possible.
     fn hold(&mut self) {
         if self.is_chosen && self.held.is_none() {
             self.held = UdpSocket::bind(self.at).ok();
@@ -59,7 +59,7 @@ impl UdpPort {
     }
 }
 
-/// Listens. Port 0: at one that is free for TCP and for UDP.
+/// Listens. Port 0 selects a port that is free for TCP and for UDP.
 fn listen(at: SocketAddr) -> Result<(TcpListener, UdpPort)> {
     let is_chosen = at.port() == 0;
     for _ in 0..PORT_ATTEMPTS_MAX {
@@ -77,7 +77,7 @@ fn listen(at: SocketAddr) -> Result<(TcpListener, UdpPort)> {
     bail!("no port of {} is free for both TCP and UDP; give one by --port", at.ip())
 }
 
-/// Serves until it is stopped.
+/// Serves clients until the process is stopped.
 pub(super) fn run(args: &ServerArgs) -> Result<()> {
     let private = keys::private_key(args.key_file.as_deref())?;
     let secrets = Secrets { private, job: keys::job_key(&args.keys)? };
@@ -120,7 +120,7 @@ fn describe(params: &Params, received: &Received) -> String {
     )
 }
 
-/// The data's end of the server.
+/// The server's end of the data.
 enum Data {
     Srd(Vec<LocalEndpoint>),
     Tcp { token: u64 },
@@ -140,7 +140,7 @@ impl Server {
         let deadline = Instant::now().checked_add(most).context("a time that a clock has")?;
         let token = u64::from_le_bytes(*keys::draw()?.first_chunk().unwrap_or(&[0; 8]));
         udp_port.release();
-        // A client that comes by IPv4 to `::` sends its data by IPv4, too.
+        // A client that connects to `::` over IPv4 sends its data over IPv4, too.
         let local = control.local_addr()?;
         let local = SocketAddr::new(local.ip().to_canonical(), local.port());
         let mut data = self.open(local, &params, token)?;
@@ -157,7 +157,7 @@ impl Server {
                     .and_then(|streams| tcp::serve(streams, &params, &running)),
             };
             if received.is_err() {
-                // The watcher must not outlive this; the client sees the end of the connection.
+                // This ends the watcher, which otherwise would wait for the client's last message.
                 let _ = control.shutdown(std::net::Shutdown::Read);
             }
             (received, watcher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -181,7 +181,7 @@ impl Server {
         Ok((params, received))
     }
 
-    /// The measurement that the client asks for, if it may.
+    /// Receives the request of a client, and refuses it if it is not permitted.
     fn requested(&self, control: &mut TcpStream) -> Result<Params> {
         let params = match control::receive_within(control, HELLO_MAX)? {
             Message::Hello { version: control::VERSION, params } => params,

@@ -1,5 +1,5 @@
-//! SRD on workers: a thread for each shard of the endpoint, and no datagram is handed from one
-//! thread to another.
+//! SRD on workers: one thread for each shard of the endpoint. No datagram is passed from one thread
+//! to another.
 
 use super::intervals::Intervals;
 use super::keys::Key;
@@ -20,22 +20,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{self, Instant};
 
-/// The queue pair that the server receives on, and the first that the client sends from.
+/// Queue pair that the server receives on, and the first one that the client sends from.
 const QPN: Qpn = Qpn(1);
 /// Datagrams that wait or are in flight, over all streams of all workers.
 const OUTSTANDING: u16 = 2048;
-/// How long an endpoint sleeps at most, so that its worker sees that it is to stop.
+/// Maximum sleep of an endpoint, after which its worker checks whether to stop.
 const NAP: Duration = Duration::from_millis(50);
-/// How often the main thread looks at its workers.
+/// Maximum interval at which the main thread checks its workers.
 const LOOK: time::Duration = time::Duration::from_millis(50);
-/// A datagram's completion brings back its stream, in so many bits, and its size.
+/// Number of low bits in a datagram's `user` value that contain its stream; the others contain its
+/// size.
 const STREAM_BITS: u32 = 16;
-/// How long nothing may come back.
+/// Maximum time without an acknowledgement or an answer.
 const STUCK: time::Duration = time::Duration::from_secs(10);
-/// How long the last datagrams may take to be acknowledged.
+/// Maximum time until the last datagrams are acknowledged.
 const DRAIN: time::Duration = time::Duration::from_secs(3);
 
-/// Opens an endpoint of so many shards, one for each worker.
+/// Opens an endpoint with one shard for each worker.
 pub(super) fn bind(
     local: SocketAddr,
     params: &Params,
@@ -45,10 +46,10 @@ pub(super) fn bind(
     let mut options = BindOptions::at(local);
     options.config.protection = protection;
     options.config.paths = params.paths;
-    // The server's base port is given, and ports behind it may be another program's.
+    // The server's base port is given, and other programs may use the ports behind it.
     options.paths_anywhere = local.port() != 0;
     options.config.link_rate_bps = params.link_rate_bps;
-    // A client that knows the key of the server, or its address if plain, may measure against it.
+    // A client that has the key of the server, or its address if plain, may measure.
     options.config.admission = Admission::Anyone;
     options.poll = if params.busy_poll { PollMode::Spin } else { PollMode::Block };
     let mut endpoints = LocalEndpoint::bind_shards(&options, workers)
@@ -65,7 +66,8 @@ fn datagram(payload: Bytes, stream: u16) -> Datagram {
     Datagram { src_qpn, dst_qpn: QPN, imm: 0, payload, class: Class::Bulk, user }
 }
 
-/// Receives of the client's address, or answers it, until the client is through or a worker fails.
+/// Receives from the client's address, and answers in rr mode, until the client has finished or a
+/// worker fails.
 pub(super) fn serve(
     endpoints: &mut [LocalEndpoint],
     client: IpAddr,
@@ -125,7 +127,7 @@ fn serve_shard(
     Ok(received)
 }
 
-/// Packets that another key than this end's had made.
+/// Returns the number of packets that were made with another key than this end's.
 pub(super) fn unauthentic(endpoints: &[LocalEndpoint]) -> u64 {
     let of = |endpoint: &LocalEndpoint| {
         let drops = endpoint.core().stats().drops;
@@ -137,9 +139,9 @@ pub(super) fn unauthentic(endpoints: &[LocalEndpoint]) -> u64 {
     endpoints.iter().map(of).sum()
 }
 
-/// For `-v`: what the transport and its sockets counted.
+/// Logs the counters of the transport and its sockets, for `-v`.
 fn tell_stats(endpoint: &LocalEndpoint) {
-    // Debug form: all counters, each with its name.
+    // The debug form contains all counters with their names.
     tracing::info!("{:?}, {:?}", endpoint.core().stats(), endpoint.io_stats());
 }
 
@@ -147,7 +149,7 @@ fn tell_stats(endpoint: &LocalEndpoint) {
 struct Sink {
     /// The address of the control connection.
     client: IpAddr,
-    /// What arrived since the last poll.
+    /// Bytes that arrived since the last poll.
     bytes: u64,
     answer: bool,
     refused: Option<srd_proto::SendError>,
@@ -155,7 +157,7 @@ struct Sink {
 
 impl Application for Sink {
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
-        // Another machine may know the key, too: a measurement is of one client.
+        // Another machine may have the key, too, but a measurement has one client.
         let from = context.core().address_of(delivery.peer);
         if from.is_none_or(|from| from.ip().to_canonical() != self.client) {
             return;
@@ -173,11 +175,11 @@ impl Application for Sink {
 /// The client's end.
 pub(super) struct Client {
     workers: Vec<Worker>,
-    /// Nobody asked for a size: datagrams are as large as the network passes.
+    /// Whether no size was given: datagrams are then as large as the network passes.
     any_size: bool,
 }
 
-/// A shard of the client's endpoint, and the server as it knows it.
+/// A shard of the client's endpoint, with the server as its peer.
 struct Worker {
     endpoint: LocalEndpoint,
     peer: PeerId,
@@ -187,21 +189,21 @@ struct Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         tell_stats(&self.endpoint);
-        // Debug form: all counters, each with its name.
+        // The debug form contains all counters with their names.
         tracing::info!("{:?}", self.endpoint.core().peer_stats(self.peer));
     }
 }
 
-/// What the workers of a client share.
+/// State that the workers of a client share.
 #[derive(Default)]
 struct Shared {
     acknowledged_bytes: AtomicU64,
-    /// The time is over, or a worker failed.
+    /// Whether the time is over, or a worker failed.
     stop: AtomicBool,
 }
 
 impl Client {
-    /// Opens an endpoint and makes the server known to each of its shards.
+    /// Opens an endpoint, and adds the server as a peer to each of its shards.
     pub(super) fn open(
         near: SocketAddr,
         server: SocketAddr,
@@ -218,13 +220,13 @@ impl Client {
         Ok(Self { workers, any_size: params.size_bytes == 0 })
     }
 
-    /// The most bytes that one datagram carries.
+    /// Returns the maximum number of bytes that one datagram carries.
     pub(super) fn payload_bytes_max(&self) -> u64 {
         let most = self.workers.iter().map(|worker| worker.endpoint.payload_bytes_max() as u64);
         most.min().unwrap_or(0)
     }
 
-    /// Part of the data packets that were sent again.
+    /// Returns the share of the data packets that were retransmissions.
     pub(super) fn retransmitted_share(&self) -> f64 {
         let stats = self.workers.iter().map(|worker| worker.endpoint.core().stats());
         let (again, all) = stats.fold((0, 0), |(again, all), stats| {
@@ -233,7 +235,7 @@ impl Client {
         again as f64 / all.max(1) as f64
     }
 
-    /// Sends for the time given. Returns the bytes that were acknowledged.
+    /// Sends for the given time. Returns the bytes that were acknowledged.
     pub(super) fn send_bulk(
         &mut self,
         params: &Params,
@@ -271,7 +273,7 @@ impl Client {
         })
     }
 
-    /// One round trip.
+    /// Makes one round trip.
     pub(super) fn exchange(&mut self, payload: &Bytes, rtt: &mut Rtt) -> Result<()> {
         let Some(worker) = self.workers.first_mut() else { bail!("a client without a worker") };
         worker.exchange(payload, rtt)
@@ -279,7 +281,7 @@ impl Client {
 }
 
 impl Worker {
-    /// Sends until the workers are to stop, then waits for what is outstanding.
+    /// Sends until the workers must stop, then waits for the datagrams that are outstanding.
     fn send_bulk(
         &mut self,
         params: &Params,
@@ -332,7 +334,7 @@ impl Worker {
         failure.explain(self.server, self.endpoint.core().payload_bytes_max_to(self.peer))
     }
 
-    /// One round trip.
+    /// Makes one round trip.
     fn exchange(&mut self, payload: &Bytes, rtt: &mut Rtt) -> Result<()> {
         let mut asker = Asker { answered: false, failed: None };
         let start = Instant::now();
@@ -355,7 +357,7 @@ impl Worker {
     }
 }
 
-/// Why a run cannot go on.
+/// Reason why a run cannot continue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Failed {
     Down(DownReason),
@@ -395,19 +397,20 @@ impl Failed {
     }
 }
 
-/// Keeps a number of datagrams outstanding.
+/// Application that keeps a number of datagrams outstanding.
 struct Sender {
     peer: PeerId,
-    /// As large as this machine's packets are, and the part of it that the network passes.
+    /// Payload of the size of this machine's packets; `payload` is the part that the network
+    /// passes.
     whole: Bytes,
     payload: Bytes,
     any_size: bool,
     streams: u16,
     outstanding: u16,
     outstanding_max: u16,
-    /// Since the last look at it.
+    /// Bytes that were acknowledged since the last poll.
     acknowledged_bytes: u64,
-    /// When anything was acknowledged.
+    /// Time of the last acknowledgement.
     last: Instant,
     refill: bool,
     failed: Option<Failed>,
@@ -459,7 +462,7 @@ impl Application for Sender {
     }
 }
 
-/// Waits for one answer.
+/// Application that waits for one answer.
 struct Asker {
     answered: bool,
     failed: Option<Failed>,

@@ -1,4 +1,4 @@
-//! Kernel TCP with TCP_NODELAY: what everyone has.
+//! Kernel TCP with TCP_NODELAY: the transport that every machine has.
 
 use super::control::{self, Message};
 use super::intervals::Intervals;
@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes taken from the kernel at a time.
+/// Bytes read from the kernel at a time.
 const READ_BYTES: usize = 256 << 10;
-/// How long a connection of the server's port may take to say what it is for.
+/// Maximum time until a connection to the server's port has sent its first message.
 const FIRST_MESSAGE_MAX: Duration = Duration::from_secs(2);
-/// How long a data connection may take, and a write may be stuck.
+/// Maximum time to open a data connection, and of a write or read without progress.
 const STUCK: Duration = Duration::from_secs(10);
-/// How often a blocked thread looks whether it should go on.
+/// Interval at which a blocked thread checks whether to continue.
 const NAP: Duration = Duration::from_millis(100);
 
-/// The client's data connections.
+/// Opens the client's data connections.
 pub(super) fn connect(server: SocketAddr, token: u64, params: &Params) -> Result<Vec<TcpStream>> {
     let one = |_| -> Result<TcpStream> {
         let mut stream = TcpStream::connect_timeout(&server, STUCK)
@@ -37,7 +37,7 @@ pub(super) fn connect(server: SocketAddr, token: u64, params: &Params) -> Result
     (0..params.streams).map(one).collect()
 }
 
-/// The server's data connections.
+/// Accepts the server's data connections.
 pub(super) fn accept(
     listener: &TcpListener,
     token: u64,
@@ -78,7 +78,7 @@ fn accept_all(listener: &TcpListener, token: u64, params: &Params) -> Result<Vec
     Ok(streams)
 }
 
-/// Sends for the time given. Returns the bytes written.
+/// Sends for the given time. Returns the bytes written.
 pub(super) fn send_bulk(
     streams: Vec<TcpStream>,
     params: &Params,
@@ -122,7 +122,7 @@ fn write_until(
     Ok(())
 }
 
-/// Receives, or answers, until the client is through.
+/// Receives, or answers, until the client has finished.
 pub(super) fn serve(
     streams: Vec<TcpStream>,
     params: &Params,
@@ -176,7 +176,7 @@ fn answer_until_end(mut stream: TcpStream, params: &Params, running: &Running) -
     while let Some(()) = read_whole(&mut stream, &mut buffer, patient)? {
         received.add(buffer.len() as u64);
         running.arrived();
-        // A client that does not read its answers does not hold the server.
+        // A client that does not read its answers must not hold up the server.
         if write_whole(&mut stream, &buffer, patient)?.is_none() {
             break;
         }
@@ -184,7 +184,7 @@ fn answer_until_end(mut stream: TcpStream, params: &Params, running: &Running) -
     Ok(received)
 }
 
-/// One request after the other.
+/// Requests, one after the other.
 pub(super) struct Exchange {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -197,7 +197,7 @@ impl Exchange {
         Ok(Self { stream, buffer: vec![1; params.size()] })
     }
 
-    /// One round trip.
+    /// Makes one round trip.
     pub(super) fn once(&mut self, rtt: &mut Rtt) -> Result<()> {
         let start = Instant::now();
         let patient = || start.elapsed() < STUCK;
@@ -217,7 +217,8 @@ fn wait_as_asked(stream: &TcpStream, params: &Params, nap: Duration) -> Result<(
     stream.set_read_timeout(Some(nap)).context("SO_RCVTIMEO")
 }
 
-/// Fills the buffer; `None` if the stream ends, or if nothing comes and `patient` says no.
+/// Fills the buffer. Returns `None` if the stream ends, or if nothing arrives and `patient` returns
+/// false.
 fn read_whole(
     stream: &mut TcpStream,
     buffer: &mut [u8],
@@ -239,7 +240,7 @@ fn read_whole(
     Ok(Some(()))
 }
 
-/// Sends all; `None` if nothing goes and `patient` says no.
+/// Sends all bytes. Returns `None` if nothing can be sent and `patient` returns false.
 fn write_whole(
     stream: &mut TcpStream,
     mut bytes: &[u8],
@@ -264,7 +265,7 @@ fn is_idle(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// TCP's counters of this network namespace: segments sent, and sent again.
+/// TCP's counters of this network namespace: segments sent, and segments retransmitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Segments {
     sent: u64,
@@ -272,7 +273,7 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// The counters now; zeros where there are none.
+    /// Returns the present counters, or zeros if the kernel does not show them.
     pub(super) fn now() -> Self {
         let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
         Self::parse(&text).unwrap_or_default()
@@ -288,8 +289,8 @@ impl Segments {
         Some(Self { sent: value("OutSegs")?, again: value("RetransSegs")? })
     }
 
-    /// The part of what was sent since `before` that had been sent already. Other connections
-    /// of the namespace count too; under load they do not matter.
+    /// Returns the share of retransmissions in the segments sent since `before`. Other connections
+    /// of the namespace count, too; under load they do not matter.
     pub(super) fn again_since(self, before: Self) -> f64 {
         let again = self.again.saturating_sub(before.again);
         let all = self.sent.saturating_sub(before.sent) + again;
@@ -304,7 +305,7 @@ mod tests {
     use crate::perf::params::Transport;
     use crate::perf::params::tests::requests;
 
-    /// It asks and does not read what is answered until no more fits.
+    /// The client sends requests, and does not read the answers, until no more data fits.
     #[test]
     fn a_client_that_does_not_read_ends_with_its_measurement() {
         let (mut near, far) = pair();
@@ -314,7 +315,7 @@ mod tests {
             let served = scope.spawn(|| answer_until_end(far, &params, &running));
             near.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
             let request = vec![1; params.size()];
-            // Until both directions are full.
+            // Until the buffers of both directions are full.
             while near.write_all(&request).is_ok() {}
             running.end();
             served.join().unwrap().unwrap();

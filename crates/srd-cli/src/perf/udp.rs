@@ -1,5 +1,5 @@
-//! Raw UDP with segmentation offload, no reliability and no congestion control: the ceiling of
-//! what any transport over the kernel's sockets can reach.
+//! Raw UDP with segmentation offload, without reliability and congestion control: the ceiling for
+//! any transport over the kernel's sockets.
 
 use super::intervals::Intervals;
 use super::params::{Mode, Params};
@@ -14,20 +14,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Most datagrams given to the kernel at a time.
+/// Maximum number of datagrams given to the kernel at a time.
 const SEGMENTS_MAX: usize = 64;
-/// Most bytes given to the kernel at a time: what one IP packet can hold.
+/// Maximum number of bytes given to the kernel at a time, which one IP packet can hold.
 const BATCH_BYTES_MAX: usize = 65_000;
 /// Socket buffers, in both directions.
 const BUFFER_BYTES: i32 = 16 << 20;
-/// How often a blocked thread looks whether it should go on.
+/// Interval at which a blocked thread checks whether to continue.
 const NAP: Duration = Duration::from_millis(100);
-/// A request without an answer for so long is sent again.
+/// Time without an answer after which a request is sent again.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// Requests in a row without an answer that end the run.
+/// Number of requests in a row without an answer that ends the run.
 const UNANSWERED_MAX: u32 = 5;
 
-/// The client's socket for one stream.
+/// Opens the client's socket for one stream.
 fn socket(near: SocketAddr, server: SocketAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind(SocketAddr::new(near.ip(), 0)).context("a UDP socket")?;
     socket.connect(server).with_context(|| format!("UDP to {server}"))?;
@@ -35,14 +35,14 @@ fn socket(near: SocketAddr, server: SocketAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// The server's socket.
+/// Opens the server's socket.
 pub(super) fn bind(local: SocketAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind(local).with_context(|| format!("UDP port {}", local.port()))?;
     raw::buffers(&socket, BUFFER_BYTES).context("socket buffers")?;
     Ok(socket)
 }
 
-/// Sends for the time given. Returns the bytes handed over.
+/// Sends for the given time. Returns the bytes given to the kernel.
 pub(super) fn send_bulk(
     near: SocketAddr,
     server: SocketAddr,
@@ -104,8 +104,8 @@ fn send_failed(error: &std::io::Error, size: usize) -> String {
     }
 }
 
-/// Receives, or answers, until the client is through. Datagrams from other addresses than the
-/// client's are ignored: otherwise the server would answer whoever a forged source names.
+/// Receives, or answers, until the client has finished. Datagrams from other addresses than the
+/// client's are ignored. Otherwise a forged source address would let the server send to any host.
 pub(super) fn serve(
     socket: &UdpSocket,
     client: IpAddr,
@@ -113,7 +113,7 @@ pub(super) fn serve(
     running: &Running,
 ) -> Result<Received> {
     if params.mode == Mode::Bulk {
-        // Nice to have: without it every datagram costs a system call.
+        // Optional: without it every datagram costs a system call.
         let _ = raw::udp_gro(socket);
     }
     socket.set_read_timeout(Some(NAP))?;
@@ -135,7 +135,7 @@ pub(super) fn serve(
                 }
             }
             Err(error) if is_idle(&error) => {
-                // What is still in the socket was sent before the client was through.
+                // The socket is empty: everything that was sent before the client's end is counted.
                 if running.is_over() {
                     return Ok(received);
                 }
@@ -145,8 +145,8 @@ pub(super) fn serve(
     }
 }
 
-/// One request after the other. Requests are numbered, so that an answer that comes after its
-/// request was repeated does not pass for the answer to the next one.
+/// Requests, one after the other. Requests are numbered, so that a late answer to a repeated
+/// request is not taken for the answer to the next one.
 pub(super) struct Exchange {
     socket: UdpSocket,
     request: Vec<u8>,
@@ -163,7 +163,7 @@ impl Exchange {
         Ok(Self { socket, buffer: request.clone(), request, number: 0 })
     }
 
-    /// One round trip. A lost request or answer costs [`ANSWER_MAX`] and shows as that.
+    /// Makes one round trip. A lost request or answer adds [`ANSWER_MAX`] to the measured time.
     pub(super) fn once(&mut self, rtt: &mut Rtt) -> Result<()> {
         self.number += 1;
         for (to, from) in self.request.iter_mut().zip(self.number.to_le_bytes()) {
@@ -223,7 +223,7 @@ mod tests {
                 socket.send_to(b"question", at).unwrap();
             }
             let mut buffer = [0; 16];
-            // The stranger's datagram came first: an answer to it would be there by now.
+            // The stranger's datagram came first, so an answer to it would have arrived by now.
             assert_eq!(own.recv(&mut buffer).unwrap(), 8);
             stranger.set_nonblocking(true).unwrap();
             let silence = stranger.recv(&mut buffer).unwrap_err();

@@ -1,14 +1,14 @@
-//! A most for each flow where the kernel has no `fq`: classes of `htb`, each with that ceiling, and
-//! a filter that takes a flow's class by a hash of its addresses and ports.
+//! Maximum rate of each flow if the kernel has no `fq`: classes of `htb`, each with that ceiling,
+//! and a filter that selects a flow's class by a hash of its addresses and ports.
 //!
 //! ```text
-//!   5d:10, rate and ceiling of all --> 5d:11      what is no IP, with the ceiling of all
+//!   5d:10, rate and ceiling of all --> 5d:11      other traffic than IP, with the ceiling of all
 //!                                  --> 5d:100...  flows, each class with a short queue
 //! ```
 //!
-//! Two flows may meet in a class, and share its ceiling then: of ten flows, in one case of 91. The
-//! filter is a program of classic BPF, which `tc` loads by itself. Later fragments have no ports:
-//! all fragments between two addresses are one flow.
+//! Two flows may get the same class, and then share its ceiling. With ten flows, this happens in
+//! one case of 91. The filter is a program of classic BPF, which `tc` loads. Later fragments have
+//! no ports, so all fragments between two addresses are one flow.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -18,17 +18,19 @@ use anyhow::{Context, Error, Result, bail};
 use super::{BURST_BYTES_MIN, BURST_NS, CLASS, QUEUE_NS, ROOT, bytes_in, class_value, remove, tc};
 use crate::failure::usage;
 
-/// Classes of flows: enough that flows seldom meet, few enough that `tc` makes them in a second.
+/// Classes of flows: enough that flows seldom share one, few enough that `tc` creates them in a
+/// second.
 pub(super) const CLASSES: u32 = 1 << CLASSES_BITS;
 const CLASSES_BITS: u32 = 12;
-/// The first of them.
+/// Number of the first class of flows.
 const FIRST: u32 = 0x100;
-/// The class of what has no flow.
+/// Class of packets without a flow.
 const OTHERS: u32 = 0x11;
 /// The number before the colon of a class.
 const MAJOR: u32 = 0x5d << 16;
 
-/// Sets all of it at an interface whose root is the kernel's default, or leaves it as it was.
+/// Sets all of it at an interface whose root is the kernel's default. If it fails, the interface is
+/// as it was.
 pub(super) fn make(interface: &str, rate: u64, flow: u64) -> Result<()> {
     if !is_plain(interface) {
         return usage(format!(
@@ -42,7 +44,7 @@ pub(super) fn make(interface: &str, rate: u64, flow: u64) -> Result<()> {
     run(&batch(interface, rate, flow)).map_err(fail)
 }
 
-/// Whether a name is one word to `tc -batch`.
+/// Whether `tc -batch` reads a name as one word.
 fn is_plain(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_graphic() && !"\"'\\#".contains(c))
 }
@@ -52,7 +54,7 @@ fn run(lines: &str) -> Result<()> {
     command.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null());
     let mut tc = command.stderr(Stdio::piped()).spawn().context("tc")?;
     let mut input = tc.stdin.take().context("the input of tc")?;
-    // It ends at the first command that fails, and says which.
+    // tc ends at the first command that fails, and names it.
     let written = input.write_all(lines.as_bytes());
     drop(input);
     let output = tc.wait_with_output().context("tc")?;
@@ -63,7 +65,7 @@ fn run(lines: &str) -> Result<()> {
     bail!("tc -batch: {}", said.trim())
 }
 
-/// What one flow may have, if classes stand at an interface and the filter does.
+/// Returns the ceiling of one flow, if the interface has the classes and the filter.
 pub(super) fn flow_rate(interface: &str) -> Result<Option<u64>> {
     let rate = class_value(interface, &format!("{ROOT}{FIRST:x}"), "ceil")?;
     let has_filter = || -> Result<bool> {
@@ -73,12 +75,12 @@ pub(super) fn flow_rate(interface: &str) -> Result<Option<u64>> {
     Ok(if rate.is_some() && has_filter()? { rate } else { None })
 }
 
-/// Whether classes stand at an interface: what has them takes no other queue below the root.
+/// Whether an interface has the classes, in which case the root accepts no other queue below it.
 pub(super) fn stand_at(interface: &str) -> Result<bool> {
     Ok(class_value(interface, &format!("{ROOT}{OTHERS:x}"), "rate")?.is_some())
 }
 
-/// The input of `tc -batch` that sets all of it.
+/// Returns the input of `tc -batch` that sets all of it.
 fn batch(interface: &str, rate: u64, flow: u64) -> String {
     let burst = bytes_in(rate, BURST_NS).max(BURST_BYTES_MIN);
     let mut lines = format!(
@@ -87,8 +89,8 @@ fn batch(interface: &str, rate: u64, flow: u64) -> String {
          burst {burst} cburst {burst} quantum 60000\n"
     );
     let class = |class: u32, most: u64| {
-        // What a class has by right is next to nothing; the rest it borrows, as long as all
-        // together stay below their ceiling.
+        // The guaranteed rate of a class is close to zero. It borrows the rest, as long as all
+        // classes together stay below their ceiling.
         format!(
             "class add dev {interface} parent {CLASS} classid {ROOT}{class:x} htb rate 8bit ceil \
              {most}bit burst {BURST_BYTES_MIN} cburst {BURST_BYTES_MIN} quantum 60000\n"
@@ -113,7 +115,7 @@ fn batch(interface: &str, rate: u64, flow: u64) -> String {
     lines
 }
 
-/// An instruction of classic BPF, with how many instructions a jump skips.
+/// An instruction of classic BPF. `yes` and `no` are the numbers of instructions that a jump skips.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Instruction {
     code: u16,
@@ -122,7 +124,7 @@ struct Instruction {
     constant: u32,
 }
 
-/// Where a jump leads.
+/// Target of a jump.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Label {
     Next,
@@ -135,7 +137,7 @@ enum Label {
     Others,
 }
 
-/// A program as it is written.
+/// A program with labels, before jumps are resolved.
 #[derive(Default)]
 struct Assembler {
     written: Vec<(u16, Label, Label, u32)>,
@@ -169,7 +171,8 @@ impl Assembler {
     }
 }
 
-/// What finds the class of a packet, whatever header comes before that of IP.
+/// Returns the program that finds the class of a packet, behind any header that precedes the IP
+/// header.
 fn program() -> Vec<Instruction> {
     use code::*;
     const UDP: u32 = 17;
@@ -196,7 +199,7 @@ fn program() -> Vec<Instruction> {
     a.jump(EQUAL, 0, Label::Ports, Label::Ports);
 
     a.label(Label::V6);
-    // The last four bytes of each tell neighbours apart.
+    // Neighbours differ in the last four bytes of their addresses.
     addresses(&mut a, 20, 36);
     a.put(LOAD_BYTE, NETWORK + 6);
     a.jump(EQUAL, TCP, Label::V6Ports, Label::Next);
@@ -212,7 +215,7 @@ fn program() -> Vec<Instruction> {
     a.put(XOR_X, 0);
     a.put(STORE, 0);
 
-    // The last steps of a hash: every bit of the input reaches the upper ones.
+    // The last steps of a hash: every bit of the input affects the upper bits.
     a.label(Label::Class);
     a.put(LOAD_MEMORY, 0);
     a.put(MULTIPLY, 0x85eb_ca6b);
@@ -229,7 +232,7 @@ fn program() -> Vec<Instruction> {
     a.finish()
 }
 
-/// Keeps the exclusive or of two words of the header of IP.
+/// Stores the exclusive or of two words of the IP header.
 fn addresses(a: &mut Assembler, from: u32, to: u32) {
     a.put(code::LOAD_WORD, code::NETWORK + from);
     a.put(code::A_TO_X, 0);
@@ -238,7 +241,7 @@ fn addresses(a: &mut Assembler, from: u32, to: u32) {
     a.put(code::STORE, 0);
 }
 
-/// Codes and places of classic BPF (`linux/filter.h`, `linux/bpf_common.h`).
+/// Codes and offsets of classic BPF (`linux/filter.h`, `linux/bpf_common.h`).
 mod code {
     pub(super) const LOAD_WORD: u16 = 0x20;
     pub(super) const LOAD_HALF: u16 = 0x28;
@@ -260,9 +263,9 @@ mod code {
     pub(super) const RETURN_A: u16 = 0x16;
     pub(super) const A_TO_X: u16 = 0x07;
     pub(super) const X_TO_A: u16 = 0x87;
-    /// The header of IP (`SKF_NET_OFF`).
+    /// Offset of the IP header (`SKF_NET_OFF`).
     pub(super) const NETWORK: u32 = 0xfff0_0000;
-    /// The protocol of the frame (`SKF_AD_OFF + SKF_AD_PROTOCOL`).
+    /// Offset of the frame's protocol (`SKF_AD_OFF + SKF_AD_PROTOCOL`).
     pub(super) const PROTOCOL: u32 = 0xffff_f000;
 }
 

@@ -24,18 +24,18 @@ the rates.
 EXIT CODES
   0 each figure is within 3 % of the talk's, or the result names the cause; 1 one is not";
 
-/// What to run.
+/// Arguments of `srd sim card`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct CardArgs {
-    /// The experiments, in this order; all if none is named.
+    /// Experiments to run, in this order; without names, all of them.
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
     /// Describe all experiments instead of running them.
     #[arg(long)]
     list: bool,
-    /// Shorter runs of fewer cases. Their figures are not judged: what may pass at once above a
-    /// limit counts more in a short run.
+    /// Shorter runs of fewer cases. Their figures are not judged, because bursts above a limit
+    /// count more in a short run.
     #[arg(long)]
     quick: bool,
     /// The seed.
@@ -87,8 +87,8 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
     names.iter().map(find).collect()
 }
 
-/// A table of the figures, the causes of misses, and the notes. Figures of short runs are not
-/// judged.
+/// Returns a table of the figures, the causes of misses, and the notes. Figures of short runs are
+/// not judged.
 fn shown(outcome: &Outcome, is_judged: bool) -> String {
     let mut table = Table::new([outcome.experiment, "here", "wanted", "off", "source", ""]);
     let mut causes: Vec<&str> = Vec::new();

@@ -16,10 +16,10 @@ pub(crate) struct FiguresArgs {
     /// The directory for charts (SVG), numbers (CSV) and the page that shows them, index.html.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// A small form of each: fewer and shorter flows, one seed.
+    /// A small form of each figure: fewer and shorter flows, one seed.
     #[arg(long)]
     quick: bool,
-    /// Runs at a time. Default: one per core.
+    /// Number of runs at a time. Default: one per core.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     #[command(flatten)]

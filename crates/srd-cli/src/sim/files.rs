@@ -1,4 +1,4 @@
-//! `--out DIR`: what a run leaves behind as files.
+//! `--out DIR`: the files that a run writes.
 
 use crate::failure::Usage;
 use anyhow::{Context, Result};
@@ -7,14 +7,14 @@ use srd_sim::run::RunResult;
 use std::fs;
 use std::path::Path;
 
-/// Makes the directory, before the work is done and lost.
+/// Creates the directory before the work starts, so that no result is lost.
 pub(super) fn prepare(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).map_err(|error| {
         Usage(format!("--out {}: cannot make the directory: {error}", directory.display())).into()
     })
 }
 
-/// Writes the files; returns how many.
+/// Writes the files, and returns their number.
 pub(super) fn write(directory: &Path, results: &[RunResult]) -> Result<usize> {
     let files = report::write_all(directory, results)
         .with_context(|| format!("cannot write into {}", directory.display()))?;

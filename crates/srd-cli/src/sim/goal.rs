@@ -25,7 +25,7 @@ COLLECTIVES
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct GoalArgs {
-    /// Which collective: ring-all-reduce, doubling-all-reduce, all-to-all, barrier.
+    /// The collective: ring-all-reduce, doubling-all-reduce, all-to-all, barrier.
     #[arg(value_parser = find)]
     collective: Collective,
     /// Number of ranks.

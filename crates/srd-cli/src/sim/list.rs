@@ -1,4 +1,4 @@
-//! The scenarios that there are.
+//! List of the scenarios.
 
 use crate::failure::usage;
 use crate::output::JsonOutput;
@@ -9,7 +9,7 @@ use srd_sim::scenario::{Scenario, Transport};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where scenarios are looked for by name: here, and where the package puts them.
+/// Directories that are searched for scenarios by name: one here, and the package's.
 const DIRECTORIES: [&str; 2] = ["scenarios", "/usr/share/doc/srd/examples/scenarios"];
 
 #[derive(Serialize)]
@@ -20,7 +20,7 @@ struct Listed {
     transports: Vec<&'static str>,
 }
 
-/// Prints them.
+/// Prints the list.
 pub(super) fn run(directory: Option<&Path>, json: &JsonOutput) -> Result<()> {
     json.check()?;
     let mut all = Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn run(directory: Option<&Path>, json: &JsonOutput) -> Result<()> {
     json.write(&all)
 }
 
-/// The file of a scenario that is named by path or by name.
+/// Returns the file of a scenario, which is given by path or by name.
 pub(super) fn find(named: &Path) -> Result<PathBuf> {
     if named.is_file() {
         return Ok(named.to_owned());
@@ -65,7 +65,7 @@ pub(super) fn find(named: &Path) -> Result<PathBuf> {
     usage(format!("cannot read {}: no such file; `srd sim list` names scenarios", named.display()))
 }
 
-/// The first of these directories that is there, else the first.
+/// Returns the first of these directories that exists, otherwise the first.
 fn usual(directories: &[&str]) -> PathBuf {
     let there = directories.iter().find(|directory| Path::new(directory).is_dir());
     there.or(directories.first()).map(PathBuf::from).unwrap_or_default()

@@ -15,7 +15,7 @@ use srd_sim::run::{Job, RunResult};
 use srd_sim::scenario::{Override, Scenario, ScenarioError, TimeUnitSpec, Transport, WorkloadSpec};
 use std::path::{Path, PathBuf};
 
-/// Most runs of one command.
+/// Maximum number of runs of one command.
 const RUNS_MAX: u64 = 100_000;
 
 const EXAMPLES: &str = "\
@@ -51,7 +51,7 @@ pub(crate) enum SimCommand {
     Card(card::CardArgs),
     /// Write the schedule of a collective in GOAL, the format of LogGOPSim and ATLAHS.
     Goal(goal::GoalArgs),
-    /// Name the scenarios in a directory, and the transports.
+    /// List the scenarios in a directory, and the transports.
     List(ListArgs),
 }
 
@@ -64,21 +64,21 @@ pub(crate) struct RunArgs {
     /// A network in htsim's format, instead of a scenario.
     #[arg(long, value_name = "FILE", requires = "sent")]
     topo: Option<PathBuf>,
-    /// A connection matrix in htsim's format: what is sent over --topo.
+    /// A connection matrix in htsim's format, as the workload of --topo.
     #[arg(long, value_name = "FILE", requires = "topo", group = "sent")]
     tm: Option<PathBuf>,
-    /// Operations of ranks in GOAL, as text or as LogGOPSim's txt2bin makes it, instead of what the
-    /// scenario sends. Rank 0 is on host 0.
+    /// Operations of ranks in GOAL, as text or in the binary form of LogGOPSim's txt2bin, instead
+    /// of the scenario's workload. Rank 0 is on host 0.
     #[arg(long, value_name = "FILE", group = "sent")]
     goal: Option<PathBuf>,
-    /// A Chakra execution trace, instead of what the scenario sends: the files PREFIX.0.et,
+    /// A Chakra execution trace, instead of the scenario's workload: the files PREFIX.0.et,
     /// PREFIX.1.et and so on. Rank 0 is on host 0.
     #[arg(long, value_name = "PREFIX", group = "sent")]
     chakra: Option<PathBuf>,
     /// The ranks of the trace's process groups: a JSON object, {"NAME": [RANK, ...]}.
     #[arg(long, value_name = "FILE", requires = "chakra")]
     chakra_groups: Option<PathBuf>,
-    /// The unit of `start` in the connection matrix; htsim's own programs differ.
+    /// The unit of `start` in the connection matrix; htsim's own programs use different units.
     #[arg(long, value_enum, default_value_t = Unit::Us, requires = "tm")]
     cm_time_unit: Unit,
     /// Change the scenario, for example workload.0.bytes=64KiB or srd.paths=16.
@@ -90,21 +90,21 @@ pub(crate) struct RunArgs {
     /// The first seed. Default: the scenario's.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// How many seeds, one after the other. Default: the scenario's.
+    /// Number of consecutive seeds. Default: the scenario's.
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
-    /// Runs at a time. Default: one per core.
+    /// Number of runs at a time. Default: one per core.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     #[command(flatten)]
     json: JsonOutput,
-    /// Write into this directory: every flow as CSV, and charts (SVG) of completion times, and of
-    /// throughput, queues and paths where the scenario records them; and, of lossless switches, the
-    /// links that were paused.
+    /// Write to this directory: every flow as CSV; charts (SVG) of completion times, and of
+    /// throughput, queues and paths if the scenario records them; and the paused links of lossless
+    /// switches.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Capture the packets of a port for Wireshark, into --out, for example "host0->tor0"; may be
-    /// given several times. 100,000 packets, unless measure.capture_packets says otherwise.
+    /// given several times. The maximum is 100,000 packets, unless measure.capture_packets is set.
     #[arg(long, value_name = "PORT", requires = "out")]
     capture: Vec<String>,
 }
@@ -112,7 +112,7 @@ pub(crate) struct RunArgs {
 /// `srd sim list`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ListArgs {
-    /// Where to look. Default: ./scenarios, or those of the installed package.
+    /// Directory of scenarios. Default: ./scenarios, or those of the installed package.
     directory: Option<PathBuf>,
     #[command(flatten)]
     json: JsonOutput,
@@ -127,12 +127,12 @@ enum Unit {
     Us,
 }
 
-/// Runs `srd sim`. Returns the exit code: 1 if flows stayed unfinished or anything else was
-/// wrong with a run.
+/// Runs `srd sim`. Returns the exit code: 1 if flows stayed unfinished, or if there was another
+/// error in a run.
 pub(crate) fn run(command: &SimCommand, progress: bool) -> Result<u8> {
     match command {
         SimCommand::Run(args) => {
-            // Nothing has been started and nothing printed: the process may begin anew.
+            // The process may restart itself here, because nothing was started or printed yet.
             srd_sim::process::prefer_huge_pages();
             run_scenario(args, progress)
         }
@@ -177,7 +177,7 @@ fn run_scenario(args: &RunArgs, progress: bool) -> Result<u8> {
     bail!("{}", complaints.join("\nsrd: "))
 }
 
-/// Runs at a time.
+/// Returns the number of runs at a time.
 fn threads(wanted: Option<usize>) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     wanted.unwrap_or(cores).max(1)
@@ -208,7 +208,7 @@ fn scenario(args: &RunArgs) -> Result<Scenario> {
     Ok(scenario)
 }
 
-/// The scenario as its files describe it.
+/// Returns the scenario as its files describe it.
 fn described(args: &RunArgs) -> Result<Scenario> {
     let parse = |text: &String| text.parse::<Override>();
     let overrides = args.set.iter().map(parse).collect::<Result<Vec<_>, ScenarioError>>()?;
@@ -260,7 +260,8 @@ fn jobs(args: &RunArgs, scenario: &Scenario) -> Result<Vec<Job>> {
     Ok(srd_sim::run::jobs(scenario, &transports, first..first.saturating_add(seeds)))
 }
 
-/// A scenario that makes no world is the user's; packets that do not add up are ours.
+/// Converts an error: an invalid scenario is a usage error, inconsistent packet counts are our
+/// fault.
 fn explain(error: ScenarioError) -> anyhow::Error {
     let ours = error.0.starts_with("packets are lost");
     if ours { anyhow::anyhow!(error.0) } else { Usage(error.0).into() }

@@ -1,4 +1,4 @@
-//! Running jobs, and telling an impatient person how far they are.
+//! Execution of jobs, with progress on standard error.
 
 use srd_sim::run::{self, Job, RunResult};
 use srd_sim::scenario::ScenarioError;
@@ -6,12 +6,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Nothing is said about what is over sooner.
+/// Time before the first progress line.
 const SILENT: Duration = Duration::from_secs(3);
-/// Between two lines while nothing ends.
+/// Interval between two lines while no job ends.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Runs jobs; with `speak`, long ones are reported on standard error.
+/// Runs jobs; with `speak`, long runs are reported on standard error.
 pub(super) fn run_all(
     jobs: &[Job],
     threads: usize,

@@ -1,4 +1,4 @@
-//! The two ends that a person names: an interface, an instance, an address, or the internet.
+//! The two ends that the user names: an interface, an instance, an address, or the internet.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,11 +10,11 @@ use srd_vpc_file::{Kind, VpcFile};
 
 use crate::failure::usage;
 
-/// Addresses outside of all clouds that `internet` stands for: those of documentation.
+/// Documentation addresses, which are outside of all clouds, for the end `internet`.
 const OUTSIDE_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
 const OUTSIDE_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
-/// One end as it was named.
+/// One end, as the user named it.
 #[derive(Debug, Clone, Copy)]
 enum End<'a> {
     Internet,
@@ -22,7 +22,7 @@ enum End<'a> {
     Eni(EniId, &'a Eni),
 }
 
-/// Where a packet comes from, its source and its destination.
+/// Returns the origin of a packet, its source and its destination.
 pub(super) fn of(
     file: &VpcFile,
     from: &str,
@@ -93,7 +93,7 @@ fn address(end: End<'_>, text: &str, ipv4: bool) -> Result<IpAddr> {
     }
 }
 
-/// The interface that sends from an address, if it is one of a cloud's.
+/// Returns the interface that sends from an address, if the address belongs to a cloud.
 fn owner(file: &VpcFile, source: IpAddr) -> Result<Option<EniId>> {
     let has = |eni: &Eni| match source {
         IpAddr::V4(address) => eni.ipv4.contains(&address),
@@ -107,7 +107,7 @@ fn owner(file: &VpcFile, source: IpAddr) -> Result<Option<EniId>> {
     }
 }
 
-/// What the internet calls an interface.
+/// Returns the public address of an interface.
 fn public(file: &VpcFile, id: EniId, eni: &Eni, text: &str) -> Result<IpAddr> {
     let primary = eni.ipv4.first().copied();
     let mut all = file.world.addresses.values();

@@ -21,14 +21,14 @@ use super::{ends, read};
 use crate::failure::{RUN, usage};
 use crate::output::{JsonOutput, say};
 
-/// What to explain.
+/// Arguments of `srd vpc explain`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ExplainArgs {
     /// The file.
     file: PathBuf,
-    /// What sends: an interface, an instance, an address, or `internet`.
+    /// The sender: an interface, an instance, an address, or `internet`.
     from: String,
-    /// What is meant to receive: the same.
+    /// The receiver: an interface, an instance, an address, or `internet`.
     to: String,
     /// tcp, udp, icmp (an echo request), or a number.
     #[arg(long, default_value = "tcp")]
@@ -36,24 +36,24 @@ pub(crate) struct ExplainArgs {
     /// The destination port.
     #[arg(long, default_value_t = 443)]
     port: u16,
-    /// The source port. Without it any of those that a client takes: 32768-60999 of an instance,
-    /// 1024-65535 of the internet. Lists that let answers through must allow such ports.
+    /// The source port. Default: any of the ports that a client uses: 32768-60999 of an instance,
+    /// 1024-65535 of the internet. Lists that let answers through must allow these ports.
     #[arg(long)]
     source_port: Option<u16>,
-    /// Between names, use IPv6 addresses.
+    /// Between two names, use IPv6 addresses.
     #[arg(long)]
     ipv6: bool,
-    /// The internet carries private addresses, too, as with `srd card up --internet-private`.
+    /// Let the internet carry private addresses, too, as `srd card up --internet-private` does.
     #[arg(long)]
     internet_private: bool,
     #[command(flatten)]
     json: JsonOutput,
 }
 
-/// A source port that clients of all systems take.
+/// Source port that clients of all systems use.
 const SOURCE_PORT: u16 = 49152;
 
-/// Ports on which a connection depends, for machines.
+/// Ports on which a connection depends, for JSON.
 #[derive(Debug, Serialize)]
 struct Ports {
     of: String,
@@ -75,7 +75,7 @@ impl Ports {
     }
 }
 
-/// Rules of the groups that have refused a packet which would allow it if they were not stale.
+/// Returns remarks on stale rules of the groups that refused a packet.
 fn notes(file: &VpcFile, judgement: &Judgement) -> Vec<String> {
     let refused = match judgement.verdict {
         Verdict::Dropped(Reason::GroupsIn) => Direction::Ingress,
@@ -90,7 +90,7 @@ fn notes(file: &VpcFile, judgement: &Judgement) -> Vec<String> {
     eni.map_or_else(Vec::new, |eni| stale_rules(file, &eni.groups))
 }
 
-/// One direction, for machines.
+/// One direction of a connection, with its steps.
 #[derive(Debug, Serialize)]
 struct Walked {
     source: String,
@@ -127,7 +127,8 @@ impl Walked {
     }
 }
 
-/// Whether a packet rides SRD, or why not; none if it is from outside or reaches no interface.
+/// Returns whether a packet is sent over SRD, or why not. Returns `None` if the packet comes from
+/// outside or reaches no interface.
 fn ride(
     file: &VpcFile,
     origin: Origin,

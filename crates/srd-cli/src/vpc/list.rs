@@ -13,7 +13,7 @@ use super::{DiffArgs, FileArgs, others, read};
 use crate::failure::RUN;
 use srd_vpc_file::words::{target_text, traffic_text};
 
-/// How many objects there are of each kind that there is.
+/// Returns the number of objects of each kind that exists.
 pub(super) fn counts(world: &World) -> Vec<(&'static str, usize)> {
     let all = [
         ("vpc", world.vpcs.len()),
@@ -40,7 +40,7 @@ pub(super) fn counts(world: &World) -> Vec<(&'static str, usize)> {
     all.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// One object, for people and machines.
+/// One object, for text and JSON.
 #[derive(Debug, Serialize)]
 struct Row {
     kind: &'static str,
@@ -198,7 +198,7 @@ pub(super) fn diff(args: &DiffArgs) -> Result<u8> {
     Ok(if all.is_empty() { 0 } else { RUN })
 }
 
-/// Every object by kind and name, and all that it is.
+/// Returns every object by kind and name, with all of its attributes.
 fn objects(file: &VpcFile) -> BTreeMap<String, String> {
     fn all<I: Copy, T: Debug>(
         file: &VpcFile,
@@ -209,7 +209,7 @@ fn objects(file: &VpcFile) -> BTreeMap<String, String> {
     ) {
         for (id, object) in table {
             let name = file.names.name(kind, number(*id)).unwrap_or_default();
-            // Debug form: it is compared, and not shown.
+            // The debug form is only compared, and never shown.
             out.insert(format!("{} {name}", kind.word()), format!("{object:?}"));
         }
     }

@@ -1,10 +1,10 @@
-//! `srd vpc`: virtual private clouds from a file: checked, shown, compared, and asked what happens
-//! to a packet.
+//! `srd vpc`: checks, shows and compares virtual private clouds in a file, and explains what
+//! happens to a packet.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`explain`] | `srd vpc explain` |
-//! | [`ends`] | the two ends that a person names |
+//! | [`ends`] | the two ends that the user names |
 //! | [`list`] | `srd vpc show`, `diff` and `nau` |
 
 mod ends;
@@ -33,22 +33,22 @@ EXAMPLES
 
 The format of the file is described in docs/vpc.md.";
 
-/// What to do with virtual private clouds.
+/// Commands for virtual private clouds.
 #[derive(Debug, Subcommand)]
 pub(crate) enum VpcCommand {
-    /// Check a file: the first error is printed with its line and a remedy; warnings say what is
-    /// allowed and hardly ever meant.
+    /// Check a file: the first error is printed with its line and a remedy; warnings list what is
+    /// allowed but rarely intended.
     #[command(after_help = EXAMPLES)]
     Check(FileArgs),
     /// Show the objects of a file.
     #[command(after_help = EXAMPLES)]
     Show(FileArgs),
-    /// Say what happens to a connection, step by step, and why.
+    /// Explain what happens to a connection, step by step, and why.
     ///
     /// Exits with 0 if the connection works, with 1 if it does not, or for some ports only.
     #[command(after_help = EXAMPLES)]
     Explain(explain::ExplainArgs),
-    /// Compare two files: which objects come, go and change.
+    /// Compare two files: which objects are added, removed and changed.
     ///
     /// Exits with 0 if there is no difference, with 1 if there is one.
     #[command(after_help = EXAMPLES)]
@@ -60,7 +60,7 @@ pub(crate) enum VpcCommand {
     Nau(FileArgs),
 }
 
-/// A file.
+/// Arguments of commands for one file.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FileArgs {
     /// The file.
@@ -69,7 +69,7 @@ pub(crate) struct FileArgs {
     json: JsonOutput,
 }
 
-/// Two files.
+/// Arguments of commands for two files.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DiffArgs {
     /// The file before.

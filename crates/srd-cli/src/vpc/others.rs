@@ -1,13 +1,13 @@
-//! Objects beside networks, rules and interfaces, in words: gateways, addresses, what is observed.
+//! Other objects than networks, rules and interfaces, in words: gateways, addresses, logs, mirrors.
 
 use srd_vpc::object::{Logged, Strategy};
 use srd_vpc_file::words::traffic_text;
 use srd_vpc_file::{Kind, VpcFile};
 
-/// An object: its kind, number and identifier, and lines that say what it is.
+/// An object: its kind, number and identifier, and lines that describe it.
 pub(super) type Other = (Kind, u64, String, Vec<String>);
 
-/// All of them, in the order in which docs/vpc.md has their tables.
+/// Returns all of these objects, in the order of their tables in docs/vpc.md.
 pub(super) fn all(file: &VpcFile) -> Vec<Other> {
     let mut all = placed(file);
     all.extend(gateways(file));

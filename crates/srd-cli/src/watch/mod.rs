@@ -40,10 +40,10 @@ EXIT CODES
   2  bad usage, or a file that is no capture: nothing was started
   3  a privilege is missing: CAP_BPF and CAP_NET_ADMIN for eBPF, CAP_NET_RAW for packet sockets";
 
-/// Memory for packets that may be saved, of each interface.
+/// Memory for packets that may be saved, for each interface.
 const KEPT_BYTES: usize = 64 << 20;
 
-/// What to watch, and against which limits.
+/// Arguments of `srd watch`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WatchArgs {
@@ -54,42 +54,42 @@ pub(crate) struct WatchArgs {
     /// FIFO, or `-` for standard input.
     #[arg(short, long, value_name = "FILE")]
     read: Option<PathBuf>,
-    /// Hold packets against the limits of this instance type.
+    /// Compare packets with the limits of this instance type.
     #[arg(long = "type", value_name = "TYPE")]
     instance_type: Option<String>,
-    /// Divide all rates of the instance type by N, for a lab that is so much slower.
+    /// Divide all rates of the instance type by N, for a lab that is slower by this factor.
     #[arg(long, value_name = "1/N", value_parser = scale, requires = "instance_type")]
     scale: Option<u32>,
-    /// Where flows go, which decides the ceiling of one flow of an instance type.
+    /// Destination of the flows, which decides the ceiling of one flow of an instance type.
     #[arg(long, value_enum, default_value = "exterior", requires = "instance_type")]
     flows_to: FlowsTo,
-    /// The instance has used up its credits: its baseline is the limit.
+    /// Assume that the instance has used up its credits: its baseline is the limit.
     #[arg(long, requires = "instance_type")]
     no_credits: bool,
-    /// Hold each direction against this rate, in bits a second.
+    /// Compare each direction with this rate, in bits a second.
     #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "instance_type")]
     rate: Option<u64>,
-    /// Packets a second of both directions together.
+    /// Limit of packets a second, of both directions together.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pps: Option<u64>,
-    /// The ceiling of one flow, in bits a second.
+    /// Ceiling of one flow, in bits a second.
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     flow_rate: Option<u64>,
-    /// What may pass at once above a rate, in time at that rate [default: 1ms, or more at low
-    /// rates].
+    /// Amount that may pass at once above a rate, as a time at that rate [default: 1ms, or more at
+    /// low rates].
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     tolerance: Option<Duration>,
     /// Length of a bin: 100us to 1ms.
     #[arg(long, value_name = "TIME", value_parser = parse_bin, default_value = "1ms")]
     bin: u64,
-    /// Percent of a limit that, arriving in a bin, make it part of a burst.
+    /// Percentage of a limit from which on a bin is part of a burst.
     #[arg(long, value_name = "PERCENT", default_value_t = 90,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     threshold: u64,
-    /// Two bursts that are nearer than this are one.
+    /// Two bursts with a gap shorter than this count as one.
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5ms")]
     gap: Duration,
-    /// Flows of a burst that are named.
+    /// Maximum number of flows that are named for a burst.
     #[arg(long, value_name = "N", default_value_t = 8,
           value_parser = clap::value_parser!(u64).range(1..=1024))]
     top: u64,
@@ -99,32 +99,33 @@ pub(crate) struct WatchArgs {
     /// Print a summary at the end.
     #[arg(long)]
     summary: bool,
-    /// Write a page with pictures of bursts, averages and limits to this file at the end.
+    /// Write a page with charts of bursts, averages and limits to this file at the end.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Save the headers of each burst's packets in this directory, a pcapng file for each.
     #[arg(long, value_name = "DIR")]
     save_burst: Option<PathBuf>,
-    /// Most files that --save-burst writes.
+    /// Maximum number of files that --save-burst writes.
     #[arg(long, value_name = "N", default_value_t = 100, requires = "save_burst")]
     save_max: u64,
-    /// With -r: packets from these addresses go out, where the file says nothing; for example
-    /// 10.0.0.0/8,192.0.2.7.
+    /// With -r: packets from these addresses are outgoing, if the file does not record the
+    /// direction; for example 10.0.0.0/8,192.0.2.7.
     #[arg(long, value_name = "PREFIX", value_delimiter = ',', value_parser = parse_prefix,
           requires = "read")]
     local: Vec<srd_watch::Prefix>,
-    /// With -r: longer packets, from the IP header on, are super-packets of packets of this length.
+    /// With -r: a packet longer than this, counted from its IP header, is a super-packet that
+    /// consists of packets of this length.
     #[arg(long, value_name = "BYTES", requires = "read",
           value_parser = clap::value_parser!(u16).range(68..))]
     mtu: Option<u16>,
-    /// Where packets come from.
+    /// Source of the packets.
     #[arg(long, value_enum, default_value = "auto", conflicts_with = "read")]
     source: PacketSource,
-    /// Memory for packets that wait to be read, of each interface; eBPF takes the next smaller
+    /// Memory for packets that wait to be read, for each interface; eBPF takes the next smaller
     /// power of two [default: 8M with eBPF, 32M with a packet socket].
     #[arg(long, value_name = "SIZE", value_parser = parse_ring)]
     ring: Option<u32>,
-    /// How often the driver's counters are read, where it has them.
+    /// Interval between two reads of the driver's counters, if it has any.
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "250ms")]
     counters: Duration,
     /// Serve counters and histograms of bursts in OpenMetrics at http://ADDR:PORT/metrics.
@@ -136,7 +137,7 @@ pub(crate) struct WatchArgs {
     json: Option<PathBuf>,
 }
 
-/// Where flows go.
+/// Destination of flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum FlowsTo {
     /// Outside of the cluster placement group: 5 Gb/s a flow.
@@ -147,14 +148,14 @@ enum FlowsTo {
     Express,
 }
 
-/// Where packets come from.
+/// Source of the packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum PacketSource {
-    /// eBPF where the kernel and this process's privileges allow it, else packet sockets.
+    /// eBPF if the kernel and this process's privileges allow it, otherwise packet sockets.
     Auto,
     /// Programs at tc, which record each packet into memory: Linux 6.6, CAP_BPF, CAP_NET_ADMIN.
     Ebpf,
-    /// Packet sockets, which cost more where packets are many and small: CAP_NET_RAW.
+    /// Packet sockets, which cost more if packets are many and small: CAP_NET_RAW.
     Packet,
 }
 
@@ -168,7 +169,7 @@ impl PacketSource {
     }
 }
 
-/// Nanoseconds of a bin.
+/// Parses the length of a bin, in nanoseconds.
 fn parse_bin(text: &str) -> Result<u64, String> {
     let expected = "write a length from 100us to 1ms, as 250us";
     let number = |digits: &str| digits.parse::<u64>().map_err(|_| expected.to_owned());
@@ -180,7 +181,7 @@ fn parse_bin(text: &str) -> Result<u64, String> {
     ns.filter(|ns| srd_watch::watch::BIN_NS.contains(ns)).ok_or_else(|| expected.to_owned())
 }
 
-/// A prefix of addresses, or an address.
+/// Parses a prefix of addresses, or one address.
 pub(crate) fn parse_prefix(text: &str) -> Result<srd_watch::Prefix, String> {
     let address = text.parse().ok();
     let whole = |address: std::net::IpAddr| {
@@ -190,7 +191,7 @@ pub(crate) fn parse_prefix(text: &str) -> Result<srd_watch::Prefix, String> {
     prefix.ok_or_else(|| "write a prefix as 10.0.0.0/8, or an address".to_owned())
 }
 
-/// Bytes of a ring.
+/// Parses the size of a ring, in bytes.
 pub(crate) fn parse_ring(text: &str) -> Result<u32, String> {
     let bytes = parse_bytes(text)?;
     let range = (1 << 20)..=(1 << 30);
@@ -231,8 +232,8 @@ pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
     }
 }
 
-/// A flag that the first signal to end sets. The second one ends the process at once, whatever it
-/// waits for.
+/// Returns a flag that the first termination signal sets. The second one ends the process at once,
+/// even while it waits.
 pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -268,19 +269,19 @@ fn read(
     };
     let end = outcome.end;
     let packets: u64 = outcome.sessions.iter().map(|session| session.watch.packets()).sum();
-    // All that is not read, if no summary tells a part of it.
+    // All packets that were not read. A summary prints those of the sessions.
     let mut others = end.others.clone();
     outcome.sessions.iter().for_each(|session| others.absorb(session.others()));
     let is_nothing = packets == 0;
     let not_read = match (is_nothing, args.summary) {
-        // The error says it.
+        // The error reports them.
         (true, _) => Vec::new(),
         (false, true) => end.others.lines(),
         (false, false) => others.lines(),
     };
     let not_read: Vec<String> =
         not_read.into_iter().map(|line| format!("{name}: {line}")).collect();
-    // A file without an IP packet has sessions of which there is nothing to say.
+    // A file without an IP packet has sessions without results.
     let sessions = if is_nothing { Vec::new() } else { outcome.sessions };
     let sessions: Vec<(Session, u64)> = sessions.into_iter().map(|session| (session, 0)).collect();
     outputs.end(&sessions, &not_read)?;
@@ -326,7 +327,7 @@ impl WatchArgs {
         Ok(model)
     }
 
-    /// Why nothing is watched.
+    /// Converts the error that prevented the watch, and adds advice.
     fn refused(&self, error: &std::io::Error) -> anyhow::Error {
         if self.source == PacketSource::Ebpf && error.kind() == std::io::ErrorKind::PermissionDenied
         {
@@ -360,7 +361,7 @@ impl WatchArgs {
         }
     }
 
-    /// Packets are kept only if they may be saved.
+    /// Returns the memory for packets, which are kept only if they may be saved.
     fn kept_bytes(&self) -> usize {
         if self.save_burst.is_some() { KEPT_BYTES } else { 0 }
     }

@@ -1,4 +1,4 @@
-//! Where the results of `srd watch` go: text, JSON, pages, saved packets, metrics.
+//! Outputs of `srd watch`: text, JSON, pages, saved packets, metrics.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -21,25 +21,25 @@ use srd_watch::text::{self, Tally};
 
 use crate::output::{Attempts, check_writable, say};
 
-/// What results are wanted.
+/// Outputs that the user requested.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    /// A file for lines of JSON; `-` is standard output.
+    /// File for lines of JSON; `-` is standard output.
     pub(super) json: Option<PathBuf>,
-    /// A file for a page.
+    /// File for a page with charts.
     pub(super) html: Option<PathBuf>,
-    /// A directory for packets, and how many files it gets at most.
+    /// Directory for the packets of bursts; `save_max` is the maximum number of its files.
     pub(super) save_burst: Option<PathBuf>,
     pub(super) save_max: u64,
     /// Whether a summary is printed at the end.
     pub(super) summary: bool,
-    /// Where metrics are served.
+    /// Address at which metrics are served.
     pub(super) metrics: Option<SocketAddr>,
-    /// The line that is printed when all interfaces are watched.
+    /// Line that is printed when all interfaces are watched.
     pub(super) greeting: Option<String>,
 }
 
-/// Where results go.
+/// Open outputs, and the results that they collect.
 pub(super) struct Outputs {
     json: Option<Box<dyn Write>>,
     html: Option<(PathBuf, Gathered)>,
@@ -48,10 +48,10 @@ pub(super) struct Outputs {
     owns_stdout: bool,
     summary: bool,
     greeting: Option<String>,
-    /// By interface, in the order of their first bursts.
+    /// Tally of each interface, in the order of their first bursts.
     tallies: Vec<(String, Tally)>,
     failed: Option<anyhow::Error>,
-    /// Whether `failed` has something.
+    /// Whether `failed` contains an error.
     pub(super) failing: Arc<AtomicBool>,
     metrics: Option<(Metrics, Server)>,
 }
@@ -101,7 +101,7 @@ impl Outputs {
         if self.owns_stdout { Ok(()) } else { say(text) }
     }
 
-    /// After an error, what is still reported while the watch ends goes nowhere.
+    /// Does the work, unless an output has failed. Reports that arrive after that are dropped.
     pub(super) fn unless_failed(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) {
         if self.failed.is_none() {
             self.failed = work(self).err();
@@ -134,7 +134,7 @@ impl Outputs {
         self.line(burst)
     }
 
-    /// A line of JSON.
+    /// Writes a line of JSON.
     fn line(&mut self, value: &impl Serialize) -> Result<()> {
         let Some(json) = &mut self.json else { return Ok(()) };
         let mut line = serde_json::to_vec(value)?;
@@ -152,8 +152,8 @@ impl Outputs {
         &mut self.tallies[at].1
     }
 
-    /// What is written at the end. The page is of what was seen, also if another output failed.
-    /// `not_read`: what there is to say of packets that are in no session.
+    /// Writes the final results. The page covers all recorded bursts, even if another output
+    /// failed. `not_read`: remarks on packets that belong to no session.
     pub(super) fn end(mut self, sessions: &[(Session, u64)], not_read: &[String]) -> Result<()> {
         let mut attempts = Attempts::default();
         match self.failed.take() {

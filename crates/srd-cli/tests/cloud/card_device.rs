@@ -1,5 +1,5 @@
-//! Devices of instances: queues, steering, rings and interrupts, as a user sets them and the
-//! sockets of Linux see them. Needs root.
+//! Devices of instances: queues, steering, rings and interrupts, as a user sets them and as Linux
+//! sockets observe them. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 const TO: &str = "10.0.1.10";
-/// How long an interrupt is held back, so that a machine with other work shows it.
+/// Delay of an interrupt, long enough to be measured on a machine with other work.
 const HELD: Duration = Duration::from_millis(10);
 
 /// Two instances with several queues, open to each other.
@@ -37,13 +37,13 @@ fn refused(machine: &Machine, words: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// What each queue of `web` has received.
+/// Returns the packets that each queue of `web` has received.
 fn received(machine: &Machine) -> Vec<u64> {
     let stats = machine.json(&["card", "stats", &format!("{}web", machine.prefix)]);
     (0..).map_while(|queue| stats[format!("queue_{queue}_rx_cnt")].as_u64()).collect()
 }
 
-/// Sends a packet from each of so many ports of `app`, and waits until `web` has all.
+/// Sends a packet from each of `count` ports of `app`, and waits until `web` has received all.
 fn flows(machine: &Machine, port: u16, count: usize) {
     let at = within(&machine.instance("web"), || UdpSocket::bind(("0.0.0.0", port)).unwrap());
     at.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -58,12 +58,12 @@ fn flows(machine: &Machine, port: u16, count: usize) {
 
 fn queues_of_kernel(machine: &Machine) -> usize {
     let web = machine.instance("web");
-    // Sysfs of the namespace: `ip netns exec` mounts it.
+    // The namespace's sysfs, which `ip netns exec` mounts.
     let list = must(&format!("netns exec {web} ls /sys/class/net/ens5/queues"));
     list.lines().filter(|queue| queue.starts_with("rx-")).count()
 }
 
-/// Queues are closed on a thread of its own.
+/// Waits for the number of queues in the kernel. A separate thread closes queues.
 fn wait_for_queues(machine: &Machine, wanted: usize) {
     let began = Instant::now();
     while queues_of_kernel(machine) != wanted {
@@ -89,13 +89,13 @@ fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process
     assert_eq!(report["settings"]["queues"], 8, "{report}");
     wait_for_queues(&machine, 8);
 
-    // By the hash: every queue has some, and all are counted.
+    // With the hash, every queue gets packets, and all packets are counted.
     flows(&machine, 4000, 200);
     let spread = received(&machine);
     assert_eq!((spread.len(), spread.iter().sum::<u64>()), (8, 200));
     assert!(spread.iter().all(|packets| *packets > 5), "{spread:?}");
 
-    // The talk's three rules; all else goes by a table without the queues of the rules.
+    // The talk's three rules; all other traffic uses a table without the queues of the rules.
     let report = device(
         &machine,
         &[
@@ -121,11 +121,11 @@ fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
     assert!(received(&machine)[1] > before[1], "port 22 is queue 1's");
 
-    // What the kernel picks for answers is the queue of the flow.
+    // The kernel sends answers on the queue of the flow.
     let stats = machine.json(&["card", "stats", &format!("{}web", machine.prefix)]);
     assert!(stats["queue_1_tx_cnt"].as_u64() > Some(0), "{stats}");
 
-    // What cannot be is refused, and nothing has changed.
+    // An impossible change is refused, and changes nothing.
     assert!(refused(&machine, &["--queues", "4"]).contains("--rss-default"));
     assert!(refused(&machine, &["--queues", "99"]).contains("give a number from 1 to"));
     assert!(refused(&machine, &["--tx-ring", "2048"]).contains("power of two from 256 to 1024"));
@@ -133,7 +133,7 @@ fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process
     assert!(refused(&machine, &["--adaptive-rx", "maybe"]).contains("give on or off"));
     assert_eq!(device(&machine, &[]), report);
 
-    // Rings, and fewer queues: connections live.
+    // Other rings and fewer queues: connections survive.
     let words = ["--queues", "4", "--rss-default", "--tx-ring", "256", "--rx-ring", "4096"];
     device(&machine, &words);
     wait_for_queues(&machine, 4);
@@ -141,7 +141,7 @@ fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process
     assert!(must(&format!("-n {web} link show ens5")).contains("qlen 256"));
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
 
-    // An instance may give its device another name; a change that cannot be leaves its ring.
+    // An instance may rename its device; a refused change leaves the ring unchanged.
     must(&format!("-n {web} link set ens5 name uplink"));
     let renamed = device(&machine, &["--queues", "5", "--tx-ring", "512"]);
     assert_eq!((&renamed["device"], &renamed["renamed"]), (&"ens5".into(), &"uplink".into()));
@@ -154,7 +154,7 @@ fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process
     wait_for_queues(&machine, 4);
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
 
-    // Another process goes on with all of it.
+    // Another process takes over everything.
     let (report, counts) = (device(&machine, &[]), received(&machine));
     let mut next = machine.take_over(&mut card, &[&file]);
     assert_eq!(device(&machine, &[]), report);
@@ -179,7 +179,7 @@ fn interrupts_are_held_back_and_full_rings_are_counted() {
     let at = within(&web, || UdpSocket::bind(("0.0.0.0", 4000)).unwrap());
     let from = within(&app, || UdpSocket::bind("0.0.0.0:0").unwrap());
     at.set_read_timeout(Some(SILENCE)).unwrap();
-    // Packets have numbers: what a ring has held comes late, and is no other trip's.
+    // Packets are numbered, so that a late packet from a ring is not counted for another trip.
     let count = Cell::new(0_u32);
     let trip = || {
         count.set(count.get() + 1);
@@ -187,22 +187,22 @@ fn interrupts_are_held_back_and_full_rings_are_counted() {
         let began = Instant::now();
         from.send_to(&sent, (TO, 4000)).unwrap();
         while came != sent {
-            // A socket that is full has lost it.
+            // The packet was lost, because the socket's buffer was full.
             if at.recv(&mut came).is_err() {
                 return SILENCE;
             }
         }
         began.elapsed()
     };
-    // A machine with other work is late by itself: one trip shows that nothing is held back.
+    // A machine with other work is often late, so one short trip shows that nothing is held back.
     wait_until("a packet that is not held back", || trip() < HELD);
     device(&machine, &["--rx-usecs", "10000", "--rx-ring", "256"]);
-    // The time begins when the card looks, which is before the packet if another program has the
-    // processor in between: most trips show it.
+    // The delay begins when the card polls. If another program uses the processor, this is before
+    // the packet, so most trips, but not all, show the delay.
     let held = (0..9).filter(|_| trip() >= HELD).count();
     assert!(held > 4, "{held} of 9 packets are held back");
 
-    // More packets than the ring has places, within the time of one interrupt.
+    // More packets than the ring can hold, within the delay of one interrupt.
     let before = machine.counter("web", "rx_overruns");
     let sent = 4000;
     for _ in 0..sent {
@@ -221,8 +221,8 @@ fn interrupts_are_held_back_and_full_rings_are_counted() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// An instance answers from an address of its second interface by that interface: its card lets no
-/// other send from there.
+/// An instance answers from an address of its second interface through that interface, because the
+/// card drops packets with that source on any other interface.
 #[test]
 fn regression_a_second_interface_answers() {
     if !ready_with_nsenter() {

@@ -10,7 +10,7 @@ use crate::support::machine::*;
 use crate::support::pair::must;
 use rustix::process::Signal;
 
-/// A program that sleeps in a namespace, with its number.
+/// Starts a program that sleeps in a namespace. Returns it and its process number.
 fn sleeper(namespace: &str) -> (Running, String) {
     let sleeper = crate::support::machine::sleeper(namespace);
     let pid = sleeper.0.id().to_string();
@@ -27,8 +27,8 @@ fn log(machine: &Machine) -> String {
     std::fs::read_to_string(machine.path("up.log")).unwrap()
 }
 
-/// The name of the namespace used to go, so that nothing found the program, and the next card made
-/// another one beside it.
+/// Regression: the namespace's name was removed, so nothing found the program, and the next card
+/// created another namespace beside it.
 #[test]
 fn regression_programs_that_outlive_an_orderly_end_keep_their_namespace() {
     if !ready_with_nsenter() {
@@ -47,7 +47,7 @@ fn regression_programs_that_outlive_an_orderly_end_keep_their_namespace() {
     let left = machine.instances_left();
     assert!(left.iter().any(|line| line.starts_with(&web)), "{left:?}");
     assert!(!left.iter().any(|line| line.starts_with(&app)), "no program runs in {app}");
-    // The next card goes on with it.
+    // The next card takes the namespace over.
     let mut again = machine.up(&[&file]);
     assert!(must(&format!("-n {web} addr show ens5")).contains("10.0.1.10"));
     assert!(pids(&web).contains(&pid));
@@ -59,7 +59,7 @@ fn regression_programs_that_outlive_an_orderly_end_keep_their_namespace() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// One that ends at SIGTERM, and one that does not.
+/// One program ends at SIGTERM, the other does not.
 #[test]
 fn programs_end_with_the_card_if_that_is_wanted() {
     if !ready_with_nsenter() {
@@ -75,7 +75,7 @@ fn programs_end_with_the_card_if_that_is_wanted() {
         ["netns", "exec", &app, "sh", "-c", "trap '' TERM; echo; while :; do sleep 1; done"];
     stubborn.args(words).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut stubborn = Running(stubborn.spawn().unwrap());
-    // It catches the signal from here on.
+    // The program catches the signal from here on.
     stubborn.0.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
     assert_eq!(card.end(Signal::TERM), 0);
     assert_eq!(machine.instances_left(), Vec::<String>::new());
@@ -87,8 +87,8 @@ fn programs_end_with_the_card_if_that_is_wanted() {
     }
 }
 
-/// An instance is removed while a program runs in it: the name is there for the program, and goes
-/// at the end of the card.
+/// An instance is removed while a program runs in it. Its namespace keeps its name for the program
+/// until the end of the card.
 #[test]
 fn programs_of_an_instance_that_is_removed_keep_its_namespace() {
     if !ready_with_nsenter() {
@@ -114,8 +114,8 @@ fn programs_of_an_instance_that_is_removed_keep_its_namespace() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// A program that `srd run` leaves behind keeps its namespace. The next card names it, and the one
-/// after its end removes what is left.
+/// A program that `srd run` leaves behind keeps its namespace. The next card reports it, and the
+/// card after the program's end removes the namespace.
 #[test]
 fn regression_a_namespace_that_run_has_left_is_named_and_then_removed() {
     if !ready_with_nsenter() {
@@ -145,7 +145,8 @@ fn regression_a_namespace_that_run_has_left_is_named_and_then_removed() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// Devices that an administrator or root of an instance deletes are made again; all else goes on.
+/// Devices that an administrator or root of an instance deletes are created again; everything else
+/// continues.
 #[test]
 fn regression_devices_that_are_deleted_end_nobody_and_are_made_again() {
     if !ready_with_nsenter() {
@@ -168,7 +169,7 @@ fn regression_devices_that_are_deleted_end_nobody_and_are_made_again() {
     wait_until("the device again", || gone(&machine.json(&["card", "status"])).is_none());
     let shown = must(&format!("-n {} route show dev srd-igw", machine.namespace));
     assert!(shown.contains("198.51.100.10"), "{shown}");
-    // From the internet's side a connection is opened by it.
+    // A connection from the internet's side is opened through the new device.
     let mut around = within(&machine.namespace, || {
         std::net::TcpStream::connect((std::net::Ipv4Addr::from(WEB_PUBLIC), 443)).unwrap()
     });

@@ -12,7 +12,7 @@ use crate::support::pair::must;
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Runs of an experiment, of which one must show its direction.
+/// Maximum number of runs of an experiment, at least one of which must show its direction.
 const RUNS: usize = 6;
 
 fn ready_with_iperf3() -> bool {
@@ -28,15 +28,15 @@ fn ready_with_iperf3() -> bool {
     all && ready_with_nsenter()
 }
 
-/// A figure of an experiment whose name begins so.
+/// Returns the figure of an experiment whose name begins with this text.
 fn figure(outcome: &Value, name: &str) -> f64 {
     let figures = outcome["figures"].as_array().unwrap();
     let found = figures.iter().find(|f| f["name"].as_str().unwrap().trim().starts_with(name));
     found.unwrap_or_else(|| panic!("no {name}: {outcome}"))["here"].as_f64().unwrap()
 }
 
-/// Runs experiments in their short form until each has shown its direction: `shows` says whether an
-/// outcome does. `each` gets what a run has printed, and the experiments whose outcomes are in it.
+/// Runs experiments in their short form until each has shown its direction. `shows` checks an
+/// outcome. `each` gets the output of a run, and the experiments whose outcomes are in it.
 fn run_until_shown(
     chosen: &[&str],
     words: &[&str],
@@ -49,7 +49,7 @@ fn run_until_shown(
         let mut command = Command::new(SRD);
         command.args(["card", "lab", "--quick", "--json", "-"]).args(words).args(&left);
         let output = command.env("TMPDIR", directory).output().unwrap();
-        // An experiment that fails ends the run, and those before it are told.
+        // An experiment that fails ends the run; the output contains those before it.
         let results: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let outcomes = results["experiments"].as_array().cloned().unwrap_or_default();
         let of = |name: &str| outcomes.iter().find(|of| of["experiment"] == name);
@@ -67,7 +67,7 @@ fn run_until_shown(
 }
 
 fn instances() -> Vec<String> {
-    // Those of experiments: `srd-i-n`, the number of a process, `x`.
+    // Instances of experiments: `srd-i-n`, the number of a process, `x`.
     let all = must("netns list");
     all.lines().filter(|line| line.starts_with("srd-i-n")).map(str::to_owned).collect()
 }
@@ -135,7 +135,7 @@ fn packets_go_to_queues_and_a_walk_has_its_steps() {
                     && here("status of HTTP") == 200.0
                     && here("packets by a kept verdict") >= 4.0
             }
-            // How long the pair waits is up to this machine; that each answer comes is not.
+            // The latency of the pair depends on this machine, but each answer must arrive.
             "tenants" => ["alone: p99", "beside small packets: p99", "beside new flows: p99"]
                 .into_iter()
                 .all(|name| (1.0..500_000.0).contains(&here(name))),

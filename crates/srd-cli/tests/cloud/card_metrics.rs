@@ -1,4 +1,4 @@
-//! Figures of `srd card up --metrics`: what Prometheus and a browser get. Needs root.
+//! Metrics of `srd card up --metrics`, as Prometheus and a browser receive them. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const AT: &str = "127.0.0.1:9472";
 
-/// The head and the body of what is at a path.
+/// Returns the head and the body of the response for a path.
 fn get(machine: &Machine, path: &str, host: &str) -> (String, String) {
     let mut stream = within(&machine.namespace, || TcpStream::connect(AT).unwrap());
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
@@ -22,7 +22,7 @@ fn get(machine: &Machine, path: &str, host: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-/// The page after a hundred seconds of its own time, if there is a browser.
+/// Returns the page after a hundred seconds of its own time, if there is a browser.
 fn page(machine: &Machine) -> Option<String> {
     let profile = tempfile::tempdir().unwrap();
     let output = Command::new("nsenter")
@@ -68,7 +68,7 @@ fn figures_are_those_of_the_commands_and_the_page_shows_them() {
     let name_of_web = format!("{}web", machine.prefix);
     wait_until("a drop", || machine.drops(&name_of_web, "security groups in") > 0);
 
-    // What was asked for before the last packets may be given again for a while.
+    // For a while, the card may repeat an answer from before the last packets.
     settled(|| ["web", "app"].map(|instance| machine.counter(instance, "rx_packets")));
     let (head, text) = get(&machine, "/metrics", "localhost");
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("openmetrics-text"), "{head}");

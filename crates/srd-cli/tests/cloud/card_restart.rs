@@ -1,5 +1,5 @@
-//! A card that was killed starts again, whatever guests and users of the machine do against it, and
-//! one that cannot make an instance stays as it is. Needs root.
+//! A killed card starts again in spite of guests and local users that try to prevent it. A card
+//! that cannot create an instance keeps its state. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -14,7 +14,7 @@ use crate::support::pair::must;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 
-/// The child of the killed card gives back what it had while the next one sets the same.
+/// The child of the killed card removes its state while the next card sets up the same.
 #[test]
 fn regression_what_a_killed_card_had_is_not_taken_from_the_next_one() {
     if !ready_with_nsenter() {
@@ -42,7 +42,7 @@ fn regression_what_a_killed_card_had_is_not_taken_from_the_next_one() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// Everybody may open the file of a namespace, and so lock it.
+/// Any user can open the file of a namespace, and so lock it.
 #[test]
 fn regression_a_user_without_rights_keeps_no_namespace_from_a_card() {
     if !ready_with_nsenter() {
@@ -56,7 +56,7 @@ fn regression_a_user_without_rights_keeps_no_namespace_from_a_card() {
     waits.args(["--no-fork", &web, "sleep", LONG_S]).uid(65_534).gid(65_534).current_dir("/");
     let waits = Running(waits.stdin(Stdio::null()).spawn().unwrap());
     wait_until("a lock of the user's", || {
-        // A lock that is had goes with the file.
+        // A lock that is held goes with the file.
         flock(File::open(&web).unwrap(), FlockOperation::NonBlockingLockShared).is_err()
     });
     card.end(Signal::KILL);
@@ -70,7 +70,7 @@ fn regression_a_user_without_rights_keeps_no_namespace_from_a_card() {
     assert!(said.contains("Permission denied"), "{said}");
 }
 
-/// Root in an instance may do with its devices what it likes.
+/// Root in an instance may change its devices in any way.
 #[test]
 fn regression_a_guest_keeps_no_card_from_starting() {
     if !ready_with_nsenter() {
@@ -82,7 +82,7 @@ fn regression_a_guest_keeps_no_card_from_starting() {
     let (web, app) = (machine.instance("web"), machine.instance("app"));
     let in_web = sleeper(&web);
     let in_app = sleeper(&app);
-    // A device that can be removed, and one that cannot.
+    // One device can be removed, the other cannot.
     must(&format!("-n {app} link set ens5 down"));
     must(&format!("-n {app} link set ens5 name mine"));
     must(&format!("-n {app} tuntap add ens5 mode tap"));
@@ -102,7 +102,7 @@ fn regression_a_guest_keeps_no_card_from_starting() {
     let log = std::fs::read_to_string(machine.path("up.log")).unwrap();
     assert!(log.contains("left out") && log.contains(&format!("ip netns pids {web}")), "{log}");
     assert!(must(&format!("-n {app} addr show ens5")).contains("10.0.2.10"));
-    // A change of the rules is not held up by it, either.
+    // A change of the rules succeeds, too.
     assert!(machine.srd(&["card", "apply", &file]).status.success());
     assert_eq!(names(), [name("app")]);
     drop(in_web);
@@ -115,7 +115,7 @@ fn regression_a_guest_keeps_no_card_from_starting() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// Names and devices of the instances, as `srd card status` has them.
+/// Returns names and devices of the instances in `srd card status`.
 fn devices(machine: &Machine) -> Vec<String> {
     let status = machine.json(&["card", "status"]);
     let mut all = Vec::new();
@@ -127,7 +127,8 @@ fn devices(machine: &Machine) -> Vec<String> {
     all
 }
 
-/// Of several instances, or interfaces of one, one cannot be made: nothing of the others is left.
+/// One of several instances, or interfaces of one, cannot be created: nothing of the others is
+/// left.
 #[test]
 fn what_was_made_is_given_back_when_the_rest_cannot_be() {
     if !ready_with_nsenter() {
@@ -158,7 +159,7 @@ fn what_was_made_is_given_back_when_the_rest_cannot_be() {
     let pid = card.0.id();
     let open = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
     let (before, left) = (devices(&machine), machine.instances_left());
-    // A connection is closed a moment after its client has ended.
+    // The server closes a connection a moment after its client has ended.
     let opened = settled(open);
 
     let blocked = machine.path("web.sock.ens6");
@@ -181,7 +182,7 @@ fn what_was_made_is_given_back_when_the_rest_cannot_be() {
     wait_until("what was made is given back", || machine.instances_left() == left);
     wait_until("as many descriptors as before", || open() <= opened);
 
-    // What was in the way is gone. An interface that goes later takes its device with it.
+    // The obstacle is gone. An interface that is removed later takes its device with it.
     std::fs::remove_file(&blocked).unwrap();
     for file in [&two, &many, &file] {
         let output = machine.srd(&["card", "apply", file]);
@@ -193,7 +194,7 @@ fn what_was_made_is_given_back_when_the_rest_cannot_be() {
         };
         assert_eq!(devices(&machine).len(), count, "{file}");
     }
-    // Regression: an interface that is gone kept its device.
+    // Regression: an interface that was removed kept its device.
     wait_until("a device goes with its interface", || !blocked.exists());
     assert_eq!(card.end(Signal::TERM), 0);
     assert_eq!(machine.instances_left(), Vec::<String>::new());

@@ -1,4 +1,5 @@
-//! Two network cards in each of two machines: both carry, one may die and come back. Needs root.
+//! Two network cards in each of two machines: both carry traffic, and either may fail and come
+//! back. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -9,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use crate::support::pair::{Pair, must, ready};
 
-/// A card that dies or comes back is looked at for so long.
+/// Time for which a card that fails or comes back is observed.
 const WHILE: Duration = Duration::from_millis(1000);
-/// The longest silence that a dying card may cause, beyond one that the machine's other work causes
-/// while both cards live. A machine under load is late by itself, so one of several deaths counts,
-/// and none may last as long as the second bound.
+/// Longest silence that a failing card may cause, in addition to the silence while both cards work.
+/// A loaded machine causes silence, too, so only one of several failures must be within this bound,
+/// and each must be within the second bound.
 const SILENCE_MAX: Duration = Duration::from_millis(50);
 const SILENCE_EVER_MAX: Duration = Duration::from_secs(10);
-/// Deaths of each card, of which one must be no more than a death of a card.
+/// Failures of each card, at least one of which must be within the bound.
 const DEATHS: usize = 12;
 
-/// Two machines with two wires, each with a network of its own.
+/// Creates two machines with two wires, each with a network of its own.
 fn two_wires(tag: &str) -> Pair {
     let pair = Pair::new(tag);
     let [a, b] = &pair.names;
@@ -31,7 +32,8 @@ fn two_wires(tag: &str) -> Pair {
     pair
 }
 
-/// Lines of `[interface]` but the key, and the prefixes behind the other end.
+/// Writes the configuration: the lines of `[interface]` except the key, and the prefixes behind the
+/// other end.
 fn configure(pair: &Pair, end: usize, interface: &str, allowed: &str) {
     let (own, other) = (end + 1, 2 - end);
     let text = format!(
@@ -56,7 +58,7 @@ fn card(pair: &Pair, end: usize, number: usize, state: &str) {
     must(&format!("-n {} link set v{number} {state}", pair.names[end]));
 }
 
-/// Bytes that have left the first machine by each card.
+/// Returns the bytes that have left the first machine through each card.
 fn left(pair: &Pair) -> [u64; 2] {
     [0, 1].map(|number| {
         let text = must(&format!("-n {} -s -j link show v{number}", pair.names[0]));
@@ -65,7 +67,7 @@ fn left(pair: &Pair) -> [u64; 2] {
     })
 }
 
-/// The part of the bytes that leaves by the second card while `work` runs.
+/// Returns the share of the bytes that leaves through the second card while `work` runs.
 fn second_card_part(pair: &Pair, work: impl FnOnce()) -> f64 {
     let before = left(pair);
     work();
@@ -74,7 +76,7 @@ fn second_card_part(pair: &Pair, work: impl FnOnce()) -> f64 {
     second / (first + second)
 }
 
-/// Waits until the second card carries so much of what leaves, looking every so often.
+/// Waits until the second card carries this share of the sent bytes, in intervals of 300 ms.
 fn wait_for_part(pair: &Pair, what: &str, wanted: std::ops::Range<f64>) {
     pair.wait(what, |pair| {
         let part = second_card_part(pair, || std::thread::sleep(Duration::from_millis(300)));
@@ -86,17 +88,17 @@ fn wait_for_part(pair: &Pair, what: &str, wanted: std::ops::Range<f64>) {
 struct Load<'a> {
     ends: &'a AtomicBool,
     received: &'a AtomicU64,
-    /// The longest time between two answers to pings since this was last asked for.
+    /// Longest time between two answers to pings since the last reset.
     silence_ns: &'a AtomicU64,
 }
 
-/// Pings every few milliseconds; notes the longest silence.
+/// Sends a ping every few milliseconds, and records the longest silence.
 fn ping(socket: &UdpSocket, load: &Load<'_>) {
     socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
     let mut heard = Instant::now();
     let mut buffer = [0; 16];
     while !load.ends.load(Ordering::Relaxed) {
-        // Sending may fail while a card goes.
+        // Sending may fail while a card fails.
         let _ = socket.send_to(b"ping", "10.77.0.2:9001");
         if socket.recv_from(&mut buffer).is_ok() {
             let silence = u64::try_from(heard.elapsed().as_nanos()).unwrap();
@@ -116,7 +118,7 @@ fn echo(socket: &UdpSocket, load: &Load<'_>) {
     }
 }
 
-/// Runs `work` beside a transfer and pings. The connection must live as long.
+/// Runs `work` beside a transfer and pings. The connection must survive.
 fn under_load(pair: &Pair, work: impl FnOnce(&Load<'_>)) {
     let (ends, received, silence_ns) =
         (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -150,14 +152,13 @@ fn under_load(pair: &Pair, work: impl FnOnce(&Load<'_>)) {
     });
 }
 
-/// Kills a card for a while: the transfer goes on. Returns the silence that this caused, if it was
-/// short, and if the machine gave both daemons enough of its time for none to take the other for
-/// dead.
+/// Takes a card down for a while; the transfer must continue. Returns the silence, if it was short
+/// and if neither daemon considered its peer dead because the machine was too busy.
 fn death(pair: &Pair, load: &Load<'_>, (end, number): (usize, usize)) -> Option<Duration> {
     let silence_of_a_while = || {
         load.silence_ns.store(0, Ordering::Relaxed);
         std::thread::sleep(WHILE);
-        // Silence that lasts is not in it before its end.
+        // A silence is recorded only when it ends.
         pair.wait("an answer to a ping", |_| load.silence_ns.load(Ordering::Relaxed) > 0);
         Duration::from_nanos(load.silence_ns.load(Ordering::Relaxed))
     };
@@ -192,7 +193,7 @@ fn one_connection_uses_both_cards_and_outlives_either() {
     under_load(pair, |load| {
         wait_for_part(pair, "traffic on both cards", 0.3..0.7);
         let mut silences = Vec::new();
-        // Our own card goes, then the peer's; the first one, and the second.
+        // Our own card fails, then the peer's; first the second card, then the first.
         for (end, number) in [(0, 1), (0, 0), (1, 1), (1, 0)] {
             let best = (0..DEATHS).find_map(|_| death(pair, load, (end, number)));
             silences.push(best.expect("the peer is not taken for dead, and hears us soon again"));
@@ -219,7 +220,7 @@ fn a_start_with_a_dead_first_card_finds_the_second() {
     }
     pair.wait_for_express();
     under_load(&pair, |_| {
-        // Without a packet there is no part.
+        // Without packets there is no share.
         let mut part = f64::NAN;
         pair.wait("a transfer", |pair| {
             part = second_card_part(pair, || std::thread::sleep(Duration::from_millis(500)));

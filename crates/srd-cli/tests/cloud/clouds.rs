@@ -1,4 +1,5 @@
-//! Instances of one cloud on two machines, and on one that stands for the internet. Needs root.
+//! Instances of one cloud on two machines, and on a machine that simulates the internet. Needs
+//! root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -13,12 +14,12 @@ use crate::support::hosts::{Hosts, carries_a_megabyte};
 use crate::support::machine::*;
 use crate::support::pair::must;
 
-/// A cloud on two hosts, whose instances take connections to one port, and echoes.
+/// Returns a cloud on two hosts, whose instances accept connections to one port, and echo requests.
 fn two_hosts(machine: &Machine) -> String {
     machine.two_hosts("'tcp 5000 from 10.0.0.0/16', 'icmp from 10.0.0.0/16'")
 }
 
-/// A wire between two machines, the cards of both, and a cloud for them.
+/// Creates a wire between two machines, the cards of both, and a cloud for them.
 fn wired(tag: &str) -> (Hosts, String) {
     let hosts = Hosts::new(tag, 1500);
     let file = two_hosts(&hosts.machines[0]);
@@ -43,8 +44,8 @@ fn instances_of_two_hosts_meet() {
     wait_until("the receiver's host refuses", || beta.drops(&name, "security groups in") > 0);
 }
 
-/// A host whose card has ended, and whose machine is gone, shows as silent in the status and on
-/// standard error, and one that answers again shows, too. // V18
+/// A host whose card has ended, or whose machine is unreachable, is shown as silent in the status
+/// and on standard error. A host that answers again is reported, too. // V18
 #[test]
 fn regression_a_host_that_does_not_answer_shows_as_silent_on_the_other() {
     if !ready_with_nsenter() {
@@ -90,7 +91,7 @@ fn regression_a_host_that_does_not_answer_shows_as_silent_on_the_other() {
     said("host beta at 198.18.0.2:7535 answers again", 1);
     carries_a_megabyte(&a, &b, [10, 0, 1, 11]);
     assert_eq!(hosts.other(0)["silent"], false);
-    // A machine that the network does not reach says no farewell.
+    // A machine that the network does not reach sends no message at its end.
     must(&format!("-n {} link set v0 down", hosts.machines[1].namespace));
     silent(2);
     must(&format!("-n {} link set v0 up", hosts.machines[1].namespace));
@@ -100,8 +101,9 @@ fn regression_a_host_that_does_not_answer_shows_as_silent_on_the_other() {
     drop(card);
 }
 
-/// A card has the tables of its own interfaces, and asks for others. Of changes it hears what
-/// concerns it, and a guest that tries all addresses is answered as far as it may ask. // V15, V16
+/// A card has the tables of its own interfaces, and requests others. It receives the changes that
+/// concern it. A guest that tries all addresses causes no more requests than its limit permits. //
+/// V15, V16
 #[test]
 fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
     if !ready_with_nsenter() {
@@ -119,7 +121,7 @@ fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
     assert!(before["answers"] == 0 && before["asked"] == 0, "{before}");
     carries_a_megabyte(&a, &b, [10, 0, 1, 11]);
     for machine in [alpha, beta] {
-        // Nothing is on the way to the directory, which has a thread of its own.
+        // No request to the directory, which has a thread of its own, is outstanding.
         let is_answered = |tables: &Value| tables["asked"] == tables["answered"];
         wait_until("answers to all questions", || is_answered(&tables(machine)));
         let tables = tables(machine);
@@ -147,7 +149,7 @@ fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
     connect(&a, [10, 0, 1, 11], 80).unwrap();
     listener.accept().unwrap();
 
-    // A guest tries all addresses.
+    // A guest sends to all addresses.
     let asked = tables(alpha)["asked"].as_u64().unwrap();
     let socket = within(&a, || std::net::UdpSocket::bind(("10.0.1.10", 0)).unwrap());
     let tried = 20..=220_u8;
@@ -171,7 +173,8 @@ fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
     carries_a_megabyte(&a, &b, [10, 0, 1, 11]);
 }
 
-/// The internet's side of a card makes no router of its machine: strangers' packets stay there.
+/// The internet's side of a card does not make its machine a router: packets of other hosts stay
+/// there.
 #[test]
 fn regression_the_internets_side_is_no_router_for_strangers() {
     if !ready_with_nsenter() {
@@ -207,8 +210,8 @@ fn regression_the_internets_side_is_no_router_for_strangers() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// Of this machine instances reach its address on the internet's side, and no other; the internet
-/// carries no private addresses, unless an operator says so.
+/// Instances reach only one address of this machine: that on the internet's side. The internet
+/// carries no private addresses, unless an operator permits it.
 #[test]
 fn regression_instances_reach_neither_this_machines_networks_nor_its_services() {
     if !ready_with_nsenter() {
@@ -229,7 +232,7 @@ fn regression_instances_reach_neither_this_machines_networks_nor_its_services() 
     let _here = listen(own, 8080);
     let _there = listen(other, 8080);
     let mut card = machine.up(&[&file, "--internet"]);
-    // One is behind a NAT gateway, the other has a public address.
+    // One instance is behind a NAT gateway, the other has a public address.
     for name in ["app", "web"] {
         let instance = machine.instance(name);
         for address in [OUTSIDE, far] {

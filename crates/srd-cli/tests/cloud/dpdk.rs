@@ -13,19 +13,19 @@ use crate::support::machine::*;
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Flows that are asked for an echo.
+/// Number of flows whose packets must be echoed.
 const FLOWS: u16 = 24;
-/// How often each is asked at most.
+/// Maximum number of attempts for each flow.
 const TRIES: usize = 80;
 
-/// The example, whose web server also echoes.
+/// Returns the example, whose web server also sends echoes.
 fn cloud(machine: &Machine) -> String {
     machine.example("vpc.toml", |text| {
         text.replace("\"icmp from 10.0.0.0/16\"", "\"udp 7 from 10.0.0.0/16\"")
     })
 }
 
-/// What the card says of the guest's interface.
+/// Returns the status of the guest's interface.
 fn interface(machine: &Machine) -> Value {
     let name = format!("{}web", machine.prefix);
     let status = machine.json(&["card", "status", &name]);
@@ -36,7 +36,7 @@ fn mac(machine: &Machine) -> String {
     interface(machine)["mac"].as_str().unwrap().to_owned()
 }
 
-/// Waits until the driver takes frames by so many pairs of rings.
+/// Waits until the driver accepts frames on this number of pairs of rings.
 fn wait_for_pairs(machine: &Machine, log: &str, pairs: u64) {
     let began = Instant::now();
     loop {
@@ -50,7 +50,7 @@ fn wait_for_pairs(machine: &Machine, log: &str, pairs: u64) {
     }
 }
 
-/// How many of some flows of the instance `app` are echoed.
+/// Returns the number of flows of the instance `app` that are echoed.
 fn echoed(machine: &Machine) -> u16 {
     within(&machine.instance("app"), || {
         let to = SocketAddr::from((WEB, 7));
@@ -65,7 +65,7 @@ fn echoed(machine: &Machine) -> u16 {
         let mut count = 0;
         for (n, socket) in (0..).zip(&sockets) {
             let sent = vec![n; usize::from(n) * 40 + 1];
-            // What arrives before testpmd has begun, it throws away.
+            // testpmd drops what arrives before it has begun.
             let answers = (0..TRIES).any(|_| {
                 socket.send(&sent).unwrap();
                 let mut said = [0; 2048];
@@ -93,7 +93,7 @@ fn frames_pass_both_ways_and_either_end_may_start_anew() {
     wait_for_pairs(&machine, "a.log", 1);
     assert_eq!(echoed(&machine), FLOWS);
 
-    // The guest is killed; another comes, with more pairs of rings.
+    // The guest is killed; another one starts, with more pairs of rings.
     guest.0.kill().unwrap();
     guest.0.wait().unwrap();
     clean(&machine, "a");
@@ -102,7 +102,7 @@ fn frames_pass_both_ways_and_either_end_may_start_anew() {
     wait_for_pairs(&machine, "b.log", 4);
     assert_eq!(echoed(&machine), FLOWS);
 
-    // The card ends, and starts anew; so does the guest, which does not look for it again.
+    // The card restarts; so does the guest, which does not connect again without a restart.
     assert_eq!(card.end(Signal::TERM), 0);
     guest.0.kill().unwrap();
     guest.0.wait().unwrap();

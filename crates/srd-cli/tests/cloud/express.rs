@@ -16,17 +16,17 @@ const ALL: &str = "'all from 10.0.0.0/16'";
 const ON: &str = "express = true";
 const ON_FOR_UDP: &str = "express = true\nexpress_udp = true";
 const B: [u8; 4] = [10, 0, 1, 11];
-/// Bytes that show that a transfer goes on.
+/// Bytes that show that a transfer continues.
 const SOME: u64 = 1 << 20;
 
-/// The counters of ENA Express of an instance: sent, eligible, received.
+/// Returns the counters of ENA Express of an instance: sent, eligible, received.
 fn counts(hosts: &Hosts, end: usize) -> [u64; 3] {
     let instance = ["a", "b"][end];
     ["ena_srd_tx_pkts", "ena_srd_eligible_tx_pkts", "ena_srd_rx_pkts"]
         .map(|name| hosts.counter(end, instance, name))
 }
 
-/// What is more of both ends' counters after this.
+/// Returns the growth of both ends' counters during `work`.
 fn grown(hosts: &Hosts, work: impl FnOnce()) -> [[u64; 3]; 2] {
     let read = || settled(|| [0, 1].map(|end| counts(hosts, end)));
     let before = read();
@@ -35,7 +35,7 @@ fn grown(hosts: &Hosts, work: impl FnOnce()) -> [[u64; 3]; 2] {
     [0, 1].map(|end| [0, 1, 2].map(|at| after[end][at] - before[end][at]))
 }
 
-/// Runs `ping` in an instance. Returns whether all were answered, and what it says.
+/// Runs `ping` in an instance. Returns whether all requests were answered, and the output.
 fn ping(from: &str, words: &[&str]) -> (bool, String) {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{from}")).arg("ping").args(["-n", "-c", "3"]);
@@ -44,7 +44,7 @@ fn ping(from: &str, words: &[&str]) -> (bool, String) {
     (said.contains(" 0% packet loss"), said)
 }
 
-/// The first flow of a protocol that an instance has and that was judged since the last change.
+/// Returns the first flow of a protocol of an instance that was evaluated since the last change.
 fn flow(hosts: &Hosts, protocol: &str) -> Value {
     let name = format!("{}a", hosts.machines[0].prefix);
     let flows = hosts.machines[0].json(&["card", "flows", &name]);
@@ -54,13 +54,13 @@ fn flow(hosts: &Hosts, protocol: &str) -> Value {
         .clone()
 }
 
-/// The cloud with these lines for the two interfaces.
+/// Returns the cloud with these lines for the two interfaces.
 fn cloud(hosts: &Hosts, name: &str, lines: [&str; 2]) -> String {
     hosts.machines[0].two_hosts_with(name, ALL, lines)
 }
 
-/// TCP rides SRD if both interfaces have it, UDP if both have it for UDP, and ICMP never: in the
-/// counters of `ethtool -S` of both hosts, in flows, in the metrics.
+/// TCP rides SRD if both interfaces have Express, UDP if both have it for UDP, and ICMP never. The
+/// counters of `ethtool -S` of both hosts, the flows and the metrics show this.
 #[test]
 fn packets_ride_srd_if_both_interfaces_have_express_for_them() {
     if !ready_with_nsenter() {
@@ -92,7 +92,7 @@ fn packets_ride_srd_if_both_interfaces_have_express_for_them() {
     let other = hosts.other(0);
     assert!(other["sent_by_srd_frames"].as_u64() > Some(0), "{other}");
 
-    // ICMP never.
+    // ICMP never rides SRD.
     let none = [[0; 3]; 2];
     let pings = || {
         let (answered, said) = ping(&a, &["10.0.1.11"]);
@@ -103,7 +103,7 @@ fn packets_ride_srd_if_both_interfaces_have_express_for_them() {
     assert!(icmp["rides_srd"] == false, "{icmp}");
     assert_eq!(icmp["plainly"], "neither TCP nor UDP");
 
-    // UDP by a setting of its own.
+    // UDP has a setting of its own.
     let [from, to] = [(&a, "10.0.1.10:7"), (&b, "10.0.1.11:7")].map(|(of, at)| {
         let socket = within(of, || UdpSocket::bind(at).unwrap());
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -125,7 +125,7 @@ fn packets_ride_srd_if_both_interfaces_have_express_for_them() {
     hosts.apply(&cloud(&hosts, "udp.toml", [ON_FOR_UDP, ON_FOR_UDP]));
     assert_eq!(grown(&hosts, send), [[5, 5, 0], [0, 0, 5]]);
 
-    // On one end only.
+    // Express at one end only.
     for (name, lines, why) in [
         ("sender.toml", [ON, ""], "the interface that receives has no `express`"),
         ("receiver.toml", ["", ON], "the interface that sends has no `express`"),
@@ -136,7 +136,8 @@ fn packets_ride_srd_if_both_interfaces_have_express_for_them() {
     }
 }
 
-/// ENA Express goes on and off while a connection runs: it lives, and no byte is lost or moved.
+/// ENA Express is switched on and off while a connection runs: the connection survives, and no byte
+/// is lost or moved.
 #[test]
 fn express_is_switched_on_and_off_in_the_middle_of_a_transfer() {
     if !ready_with_nsenter() {
@@ -168,8 +169,8 @@ fn express_is_switched_on_and_off_in_the_middle_of_a_transfer() {
     assert!(transfer.end() > 7 * SOME);
 }
 
-/// The network passes 1,500 bytes, and instances have 9,001: TCP passes, larger packets are
-/// answered as a router would, or pass in fragments. // V7
+/// The network passes 1,500 bytes, and instances have an MTU of 9,001. TCP passes. For larger
+/// packets the card answers as a router would, or sends them in fragments. // V7
 #[test]
 fn instances_of_9001_bytes_speak_over_a_network_of_1500() {
     if !ready_with_nsenter() {
@@ -196,10 +197,10 @@ fn instances_of_9001_bytes_speak_over_a_network_of_1500() {
         hosts.apply(file);
         carries_a_megabyte(&a, &b, B);
         carries_a_megabyte(&b, &a, [10, 0, 1, 10]);
-        // A packet that may be cut, and its answer.
+        // A packet that may be fragmented, and its answer.
         let (answered, said) = ping(&a, &["-M", "dont", "-s", "8000", "10.0.1.11"]);
         assert!(answered, "{name}: {said}");
-        // One that may not be.
+        // A packet that may not be fragmented.
         let (answered, said) = ping(&a, &["-M", "do", "-s", "8000", "10.0.1.11"]);
         assert!(!answered && said.contains("mtu"), "{name}: {said}");
         let (answered, said) = ping(&a, &["-M", "do", "-s", "1200", "10.0.1.11"]);
@@ -207,7 +208,7 @@ fn instances_of_9001_bytes_speak_over_a_network_of_1500() {
     }
 }
 
-/// A type without ENA Express is refused with it, where the cloud's file is read.
+/// A type without ENA Express is refused with `express` when the cloud's file is read.
 #[test]
 fn a_type_without_express_is_refused_with_it() {
     if !ready_with_nsenter() {

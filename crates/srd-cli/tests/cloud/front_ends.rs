@@ -1,5 +1,5 @@
-//! A front end of vhost-user that does all it can to hold up its card, whose other guests go on.
-//! Needs root.
+//! A vhost-user front end that tries to delay its card in every way. The card's other guests
+//! continue. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -14,7 +14,7 @@ use crate::front_end::{FrontEnd, PLAIN, REGION_BYTES, frame};
 use crate::support::machine::*;
 use srd_vhost::message::request;
 
-/// The longest time without an answer: a card that waits for a front end exceeds any limit.
+/// Longest time without an answer. A card that waits for a front end exceeds any limit.
 const GAP_MAX: Duration = Duration::from_secs(5);
 
 fn cloud(machine: &Machine) -> String {
@@ -55,8 +55,8 @@ fn cloud(machine: &Machine) -> String {
     )
 }
 
-/// Asks for an echo each millisecond, until it is over. Returns how many came, and the longest time
-/// between two of them.
+/// Requests an echo each millisecond until the end. Returns the number of echoes, and the longest
+/// time between two of them.
 fn echoes(a: &str, b: &str, is_over: &AtomicBool) -> (u64, Duration) {
     let bind = |of: &str, host: u8| {
         let at = (Ipv4Addr::new(10, 0, 1, host), 7);
@@ -92,7 +92,7 @@ fn echoes(a: &str, b: &str, is_over: &AtomicBool) -> (u64, Duration) {
     })
 }
 
-/// The front end at a socket, which the card may meet later.
+/// Connects a front end to a socket at which the card may connect later.
 fn connect(path: &Path) -> FrontEnd {
     let mut front = FrontEnd::connect(path);
     front.agree(&mut ());
@@ -111,7 +111,7 @@ fn requests() -> Vec<(u32, Vec<u8>)> {
     ]
 }
 
-/// The card refuses a descriptor of this kind, by an answer, and gives the front end up.
+/// Checks that the card refuses a descriptor of this kind with an answer, and closes the front end.
 fn is_refused(path: &Path, kind: &Kind, request: u32, body: &[u8]) {
     let mut front = connect(path);
     assert!(!front.is_done(&mut (), request, body, &[kind.as_fd()]), "{}, {request}", kind.name);
@@ -145,7 +145,7 @@ fn regression_a_hostile_front_end_holds_up_no_other_guest() {
     }
 }
 
-/// One after another, what a front end may try.
+/// Runs the attempts of a front end, one after another.
 fn hostile(machine: &Machine, path: &Path, other: &str) {
     for kind in kinds::all(machine.directory.path()) {
         if kind.name == kinds::STOPPED {
@@ -160,17 +160,17 @@ fn hostile(machine: &Machine, path: &Path, other: &str) {
         std::fs::create_dir(&directory).unwrap();
         let Some(kind) = kinds::stopped(&directory) else { break };
         is_refused(path, &kind, request, &body);
-        // The card stands beside it for a while.
+        // The card spends some time beside it.
         std::thread::sleep(SILENCE);
     }
-    // A file that is full of holes in the place of memory: it could be sealed, and is not.
+    // A sparse file instead of memory: it could be sealed, and is not.
     let mut front = connect(path);
     let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("guest", flags).unwrap();
     rustix::fs::ftruncate(&file, REGION_BYTES).unwrap();
     let (table, body) = requests().swap_remove(3);
     assert!(!front.is_done(&mut (), table, &body, &[file.as_fd()]));
-    // Memory that goes away while frames are under way.
+    // The memory is removed while frames are in flight.
     let status = || machine.json(&["card", "status"])["instances"].clone();
     let is_running = || {
         let all = status();
@@ -189,7 +189,7 @@ fn hostile(machine: &Machine, path: &Path, other: &str) {
     full_events(path, other, &is_running);
 }
 
-/// Events that are full, and block: frames for the guest are signalled all the same.
+/// Event descriptors that are full, and block: frames for the guest are still signalled.
 fn full_events(path: &Path, other: &str, is_running: &dyn Fn() -> bool) {
     let mut front = connect(path);
     front.introduce(&mut (), PLAIN, [0, 0]);

@@ -1,5 +1,5 @@
-//! `srd card` and `srd run` as their users run them: instances in namespaces, a machine's namespace
-//! that stands for the internet, and the sockets of Linux at every end. Needs root.
+//! `srd card` and `srd run` as users run them: instances in namespaces, a machine's namespace that
+//! simulates the internet, and Linux sockets at every end. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -48,7 +48,7 @@ fn the_example_connects_whom_its_rules_allow_and_nobody_else() {
     assert_eq!(peer.ip(), IpAddr::from(NAT_PUBLIC));
     assert!(passes(&mut out, &mut far_end) && passes(&mut far_end, &mut out));
 
-    // One evaluation for each direction of a flow, and none after it.
+    // One evaluation for each direction of a flow, and no further one.
     let judged = settled(|| machine.counter("web", "judged_packets"));
     for _ in 0..200 {
         assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
@@ -56,7 +56,8 @@ fn the_example_connects_whom_its_rules_allow_and_nobody_else() {
     assert_eq!(machine.counter("web", "judged_packets"), judged);
     assert!(machine.counter("web", "tx_packets") > 200);
 
-    // The web server's flow is known both ways and not tracked, the application server's is.
+    // The web server's flow is recorded in both directions without tracking; the application
+    // server's flow is tracked.
     let flows_of =
         |instance: &str| machine.json(&["card", "flows", &format!("{}{instance}", machine.prefix)]);
     let find = |flows: serde_json::Value, remote: &str| {
@@ -75,8 +76,8 @@ fn the_example_connects_whom_its_rules_allow_and_nobody_else() {
     let tracked = find(flows_of("app"), "203.0.113.1:9999");
     assert_eq!(tracked["connection"], "established");
 
-    // A rule that is gone: open connections to everybody are not tracked, and end at once; the
-    // tracked one goes on.
+    // A rule is removed. Open connections that all addresses may use are not tracked, and end at
+    // once; the tracked one continues.
     let without = machine.example("without.toml", |text| {
         text.replace("\"tcp 443 from 0.0.0.0/0\", ", "\"tcp 444 from 0.0.0.0/0\", ")
     });
@@ -88,7 +89,7 @@ fn the_example_connects_whom_its_rules_allow_and_nobody_else() {
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     assert!(server.read_exact(&mut rest).is_ok(), "what was sent arrives when it may");
 
-    // A list of the subnet ends both.
+    // A network ACL of the subnet ends both.
     let closed = machine.example("closed.toml", |text| {
         text.replace("100 allow all from 0.0.0.0/0", "100 allow tcp 443 from 0.0.0.0/0")
     });
@@ -139,20 +140,20 @@ fn a_program_runs_as_an_instance_and_leaves_nothing() {
     stream.read_to_string(&mut line).unwrap();
     assert_eq!(line, "hello\n");
 
-    // An instance goes with the program that asked for it, however that ends.
+    // An instance ends together with its program, whatever ends the program.
     let mut third = machine.command(&["run", "--name", &name("c"), "--", "sleep", LONG_S]);
     let mut third = Running(third.stderr(Stdio::null()).spawn().unwrap());
     wait_until("the third instance", || status(&name("c")));
     third.end(Signal::KILL);
     wait_until("the end of the third instance", || !status(&name("c")));
-    // The program of the first one lives on in its namespace, and the next card leaves it alone.
+    // The first one's program continues in its namespace, and the next card leaves it alone.
     drop(first_run);
     let again = machine.srd(&["run", "--name", &name("d"), "--", "true"]);
     assert!(again.status.success(), "{again:#?}");
     assert_eq!(machine.facts(), before);
 }
 
-/// Without a word of warning: a child of the card gives everything back.
+/// After SIGKILL, a child of the card removes everything.
 #[test]
 fn a_card_that_is_killed_leaves_a_machine_as_it_was() {
     if !ready_with_nsenter() {
@@ -180,7 +181,7 @@ fn a_card_that_is_killed_leaves_a_machine_as_it_was() {
     assert_eq!(machine.facts(), before);
 }
 
-/// A card that was killed starts again, whatever runs in its instances, and that goes on.
+/// A killed card starts again while programs run in its instances, and these continue.
 #[test]
 fn regression_a_card_that_was_killed_starts_again_beside_programs() {
     if !ready_with_nsenter() {
@@ -210,7 +211,7 @@ fn regression_a_card_that_was_killed_starts_again_beside_programs() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// A second card, at another socket, would take the namespaces away from the first.
+/// A second card, at another socket, must not take over the namespaces of the first.
 #[test]
 fn regression_a_second_card_leaves_the_instances_of_the_first_alone() {
     if !ready_with_nsenter() {
@@ -237,7 +238,7 @@ fn regression_a_second_card_leaves_the_instances_of_the_first_alone() {
     assert_eq!(machine.facts(), before);
 }
 
-/// Services and containers end a program with a signal to its process alone.
+/// Services and containers end a program with a signal to its process only.
 #[test]
 fn regression_a_signal_to_srd_run_alone_ends_its_program() {
     if !ready_with_nsenter() {
@@ -255,7 +256,7 @@ fn regression_a_signal_to_srd_run_alone_ends_its_program() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// The first `srd run` holds the card, and may end first.
+/// The first `srd run` holds the card, and may end before the others.
 #[test]
 fn regression_a_program_whose_card_has_ended_keeps_its_exit_code() {
     if !ready_with_nsenter() {
@@ -288,7 +289,7 @@ fn regression_a_program_whose_card_has_ended_keeps_its_exit_code() {
     assert!(said.contains("is not known"), "{said}");
 }
 
-/// What was in force before is in force again, outside, too.
+/// The earlier settings apply again, also outside the instances.
 #[test]
 fn regression_a_file_that_cannot_be_applied_changes_nothing() {
     if !ready_with_nsenter() {
@@ -301,7 +302,7 @@ fn regression_a_file_that_cannot_be_applied_changes_nothing() {
     let mut card = machine.up(&[&file, "--internet"]);
     let during = machine.facts();
     let in_use = machine.example("in_use.toml", |text| {
-        // One address goes, one comes, and one is in use.
+        // One address is removed, one is added, and one is in use.
         let text = text.replace("198.51.100.5\"", "198.51.100.6\"");
         text.replace("198.51.100.10\"", "198.51.100.77\"").replace("tcp 443", "tcp 444")
     });
@@ -350,7 +351,7 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
         assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
         assert!(said.contains(says), "{words:?}: {said}");
     }
-    // As shells say it; nothing is made for a program that is not there.
+    // Exit codes as in shells; nothing is created for a program that does not exist.
     for (program, code) in [("/no/such/program", 127), ("srd-no-program", 127), ("/etc", 126)] {
         let output = machine.srd(&["run", "--name", &name, "--", program]);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -361,7 +362,7 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// A slip of the hand, as `--socket cloud.toml`, costs no file.
+/// A wrong argument such as `--socket cloud.toml` must not destroy a file.
 #[test]
 fn regression_what_is_no_socket_stays_where_it_is() {
     if !ready_with_nsenter() {
@@ -375,7 +376,8 @@ fn regression_what_is_no_socket_stays_where_it_is() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no socket"), "{refused:#?}");
     assert_eq!(fs::read_to_string(machine.path("card.sock")).unwrap(), "precious");
     fs::remove_file(machine.path("card.sock")).unwrap();
-    // What a card that was killed has left is replaced; what another has put there since stays.
+    // The socket of a killed card is replaced; a file that another program has put there since
+    // stays.
     let mut card = machine.up(&[&file]);
     card.end(Signal::KILL);
     assert!(machine.path("card.sock").exists());
@@ -387,8 +389,8 @@ fn regression_what_is_no_socket_stays_where_it_is() {
     assert_eq!(fs::read_to_string(machine.path("card.sock")).unwrap(), "another's");
 }
 
-/// A gateway that does not know a connection resets it, so that a program sees its end: here
-/// one that has got another public address.
+/// A gateway resets a connection that it has no entry for, so that the program notices the end.
+/// Here the gateway has got another public address.
 #[test]
 fn regression_a_connection_that_a_nat_gateway_does_not_know_is_reset() {
     if !ready_with_nsenter() {
@@ -405,7 +407,7 @@ fn regression_a_connection_that_a_nat_gateway_does_not_know_is_reset() {
     let other =
         machine.example("other.toml", |text| text.replace("198.51.100.5\"", "198.51.100.6\""));
     machine.json(&["card", "apply", &other]);
-    // The first write is answered with the reset, and a later one sees it.
+    // The first write is answered with the reset, and a later one fails because of it.
     wait_until("the reset of a connection", || out.write_all(b"is somebody there?").is_err());
     let status = machine.json(&["card", "status"]).to_string();
     assert!(status.contains("nat of a segment of no connection"), "{status}");
@@ -415,7 +417,7 @@ fn regression_a_connection_that_a_nat_gateway_does_not_know_is_reset() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// The help of `srd card up` names files that there are, and a port that the cloud allows.
+/// The help of `srd card up` names existing files, and a port that the cloud allows.
 #[test]
 fn regression_the_example_of_the_help_works_as_it_is_written() {
     if !ready_with_nsenter() {
@@ -439,7 +441,7 @@ fn regression_the_example_of_the_help_works_as_it_is_written() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// Wrong settings are 2, with and without --check, and what is in the way on the machine is 1.
+/// Wrong settings exit with 2, with and without --check. An obstacle on the machine exits with 1.
 #[test]
 fn regression_exit_codes_of_a_card_are_of_their_kind() {
     if !ready_with_nsenter() {

@@ -1,5 +1,5 @@
-//! A host speaks for its instances by its key: no other program of a machine does, whatever
-//! address, port and bytes it has. Needs root.
+//! A host authenticates packets of its instances with its key. No other program of a machine can
+//! send such packets, whatever address, port and bytes it uses. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -17,10 +17,10 @@ use crate::support::machine::*;
 const NOBODY: u32 = 65_534;
 /// Bytes of the headers of IPv4 and UDP.
 const HEADER_BYTES: usize = 28;
-/// Payload that only instances have.
+/// Payload that only instances send.
 const MARK: &[u8] = b"from the instance b";
 
-/// Runs as a user without rights, in a namespace.
+/// Runs the work as a user without rights, in a namespace.
 fn as_nobody<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> T {
     within(namespace, || {
         let (group, user) = (Gid::from_raw(NOBODY), Uid::from_raw(NOBODY));
@@ -30,13 +30,13 @@ fn as_nobody<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// A cloud on two hosts, whose instances take everything.
+/// Returns a cloud on two hosts, whose instances accept all packets.
 fn cloud(hosts: &Hosts, name: &str, lines: &str) -> String {
     hosts.machines[0].two_hosts_with(name, "'all from 10.0.0.0/16'", [lines, lines])
 }
 
-/// UDP that a host receives, as a user of another machine on the way would see it: the port that it
-/// was for, and the payload.
+/// Returns the UDP packets that a host receives, as a user of another machine on the path would
+/// capture them: the destination port, and the payload.
 fn overheard(namespace: &str, mut work: impl FnMut()) -> Vec<(u16, Vec<u8>)> {
     let flags = SocketFlags::NONBLOCK;
     let raw = within(namespace, || {
@@ -51,7 +51,8 @@ fn overheard(namespace: &str, mut work: impl FnMut()) -> Vec<(u16, Vec<u8>)> {
     all
 }
 
-/// A key that is not the one in the file of the other host was in neither log nor status.
+/// Regression: neither log nor status reported a key that differs from the one in the file of the
+/// other host.
 #[test]
 fn regression_a_wrong_key_is_named_at_both_ends() {
     if !ready_with_nsenter() {
@@ -85,13 +86,13 @@ fn regression_a_wrong_key_is_named_at_both_ends() {
         let shown = hosts.machines[end].srd(&["card", "status"]).stdout;
         assert!(String::from_utf8(shown).unwrap().contains(text));
     }
-    // Few lines, however long it lasts.
+    // Few lines, even if it lasts for a long time.
     std::thread::sleep(SILENCE);
     assert_eq!(log(0).matches(&refused[0]).count(), 1);
 }
 
-/// What a program that has no key can send: what it has overheard, the same with other bits, and
-/// bytes that begin like packets of any kind.
+/// Returns packets that a program without a key can send: captured packets, the same packets with
+/// changed bits, and bytes that begin like packets of any kind.
 fn forged(overheard: &[(u16, Vec<u8>)]) -> Vec<(u16, Vec<u8>)> {
     let mut all = overheard.to_vec();
     for (number, (port, bytes)) in overheard.iter().enumerate() {
@@ -109,7 +110,7 @@ fn forged(overheard: &[(u16, Vec<u8>)]) -> Vec<(u16, Vec<u8>)> {
     all
 }
 
-/// Packets for the instance a, and what it has got of them.
+/// Observer of the packets that the instance a receives.
 struct Watch<'a> {
     listener: UdpSocket,
     hosts: &'a Hosts,
@@ -121,7 +122,7 @@ impl<'a> Watch<'a> {
         Self { listener, hosts }
     }
 
-    /// Waits until a packet of the other instance has come.
+    /// Waits until a packet of the other instance has arrived.
     fn hears_its_peer(&self) {
         let echo = within(&self.hosts.instance("b"), || UdpSocket::bind("10.0.1.11:5000").unwrap());
         self.listener.set_read_timeout(Some(SILENCE)).unwrap();
@@ -130,11 +131,11 @@ impl<'a> Watch<'a> {
             let _ = echo.send_to(MARK, "10.0.1.10:5000");
             self.listener.recv(&mut buffer).is_ok_and(|read| buffer[..read] == *MARK)
         });
-        // Those that were sent meanwhile.
+        // Packets that were sent meanwhile.
         while self.listener.recv(&mut buffer).is_ok() {}
     }
 
-    /// Nothing comes while this is done, nor after it.
+    /// Checks that no packet arrives during the work, nor after it.
     #[track_caller]
     fn hears_nothing(&self, what: &str, work: impl FnOnce()) {
         let name = format!("{}a", self.hosts.machines[0].prefix);
@@ -155,9 +156,9 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// While the card of a host runs, restarts, or is down: a user of that host has its ports, and what
-/// was overheard of the card; another program of it has a card of its own, with another key or
-/// without any. No packet of theirs reaches an instance of the other host.
+/// While the card of a host runs, restarts, or is down, a user of that host has its ports, and
+/// captured packets of the card. Another program there has a card of its own, with another key or
+/// without a key. No packet of these reaches an instance of the other host.
 #[test]
 fn no_program_of_a_host_but_its_card_speaks_for_its_instances() {
     if !ready_with_nsenter() {
@@ -178,7 +179,8 @@ fn no_program_of_a_host_but_its_card_speaks_for_its_instances() {
         }
     };
 
-    // The card runs: a user has other ports of its address, and this machine's own.
+    // The card runs. A user of its machine has another port of its address, and a user of this
+    // machine has a port here.
     let others: Vec<UdpSocket> = [&b, &a]
         .into_iter()
         .zip(["198.18.0.2:0", "198.18.0.1:0"])
@@ -186,14 +188,14 @@ fn no_program_of_a_host_but_its_card_speaks_for_its_instances() {
         .collect();
     watch.hears_nothing("a user beside the card", || others.iter().for_each(send));
 
-    // It restarts: each process has another epoch.
+    // The card restarts: each process has another epoch.
     assert_eq!(beta.end(Signal::KILL), -1);
     watch.hears_nothing("a user beside a killed card", || others.iter().for_each(send));
     let mut beta = hosts.up(1);
     watch.hears_nothing("a user beside a restarted card", || others.iter().for_each(send));
     watch.hears_its_peer();
 
-    // It is down: a user has all of its ports.
+    // The card is down: a user has all of its ports.
     assert_eq!(beta.end(Signal::TERM), 0);
     wait_until("the end of the session", || hosts.other(0)["up"] == false);
     let own: Vec<UdpSocket> = as_nobody(&b, || {
@@ -202,13 +204,13 @@ fn no_program_of_a_host_but_its_card_speaks_for_its_instances() {
     });
     watch.hears_nothing("a user in the place of the card", || own.iter().for_each(send));
     assert_eq!(hosts.other(0)["up"], false);
-    // The card says why it cannot start.
+    // The card reports why it cannot start.
     let refused = hosts.machines[1].srd(&["card", "up", "-c", &hosts.config(1)]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("[transport] listen"), "{said}");
     drop(own);
 
-    // A card with a key of its own, and one without any.
+    // A card with another key, and a card without a key.
     let key = fs::read(hosts.machines[1].path("key")).unwrap();
     let written = fs::read_to_string(hosts.config(1)).unwrap();
     let made = std::process::Command::new(SRD).arg("genkey").output().unwrap();
@@ -235,15 +237,15 @@ fn no_program_of_a_host_but_its_card_speaks_for_its_instances() {
     fs::write(hosts.config(1), lines.collect::<Vec<_>>().join("\n")).unwrap();
     speaks("a card without a key");
 
-    // The card itself does.
+    // The packets of the card itself arrive.
     fs::write(hosts.machines[1].path("key"), key).unwrap();
     fs::write(hosts.config(1), written).unwrap();
     let _beta = hosts.up(1);
     watch.hears_its_peer();
 }
 
-/// A session says which host has sent a packet, and that host is believed about its own interfaces
-/// only. // V6
+/// The session identifies the host that has sent a packet, and the host may send only for its own
+/// interfaces. // V6
 #[test]
 fn a_host_is_believed_about_its_own_instances_only() {
     if !ready_with_nsenter() {
@@ -255,7 +257,7 @@ fn a_host_is_believed_about_its_own_instances_only() {
     let [_alpha, mut beta] = hosts.both_up();
     let watch = Watch::new(&hosts);
     watch.hears_its_peer();
-    // To alpha, the instance b is somewhere else.
+    // In alpha's file, the instance b is on another host.
     let text = fs::read_to_string(&file).unwrap();
     let moved = hosts.machines[0].path("moved.toml").to_str().unwrap().to_owned();
     fs::write(&moved, text.replace("host = \"beta\"", "host = \"gamma\"")).unwrap();
@@ -270,7 +272,7 @@ fn a_host_is_believed_about_its_own_instances_only() {
     assert_eq!(beta.end(Signal::TERM), 0);
 }
 
-/// Hosts that trust their network do without keys.
+/// Hosts on a trusted network need no keys.
 #[test]
 fn hosts_that_trust_the_network_need_no_keys_and_say_so() {
     if !ready_with_nsenter() {
@@ -296,7 +298,7 @@ fn hosts_that_trust_the_network_need_no_keys_and_say_so() {
     Watch::new(&hosts).hears_its_peer();
 }
 
-/// Packets between addresses of IPv6, and after a take-over, too.
+/// Packets between IPv6 addresses, also after a take-over.
 #[test]
 fn packets_cross_a_network_of_ipv6_and_go_on_by_the_next_process() {
     if !ready_with_nsenter() {

@@ -1,5 +1,5 @@
-//! What becomes of a connection between hosts while a card is killed, restarts, or is taken over.
-//! Needs root.
+//! A connection between hosts survives while a card is killed, restarts, or is taken over. Needs
+//! root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -11,10 +11,10 @@ use crate::support::hosts::Hosts;
 use crate::support::machine::*;
 use crate::support::transfer::Transfer;
 
-/// The longest silence of a transfer: 1.5 s on a machine that has nothing else to do, and longer on
-/// one that starts a card slowly.
+/// Longest silence of a transfer: 1.5 s on an idle machine, and longer on a machine that starts a
+/// card slowly.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// Bytes that show that a transfer goes on.
+/// Bytes that show that a transfer continues.
 const SOME: u64 = 1 << 20;
 
 #[test]

@@ -1,5 +1,5 @@
 //! Local users of a machine that runs an overlay, a card and both halves of the NFS proxy: an
-//! ordinary user, and the user `srd` that the package makes. Whatever they try, they gain nothing.
+//! ordinary user, and the user `srd` that the package creates. None of their attempts succeeds.
 //! Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
@@ -18,16 +18,17 @@ use crate::support::pair::{Pair, Settings};
 
 /// An ordinary user, and the user of the service.
 const USERS: [(&str, u32); 2] = [("alice", 47_001), ("srd", 47_002)];
-/// The card's socket, at the place of the product: what is above it counts, too.
+/// The card's socket at the product's path, because the rights of the directories above it count,
+/// too.
 const CARD: &str = "/run/srd-card/card.sock";
-/// Programs that the scripts need, and packages that have them.
+/// Programs that the scripts need, and packages that contain them.
 const PROGRAMS: [(&str, &str); 3] =
     [("python3", "python3"), ("openssl", "openssl"), ("setpriv", "util-linux")];
 
-/// A script in the machine's network. It ends with 0 if it has gained what it wants.
+/// A script in the machine's network, which exits with 0 if it has succeeded.
 struct Attempt {
     name: &'static str,
-    /// Whether root gains it by the same script, which shows that the script is right. A script
+    /// Whether root succeeds with the same script, which shows that the script is right. A script
     /// that would break the machine is not run by root.
     root_may: bool,
     script: &'static str,
@@ -48,7 +49,7 @@ def answer(s):
     sys.exit(0 if s.recv(4) else 1)
 ";
 
-/// A client as the kernel's is: from a port that only root has.
+/// A client like the kernel's: from a port that only root may bind.
 const NFS_BY_CLIENT: &str = "python3 -c \"$CALL
 s = socket.socket()
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -94,7 +95,7 @@ socket.socket(socket.AF_UNIX).connect(os.environ['CARD'])\"",
     attempt("the card's memory", true, "head -c 1 /proc/$CARD_PID/environ >/dev/null"),
     attempt("a descriptor of the card's", true, "ls -l /proc/$CARD_PID/fd/ | grep -q socket"),
     attempt("a signal to the card", true, "kill -0 $CARD_PID"),
-    // Of its helper, which is root's: root without CAP_SYS_RESOURCE may not for another user.
+    // The helper belongs to root: root without CAP_SYS_RESOURCE may not do this for another user.
     attempt("core files of the card", true, "prlimit --pid $HELPER_PID --core=1:1"),
     attempt("a signal to the NFS client's half", true, "kill -0 $NFS_PID"),
     attempt("a descriptor of the overlay's", true, "ls -l /proc/$NETWORK_PID/fd/ | grep -q socket"),
@@ -150,7 +151,7 @@ sys.exit(c.getresponse().status != 200)\"",
     attempt("another address at the overlay", false, "ip addr add 10.77.0.99/24 dev $OVERLAY"),
 ];
 
-/// The machine, and all that runs there.
+/// The machine, and everything that runs there.
 struct Site {
     pair: Pair,
     directory: tempfile::TempDir,
@@ -164,7 +165,7 @@ impl Site {
         self.directory.path().join(name)
     }
 
-    /// A command in the network of the machine.
+    /// Returns a command in the network of the machine.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.pair.names[0])).arg(program);
@@ -181,7 +182,7 @@ impl Site {
         pid
     }
 
-    /// Waits until something is so, unless a program that runs here has ended.
+    /// Waits until a condition holds, unless a program that runs here has ended.
     #[track_caller]
     fn wait(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let began = Instant::now();
@@ -197,7 +198,7 @@ impl Site {
         names.map(|name| fs::read_to_string(self.path(name)).unwrap_or_default()).concat()
     }
 
-    /// The process of an overlay that has its sockets.
+    /// Returns the process of an overlay that has its sockets.
     fn network(&self) -> u32 {
         child_of(self.pair.daemons[0].as_ref().unwrap().id())
     }
@@ -229,7 +230,7 @@ impl Site {
         command.output().unwrap()
     }
 
-    /// Whether all that runs here still serves.
+    /// Whether everything that runs here still serves.
     fn is_well(&self) -> bool {
         let srd = |words: &[&str]| self.command(SRD).args(words).output().unwrap();
         let up = self.pair.path("0.sock".to_owned());
@@ -244,8 +245,8 @@ fn child_of(pid: u32) -> u32 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// A server's stand-in, which answers each call; as an export without `insecure` it serves clients
-/// at ports below 1024 only.
+/// Stand-in of an NFS server, which answers each call. Like an export without `insecure`, it serves
+/// only clients at ports below 1024.
 fn nfs_server(pair: &Pair) {
     let listener = pair.within(0, || TcpListener::bind("127.0.0.1:2049").unwrap());
     thread::spawn(move || {
@@ -306,7 +307,7 @@ fn site() -> Site {
         pair.start(end);
     }
     pair.wait_for_express();
-    // Files are protected by themselves here, and not by the directory of a test.
+    // The files must be protected by their own modes, not by the directory of a test.
     for of in [directory.path(), pair.path(String::new()).as_path()] {
         fs::set_permissions(of, fs::Permissions::from_mode(0o755)).unwrap();
     }
@@ -342,7 +343,7 @@ fn site() -> Site {
     site
 }
 
-/// Whether to go on: the names of the users are written into files that are the test's own.
+/// Whether the test can run: it writes the names of the users into files of its own.
 fn ready() -> bool {
     let has = |program: &str| {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
@@ -382,7 +383,7 @@ fn local_users_gain_nothing_by_thirty_four_attempts() {
     assert!(site.is_well(), "{}", site.logs());
 }
 
-/// A socket that a local user has made, in a directory of the user's.
+/// A socket that a local user has created, in a directory of that user.
 const IMPOSTOR: &str = "python3 -c \"
 import socket, os
 fake = os.environ['FAKE']

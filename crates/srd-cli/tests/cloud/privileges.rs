@@ -1,5 +1,5 @@
-//! Privileges of the processes of a card, and the operation of a card while its helper stands
-//! still. Needs root.
+//! Privileges of the processes of a card, and the operation of a card while its helper is stopped.
+//! Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -13,11 +13,11 @@ use crate::support::pair::must;
 use rustix::process::{Pid, Signal, kill_process};
 
 const NOTHING: &str = "0000000000000000";
-/// `CAP_DAC_OVERRIDE`, `CAP_KILL`, `CAP_NET_ADMIN`, `CAP_SYS_PTRACE` and `CAP_SYS_ADMIN` as /proc
-/// shows them.
+/// `CAP_DAC_OVERRIDE`, `CAP_KILL`, `CAP_NET_ADMIN`, `CAP_SYS_PTRACE` and `CAP_SYS_ADMIN` in the
+/// form of /proc.
 const OF_HELPER: &str = "0000000000281022";
 
-/// The statuses of all threads of a process. One may end meanwhile.
+/// Returns the statuses of all threads of a process. A thread may end meanwhile.
 fn threads(pid: u32) -> Vec<String> {
     let all = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let all = all.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
@@ -29,7 +29,7 @@ fn value<'a>(status: &'a str, key: &str) -> &'a str {
     line.unwrap_or_else(|| panic!("{key}")).trim()
 }
 
-/// Looks at each thread of a process that reads packets of guests.
+/// Checks each thread of a process that reads packets of guests.
 #[track_caller]
 fn has_no_privilege(pid: u32) {
     let all = threads(pid);
@@ -51,7 +51,7 @@ fn children(pid: u32) -> Vec<u32> {
     text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Descriptors of a helper that are not its own.
+/// Returns descriptors of a helper that are not its own.
 fn others_of(helper: u32) -> Vec<String> {
     let is_own = |number: &str, target: &str| {
         ["0", "1", "2"].contains(&number)
@@ -69,7 +69,7 @@ fn others_of(helper: u32) -> Vec<String> {
     others.map(|(number, target)| format!("{number}: {target}")).collect()
 }
 
-/// The only child of a card.
+/// Returns the only child of a card.
 #[track_caller]
 pub(super) fn helper_of(card: u32) -> u32 {
     let all = children(card);
@@ -109,7 +109,8 @@ fn the_process_that_reads_packets_has_no_privilege_in_any_thread() {
         }
         assert_eq!(value(&status, "NoNewPrivs"), "1");
     }
-    // It inherits neither descriptors nor the environment. A program that it runs has pipes.
+    // The helper inherits neither descriptors nor the environment. A program that it runs has
+    // pipes.
     wait_until("the helper has descriptors of its own alone", || others_of(helper).is_empty());
     let environment = fs::read_to_string(format!("/proc/{helper}/environ")).unwrap();
     assert!(!environment.contains("STATE_DIRECTORY"), "{environment}");
@@ -147,7 +148,7 @@ fn cards_of_several_hosts_have_none_and_keep_keys_and_epochs() {
     let mut next = hosts.take_over(0, &mut card);
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
     has_no_privilege(next.0.id());
-    // The files that only root reads are read again by the helper.
+    // The helper reads the files again that only root can read.
     tell(next.0.id(), Signal::HUP);
     let log = || fs::read_to_string(hosts.machines[0].path("next.log")).unwrap();
     wait_until("a line of the log", || log().contains("is in force"));
@@ -156,7 +157,7 @@ fn cards_of_several_hosts_have_none_and_keep_keys_and_epochs() {
     assert_eq!((next.end(Signal::TERM), other.end(Signal::TERM)), (0, 0));
 }
 
-/// `srd run` is root, for the program: the card that it holds is a process of its own.
+/// `srd run` stays root for its program. The card that it holds is a process of its own.
 #[test]
 fn the_card_of_a_run_has_none_either() {
     if !ready_with_nsenter() {
@@ -180,7 +181,7 @@ fn the_card_of_a_run_has_none_either() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// Instances beside those of the example.
+/// Returns further instances beside those of the example.
 fn more(machine: &Machine, count: u8) -> String {
     let one = |n: u8| {
         let instance = format!("{}n{n}", machine.prefix);
@@ -207,7 +208,7 @@ fn packets_pass_while_the_helper_stands_still() {
     let (mut server, _) = https.accept().unwrap();
     let helper = helper_of(card.0.id());
     tell(helper, Signal::STOP);
-    // Instances, routes, resolvers: whatever the helper does.
+    // Instances, routes, resolvers: everything that the helper does.
     let mut apply = machine.command(&["card", "apply", &many]);
     let mut apply = Running(apply.stdin(Stdio::null()).spawn().unwrap());
     thread::sleep(SILENCE);
@@ -233,7 +234,7 @@ fn packets_pass_while_the_helper_stands_still() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// An address that this machine routes elsewhere: all of the change is taken back.
+/// An address that this machine routes elsewhere: the whole change is undone.
 #[test]
 fn addresses_are_routed_all_or_none() {
     if !ready_with_nsenter() {

@@ -1,4 +1,4 @@
-//! Names, instance metadata and time, as programs of an instance ask for them. Needs root and curl.
+//! Names, instance metadata and time, as programs of an instance request them. Needs root and curl.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -67,7 +67,7 @@ fn ready_with_curl() -> bool {
     all && ready_with_nsenter()
 }
 
-/// The status, and what was said.
+/// Returns the status and the body.
 fn curl(instance: &str, words: &[&str]) -> (String, String) {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", instance, "curl", "-s", "--noproxy", "*", "--max-time", "60"]);
@@ -92,8 +92,8 @@ fn metadata(instance: &str, token: &str, path: &str) -> (String, String) {
     curl(instance, &["-H", &header, &format!("{METADATA}/meta-data/{path}")])
 }
 
-/// Groups and lists that allow nothing do not keep an instance from its metadata, and instances
-/// with the same address have their own.
+/// Groups and lists that allow nothing do not block an instance's metadata. Instances with the same
+/// address have their own metadata.
 #[test]
 fn each_instance_has_its_own_metadata_and_needs_a_token() {
     if !ready_with_curl() {
@@ -116,19 +116,19 @@ fn each_instance_has_its_own_metadata_and_needs_a_token() {
         metadata(&a, &of_a, &format!("network/interfaces/macs/{macs}subnet-ipv4-cidr-block"));
     assert_eq!(of_mac, said("10.0.1.0/24"));
 
-    // More connections than the stack has at once, one after the other and together.
+    // More connections than the stack has at a time, one after the other and together.
     thread::scope(|scope| {
         for _ in 0..20 {
             scope.spawn(|| assert_eq!(metadata(&a, &of_a, "mac").0, "200"));
         }
     });
-    // A connection that says nothing keeps no other out.
+    // A silent connection does not block others.
     let _silent: Vec<_> = (0..4).map(|_| connect(&a, [169, 254, 169, 254], 80).unwrap()).collect();
     assert_eq!(metadata(&a, &of_a, "mac").0, "200");
     assert!(connect_in_vain(&a, [169, 254, 169, 254], 81).is_err());
 }
 
-/// A question for the address of a name.
+/// Returns a query for the address of a name.
 fn question(name: &str) -> Vec<u8> {
     let mut bytes = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
@@ -139,12 +139,12 @@ fn question(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// The answer to a datagram, however long it takes.
+/// Returns the answer to a datagram, however long it takes.
 fn ask(instance: &str, server: ([u8; 4], u16), bytes: &[u8]) -> Option<Vec<u8>> {
     ask_for(PATIENCE, instance, server, bytes)
 }
 
-/// Connects where no answer is expected.
+/// Sends a datagram for which no answer is expected.
 fn ask_in_vain(instance: &str, server: ([u8; 4], u16), bytes: &[u8]) -> Option<Vec<u8>> {
     ask_for(SILENCE, instance, server, bytes)
 }
@@ -190,7 +190,7 @@ fn names_and_time_are_there_at_each_of_their_addresses() {
     assert_eq!(ask_in_vain(&a, ([169, 254, 169, 253], 53), &[1, 2, 3]), None);
 }
 
-/// More than 1,024 packets a second are too many, and the instance goes on after them.
+/// More than 1,024 packets a second exceed the limit, and the instance continues after them.
 #[test]
 fn a_flood_of_questions_meets_its_limit() {
     if !ready_with_nsenter() {
@@ -204,7 +204,7 @@ fn a_flood_of_questions_meets_its_limit() {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _ending = Ending(&is_over);
-        // As many as the machine lets through, and not all at once: a queue would lose the rest.
+        // As many as the machine passes, in small groups: a queue would lose the others.
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 for _ in 0..50 {
@@ -217,14 +217,14 @@ fn a_flood_of_questions_meets_its_limit() {
         wait_until("too many packets", || exceeded() > 0);
     });
     assert_eq!(machine.counter("a", "pps_allowance_exceeded"), 0);
-    // A question at the end of a second that had too many is lost.
+    // A query at the end of a second with too many packets is lost.
     wait_until("an answer after the flood", || {
         ask_in_vain(&a, ([169, 254, 169, 253], 53), &bytes).is_some()
     });
 }
 
-/// A firewall rule on the address of instance metadata used to be passed by at the resolver's; and
-/// names used to be there in a cloud without DNS support.
+/// Regression: at the resolver's address, instance metadata was reachable in spite of a firewall
+/// rule on the metadata address; and names were resolved in a cloud without DNS support.
 #[test]
 fn regression_each_service_is_at_its_own_addresses_only() {
     if !ready_with_nsenter() {
@@ -247,7 +247,7 @@ fn regression_each_service_is_at_its_own_addresses_only() {
     for other in [link_local(254), link_local(123)] {
         assert_eq!(ask_in_vain(&a, (other, 53), &name), None, "{other:?}");
     }
-    // The same without names.
+    // The same checks without DNS support.
     let without = CLOUDS.replace("[vpc.one]", "[vpc.one]\ndns_support = false");
     let path = machine.path("without.toml");
     fs::write(&path, without.replace('@', &machine.prefix)).unwrap();
@@ -260,7 +260,7 @@ fn regression_each_service_is_at_its_own_addresses_only() {
     assert!(connect(&a, link_local(254), 80).is_ok());
 }
 
-/// Connections that are slow used to keep all others out, and the 33rd at once was refused.
+/// Regression: slow connections blocked all others, and the 33rd at a time was refused.
 #[test]
 fn regression_connections_wait_for_a_place_and_slow_ones_give_theirs_up() {
     if !ready_with_curl() {
@@ -276,7 +276,7 @@ fn regression_connections_wait_for_a_place_and_slow_ones_give_theirs_up() {
         thread::sleep(Duration::from_millis(150));
         assert_eq!(curl(&a, &[METADATA]).0, "401");
     }
-    // The kernel asks again after a second.
+    // The kernel retries after a second.
     let began = Instant::now();
     let burst = within(&a, || {
         let open = || std::net::TcpStream::connect("169.254.169.254:80");
@@ -286,7 +286,7 @@ fn regression_connections_wait_for_a_place_and_slow_ones_give_theirs_up() {
     assert!(began.elapsed() < PATIENCE);
 }
 
-/// Programs of an instance use the cloud's resolver, as long as there is one.
+/// Programs of an instance use the cloud's resolver, if there is one.
 #[test]
 fn a_namespace_has_the_resolver_of_its_cloud() {
     if !ready_with_nsenter() {
@@ -313,7 +313,7 @@ fn a_namespace_has_the_resolver_of_its_cloud() {
     wait_until("the resolver of a cloud without one goes", || !file.exists());
     let of_b = file.parent().unwrap().with_file_name(machine.instance("b"));
     assert!(of_b.join("resolv.conf").exists());
-    // All is given back, also after a kill.
+    // All files are removed, also after a kill.
     card.end(rustix::process::Signal::KILL);
     wait_until("the files of namespaces go", || !of_b.exists());
 }
@@ -331,7 +331,8 @@ fn up_with_resolver(machine: &Machine, file: &std::path::Path) -> Running {
     machine.up_by(command)
 }
 
-/// The answer of a resolver with so many bytes behind the question, or as many as fit.
+/// Returns the answer of a resolver with this number of records after the query. If it does not
+/// fit, it is empty and truncated.
 fn answer_to(query: &[u8], records: usize, most: usize) -> Vec<u8> {
     let length = 17 + query[12..].iter().position(|byte| *byte == 0).unwrap();
     let mut answer = query[..length].to_vec();
@@ -346,8 +347,8 @@ fn answer_to(query: &[u8], records: usize, most: usize) -> Vec<u8> {
     [answer, record.repeat(records)].concat()
 }
 
-/// What gets out is a plain question, its answer comes however long it is, and a resolver that is
-/// there later than the card is asked.
+/// Only plain queries leave, their answers arrive at any length, and a resolver that starts later
+/// than the card is used.
 #[test]
 fn regression_names_of_the_outside() {
     if !ready_with_nsenter() {
@@ -376,7 +377,7 @@ fn regression_names_of_the_outside() {
                 let Ok((length, from)) = server.recv_from(&mut bytes) else { continue };
                 let query = &bytes[..length];
                 heard.lock().unwrap().push(query[2..].to_vec());
-                // Letters of a question have cases of chance.
+                // The letters of a query have random case.
                 let is_big = query.windows(3).any(|part| part.eq_ignore_ascii_case(b"big"));
                 let records = if is_big { 90 } else { 1 };
                 server.send_to(&answer_to(query, records, 512), from).unwrap();
@@ -400,7 +401,7 @@ fn regression_names_of_the_outside() {
             stream.write_all(&[&length[..], &answer].concat()).unwrap();
         });
         fs::write(&file, "nameserver 127.0.0.1\n").unwrap();
-        // The file is looked at once a second.
+        // The card reads the file once a second.
         let mut answer = Vec::new();
         wait_until("a question to the new resolver", || {
             answer = ask(&a, resolver, &question("www.example.com")).unwrap();

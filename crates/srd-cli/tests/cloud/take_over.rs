@@ -1,5 +1,5 @@
-//! `srd card up --take-over`: another process goes on with a card, and the connections of its
-//! guests live. Needs root.
+//! `srd card up --take-over`: another process continues a card, and the connections of its guests
+//! survive. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -30,7 +30,7 @@ fn connections_counters_and_the_duty_to_give_back_go_to_the_next_process() {
     let (web, app) = (machine.instance("web"), machine.instance("app"));
     let outside = machine.namespace.clone();
 
-    // Tracked, not tracked, and through a NAT gateway.
+    // A tracked connection, an untracked one, and one through a NAT gateway.
     let https = listen(&web, 443);
     let mut inner = connect(&app, WEB, 443).unwrap();
     let (mut inner_end, _) = https.accept().unwrap();
@@ -58,7 +58,8 @@ fn connections_counters_and_the_duty_to_give_back_go_to_the_next_process() {
     assert!(now.iter().zip(sent).all(|(now, before)| *now > before), "{now:?} {sent:?}");
     assert!(machine.json(&["card", "status"])["uptime_s"].as_f64().unwrap() > uptime);
 
-    // Once more, and the last one ends: all is given back, by the list of the first.
+    // One more take-over. When the last process ends, it removes everything in the list of the
+    // first one.
     let mut last = machine.take_over(&mut next, &[&file, "--internet"]);
     assert!(passes(&mut inner, &mut inner_end));
     assert_eq!(last.end(Signal::TERM), 0);
@@ -66,7 +67,8 @@ fn connections_counters_and_the_duty_to_give_back_go_to_the_next_process() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// A process that asks and then dies, is silent, or speaks another form: the card goes on.
+/// A process that requests the take-over and then ends, is silent, or uses another version: the
+/// card continues.
 #[test]
 fn a_card_whose_successor_fails_goes_on_as_before() {
     if !ready_with_nsenter() {
@@ -96,13 +98,13 @@ fn a_card_whose_successor_fails_goes_on_as_before() {
     };
     let said = line(&mut ask(999));
     assert!(said.contains("form 999: end the card that runs first"), "{said}");
-    // It gets the state, and dies.
+    // This process gets the state, and ends.
     let mut dies = ask(5);
     let said = line(&mut dies);
     assert!(said.contains("\"answer\":\"state\""), "{said}");
     drop(dies);
     assert!(passes(&mut inner, &mut inner_end));
-    // It gets the state, and says nothing.
+    // This process gets the state, and stays silent.
     let mut silent = ask(5);
     assert!(line(&mut silent).contains("\"answer\":\"state\""));
     inner.write_all(b"late").unwrap();
@@ -111,7 +113,7 @@ fn a_card_whose_successor_fails_goes_on_as_before() {
     inner_end.read_exact(&mut late).unwrap();
     assert!(line(&mut silent).contains("the other card says nothing"));
 
-    // What cannot be changed while a card runs is refused, and nothing has happened.
+    // A change that is impossible while a card runs is refused, and has no effect.
     let refused = |words: &[&str]| {
         let output = machine.srd(&[&["card", "up", "--take-over"], words].concat());
         assert!(!output.status.success());
@@ -140,8 +142,8 @@ fn a_card_whose_successor_fails_goes_on_as_before() {
     assert!(said.contains("no card runs at"), "{said}");
 }
 
-/// The next process has another file: a guest that is gone, one that is new, and one that stays. It
-/// is killed, and the list that the first process began gives everything back.
+/// The next process has another file: one guest is removed, one is added, and one stays. The
+/// process is killed, and everything in the list that the first process began is removed.
 #[test]
 fn the_next_process_brings_its_own_file_and_takes_on_the_duty_to_give_back() {
     if !ready_with_nsenter() {
@@ -225,7 +227,7 @@ fn flow_logs_count_on_in_the_next_process() {
     assert!(records.iter().all(|record| record[13] == "OK"), "{records:?}");
 }
 
-/// Another host of the cloud sees a new session, and no connection ends: sockets stay open.
+/// Another host of the cloud gets a new session, and no connection ends: sockets stay open.
 #[test]
 fn a_connection_to_an_instance_of_another_host_lives() {
     if !ready_with_nsenter() {
@@ -246,7 +248,7 @@ fn a_connection_to_an_instance_of_another_host_lives() {
     assert!(hosts.other(0)["sent_frames"].as_u64().unwrap() > sent, "counters go on");
     let mut next_other = hosts.take_over(1, &mut other);
     assert!(both());
-    // The way to the hosts belongs to the process, its address does not.
+    // The transport to the hosts belongs to the process; its address must not change.
     hosts.edit(0, |text| text.replace(":7535\"\nprivate", ":7600\"\nprivate"));
     let words = ["card", "up", "--take-over", "-c", &hosts.config(0)];
     let refused = hosts.machines[0].srd(&words);
@@ -257,7 +259,7 @@ fn a_connection_to_an_instance_of_another_host_lives() {
     assert!(hosts.machines.iter().all(|machine| machine.instances_left().is_empty()));
 }
 
-/// Packets that one namespace's IP has received.
+/// Returns the packets that the IP layer of a namespace has received.
 fn received(namespace: &str) -> u64 {
     let text = must(&format!("netns exec {namespace} cat /proc/net/snmp"));
     let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
@@ -266,8 +268,8 @@ fn received(namespace: &str) -> u64 {
     values.split(' ').nth(at).unwrap().parse().unwrap()
 }
 
-/// After a hand-over the first process moves no packet any more: one that it moved would be in no
-/// counter, and one that waits for a limit would arrive twice.
+/// After a hand-over the first process moves no packet any more. Such a packet would be in no
+/// counter, and a packet that waits for a limit would arrive twice.
 #[test]
 fn regression_each_packet_is_moved_and_counted_by_one_of_both() {
     if !ready_with_nsenter() {

@@ -1,4 +1,4 @@
-//! Two tenants on two hosts: a flood of one is not the other's. Needs root.
+//! Two tenants on two hosts: a flood of one must not affect the other. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use crate::support::hosts::Hosts;
 use crate::support::machine::*;
 
-/// Questions of the quiet pair, and the time between two of them.
+/// Number of queries of the quiet pair; `EVERY` is the time between two of them.
 const QUESTIONS: u32 = 300;
 const EVERY: Duration = Duration::from_millis(10);
-/// Packets that are a flood.
+/// Number of packets of a flood.
 const FLOOD: u64 = 5000;
-/// Two clouds with the same addresses, each with an instance on either host, and these lines for
-/// all interfaces.
+/// Returns two clouds with the same addresses, each with an instance on either host, and these
+/// lines for all interfaces.
 fn cloud(machine: &Machine, name: &str, lines: &str) -> String {
     let mut text = String::new();
     for tenant in ["q", "f"] {
@@ -65,8 +65,7 @@ fn bind(instance: &str, host: u8) -> UdpSocket {
     socket
 }
 
-/// Asks for echoes. Returns how many did not come, and the time of the slowest but one of a
-/// hundred.
+/// Requests echoes. Returns the number of lost ones, and the 99th percentile of their times.
 fn lost(asks: &UdpSocket) -> (u32, Duration) {
     let began = Instant::now();
     let (mut times, mut buffer) = (Vec::new(), [0; 64]);
@@ -84,14 +83,14 @@ fn lost(asks: &UdpSocket) -> (u32, Duration) {
         let _ = asks.send_to(&now.to_le_bytes(), "10.0.1.12:7");
         receive(began + EVERY * n, QUESTIONS);
     }
-    // What a busy machine delays is not lost.
+    // An echo that a busy machine delays is not lost.
     receive(Instant::now() + PATIENCE / 4, QUESTIONS);
     times.sort();
     let p99 = times.get(times.len() * 99 / 100).copied().unwrap_or_default();
     (QUESTIONS - u32::try_from(times.len()).unwrap(), p99)
 }
 
-/// Beside a flood of a tenant, plainly and by SRD, another one's questions are all answered.
+/// During a flood of one tenant, without and with SRD, all queries of the other are answered.
 #[test]
 fn regression_a_tenant_that_floods_another_host_does_not_take_anothers_packets() {
     if !ready_with_nsenter() {
@@ -141,8 +140,8 @@ fn regression_a_tenant_that_floods_another_host_does_not_take_anothers_packets()
                 let beside = lost(&asks);
                 flooded = hosts.counter(0, "f1", "tx_packets") - before;
                 println!("{way}: alone {alone:?}, beside {flooded} packets {beside:?}");
-                // A machine without a processor to spare loses some without a flood as well. Where
-                // tenants shared a queue, the flood took a quarter to a third.
+                // A machine without a free processor loses some even without a flood. When tenants
+                // shared a queue, a flood caused the loss of a quarter to a third.
                 let most = alone.0 + QUESTIONS / 20;
                 assert!(beside.0 <= most, "{way}: lost {} of {QUESTIONS}, {alone:?}", beside.0);
             }

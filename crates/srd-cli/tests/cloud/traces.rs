@@ -14,10 +14,10 @@ use crate::support::pcapng::Capture;
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Traces that a card has at once.
+/// Maximum number of traces that a card has at a time.
 const TRACES_MAX: usize = 8;
 
-/// Starts a command that follows packets, and waits until it does. What it prints is in a file.
+/// Starts a command that follows packets, and waits until it does. Its output goes to a file.
 fn follow(machine: &Machine, said: &str, words: &[&str]) -> Running {
     let output = fs::File::create(machine.path(said)).unwrap();
     let mut command = machine.command(words);
@@ -34,7 +34,7 @@ fn follow(machine: &Machine, said: &str, words: &[&str]) -> Running {
     }
 }
 
-/// Packets of a file with one JSON object for each line.
+/// Returns the packets of a file with one JSON object for each line.
 fn lines(machine: &Machine, name: &str) -> Vec<Value> {
     let file = fs::File::open(machine.path(name)).unwrap();
     let lines = BufReader::new(file).lines();
@@ -69,7 +69,7 @@ fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
     assert!(passes(&mut client, &mut server));
     assert!(connect_in_vain(&app, WEB, 80).is_err(), "no rule allows port 80");
 
-    // The first packet was all that was asked for.
+    // The trace ends after the first packet, as its arguments require.
     assert_eq!(text.0.wait().unwrap().code(), Some(0));
     let said = fs::read_to_string(machine.path("text")).unwrap();
     for part in [
@@ -84,7 +84,7 @@ fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
     }
     assert!(!said.contains(":443"), "the filter holds: {said}");
 
-    // Both ends by SIGINT, as by Ctrl-C, with what came until then.
+    // Both end by SIGINT, as by Ctrl-C, with the packets until then.
     assert_eq!((all.end(Signal::INT), written.end(Signal::INT)), (0, 0));
     let packets = lines(&machine, "packets");
     let first = |instance: &str, port: u64| {
@@ -97,7 +97,8 @@ fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
         let text = |step: &Value, key: &str| step[key].as_str().unwrap().to_owned();
         steps.iter().map(|s| text(s, "at") + ": " + &text(s, "says")).collect::<Vec<_>>()
     };
-    // The sender's card asks all tables but the receiver's groups; these are asked there.
+    // The sender's card looks up all tables except the receiver's groups, which the receiver's side
+    // looks up.
     let sent = first("app", 443);
     let asked = steps(&sent);
     let tables = ["interface app", "security groups of interface app", "acl open", "route_table"];
@@ -112,14 +113,14 @@ fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
     assert_eq!(asked.len(), 1, "{asked:#?}");
     assert!(asked[0].contains("allowed by \"tcp 443 from 0.0.0.0/0\""), "{asked:#?}");
     assert_eq!(got["end"]["gone"]["kind"], "guest");
-    // What a flow keeps is not asked again.
+    // The recorded result of a flow is used without a new lookup.
     let later = packets.iter().filter(|p| p["ports"][1] == 443 && p["judged"]["by_rules"] == false);
     let later: Vec<_> = later.collect();
     assert!(!later.is_empty() && later.iter().all(|packet| steps(packet).is_empty()));
     assert!(later.iter().any(|packet| packet["flow"]["state"] == "established"));
     assert_eq!(first("web", 80)["end"]["refused"]["cause"], "security groups in");
 
-    // Packets that are dropped are in the capture, with the reason.
+    // Dropped packets are in the capture, with the reason.
     let capture = Capture::read(&capture);
     assert!(!capture.packets.is_empty());
     for packet in &capture.packets {
@@ -148,7 +149,7 @@ fn a_limit_that_holds_packets_up_is_named_with_its_counter() {
     let client = connect(&app, WEB, 443).unwrap();
     client.set_nonblocking(true).unwrap();
     let began = Instant::now();
-    // A packet is told when it is through.
+    // A packet is printed when it has left.
     while !fs::read_to_string(&jsonl).unwrap().contains("bw_out_allowance_exceeded") {
         let _ = std::io::Write::write(&mut (&client), &[0; 65536]);
         assert!(began.elapsed() < PATIENCE);
@@ -184,14 +185,14 @@ fn traces_are_few_and_end_with_those_that_ask() {
     refused(&["none", "-n", "1"], 2, "there is no instance `none` on this host");
     refused(&[&name, "or"], 2, "`or` is no condition of a filter");
     refused(&[&name, "port", "99999"], 2, "99999 is not a port");
-    // With nothing to see, it ends in its time.
+    // Without a packet, it ends at its time.
     refused(&[&name, "--seconds", "100ms"], 0, "0 packets followed");
 
     let mut all: Vec<Running> = (0..TRACES_MAX)
         .map(|n| follow(&machine, &n.to_string(), &["card", "trace", &name]))
         .collect();
     refused(&[&name, "-n", "1"], 2, "8 traces and captures run already: end one of them");
-    // Killed: it cannot say that it ends.
+    // A killed command cannot report its end.
     let kill = |child: &mut Child| child.kill().and_then(|()| child.wait()).unwrap();
     all.iter_mut().for_each(|running| {
         kill(&mut running.0);
@@ -203,8 +204,8 @@ fn traces_are_few_and_end_with_those_that_ask() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// A NAT gateway carries no fragments of ICMP: the trace of the instance that sends them ends with
-/// the drop, its cause and what to do, and not with the way to the internet.
+/// A NAT gateway carries no fragments of ICMP. The trace of the instance that sends them ends with
+/// the drop, its cause and a remedy, and not with the route to the internet.
 #[test]
 fn regression_a_trace_shows_what_a_nat_gateway_drops() {
     if !ready_with_nsenter() {
@@ -215,7 +216,7 @@ fn regression_a_trace_shows_what_a_nat_gateway_drops() {
     let mut card = machine.up(&[&file, "--internet"]);
     let (app, name) = (machine.instance("app"), format!("{}app", machine.prefix));
     let mut text = follow(&machine, "text", &["card", "trace", &name, "icmp", "-n", "1"]);
-    // Larger than the MTU of the instance, 9001: it sends fragments.
+    // Larger than the instance's MTU of 9001, so the instance sends fragments.
     let ping = ["netns", "exec", &app, "ping", "-c", "1", "-W", "1", "-s", "12000", "203.0.113.1"];
     let pinged = Command::new("ip").args(ping).output().unwrap();
     assert_eq!(pinged.status.code(), Some(1), "{pinged:?}");

@@ -1,4 +1,4 @@
-//! Changes by other programs of a machine to the set-up of a card. Needs root.
+//! Changes by other programs of a machine to the setup of a card. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -26,7 +26,7 @@ fn nft(machine: &Machine, words: &[&str]) -> String {
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
 
-/// A connection of a program of the machine that has chosen its own address.
+/// Returns a connection of a program of the machine that has chosen its own address.
 fn connect_from(machine: &Machine, own: [u8; 4], to: [u8; 4], port: u16) -> TcpStream {
     within(&machine.namespace, || {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -36,8 +36,8 @@ fn connect_from(machine: &Machine, own: [u8; 4], to: [u8; 4], port: u16) -> TcpS
     })
 }
 
-/// All packet rules of a machine go at each reload of a firewall. The services of the machine used
-/// to be open to instances from then on, and no report showed it.
+/// A reload of a firewall removes all packet rules of a machine. Regression: after that, the
+/// services of the machine were open to instances, and no report showed it.
 #[test]
 fn regression_a_flushed_ruleset_opens_no_service_of_this_machine() {
     if !ready_with_nsenter() {
@@ -70,21 +70,21 @@ fn regression_a_flushed_ruleset_opens_no_service_of_this_machine() {
     assert!(said.contains("another program has removed the card's packet rules"), "{said}");
     let shown = String::from_utf8(machine.srd(&["card", "status"]).stdout).unwrap();
     assert!(shown.contains("packet rules: put back 1 times"), "{shown}");
-    // A rule that lets all in before ours.
+    // A rule before ours that accepts everything.
     nft(&machine, &["insert", "rule", "ip", "srd_card", "in", "accept"]);
     wait_until("the rules again", || nft(&machine, &["list", "ruleset"]) == before);
 
-    // Nothing puts rules back: it is closed without them.
+    // Without a helper that restores the rules, the services are closed.
     tell(helper_of(card.0.id()), Signal::STOP);
     nft(&machine, &["flush", "ruleset"]);
     is_closed("without rules and helper");
-    // Another address of the machine, from now on.
+    // A new address of the machine.
     must(&format!("-n {} addr add 192.0.2.77/24 dev lo", machine.namespace));
     wait_until("the new address is closed", || {
         connect_in_vain(&web, [192, 0, 2, 77], 8080).is_err()
     });
     assert!(status()["drops"]["lost: to this machine itself"].as_u64() > Some(0));
-    // A program of the machine is answered at the address that it has chosen.
+    // A program of the machine gets answers at the address that it has chosen.
     let server = listen(&web, 443);
     let mut out = connect_from(&machine, PUBLIC, WEB_PUBLIC, 443);
     let (mut arrived, _) = server.accept().unwrap();
@@ -96,14 +96,14 @@ fn regression_a_flushed_ruleset_opens_no_service_of_this_machine() {
     assert_eq!(nft(&machine, &["list", "ruleset"]), "");
 }
 
-/// Warnings of a card's status.
+/// Returns the warnings of a card's status.
 fn warnings(machine: &Machine) -> Vec<String> {
     let status = machine.json(&["card", "status"]);
     let all = status["warnings"].as_array().cloned().unwrap_or_default();
     all.iter().map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-/// The warnings of a card have a sentence with these words, and the table that people read, too.
+/// Waits until the warnings of a card contain these words, and checks the text output, too.
 #[track_caller]
 fn warns(machine: &Machine, words: &str) {
     wait_until(words, || warnings(machine).iter().any(|text| text.contains(words)));
@@ -111,7 +111,7 @@ fn warns(machine: &Machine, words: &str) {
     assert!(shown.contains("WARNING: ") && shown.contains(words), "{shown}");
 }
 
-/// `ip link set ens5 down; up` took the default route and the address of IPv6 for ever.
+/// Regression: `ip link set ens5 down; up` removed the default route and the IPv6 address for ever.
 #[test]
 fn regression_apply_gives_a_device_its_routes_and_addresses_again() {
     if !ready_with_nsenter() {
@@ -180,7 +180,7 @@ fn regression_apply_gives_a_device_its_routes_and_addresses_again() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// Packets between instances and other machines stopped without a report of the reason.
+/// Regression: packets between instances and other machines stopped without a report of the reason.
 #[test]
 fn regression_forwarding_that_is_switched_off_is_named_and_apply_switches_it_on() {
     if !ready_with_nsenter() {
@@ -209,7 +209,7 @@ fn regression_forwarding_that_is_switched_off_is_named_and_apply_switches_it_on(
     assert_eq!(card.end(Signal::TERM), 0);
     assert!(!forwards());
 
-    // A machine that was a router before: that is its administrator's.
+    // A machine that was a router before: the setting belongs to its administrator.
     sysctl("1");
     let mut card = machine.up(&[&file, "--internet"]);
     sysctl("0");
@@ -223,7 +223,7 @@ fn regression_forwarding_that_is_switched_off_is_named_and_apply_switches_it_on(
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// The name of a namespace was gone for ever, without any report.
+/// Regression: the name of a namespace was removed for ever, without a report.
 #[test]
 fn regression_the_namespace_of_an_instance_that_was_deleted_is_named_and_comes_back() {
     if !ready_with_nsenter() {
@@ -242,11 +242,11 @@ fn regression_the_namespace_of_an_instance_that_was_deleted_is_named_and_comes_b
     assert!(machine.srd(&["card", "apply", &file]).status.success());
     wait_until("the name", || fs::exists(format!("/run/netns/{web}")).unwrap());
     wait_until("no warning", || warnings(&machine).is_empty());
-    // It is the same one.
+    // The namespace is the same one.
     assert!(must(&format!("-n {web} addr show ens5")).contains("10.0.1.10"));
     assert!(passes(&mut client, &mut arrived));
     drop((client, arrived, server));
-    // Another one in its place is named, and left alone.
+    // Another namespace with its name is reported, and left alone.
     must(&format!("netns del {app}"));
     must(&format!("netns add {app}"));
     warns(&machine, &format!("the name {app} leads to another namespace"));

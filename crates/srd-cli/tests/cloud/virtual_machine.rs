@@ -1,5 +1,5 @@
 //! A virtual machine behind the card: a stock Linux kernel with its own virtio-net driver. It gets
-//! its address by DHCP, security groups hold for it, and its connections outlive the process of the
+//! its address by DHCP, security groups apply to it, and its connections survive the process of the
 //! card. Needs root, QEMU and a kernel.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
@@ -14,7 +14,7 @@ use crate::support::machine::*;
 use crate::support::qemu::{boot, kernel};
 use rustix::process::Signal;
 
-/// How long a kernel may boot that is emulated.
+/// Maximum boot time of an emulated kernel.
 const BOOT: Duration = Duration::from_secs(600);
 
 const INIT: &str = r#"#!/bin/busybox sh
@@ -42,13 +42,14 @@ const DHCP: &str = r#"#!/bin/busybox sh
 echo "lease of $ip by $serverid, route $router, names $dns" >/dev/console
 "#;
 
-/// Waits until the guest has said a line that begins so, and returns what is behind that.
+/// Waits until the guest has printed a line that begins with this text, and returns the rest of the
+/// line.
 fn said(machine: &Machine, begin: &str) -> String {
     let began = Instant::now();
     loop {
         let log = fs::read(machine.path("vm.log")).unwrap();
         let log = String::from_utf8_lossy(&log);
-        // The last line may not be whole.
+        // The last line may be incomplete.
         let whole = log.rfind('\n').map_or("", |end| &log[..end]);
         if let Some(rest) = whole.lines().find_map(|line| line.strip_prefix(begin)) {
             return rest.trim().to_owned();
@@ -58,7 +59,7 @@ fn said(machine: &Machine, begin: &str) -> String {
     }
 }
 
-/// Answers each request with a page, and counts nothing else.
+/// Answers each request with a page.
 fn serve(listener: &TcpListener) {
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else { return };
@@ -68,7 +69,7 @@ fn serve(listener: &TcpListener) {
     }
 }
 
-/// The rest of the answer to a request whose end is sent now.
+/// Sends the end of a request, and returns the answer.
 fn page(mut stream: TcpStream, end: &str) -> String {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(end.as_bytes()).unwrap();
@@ -77,7 +78,7 @@ fn page(mut stream: TcpStream, end: &str) -> String {
     answer
 }
 
-/// Connects as soon as the guest is there again.
+/// Connects as soon as the guest is reachable again.
 fn connect_again(namespace: &str) -> TcpStream {
     let began = Instant::now();
     loop {
@@ -123,20 +124,20 @@ fn a_stock_kernel_is_an_instance() {
     assert!(closed.accept().is_err(), "nothing came through");
     said(&machine, "ready");
 
-    // The other way around. The guest listens at port 80, too, which no group allows.
+    // The opposite direction. The guest listens at port 80, too, which no group allows.
     let request = "GET / HTTP/1.0\r\n";
     let mut stream = connect(&app, WEB, 443).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let error = connect_in_vain(&app, WEB, 80).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
 
-    // Another process goes on with the card, and the request is finished by it.
+    // Another process takes over the card, and the request is finished through it.
     let mut next = machine.take_over(&mut card, &words);
     assert!(card.0.wait().unwrap().success());
     let answer = page(stream, "\r\n");
     assert!(answer.ends_with("guest\n"), "{answer}");
 
-    // The card ends, and starts anew: the guest is found again.
+    // The card ends and starts again, and connects to the guest again.
     assert_eq!(next.end(Signal::TERM), 0);
     let _card = machine.up(&words);
     let answer = page(connect_again(&machine.instance("app")), &format!("{request}\r\n"));

@@ -1,6 +1,6 @@
 //! `srd lab run --all --quick` from end to end, in four parts: every experiment in its smallest
-//! form, with one page of all of them, and where a run so short on a busy machine can show it, the
-//! right direction.
+//! form, one page for all of them, and the right direction of the results if such a short run on a
+//! busy machine can show it.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -11,15 +11,15 @@ use srd_bench::experiment;
 use std::collections::BTreeMap;
 use std::process::{Command, Output, Stdio};
 
-/// What a figure of an experiment must be; compared are the runs of the smallest case.
+/// Claim about a figure of an experiment. The runs of the smallest case are compared.
 enum Claim {
-    /// Express and SRD have at most this many times what kernel TCP has.
+    /// Express and SRD have at most this many times the figure of kernel TCP.
     AtMostOfPlain(f64),
-    /// They have at least this many times what kernel TCP has.
+    /// Express and SRD have at least this many times the figure of kernel TCP.
     AtLeastOfPlain(f64),
-    /// All variants have the same.
+    /// All variants have the same figure.
     Equal,
-    /// All variants have this.
+    /// All variants have this figure.
     Is(f64),
     /// All variants have more than this.
     Above(f64),
@@ -27,9 +27,9 @@ enum Claim {
 
 use Claim::{Above, AtLeastOfPlain, AtMostOfPlain, Equal, Is};
 
-/// By experiment: a figure and what is claimed of it. How much faster something is says a
-/// measurement on a quiet machine, and not this; nor is anything compared of runs that others held
-/// up ([`crate::quiet`]).
+/// Experiments, each with a figure and a claim about it. A measurement on a quiet machine shows how
+/// much faster something is; this test does not. Runs that other programs delayed are not compared
+/// ([`crate::quiet`]).
 const CLAIMS: &[(&str, &str, Claim)] = &[
     ("single-flow", "goodput", AtLeastOfPlain(1.3)),
     ("nconnect", "goodput", Above(0.0)),
@@ -58,7 +58,7 @@ const CLAIMS: &[(&str, &str, Claim)] = &[
     ("training-mpi", "loss in the end", Equal),
     ("soak", "long connections that died", Is(0.0)),
     ("soak", "wrong bytes", Is(0.0)),
-    // A round of trouble: every kind once.
+    // A round of faults: every kind once.
     ("soak", "daemons killed", Is(1.0)),
     ("soak", "spines died", Is(1.0)),
     ("soak", "peers removed", Is(1.0)),
@@ -76,7 +76,7 @@ fn srd(arguments: &[&str]) -> Output {
         .expect("srd")
 }
 
-/// A figure of each variant that ran.
+/// Returns a figure of each variant that ran.
 fn figures(experiment: &Value, name: &str) -> BTreeMap<String, f64> {
     let runs = experiment["cases"][0]["runs"].as_array().unwrap();
     let of = |run: &Value| {
@@ -89,7 +89,7 @@ fn figures(experiment: &Value, name: &str) -> BTreeMap<String, f64> {
 }
 
 impl Claim {
-    /// Whether it compares transports, each of which others may have held up.
+    /// Whether the claim compares transports, whose runs other programs may have delayed.
     fn compares(&self) -> bool {
         matches!(self, AtMostOfPlain(_) | AtLeastOfPlain(_))
     }
@@ -110,7 +110,7 @@ impl Claim {
     }
 }
 
-/// Claims of an experiment that do not hold, with their figures.
+/// Returns the claims of an experiment that do not hold, with their figures.
 fn broken(name: &str, outcome: &Value) -> Vec<(&'static Claim, String)> {
     let claims: Vec<_> = CLAIMS.iter().filter(|(of, ..)| *of == name).collect();
     assert!(!claims.is_empty(), "nothing is claimed of {name}");
@@ -125,7 +125,7 @@ fn broken(name: &str, outcome: &Value) -> Vec<(&'static Claim, String)> {
     broken
 }
 
-/// Judges an experiment; one that breaks a claim is run once more.
+/// Checks an experiment. If it breaks a claim, it is run once more.
 fn judge(name: &str, outcome: &Value, again: impl FnOnce() -> Value) {
     if broken(name, outcome).is_empty() {
         return;
@@ -141,10 +141,10 @@ fn judge(name: &str, outcome: &Value, again: impl FnOnce() -> Value) {
 /// Experiments whose claims compare speeds: little else should run beside them.
 const COMPARING: [&str; 2] = ["single-flow,incast,failover,fairness", "loss,ordering,nfs,hadoop"];
 
-/// Experiments with clusters of others' programs, which take long to start.
+/// Experiments with clusters of other programs, which start slowly.
 const CLUSTERS: &str = "spark,dask,ray,training,training-mpi";
 
-/// Runs the experiments of one part in their smallest form, and judges each.
+/// Runs the experiments of one part in their smallest form, and checks each.
 fn run_and_judge(part: impl Fn(&str) -> bool) {
     if !ready(missing_tun()) {
         return;
@@ -152,7 +152,7 @@ fn run_and_judge(part: impl Fn(&str) -> bool) {
     let names = || experiment::ALL.iter().map(|experiment| experiment.name);
     let except: Vec<_> = names().filter(|name| !part(name)).collect();
     let except = except.join(",");
-    // The provider that was built with these tests, as all of the workspace is in CI.
+    // The provider that was built with these tests, which CI builds with the whole workspace.
     let provider = std::env::current_exe().unwrap().with_file_name("libsrd_fi.so");
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("all.html");
@@ -186,7 +186,7 @@ fn run_and_judge(part: impl Fn(&str) -> bool) {
             continue;
         }
         let Some(outcome) = found.get(name) else {
-            // It says what to install, or what to fetch, and the others ran all the same.
+            // The output contains what to install or to fetch, and the other experiments ran.
             let said = err.lines().find(|line| line.starts_with(&format!("{name}: ")));
             let how = if ON_DEMAND.contains(&name) { "not fetched" } else { "skipped" };
             println!("{how}: {}", said.unwrap_or_else(|| panic!("{name}: {err}")));

@@ -1,5 +1,5 @@
-//! `srd lab impair` from end to end. Needs root, iproute2 and `/dev/net/tun`; says so where
-//! they are missing.
+//! `srd lab impair` from end to end. Needs root, iproute2 and `/dev/net/tun`; prints what is
+//! missing.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -38,7 +38,8 @@ fn a_command_runs_beside_the_wire_and_figures_say_what_it_did() {
     assert_eq!(report["impairment"]["loss_ppm"], 100_000);
     let there = &report["directions"][0];
     let count = |field: &str| there[field].as_u64().unwrap();
-    // Nobody listens there: the answers may end a write early, so that fewer come than were sent.
+    // No program listens there. ICMP errors may end a write early, so fewer packets arrive than
+    // expected.
     assert!(count("packets") > 300, "{there}");
     assert!((1..=200).contains(&(count("lost") * 1000 / count("packets"))), "{there}");
     assert_eq!(count("paths_used"), 1);

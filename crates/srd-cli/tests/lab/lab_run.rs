@@ -1,4 +1,4 @@
-//! `srd lab run` from end to end: the cheapest experiment, and what it refuses.
+//! `srd lab run` from end to end: the cheapest experiment, and command lines that are refused.
 
 use crate::quiet::are_all_quiet;
 use crate::ready::{missing_tun, ready};
@@ -13,11 +13,12 @@ fn srd(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_srd")).args(arguments).output().expect("srd")
 }
 
-/// Times that an experiment is run until nothing is lost by it.
+/// Maximum number of runs of an experiment until its losses are as expected.
 const TRIES: usize = 3;
 
-/// Runs an experiment until what it lost is as it must be; fails if a run is otherwise that had the
-/// machine for itself. Where others take it, queues run over because nobody reads them.
+/// Runs an experiment until its losses are as expected. Fails if they are not in a run that had the
+/// machine for itself: other programs can cause losses, because they delay the programs that read
+/// the queues.
 fn loses_as_it_must(words: &[&str], mut is_right: impl FnMut(&Value) -> bool) {
     for _ in 0..TRIES {
         let output = srd(words);
@@ -72,8 +73,8 @@ fn cheapest_experiment_yields_table_json_and_report() {
         let flows = &run["measured"]["samples"][1];
         assert_eq!(flows["name"], "flow completion time");
         assert_eq!(flows["count"], 5 * 48, "every flow of every round");
-        // The slowest flow needs at least the time that the receiver's link does, but for what
-        // its token bucket had saved up.
+        // The slowest flow needs at least the time of the receiver's link, less the data that
+        // passes at once through its token bucket.
         assert!(flows["percentiles"]["p100"].as_f64().unwrap() > 0.9, "{flows}");
     }
     assert_eq!(case["summaries"][0]["variant"], "plain");
@@ -81,7 +82,8 @@ fn cheapest_experiment_yields_table_json_and_report() {
     assert!(!String::from_utf8_lossy(&srd(&["lab", "status"]).stdout).contains(&name));
 }
 
-/// They were lost with the first experiment that failed, and with a report that was not written.
+/// Regression: the figures were lost if a later experiment failed, or if the report was not
+/// written.
 #[test]
 fn regression_figures_are_kept_when_a_later_experiment_or_the_report_fails() {
     if !ready([]) {
@@ -92,7 +94,7 @@ fn regression_figures_are_kept_when_a_later_experiment_or_the_report_fails() {
     let name = format!("e2k{}", std::process::id());
     let words = "lab run incast mpi --quick --variants plain --high-priority false";
     let mut arguments: Vec<&str> = words.split(' ').collect();
-    // A disk that is full.
+    // A full disk.
     arguments.extend(["--mpirun", "/no/such/mpirun", "--report", "/dev/full"]);
     arguments.extend(["--name", &name, "--json", json.to_str().unwrap()]);
     let output = srd(&arguments);
@@ -152,8 +154,8 @@ fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
         cases.iter().all(|case| {
             let figure = |name: &str| value(&case["runs"][0], name);
             assert!(figure("lost by the spines") > 0.0, "{case}");
-            // IP, UDP, header, fields, offload header, IP, UDP, payload, tag: A's packets and no
-            // other. Where the sender waited for a processor, two of them may share a datagram.
+            // IP, UDP, header, fields, offload header, IP, UDP, payload, tag: only A's packets. If
+            // the sender waited for a processor, two of them may share a datagram.
             let length = f64::from(20 + 8 + 12 + 24 + 10 + 20 + 8 + 4000 + 16);
             let mean = figure("mean length of these");
             assert!((length..1.1 * length).contains(&mean), "{case}");
@@ -162,7 +164,7 @@ fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
     });
 }
 
-/// What a run of the JSON has as figures.
+/// Returns a figure of a run in the JSON.
 fn value(run: &Value, name: &str) -> f64 {
     let figures = run["measured"]["figures"].as_array().expect("figures");
     let found = figures.iter().find(|figure| figure["name"] == name);
@@ -211,7 +213,7 @@ fn one_plain_flow_may_not_send_4k_and_one_of_express_may() {
     let name = format!("e2v{}", std::process::id());
     let mut arguments = vec!["lab", "run", "video", "--quick", "--case", "HD idle,4K idle"];
     arguments.extend(["--name", &name, "--high-priority", "false", "--json", "-"]);
-    // Whether a frame is late is the machine's matter too; what the limit drops is not.
+    // Late frames may be caused by the machine; drops at the limit are not.
     let lost = |case: &Value, variant: &str| {
         let runs = case["runs"].as_array().unwrap();
         let run = runs.iter().find(|run| run["variant"] == variant).expect("both variants");
@@ -219,7 +221,7 @@ fn one_plain_flow_may_not_send_4k_and_one_of_express_may() {
     };
     loses_as_it_must(&arguments, |experiment| {
         let cases = experiment["cases"].as_array().unwrap();
-        // HD passes plainly as well.
+        // Without SRD, HD video passes as well.
         lost(&cases[1], "plain") > 5.0
             && lost(&cases[0], "plain") == 0.0
             && cases.iter().all(|case| lost(case, "express") == 0.0)
@@ -253,7 +255,7 @@ fn what_cannot_be_is_refused_before_anything_starts() {
     }
 }
 
-/// All had run before it was found out.
+/// Regression: the error was found after all experiments had run.
 #[test]
 fn regression_a_report_on_a_disk_that_is_read_only_is_refused_before_anything_starts() {
     if !ready([]) {

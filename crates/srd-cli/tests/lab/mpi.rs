@@ -1,6 +1,6 @@
 //! MPI from end to end: the experiments over kernel TCP, and `srd mpi-check` from one host of a
-//! fabric to another. Needs root, an MPI and its compiler; says so and passes without, except in
-//! CI.
+//! fabric to another. Needs root, an MPI and its compiler. If these are missing, it prints so and
+//! passes, except in CI.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -20,14 +20,14 @@ fn is_installed(program: &str) -> bool {
     found.unwrap().status.success()
 }
 
-/// Whether to go on; says why not.
+/// Whether the test can run; otherwise prints why not.
 fn ready() -> bool {
     let needed = [("mpirun", "openmpi-bin"), ("mpicc", "libopenmpi-dev")];
     let missing = needed.into_iter().filter(|(program, _)| !is_installed(program));
     ready::ready(missing.map(|(what, package)| format!("no {what} (apt-get install {package})")))
 }
 
-/// What an experiment found, in its smallest form.
+/// Returns the results of an experiment in its smallest form.
 fn experiment(name: &str, tag: &str, more: &[&str]) -> Value {
     let fabric = format!("{tag}{}", std::process::id());
     let quick = ["lab", "run", name, "--quick", "--name", &fabric, "--high-priority", "false"];
@@ -50,7 +50,7 @@ fn ranks_in_two_hosts_answer_each_other_and_a_transport_that_is_missing_is_left_
     if !ready() {
         return;
     }
-    // One that is named and is nowhere is refused; this one is there and offers nothing.
+    // A provider whose file does not exist is refused. This file exists and offers nothing.
     let directory = tempfile::tempdir().unwrap();
     let provider = directory.path().join("libsrd-fi.so");
     std::fs::write(&provider, "no library").unwrap();
@@ -61,7 +61,8 @@ fn ranks_in_two_hosts_answer_each_other_and_a_transport_that_is_missing_is_left_
     assert_eq!(runs.len(), 1, "TCP, and nothing else");
     let iterations = figure(&runs[0], "iterations");
     assert_eq!(runs[0]["measured"]["samples"][0]["count"].as_f64(), Some(iterations));
-    // Three switches lie between the two: no shared memory is that slow, no network that fast.
+    // Three switches are between the two: shared memory is never so slow, and a network never so
+    // fast.
     let us = figure(&runs[0], "half a round trip, median");
     assert!((2.0..100_000.0).contains(&us), "{us} us");
     let left_out = found["left_out"].as_array().unwrap();
@@ -71,7 +72,7 @@ fn ranks_in_two_hosts_answer_each_other_and_a_transport_that_is_missing_is_left_
     assert!(why.contains(&expected), "{why}");
 }
 
-/// A fabric of one host under each leaf, for as long as this lives.
+/// A fabric of one host under each leaf, which is removed when this value is dropped.
 struct Fabric(String);
 
 impl Fabric {
@@ -83,7 +84,7 @@ impl Fabric {
         Self(name)
     }
 
-    /// `srd mpi-check` in the first host: its exit code and its findings.
+    /// Runs `srd mpi-check` in the first host. Returns its exit code and its findings.
     fn check(&self, words: &[&str]) -> (i32, Value) {
         let exec = ["lab", "exec", "--name", &self.0, "h0.0", "--", SRD, "mpi-check"];
         let more = ["--interface", "eth0", "--provider", "/no/such/libsrd-fi.so", "--json"];
@@ -135,7 +136,7 @@ fn another_machine_is_resolved_reached_and_exchanged_with() {
     let words = result["advice"]["command"].as_array().unwrap();
     assert!(words.iter().any(|word| word == "FI_PROVIDER=srd" || word == "FI_PROVIDER"));
 
-    // Nobody lives there, and nobody may log in.
+    // No host has this address, and the agent refuses every login.
     let (_, result) = fabric.check(&["198.18.1.2", "--agent", "false"]);
     let login = check(&result, "198.18.1.2: login");
     assert_eq!(login["status"], "warn", "{login}");

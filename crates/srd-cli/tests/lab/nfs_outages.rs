@@ -1,5 +1,5 @@
-//! `srd nfs-proxy` while calls are on their way: the server's half is killed, every path dies and
-//! returns, one path of two dies. Each call is executed once and answered once.
+//! `srd nfs-proxy` while calls are in flight: the server's half is killed, every path fails and
+//! returns, one path of two fails. Each call is executed once and answered once.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -20,22 +20,22 @@ use std::time::{Duration, Instant};
 
 const CLIENT: HostId = HostId { leaf: 0, host: 0 };
 const SERVER: HostId = HostId { leaf: 1, host: 0 };
-/// Calls on their way at once.
+/// Number of calls in flight.
 const DEPTH: u32 = 16;
 const CALL_BYTES: usize = 9 << 10;
 const RECORD_BYTES_MAX: usize = 1 << 20;
-/// Long enough for any machine; how long it took is printed.
+/// Long enough for any machine; the actual time is printed.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// A call whose bytes say which it is.
+/// Returns a call whose bytes identify it.
 fn call(xid: u32) -> Record {
     let data = xid.to_be_bytes().into_iter().cycle().take(CALL_BYTES);
     let message = [xid.to_be_bytes(), [0; 4]].concat().into_iter().chain(data);
     Record::of(&message.collect::<Vec<_>>()).unwrap()
 }
 
-/// A server's stand-in that, as servers do, executes a call once and only answers it again when it
-/// comes again.
+/// Stand-in of an NFS server. Like real servers, it executes a call once, and only repeats the
+/// answer to a repeated call.
 #[derive(Default)]
 struct Server {
     executed: Mutex<BTreeSet<u32>>,
@@ -75,7 +75,7 @@ impl Server {
     }
 }
 
-/// Calls that go on until they are stopped, and when each was answered.
+/// Calls that continue until they are stopped, with the time of each answer.
 struct Load {
     replies: Arc<Mutex<BTreeMap<u32, Instant>>>,
     stop: Arc<AtomicBool>,
@@ -115,7 +115,8 @@ impl Load {
         }
     }
 
-    /// Waits until calls that were answered after this moment are many; how long the first took.
+    /// Waits until many calls were answered after this moment, and prints the time until the first
+    /// one.
     fn goes_on_after(&self, moment: Instant, what: &str) {
         let first = loop {
             let replies = self.replies.lock().unwrap();
@@ -131,7 +132,7 @@ impl Load {
         println!("{what}: first reply after {} ms", (first - moment).as_millis());
     }
 
-    /// Ends the calls. Each was executed once, and answered once.
+    /// Ends the calls. Each must have been executed once, and answered once.
     fn end(self, server: &Server) {
         self.stop.store(true, Ordering::SeqCst);
         let calls = self.thread.join().unwrap();
@@ -142,7 +143,7 @@ impl Load {
         println!("{calls} calls, {again} came to the server twice");
     }
 
-    /// The longest time without a reply since a moment.
+    /// Returns the longest time without a reply since a moment.
     fn silence_since(&self, moment: Instant) -> Duration {
         let mut at: Vec<_> = self.replies.lock().unwrap().values().copied().collect();
         at.retain(|at| *at > moment);
@@ -177,7 +178,7 @@ fn fabric(prefix: &str) -> FabricGuard {
     Fabric::up_guarded(shape).unwrap()
 }
 
-/// Starts the server's stand-in.
+/// Starts the stand-in of the server.
 fn serve_calls(fabric: &Fabric, takes: Duration) -> Arc<Server> {
     let listener = fabric.within(SERVER, || TcpListener::bind("127.0.0.1:2049").unwrap()).unwrap();
     Server::start(listener, takes)
@@ -248,8 +249,9 @@ fn calls_are_executed_and_answered_once_whatever_dies_meanwhile() {
     fabric.down().unwrap();
 }
 
-/// All calls were acknowledged when the path died, so that this end had nothing to repeat, and
-/// waited for its replies until the kernel's own keepalive ended the connection, after 105 s.
+/// Regression: all calls were acknowledged when the path failed. So this end had nothing to
+/// retransmit, and waited for its replies until the kernel's own keepalive ended the connection,
+/// after 105 s.
 #[test]
 fn regression_a_connection_whose_path_dies_before_the_replies_is_made_anew() {
     if !ready([]) {
@@ -265,7 +267,7 @@ fn regression_a_connection_whose_path_dies_before_the_replies_is_made_anew() {
     for spine in [0, 1] {
         let began = Instant::now();
         fabric.fail_spine(spine).unwrap();
-        // Replies that were on their way.
+        // Replies that were in flight.
         thread::sleep(Duration::from_secs(1));
         load.goes_on("by the other path, or as before");
         println!("spine {spine} dead: silence of {} ms", load.silence_since(began).as_millis());

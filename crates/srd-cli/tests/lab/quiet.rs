@@ -1,15 +1,15 @@
-//! Whether a run had the machine for itself. Where other programs took it, figures of speed are
-//! theirs and not those of the transport, and so is a queue that ran over because nobody read it.
-//! Programs of a lower priority (`nice`) do not count: they wait for everything that runs here.
+//! Whether a run had the machine for itself. If other programs used it, they may have caused the
+//! figures of speed, or the overflow of a queue whose reader was delayed. Programs of a lower
+//! priority (`nice`) do not count, because they wait for everything that runs here.
 
 use serde_json::Value;
 
-/// The part of the machine that others may take, 0 to 1.
+/// Share of the machine that other programs may use, 0 to 1.
 const OTHERS_MAX: f64 = 0.15;
-/// How late threads may wake up, 99th percentile, as `srd lab run` itself judges.
+/// Maximum delay of a wake-up of threads, 99th percentile; `srd lab run` uses the same limit.
 const LATE_MS_MAX: f64 = 5.0;
 
-/// Whether a run, as the JSON of `srd lab run` has it, was not held up by others.
+/// Whether other programs did not delay a run, which is given in the JSON of `srd lab run`.
 pub(crate) fn is_quiet(run: &Value) -> bool {
     let number = |value: &Value| value.as_f64().unwrap();
     let cpu = &run["cpu"];

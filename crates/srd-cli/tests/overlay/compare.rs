@@ -1,5 +1,5 @@
-//! `srd compare`: a command in the lab, and between two machines with a daemon each. Needs root
-//! where it says so.
+//! `srd compare`: a command in the lab, and between two machines with a daemon each. Some tests
+//! need root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The value that a run has measured.
+/// Returns the value that a run has measured.
 fn figure(run: &Value, name: &str) -> f64 {
     let figures = run["measured"]["figures"].as_array().unwrap();
     let found = figures.iter().find(|figure| figure["name"] == name);
@@ -109,7 +109,7 @@ fn failures_are_counted_if_that_is_asked_for() {
     assert!(text(&output.stdout).contains("failed, of 1"), "{}", text(&output.stdout));
 }
 
-/// The words of a client that measures TCP for a moment.
+/// Words of a client that measures TCP for a moment.
 const CLIENT: [&str; 9] =
     ["perf", "client", "{server}", "--port", "9000", "--transport", "tcp", "--time", "500ms"];
 

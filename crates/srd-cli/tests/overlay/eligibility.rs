@@ -1,11 +1,10 @@
-//! Which packets ride SRD and which count as eligible (X1 to X3 of the specification of Express),
-//! packet for packet: both daemons of a pair capture what crosses their interfaces and their
-//! sockets while known traffic runs, and captures, counters and traffic must say the same. Needs
-//! root.
+//! Packets that ride SRD and packets that count as eligible (X1 to X3 of the specification of
+//! Express), packet for packet. Both daemons of a pair capture the packets at their interfaces and
+//! sockets while known traffic runs. Captures, counters and traffic must agree. Needs root.
 //!
-//! A super-packet counts as the segments it stands for, as the counters have it. A capture does
-//! not show their size, but it shows the connection's handshake: a segment has what its receiver
-//! asked for (MSS) less the TCP options of the super-packet itself.
+//! A super-packet counts as its segments, as in the counters. A capture does not show the size of
+//! the segments, but it shows the connection's handshake: a segment has the receiver's MSS less the
+//! TCP options of the super-packet itself.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test may fail loudly
 
@@ -21,40 +20,41 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// The inner MTU that the daemons are given, and that of the interfaces: what lies between is
+/// Inner MTU of the daemons; `INTERFACE_MTU` is that of the interfaces. Sizes between the two are
 /// oversize, like 8901 to 9001 bytes with ENA Express.
 const MTU: usize = 1300;
 const INTERFACE_MTU: usize = 1400;
 
-/// What is sent, from the first end and from the second. Both numbers differ everywhere, so that
-/// no direction can be taken for the other.
+/// Numbers of packets from the first end and from the second. The two numbers always differ, so
+/// that the directions cannot be confused.
 const UDP: [usize; 2] = [60, 35];
 const OVERSIZE: [usize; 2] = [12, 7];
-/// Datagrams that are larger than the interface's MTU, and the fragments that the kernel makes.
+/// Datagrams that are larger than the interface's MTU, and the fragments that the kernel creates.
 const FRAGMENTED: [usize; 2] = [5, 3];
 const FRAGMENTED_BYTES: usize = 3000;
 const FRAGMENTS_EACH: usize = 3;
 /// Echo requests of the first end; the second end's kernel answers each.
 const ECHOES: usize = 20;
-/// Bytes that the first end sends at once, in super-packets, and messages there and back.
+/// Bytes that the first end sends at once, in super-packets, and messages in both directions.
 const BULK_BYTES: usize = 256 << 10;
 const MESSAGES: usize = 30;
 const MESSAGE_BYTES: usize = 100;
 const IP_UDP_BYTES: usize = 28;
 
-/// Between two packets of one kind: queues are not what is measured.
+/// Time between two packets of one kind, so that queues do not affect the test.
 const SPACING: Duration = Duration::from_millis(1);
-/// How long nothing may move before counters and captures are compared: offers that were not
-/// answered are repeated after a second.
+/// Time without a packet before counters and captures are compared: an offer without an answer is
+/// repeated after a second.
 const QUIET: Duration = Duration::from_millis(1300);
-/// How long a datagram may take. None is lost, unless a session is.
+/// Maximum time for the arrival of a datagram. Packets are lost only together with a session.
 const ARRIVAL_MAX: Duration = Duration::from_secs(20);
-/// Times that a cell is tried. A try counts only if no daemon of a busy machine stood still for so
-/// long that the other took it for dead: what is under way then is lost.
+/// Maximum number of attempts for a cell. An attempt counts only if neither daemon of a busy
+/// machine was stopped for so long that the other considered it dead: packets in flight are then
+/// lost.
 const TRIES: usize = 5;
 
-/// On the wire: UDP payload of an unreliable packet and of a data packet beside the frame, the
-/// most of the latter, and a frame beside its packet.
+/// Sizes on the wire: UDP payload of an unreliable packet and of a data packet in addition to the
+/// frame, maximum payload of a data packet, and the bytes of a frame in addition to its packet.
 const UNRELIABLE_BYTES: usize = 12 + 12 + 16;
 const DATA_BYTES: usize = 12 + 24 + 16;
 const DATA_PAYLOAD_BYTES_MAX: usize = 1500 - IP_UDP_BYTES - DATA_BYTES;
@@ -62,11 +62,11 @@ const OFFLOAD_BYTES: usize = 10;
 /// Types of outer packets.
 const DATA: u8 = 1;
 const UNRELIABLE: u8 = 8;
-/// The flag of a data packet that carries an acknowledgement, and how long that is.
+/// Flag of a data packet that carries an acknowledgement, and the length of the acknowledgement.
 const CARRIES_ACK: u8 = 0x08;
 const ACK_BYTES: std::ops::RangeInclusive<usize> = 20..=188;
 
-/// How the two ends are set.
+/// Settings of the two ends.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     express: [bool; 2],
@@ -74,7 +74,7 @@ struct Cell {
 }
 
 impl Cell {
-    /// X1.
+    /// Whether a packet of this kind is eligible (X1).
     fn is_eligible(self, kind: Kind) -> bool {
         let udp = self.udp == [true, true];
         self.express == [true, true]
@@ -85,7 +85,7 @@ impl Cell {
             }
     }
 
-    /// X2.
+    /// Whether a packet of this kind rides SRD (X2).
     fn rides_srd(self, kind: Kind) -> bool {
         self.is_eligible(kind) && kind != Kind::Oversize
     }
@@ -108,11 +108,11 @@ fn check(cell: Cell) {
     assert!(is_checked, "{cell:?}: the machine was too busy in each of {TRIES} tries");
 }
 
-/// Checks a cell, unless the ends lose each other meanwhile, or packets wait for a processor for so
-/// long that the queue drops them.
+/// Checks a cell. Returns false if the ends lose each other meanwhile, or if packets wait for a
+/// processor for so long that the queue drops them.
 fn is_checked_undisturbed(cell: Cell) -> bool {
     let mut pair = Pair::new("e");
-    // The kernel looks for IPv6 routers behind a new interface, seconds later and again.
+    // The kernel sends requests for IPv6 routers on a new interface, seconds later and repeatedly.
     for name in &pair.names {
         must(&format!("netns exec {name} sysctl -qw net.ipv6.conf.default.disable_ipv6=1"));
     }
@@ -153,7 +153,7 @@ fn is_checked_undisturbed(cell: Cell) -> bool {
     true
 }
 
-/// Waits until the two have met and have said what they want.
+/// Waits until the two ends have exchanged their settings.
 fn wait_until_agreed(pair: &Pair, cell: Cell) {
     let rides = cell.express == [true, true];
     pair.wait("an agreement", |pair| {
@@ -167,8 +167,8 @@ fn wait_until_agreed(pair: &Pair, cell: Cell) {
     });
 }
 
-/// Waits until no inner packet has come or gone at either end for a while. Outer ones always do:
-/// probes keep the session alive.
+/// Waits until no inner packet has passed either end for a while. Outer packets always pass,
+/// because probes keep the session alive.
 fn wait_until_quiet(pair: &Pair) {
     let moved = |pair: &Pair| {
         [0, 1].map(|end| {
@@ -192,7 +192,7 @@ fn counters(pair: &Pair, end: usize) -> BTreeMap<String, u64> {
     all.filter_map(|(name, value)| Some((name.clone(), value.as_u64()?))).collect()
 }
 
-/// An `srd capture` that runs.
+/// A running `srd capture`.
 struct Capturing {
     child: Child,
     file: std::path::PathBuf,
@@ -204,7 +204,7 @@ impl Capturing {
         let mut command = pair.command(end);
         command.args(["capture", "--socket"]).arg(pair.path(format!("{end}.sock")));
         let child = command.arg("-w").arg(&file).stderr(Stdio::null()).spawn().unwrap();
-        // What a file begins with is written once the data plane has taken the capture up.
+        // The beginning of the file is written once the data plane has started the capture.
         let has_begun = || std::fs::metadata(&file).is_ok_and(|facts| facts.len() > 0);
         pair.wait("a capture", |_| has_begun());
         Self { child, file }
@@ -220,14 +220,16 @@ impl Capturing {
     }
 }
 
-/// Every kind of packet, both ways, one kind after the other. An error: a datagram is missing.
+/// Sends every kind of packet in both directions, one kind after the other. It fails if a datagram
+/// is missing.
 fn send_everything(pair: &Pair) -> std::io::Result<()> {
     let address = |end: usize, port: u16| SocketAddr::from(([10, 77, 0, end as u8 + 1], port));
     let udp = [0, 1].map(|end| pair.within(end, || UdpSocket::bind(address(end, 5000)).unwrap()));
     for (end, socket) in udp.iter().enumerate() {
         socket.connect(address(1 - end, 5000)).unwrap();
         socket.set_read_timeout(Some(ARRIVAL_MAX)).unwrap();
-        // Sizes tell packets of one kind apart on the outer wire.
+        // Packets of one kind have different sizes, so that they can be distinguished on the outer
+        // wire.
         let small = (0..UDP[end]).map(|n| 100 + n);
         let oversize = (1..=OVERSIZE[end]).map(|n| MTU + n - IP_UDP_BYTES);
         let fragmented = (0..FRAGMENTED[end]).map(|_| FRAGMENTED_BYTES);
@@ -253,13 +255,14 @@ fn send_everything(pair: &Pair) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Echo requests, and their answers.
+/// Sends echo requests, and receives their answers.
 fn echo(pair: &Pair, to: SocketAddr) {
     let socket = pair.within(0, || {
         rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).unwrap()
     });
     for number in 0..ECHOES as u8 {
-        // Type 8, checksum, identifier 7, number: the checksum is the rest's complement.
+        // Type 8, checksum, identifier 7, number: the checksum is the complement of the other
+        // fields.
         let checksum = (!(0x0800 + 7 + u16::from(number))).to_be_bytes();
         let request = [8, 0, checksum[0], checksum[1], 0, 7, 0, number];
         let sent = rustix::net::sendto(&socket, &request, rustix::net::SendFlags::empty(), &to);
@@ -268,7 +271,7 @@ fn echo(pair: &Pair, to: SocketAddr) {
     }
 }
 
-/// The first end of a connection: a bulk transfer, then messages there and back.
+/// Runs the first end of a connection: a bulk transfer, then messages in both directions.
 fn converse(mut stream: TcpStream) {
     stream.set_nodelay(true).unwrap();
     stream.write_all(&vec![7; BULK_BYTES]).unwrap();
@@ -278,7 +281,7 @@ fn converse(mut stream: TcpStream) {
     }
 }
 
-/// The second.
+/// Runs the second end of a connection.
 fn serve(mut stream: TcpStream) {
     stream.set_nodelay(true).unwrap();
     stream.read_exact(&mut vec![0; BULK_BYTES]).unwrap();
@@ -289,7 +292,7 @@ fn serve(mut stream: TcpStream) {
     assert_eq!(stream.read(&mut [0]).unwrap(), 0, "the end of the conversation");
 }
 
-/// Counters of one end over the run.
+/// Counters of one end before and after the run.
 struct Since<'a> {
     before: &'a BTreeMap<String, u64>,
     after: &'a BTreeMap<String, u64>,
@@ -311,7 +314,7 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// Compares traffic, captures and counters; says what was seen.
+    /// Compares traffic, captures and counters. Returns a summary.
     fn account(&self) -> String {
         let what = format!("{:?} from end {}", self.cell, self.from);
         let (sender, receiver) = (&self.captures[self.from], &self.captures[1 - self.from]);
@@ -345,7 +348,7 @@ impl Way<'_> {
         assert!(tcp_bytes >= known, "{what}: {tcp_bytes} bytes of TCP, {known} were sent");
     }
 
-    /// Inner packets are what the counters count, at both ends.
+    /// Checks that the counters of both ends agree with the inner packets.
     fn assert_counters(&self, by_kind: &BTreeMap<Kind, usize>, what: &str) {
         let sum = |is: &dyn Fn(Kind) -> bool| -> usize {
             by_kind.iter().filter(|(kind, _)| is(**kind)).map(|(_, n)| n).sum()
@@ -366,7 +369,7 @@ impl Way<'_> {
         }
     }
 
-    /// Every outer packet is the one that an inner packet must become, and no other is there.
+    /// Checks that the outer packets are exactly those that the inner packets must produce.
     fn assert_wire(&self, sent: &[Inner], what: &str) {
         let (sender, receiver) = (&self.captures[self.from], &self.captures[1 - self.from]);
         let (srd, plain): (Vec<_>, Vec<_>) =
@@ -400,22 +403,23 @@ fn count(packets: &[Inner]) -> BTreeMap<Kind, usize> {
     by_kind
 }
 
-/// UDP payload bytes of the outer packets of one type. It is in the clear, in the lower half of the
-/// first byte.
+/// Returns the UDP payload bytes of the outer packets of one type. The type is in clear text, in
+/// the lower half of the first byte.
 fn outer(capture: &Capture, leaves: bool, wanted: u8) -> Vec<usize> {
     let payloads = capture.of(true, leaves).map(|packet| &packet[IP_UDP_BYTES..]);
     payloads.filter(|bytes| bytes[0] == VERSION << 4 | wanted).map(<[u8]>::len).collect()
 }
 
-/// UDP payload bytes of the data packets that left, and whether an acknowledgement stands in them
-/// (A11), which the flags say in the clear.
+/// Returns the UDP payload bytes of the data packets that left, and whether they carry an
+/// acknowledgement (A11), which the flags show in clear text.
 fn outer_data(capture: &Capture) -> Vec<(usize, bool)> {
     let payloads = capture.of(true, true).map(|packet| &packet[IP_UDP_BYTES..]);
     let data = payloads.filter(|bytes| bytes[0] == VERSION << 4 | DATA);
     data.map(|bytes| (bytes.len(), bytes[1] & CARRIES_ACK != 0)).collect()
 }
 
-/// F2: as few chunks as fit, of equal size, the last perhaps shorter; their packets' sizes.
+/// Returns the sizes of the packets of a frame (F2): as few chunks as possible, of equal size,
+/// where the last may be shorter.
 fn chunks(packet_bytes: usize) -> Vec<usize> {
     let frame = packet_bytes + OFFLOAD_BYTES;
     let size = frame.div_ceil(frame.div_ceil(DATA_PAYLOAD_BYTES_MAX));

@@ -1,5 +1,5 @@
-//! A daemon that ends says so: the other side is back at the host's own way at once; one that is
-//! killed is found out within a second. Needs root.
+//! A daemon that ends sends a goodbye, and the other side uses the host's own routes again at once.
+//! A killed daemon is detected within a second. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -9,16 +9,17 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long after a goodbye the other side may go on steering packets to the peer: less than the
-/// 600 ms that a silent peer has to answer, so that only a goodbye can be the cause.
+/// Maximum time after a goodbye in which the other side may still steer packets to the peer. It is
+/// less than the 600 ms after which a silent peer is down, so that only the goodbye can be the
+/// cause.
 const GOODBYE_MAX: Duration = Duration::from_millis(400);
-/// Goodbyes of which one is heard so soon. A busy machine delays some of them.
+/// Number of goodbyes, one of which must take effect this fast. A busy machine delays some of them.
 const ATTEMPTS: usize = 6;
-/// How long a host that died may go unnoticed: a second, ten times that if the machine is busy,
-/// and not for ever.
+/// Maximum time until a host that failed is detected: usually a second, ten times that if the
+/// machine is busy.
 const DEAD_MAX: Duration = Duration::from_secs(10);
 
-/// Two daemons in transparent mode that steer packets to each other.
+/// Starts two daemons in transparent mode that steer packets to each other.
 fn met(tag: &str) -> Pair {
     let mut pair = Pair::new(tag);
     for end in [0, 1] {
@@ -30,13 +31,13 @@ fn met(tag: &str) -> Pair {
     pair
 }
 
-/// Whether what the first sends to the second goes through the interface.
+/// Whether packets from the first machine to the second go through the interface.
 fn is_steered(pair: &Pair) -> bool {
     must(&format!("-n {} route get 198.18.0.2", pair.names[0])).contains("dev srd0")
 }
 
-/// Sends a signal to the second's daemon, and measures how long the first steers packets to it:
-/// none, or one every 10 ms.
+/// Sends a signal to the second machine's daemon, and measures how long the first one steers
+/// packets to it. `is_busy`: with a datagram every 10 ms, otherwise without traffic.
 fn steered_for(pair: &mut Pair, signal: Signal, is_busy: bool) -> Duration {
     let mut daemon = pair.daemons[1].take().unwrap();
     let pair = &*pair;
@@ -45,7 +46,7 @@ fn steered_for(pair: &mut Pair, signal: Signal, is_busy: bool) -> Duration {
         if is_busy {
             scope.spawn(|| pair.within(0, || chatter(&over)));
         }
-        // Nothing but what keeps the session alive, or the traffic above.
+        // Only the packets that keep the session alive, or the traffic above.
         std::thread::sleep(Duration::from_millis(500));
         pair.wait("steering", is_steered);
         let begin = Instant::now();
@@ -63,16 +64,16 @@ fn steered_for(pair: &mut Pair, signal: Signal, is_busy: bool) -> Duration {
 fn chatter(over: &AtomicBool) {
     let socket = UdpSocket::bind("198.18.0.1:0").unwrap();
     let begin = Instant::now();
-    // It ends by itself if the test fails.
+    // The loop also ends if the test fails.
     while !over.load(Ordering::Relaxed) && begin.elapsed() < 3 * PATIENCE {
-        // Nobody listens there; what the kernel says of that is no matter.
+        // No program listens there; the kernel's error does not matter.
         let _ = socket.send_to(&[0; 100], "198.18.0.2:9");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Says goodbye until one is heard at once, and fails if none of a few is; each returns how long
-/// packets were steered after it.
+/// Repeats a goodbye until one takes effect at once, and fails if none of several does. `goodbye`
+/// returns the time for which packets were steered after it.
 fn heard_at_once(what: &str, mut goodbye: impl FnMut() -> Duration) {
     let mut times = Vec::new();
     while times.len() < ATTEMPTS {
@@ -143,7 +144,8 @@ fn regression_a_daemon_whose_network_process_was_killed_ends_and_steers_nothing(
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     let network = children.split_whitespace().next().unwrap().parse().unwrap();
     kill_process(Pid::from_raw(network).unwrap(), Signal::KILL).unwrap();
-    // It could not take the routes back when the peer falls silent.
+    // Without its network process, the daemon could not remove the routes when the peer becomes
+    // silent.
     let begin = Instant::now();
     let status = loop {
         if let Some(status) = daemon.try_wait().unwrap() {

@@ -1,5 +1,5 @@
-//! Flows that share the interface: one that sends more than the daemon reads costs the others no
-//! packet. Needs root.
+//! Flows that share the interface: a flow that sends faster than the daemon reads causes no loss of
+//! other flows. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -11,17 +11,19 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::pair::{Pair, Settings, ready};
 
-/// Packets of the flood: more than the kernel keeps for a daemon.
+/// Packets of the flood: more than the kernel queues for a daemon.
 const FLOOD: usize = 20_000;
-/// Flows beside it, with a packet each.
+/// Flows beside it, with one packet each.
 const FLOWS: usize = 32;
-/// Flows that must come through. One in sixteen shares the flood's queue, as hashes have it.
+/// Minimum number of flows whose packet must arrive. By their hashes, one flow in sixteen shares
+/// the flood's queue.
 const FLOWS_MIN: usize = 20;
-/// A daemon that stands still for long is taken for dead, and packets are lost with its session.
+/// Maximum number of attempts: if a daemon is stopped for long, its peer considers it dead, and
+/// packets are lost with the session.
 const ROUNDS: usize = 5;
 
-/// While the daemon stands still, which a busy processor makes of any now and then, the flood
-/// fills what the kernel keeps for the daemon. The packets that come later are dropped if all share
+/// While the daemon is stopped, as it may be at any time by a busy processor, the flood fills the
+/// kernel's queue for the daemon. Later packets of other flows would be dropped if all flows shared
 /// one queue.
 #[test]
 fn regression_a_flood_costs_other_flows_no_packets() {

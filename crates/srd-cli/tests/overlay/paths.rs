@@ -1,5 +1,5 @@
-//! `srd up` over a network that changes: a path MTU that falls and rises, a firewall that lets one
-//! port through. Needs root.
+//! `srd up` over a network that changes: a path MTU that falls and rises, a firewall that passes
+//! one port. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -28,14 +28,14 @@ fn packet_bytes(pair: &Pair) -> u64 {
     pair.ask(0, &["status"]).unwrap()["peers"][0]["packet_bytes_max"].as_u64().unwrap()
 }
 
-/// Runs the path MTU down and up; `icmp`: the router says so.
+/// Lowers and raises the path MTU; `icmp`: whether the router reports it.
 fn falls_and_rises(tag: &str, icmp: bool) {
     if !ready() {
         return;
     }
     let mut pair = Pair::routed(tag);
     if !icmp {
-        // What the router itself sends finds no route.
+        // Packets of the router itself find no route.
         must(&format!("-n {} rule add iif lo pref 1 prohibit", pair.router.as_ref().unwrap()));
     }
     start(&mut pair);
@@ -61,8 +61,8 @@ fn a_path_mtu_that_falls_and_rises_is_found_without_icmp() {
     falls_and_rises("mn", false);
 }
 
-/// A route that has learned a small MTU, or has one, is no reason not to start: neither for the
-/// others nor for this peer, whose way may carry more by now.
+/// A daemon starts although a route has learned, or has, a small MTU. Neither the other peers nor
+/// this one are affected, because the path may carry more now.
 #[test]
 fn regression_a_small_mtu_of_a_route_does_not_keep_a_daemon_from_starting() {
     if !ready() {
@@ -83,8 +83,8 @@ fn regression_a_small_mtu_of_a_route_does_not_keep_a_daemon_from_starting() {
     pair.wait("the size that passes", |pair| packet_bytes(pair) <= 1272);
 }
 
-/// The kernel has learned a smaller MTU from a router, and believes it for ten minutes. The network
-/// passes more by now.
+/// The kernel has learned a smaller MTU from a router, and uses it for ten minutes. The network
+/// passes more now.
 #[test]
 fn regression_an_mtu_that_the_kernel_has_learned_is_not_kept_by_a_daemon_that_starts() {
     if !ready() {
@@ -99,7 +99,7 @@ fn regression_an_mtu_that_the_kernel_has_learned_is_not_kept_by_a_daemon_that_st
     pair.wait("the kernel's exception", |pair| {
         pair.within(0, || {
             let socket = std::net::UdpSocket::bind("198.18.0.1:0").unwrap();
-            // An error of this call is that of the packet before.
+            // An error of this call belongs to the packet before.
             let _ = socket.send_to(&[0; 5000], "198.18.0.2:9");
         });
         learned()

@@ -1,5 +1,5 @@
-//! What the processes of `srd up` may do, what its network process refuses, and that a start that
-//! fails leaves nothing. Needs root.
+//! Privileges of the processes of `srd up`, requests that its network process refuses, and a failed
+//! start, which leaves nothing behind. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -11,18 +11,18 @@ use std::process::{Child, Command, Stdio};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
 const NOBODY: u32 = 65_534;
-/// `CAP_NET_ADMIN` as /proc shows it.
+/// `CAP_NET_ADMIN` in the form of /proc.
 const NET_ADMIN: &str = "0000000000001000";
 const NOTHING: &str = "0000000000000000";
 
-/// The value of a line in a process's status.
+/// Returns the value of a line in a process's status.
 fn status(pid: u32, key: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("{key}:")));
     line.unwrap_or_else(|| panic!("{key}")).trim().to_owned()
 }
 
-/// The network process of a daemon.
+/// Returns the network process of a daemon.
 fn child_of(pid: u32) -> u32 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()
@@ -45,7 +45,7 @@ fn regression_no_process_keeps_more_privileges_than_it_needs() {
     }
     let mut net = Routed::new("v");
     net.configure_overlay("", "\"10.78.0.2/32\"");
-    // Keys that only root can read: the daemon stays root, so that it can reload.
+    // Only root can read the keys: the daemon stays root, so that it can reload.
     net.start(0);
     let daemon = net.daemons[0].as_ref().unwrap().id();
     let network = child_of(daemon);
@@ -57,7 +57,8 @@ fn regression_no_process_keeps_more_privileges_than_it_needs() {
     assert!(net.srd(0, &["reload"]), "{}", net.log(0));
     assert!(net.log(0).contains("stays user root"), "{}", net.log(0));
     net.stop(0);
-    // What the user `srd`, or else `nobody`, can read again: it runs as that user, and reloads.
+    // The user `srd`, or otherwise `nobody`, can read all files again: the daemon runs as that
+    // user, and reloads.
     let directory = net.directory.path().to_owned();
     std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o755)).unwrap();
     let text = std::fs::read_to_string(net.path("0.toml")).unwrap();
@@ -72,7 +73,7 @@ fn regression_no_process_keeps_more_privileges_than_it_needs() {
     assert!(status(daemon, "Gid").split_whitespace().all(|id| id != "0"));
     assert_eq!(status(daemon, "Groups"), "");
     for thread in std::fs::read_dir(format!("/proc/{daemon}/task")).unwrap().flatten() {
-        // A thread that served a command may be gone by now.
+        // A thread that served a command may have ended by now.
         let Ok(text) = std::fs::read_to_string(thread.path().join("status")) else { continue };
         let kept = text.lines().filter(|l| l.starts_with("CapPrm") || l.starts_with("Uid"));
         assert!(
@@ -99,10 +100,10 @@ fn regression_the_network_process_inherits_no_descriptors_and_no_environment() {
     net.daemons[0] = Some(command.spawn().unwrap());
     net.wait("a daemon", |n| n.srd(0, &["status"]));
     let network = child_of(net.daemons[0].as_ref().unwrap().id());
-    // It is nobody's process, so that root alone may look.
+    // The process belongs to the user `nobody`, but only root may read this.
     for entry in std::fs::read_dir(format!("/proc/{network}/fd")).unwrap().flatten() {
         let number: u32 = entry.file_name().to_str().unwrap().parse().unwrap();
-        // It may be closed by now.
+        // The descriptor may be closed by now.
         let Ok(target) = std::fs::read_link(entry.path()) else { continue };
         let target = target.to_str().unwrap();
         let is_own = number <= 2 || target.starts_with("socket:");
@@ -115,7 +116,7 @@ fn regression_the_network_process_inherits_no_descriptors_and_no_environment() {
     net.stop(0);
 }
 
-/// A network process that a test talks to, as a daemon that was taken over would.
+/// A network process that a test controls, as an attacker who has taken over the daemon would.
 struct Taken {
     child: Child,
     answers: BufReader<std::process::ChildStdout>,
@@ -176,7 +177,7 @@ fn regression_a_daemon_that_was_taken_over_reaches_its_own_interface_and_table_o
         r#"{"Change":{"add":[{"prefix":"0.0.0.0/0","source":null}],"remove":["192.0.2.0/24"]}}"#;
     assert_eq!(taken.ask(change), r#""Done""#);
     taken.ask(r#""Apply""#);
-    // Its own rules and nothing else: no route leads through another interface.
+    // Only its own rules exist: no route leads through another interface.
     let main = must(&format!("-n {} route show table main", net.a));
     assert!(main.contains("192.0.2.0/24") && main.contains("via 192.0.2.1"), "{main}");
     let own = ip(&format!("-n {} route show table 7471", net.a)).stdout;
@@ -225,7 +226,7 @@ fn regression_a_start_that_fails_half_way_leaves_nothing() {
     let text = text.replace("listen = \"192.0.2.10:7471\"", "listen = \"0.0.0.0:7471\"");
     std::fs::write(net.path("0.toml"), text).unwrap();
     fails("that network would be cut off", &before);
-    // No privilege.
+    // A start without the privilege.
     net.configure_overlay("", "\"10.78.0.2/32\"");
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &net.a, "setpriv", "--bounding-set", "-net_admin", SRD]);
@@ -249,7 +250,7 @@ fn an_ordinary_user_with_the_capability_runs_it_as_the_unit_does() {
     let caps =
         ["--inh-caps=+net_admin", "--ambient-caps=+net_admin", "--bounding-set=-all,+net_admin"];
     let mut command = Command::new("ip");
-    // A device that everybody may open, as udev makes it; seen by these processes only.
+    // A device that every user may open, as udev creates it; only these processes see it.
     let device = "mknod $0 c 10 200 && chmod 666 $0 && mount --bind $0 /dev/net/tun && exec $@";
     command.args(["netns", "exec", &net.a, "bash", "-c", device]).arg(net.path("tun"));
     command.arg("setpriv").args(ids).args(caps);

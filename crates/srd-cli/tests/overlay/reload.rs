@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crate::support::pair::{Pair, Settings, must, ready};
 
-/// The public key of a private one that nobody holds.
+/// Returns the public key of a private key that is not kept.
 fn key() -> String {
     srd_daemon::keys::SecretKey::draw_private().unwrap().public().to_string()
 }
 
-/// The configuration of the first end with these peers, each `(name, key, endpoint, allowed)`.
+/// Writes the configuration of the first end with these peers, each `(name, key, endpoint,
+/// allowed)`.
 fn configure(pair: &Pair, interface: &str, peers: &[[&str; 4]]) {
     let mut text = format!(
         "[interface]\naddress = [\"10.77.0.1/24\"]\nlisten = \"198.18.0.1:7471\"\npaths = 4\n\
@@ -29,7 +30,7 @@ fn configure(pair: &Pair, interface: &str, peers: &[[&str; 4]]) {
     std::fs::write(pair.path("0.toml".into()), text).unwrap();
 }
 
-/// Each peer that runs with its endpoint and its prefixes, as `name endpoint prefixes`.
+/// Returns each running peer with its endpoint and its prefixes, as `name endpoint prefixes`.
 fn running(pair: &Pair) -> Vec<String> {
     let status = pair.ask(0, &["status"]).unwrap();
     let row = |peer: &serde_json::Value| {
@@ -41,12 +42,12 @@ fn running(pair: &Pair) -> Vec<String> {
     status["peers"].as_array().unwrap().iter().map(row).collect()
 }
 
-/// Waits until these peers run: readers see pages that the workers write.
+/// Waits until these peers run, because readers see pages that the workers write.
 fn wait_for_running(pair: &Pair, expected: &[String]) {
     pair.wait(&format!("{expected:?}"), |pair| running(pair) == expected);
 }
 
-/// Waits until the only peer's express is off, or is not.
+/// Waits until Express of the only peer is off, or is not.
 fn wait_for_off(pair: &Pair, is_off: bool) {
     pair.wait("express", |pair| {
         let status = pair.ask(0, &["status"]).unwrap();
@@ -86,7 +87,7 @@ fn regression_peers_that_exchange_endpoints_names_or_prefixes_survive_a_reload()
             must(&format!("-n {} route get {prefix}", pair.names[0])).contains("dev srd0")
         });
     }
-    // Names, which are keys of nothing.
+    // Names, which identify nothing else.
     configure(&pair, &own, &[["b", &c, B, "10.77.0.2/32"], ["c", &b, C, "10.77.0.3/32"]]);
     pair.ask(0, &["reload"]).expect("a report");
     wait_for_running(&pair, &[format!("b {B} 10.77.0.2/32"), format!("c {C} 10.77.0.3/32")]);
@@ -115,7 +116,7 @@ fn regression_a_reload_that_cannot_be_done_changes_nothing() {
         assert!(text.contains("nothing was changed"), "{text}");
         assert_eq!(running(&pair), before);
     };
-    // Each file is right; but what its peers need waits for a restart.
+    // Each file is valid, but its peers need settings that wait for a restart.
     configure(&pair, "protection = \"plain\"", &[["d", "", C, "10.77.0.3/32"]]);
     refused("`protection` waits for a restart");
     let peers = [first[0], ["d", &d, "[2001:db8::1]:7471", "10.77.0.4/32"]];
@@ -128,7 +129,7 @@ fn regression_a_reload_that_cannot_be_done_changes_nothing() {
     let text = std::fs::read_to_string(&file).unwrap().replace("10.77.0.1/24", "10.77.0.9/24");
     std::fs::write(&file, text).unwrap();
     refused("`address` waits for a restart");
-    // And it was not for good.
+    // The refusals have no lasting effect.
     configure(&pair, &own, &[first[0], ["d", &d, C, "10.77.0.3/32"]]);
     let report = pair.ask(0, &["reload"]).expect("a report");
     assert_eq!(report["added"], serde_json::json!(["d"]));
@@ -156,10 +157,10 @@ fn regression_a_setting_of_one_peer_lasts_until_the_next_reload() {
     wait_for_off(&pair, false);
 }
 
-/// Processor time of a daemon's worker so far.
+/// Returns the processor time of a daemon's worker so far.
 fn worker_ns(process: u32) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    // Other threads of the daemon come and go.
+    // Other threads of the daemon start and end.
     let worker = threads.map(|thread| thread.unwrap().path()).find(|thread| {
         std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.trim() == "srd-worker-0")
     });
@@ -190,7 +191,7 @@ fn a_daemon_spins_and_sleeps_again_as_a_reload_says() {
         pair.configure(0, &Settings { interface: &interface, ..Settings::OVERLAY });
         let report = pair.ask(0, &["reload"]).expect("a report");
         assert_eq!(report["live"], serde_json::json!(["poll"]), "{report}");
-        // Other programs may keep it from the processor.
+        // Other programs may delay the worker.
         pair.wait(mode, |_| (used() > 4 * asleep) == spins);
     }
     pair.transfer_by_srd("10.77.0.2");

@@ -1,4 +1,4 @@
-//! What `srd up` does to a machine's routes, and that it gives everything back: between two
+//! Changes by `srd up` to a machine's routes, all of which it removes at its end: between two
 //! namespaces with a router between them. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::support::pair::{ip, must, ready};
 use crate::support::routed::{Routed, in_parallel, must_run, signal};
 
-/// What a machine may have before a daemon starts: what it is, and words for `ip` that make it.
-/// Some routes lead to the daemon's own prefixes, some use its numbers.
+/// Setups of a machine before a daemon starts: a description, and words for `ip` that create the
+/// setup. Some routes lead to the daemon's own prefixes, some use its numbers.
 const SETUPS: [(&str, &[&str]); 20] = [
     ("as it is", &[]),
     ("the peer's prefix is routed", &["route add 203.0.113.0/24 via 192.0.2.1"]),
@@ -100,7 +100,7 @@ fn prepare(tag: &str, words: &[&str]) -> Routed {
     if words.contains(&"link set w1 up") {
         ["w0", "w1"].into_iter().for_each(|link| net.wait_until_up(link));
     }
-    // A network behind b, which is no address of the overlay.
+    // A network behind b, whose addresses are not in the overlay.
     must(&format!("-n {} addr add 203.0.113.9/32 dev lo", net.b));
     must(&format!("-n {} addr add 8.8.8.8/32 dev lo", net.b));
     must(&format!("-n {} addr add fd79::9/128 dev lo nodad", net.b));
@@ -108,8 +108,8 @@ fn prepare(tag: &str, words: &[&str]) -> Routed {
     net
 }
 
-/// Starts both ends, waits for traffic to each of `to`, and ends a's daemon both ways: its
-/// network is what it was before.
+/// Starts both ends, waits for traffic to each of `to`, and ends a's daemon in both ways. The
+/// network must then be as before.
 fn comes_and_goes(net: &mut Routed, what: &str, to: &[&str]) {
     let before = net.network();
     net.start(1);
@@ -132,8 +132,8 @@ fn comes_and_goes(net: &mut Routed, what: &str, to: &[&str]) {
 const ALL: &str = "\"0.0.0.0/0\", \"::/0\"";
 const SOME: &str = "\"10.78.0.2/32\", \"fd78::2/128\", \"203.0.113.0/24\", \"fd79::/48\"";
 
-/// What is reached through an overlay; in one set-up the administrator's rule for our only
-/// outer address leads everything from there past every table but its own.
+/// Addresses that are reached through an overlay. In one setup, the administrator's rule for our
+/// only outer address leads all packets from there past every table except its own.
 const REACHED: [&str; 4] = ["10.78.0.2", "fd78::2", "203.0.113.9", "fd79::9"];
 
 #[test]
@@ -168,7 +168,7 @@ fn regression_an_overlay_with_prefixes_gives_every_route_back() {
         let mut net = prepare(&format!("p{i}"), words);
         net.configure_overlay("", SOME);
         let reached: &[&str] = match *what {
-            // Our /24 yields to the /32 of the main table.
+            // The /32 of the main table takes precedence over our /24.
             "a host of the peer's is routed" => &["10.78.0.2", "fd78::2", "fd79::9"],
             _ => &REACHED,
         };
@@ -220,7 +220,8 @@ fn regression_a_prefix_that_covers_the_endpoint_does_not_lead_in_a_circle() {
     }
     assert!(net.route("198.51.100.10").contains("dev srd0"));
     assert!(net.route("198.51.100.10 mark 7471").contains("dev v0"));
-    // A strict filter would drop the peer's packets: said at once, and nothing is started.
+    // A strict filter would drop the peer's packets: this is reported at once, and nothing is
+    // started.
     net.stop(0);
     must_run(&net.a, &["sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/v0/rp_filter"]);
     let refused = net.command(0, &["up"]).output().unwrap();
@@ -245,8 +246,8 @@ fn local_networks_stay_reachable_under_a_default_route_into_the_overlay() {
     assert!(net.route("8.8.8.8 mark 7471").contains("dev v0"));
 }
 
-/// Sends from the overlay's addresses to the overlay and beyond, whatever comes of it: from
-/// sockets of before, which are bound to its addresses, and from new ones.
+/// Sender of packets from the overlay's addresses to the overlay and beyond. It uses older sockets,
+/// which are bound to these addresses, and new ones, and ignores errors.
 struct Sender {
     bound: Vec<std::net::UdpSocket>,
 }
@@ -260,7 +261,8 @@ impl Sender {
         Self { bound: ["10.78.0.1", "fd78::1"].map(bind).into() }
     }
 
-    /// `new_ones`: whether sockets that nothing is bound to send into the overlay, too.
+    /// Sends the packets. `new_ones`: whether sockets without an address also send into the
+    /// overlay.
     fn send(&self, net: &Routed, new_ones: bool) {
         for to in TARGETS {
             for socket in &self.bound {
@@ -288,7 +290,7 @@ fn regression_no_packet_of_the_overlay_s_addresses_leaves_in_clear() {
     let mut net = prepare("c", &[]);
     net.configure_overlay("", SOME);
     let spy = net.spy();
-    // Before any peer is up, and without any.
+    // Before any peer is up, and without a peer.
     net.start(0);
     let sender = Sender::new(&net);
     (0..20).for_each(|_| sender.send(&net, true));
@@ -308,7 +310,7 @@ fn regression_no_packet_of_the_overlay_s_addresses_leaves_in_clear() {
     sender.send(&net, true);
     must(&format!("-n {} link set srd0 up", net.a));
     sender.send(&net, true);
-    // Stop and crash, in the midst of traffic of sockets that are bound to the overlay.
+    // A stop and a crash, during traffic of sockets that are bound to the overlay.
     for crash in [false, true] {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -336,7 +338,8 @@ fn regression_no_packet_of_the_overlay_s_addresses_leaves_in_clear() {
     println!("{all} packets at the router, {} of the overlay's addresses", in_clear.len());
     assert!(all > 50, "the router sees packets: {all}");
     assert_eq!(in_clear, [], "in clear");
-    // A socket that still has an address of IPv6 keeps what refuses its packets; no longer.
+    // While a socket has an IPv6 address of the overlay, the rules that refuse its packets stay,
+    // and no longer.
     let rules = |net: &Routed| must(&format!("-n {} -6 rule show", net.a));
     assert!(rules(&net).contains("from fd78::1 iif lo"), "{}", rules(&net));
     drop(sender);
@@ -369,13 +372,13 @@ fn a_kill_switch_holds_after_the_end_until_it_is_taken_back() {
         for to in ["10.78.0.2", "8.8.8.8", "fd78::2", "2001:db8:b::10"] {
             assert!(!net.is_echoed(to), "{to}");
         }
-        // Local networks and longer routes of the administrator's stay.
+        // Local networks and longer routes of the administrator stay.
         assert!(net.route("192.0.2.1").contains("dev v0"));
         assert!(net.route("203.0.113.9").contains("dev v0"));
     }
     let (_, in_clear) = spy.end(&["10.78.", "fd78:", "8.8."]);
     assert_eq!(in_clear, []);
-    // While a daemon runs it is left alone.
+    // While a daemon runs, `srd down` leaves it alone.
     net.start(0);
     let refused = net.command(0, &["down"]).output().unwrap();
     assert!(String::from_utf8_lossy(&refused.stderr).contains("stop it first"));
@@ -385,7 +388,7 @@ fn a_kill_switch_holds_after_the_end_until_it_is_taken_back() {
     assert!(done.status.success() && String::from_utf8_lossy(&done.stdout).contains("removed"));
     assert_eq!(net.difference(&before), [""; 0]);
     net.wait("an echo", |n| n.is_echoed("198.51.100.10"));
-    // A start without the switch takes it back, too.
+    // A start without the switch removes it, too.
     net.start(0);
     net.stop(0);
     net.configure_overlay("", ALL);
@@ -411,14 +414,15 @@ fn regression_an_interface_that_went_down_and_up_has_its_routes_again() {
     net.wait("routes", |n| n.is_echoed("203.0.113.9"));
     let line = "srd0 is up again: its routes are restored";
     net.wait("a line about routes", |n| n.log(0).contains(line));
-    // IPv6 addresses of the interface are lost with its state, as the kernel has it, and back.
+    // The kernel removes the interface's IPv6 addresses when it goes down; the daemon restores
+    // them.
     net.wait("the network as it was", |n| n.network() == during);
     net.wait("IPv6", |n| n.is_echoed("fd79::9"));
-    // Rules that another program removes come back as well.
+    // Rules that another program removes are restored as well.
     must(&format!("-n {} rule flush protocol 174", net.a));
     net.wait("rules", |n| n.network() == during);
     net.wait("a line about rules", |n| n.log(0).contains("were restored"));
-    // An interface that is deleted ends the daemon, with a reason, and everything is given back.
+    // A deleted interface ends the daemon with a reason, and everything is removed.
     must(&format!("-n {} link delete srd0", net.a));
     let status = net.daemons[0].take().unwrap().wait().unwrap();
     assert_eq!(status.code(), Some(1));
@@ -473,8 +477,8 @@ fn regression_a_second_daemon_for_an_interface_that_is_taken_ends_at_once() {
         assert_eq!(net.difference(&during), [""; 0]);
         took
     });
-    // Another process of a daemon that ends may have the table for eight seconds: one that waits
-    // for it takes longer each time, and a busy machine does not.
+    // A process of a daemon that ends may hold the table for eight seconds. An attempt that waits
+    // for it takes longer each time; a busy machine does not delay every attempt.
     assert!(attempts.any(|took| took < Duration::from_secs(6)), "none of three ended at once");
 }
 
@@ -512,7 +516,7 @@ fn a_table_may_be_chosen_shared_with_nobody_or_switched_off() {
     assert!(error.contains("another `srd up` uses routing table 9999"), "{error}");
     net.stop(0);
     assert_eq!(net.difference(&before), [""; 0]);
-    // None at all.
+    // No table.
     net.configure_overlay("table = \"off\"", SOME);
     net.start(0);
     let during = net.network();

@@ -3,7 +3,7 @@
 
 use std::process::{Command, Output};
 
-/// A namespace with the ends of one cable, removed with the test.
+/// A namespace with both ends of one cable, removed with the test.
 struct Place(String);
 
 impl Place {
@@ -71,7 +71,7 @@ fn a_rate_is_set_shown_changed_and_undone() {
 fn a_flows_rate_is_set_changed_and_undone() {
     let Some(place) = Place::new("b") else { return };
     let before = place.roots();
-    // By `fq`, or by classes where the kernel has none.
+    // By `fq`, or by classes on a kernel without it.
     for (words, flow_bps) in [
         ("--rate 100M --flow 10M", Some(10_000_000)),
         ("--rate 200M --flow 20M", Some(20_000_000)),
@@ -89,7 +89,7 @@ fn a_flows_rate_is_set_changed_and_undone() {
     assert_eq!(place.roots(), before);
 }
 
-/// Packets that each class of flows has sent.
+/// Returns the packets that each class of flows has sent.
 fn sent_by_classes(place: &Place) -> Vec<u64> {
     let output = place.run("tc", "-s class show dev sh0");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -124,7 +124,7 @@ fn a_flow_has_one_class_and_flows_have_many() {
         println!("skipped: this kernel has `fq`, which knows flows by itself");
         return;
     }
-    // The kernel sends a packet or two of its own: only those of whole flows count.
+    // The kernel sends a packet or two of its own, so only the packets of whole flows count.
     let flows = || sent_by_classes(&place).iter().map(|packets| packets / PACKETS).sum::<u64>();
     for to in ["10.9.0.2", "fd09::2"] {
         let before = flows();
@@ -237,7 +237,7 @@ fn regression_a_rate_that_is_set_or_undone_is_said_to_programs_too() {
     let shown = json("shape sh0 --rate 100M --json -");
     assert_eq!(shown["shaped"], true);
     assert_eq!(shown["rate_bps"], 100_000_000);
-    // tc prints it as 1Tbit.
+    // tc prints this rate as 1Tbit.
     let shown = json("shape sh0 --rate 1000G --json -");
     assert_eq!(shown["rate_bps"], 1_000_000_000_000_u64);
     assert_eq!(json("shape sh0 --off --json -")["shaped"], false);

@@ -1,5 +1,5 @@
-//! Tunnels without ports over `srd up` (X6 of the specification of Express): packets of GRE and
-//! ESP, written by raw sockets, ride SRD in order where both ends say so, also when that changes
+//! Tunnels without ports over `srd up` (X6 of the specification of Express). GRE and ESP packets,
+//! written by raw sockets, ride SRD in order if both ends have the setting, also when it changes
 //! while they run. Needs root.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test may fail loudly
@@ -13,7 +13,7 @@ const GRE: u32 = 47;
 const ESP: u32 = 50;
 /// Packets of a round.
 const PACKETS: u64 = 200;
-/// Packets that are under way at once: fewer than the receiving socket holds.
+/// Packets in flight at once: fewer than the receiving socket holds.
 const BATCH: usize = 20;
 const PACKET_BYTES: usize = 1000;
 const IP_BYTES: usize = 20;
@@ -47,7 +47,7 @@ fn packets_of_tunnels_ride_srd_in_order_where_both_ends_say_so() {
         send(&pair, protocol);
         pair.wait("all packets over SRD", |pair| pair.counter(0, BY_SRD) >= before + PACKETS);
     }
-    // One end takes its word back: plainly, from the next packet on.
+    // One end switches the setting off: packets go without SRD from the next one on.
     let file = pair.path("1.sock".to_owned());
     let mut command = pair.command(1);
     let output = command.args(["set", "all", "tunnels", "off", "--socket"]).arg(file).output();
@@ -60,7 +60,7 @@ fn packets_of_tunnels_ride_srd_in_order_where_both_ends_say_so() {
     assert!(by_srd < PACKETS / 2, "{by_srd} packets rode SRD");
 }
 
-/// Sends a round of packets, which have to arrive in their order.
+/// Sends a round of packets, which must arrive in order.
 fn send(pair: &Pair, protocol: u32) {
     let raw = |end: usize| -> OwnedFd {
         let protocol = Protocol::from_raw(protocol.try_into().unwrap());

@@ -1,5 +1,5 @@
-//! `srd up` between two namespaces: an overlay, transparent steering, reload, and what is left
-//! after `kill -9`. Needs root.
+//! `srd up` between two namespaces: an overlay, transparent steering, reload, and the state that
+//! `kill -9` leaves. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -19,11 +19,11 @@ fn an_overlay_carries_tcp_and_obeys_reload_and_set() {
     pair.transfer_by_srd("10.77.0.2");
     assert_eq!(pair.counter(0, "ena_srd_mode"), 3);
 
-    // Off by reload: the next transfer goes plainly.
+    // Express is switched off by a reload: the next transfer goes without SRD.
     pair.configure(0, &Settings { peer: "express = false", ..Settings::OVERLAY });
     pair.ask(0, &["reload"]).expect("a report");
     pair.wait("express off", |p| p.ask(0, &["status"]).unwrap()["peers"][0]["express"] == "off");
-    // Packets of the last transfer's ends may have left before: what counts is the second one.
+    // Packets of the last transfer's ends may have left before, so only the second transfer counts.
     let transfer_plainly = || {
         let before = pair.counter(0, "plain_tx_pkts");
         pair.transfer("10.77.0.2");
@@ -33,7 +33,7 @@ fn an_overlay_carries_tcp_and_obeys_reload_and_set() {
     let before = transfer_plainly();
     assert_eq!(transfer_plainly(), before, "nothing rides SRD");
 
-    // In order: the interface goes, and the network process with it.
+    // An orderly end: the interface is removed, and the network process ends, too.
     let daemon = pair.daemons[0].as_mut().unwrap();
     let pid = daemon.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -92,7 +92,7 @@ fn several_workers_carry_connections_whatever_number_the_other_end_has() {
         let pid = pair.daemons[0].as_ref().unwrap().id();
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
-        // A thread that served a command may be gone by now.
+        // A thread that served a command may have ended by now.
         let moving = names.flatten().filter(|name| name.starts_with("srd-worker-"));
         assert_eq!(moving.count(), workers[0]);
     }

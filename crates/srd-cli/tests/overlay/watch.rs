@@ -1,5 +1,5 @@
-//! `srd watch` at an interface of a namespace of its own: the source of packets and why it is that
-//! one, metrics, and what a killed process leaves. Needs root.
+//! `srd watch` at an interface of a namespace of its own: the source of packets and the reason for
+//! it, metrics, and the state that a killed process leaves. Needs root.
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use crate::veth::{INTERFACE, Pair};
 
-/// How long anything here may take.
+/// Maximum time of any step.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where a watch under test serves metrics, in its own namespace.
+/// Address at which a watch under test serves metrics, in its own namespace.
 const METRICS: &str = "127.0.0.1:9187";
 
-/// The command in the first namespace, with these rights only.
+/// Returns the command in the first namespace, with only these rights.
 fn command(pair: &Pair, rights: Option<&str>, words: &str) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &pair.names[0]]);
@@ -26,7 +26,7 @@ fn command(pair: &Pair, rights: Option<&str>, words: &str) -> Command {
     command
 }
 
-/// What the command said about the source, and its exit code.
+/// Returns the command's report on the source, its errors, and its exit code.
 fn source(pair: &Pair, rights: Option<&str>, words: &str) -> (serde_json::Value, String, i32) {
     let Output { status, stdout, stderr } =
         command(pair, rights, &format!("{words} --seconds 100ms --json -")).output().unwrap();
@@ -61,7 +61,7 @@ fn the_source_is_what_rights_allow_and_the_reason_is_said() {
     let (_, errors, code) = source(&pair, bpf, "--source packet");
     assert_eq!(code, 3, "{errors}");
     assert!(errors.contains("CAP_NET_RAW"), "{errors}");
-    // For people: one line, once.
+    // Text output: one line, once.
     let words = "--seconds 100ms --summary";
     let text = command(&pair, raw, words).output().unwrap().stdout;
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -69,7 +69,7 @@ fn the_source_is_what_rights_allow_and_the_reason_is_said() {
     assert_eq!(lines.count(), 1, "{text}");
 }
 
-/// What is served at `/metrics`.
+/// Returns the response for `/metrics`.
 fn metrics(pair: &Pair) -> Option<String> {
     pair.within(0, || {
         let mut stream = TcpStream::connect(METRICS).ok()?;
@@ -146,7 +146,7 @@ fn regression_a_reader_that_has_left_does_not_cost_the_page() {
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("bursts.html");
     let words = format!("--seconds 120s --html {}", page.display());
-    // It has left before the first line.
+    // The reader has closed the pipe before the first line.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut watch = Killed(command(&pair, None, &words).stdout(writer).spawn().unwrap());

@@ -1,5 +1,5 @@
-//! `srd profile --pcap` and `srd watch -r`: streams, what is read and what is not, and how each
-//! ends.
+//! `srd profile --pcap` and `srd watch -r`: streams, packets that are read and others that are not,
+//! and the end of each.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A generous limit for what a signal ends: both cores may be busy.
+/// A generous limit for an end by a signal, because both cores may be busy.
 const LIMIT: Duration = Duration::from_secs(60);
 const READERS: [&[&str]; 2] =
     [&["profile", "--family", "c7i", "--pcap"], &["watch", "--rate", "10G", "-r"]];
@@ -26,13 +26,13 @@ fn read(words: &[&str], file: &Path) -> Output {
     srd(words, file.as_os_str(), Stdio::null()).wait_with_output().unwrap()
 }
 
-/// The output of a program, both streams together.
+/// Returns the output of a program, both streams together.
 fn said(output: &Output) -> String {
     let parts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     parts.concat()
 }
 
-/// A TCP packet of 1500 bytes, all of it.
+/// Returns a complete TCP packet of 1500 bytes.
 fn tcp() -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0x05, 0xdc, 0, 0, 0, 0, 64, 6, 0, 0];
     packet.extend([10, 0, 0, 1, 10, 0, 0, 2]);
@@ -41,7 +41,7 @@ fn tcp() -> Vec<u8> {
     packet
 }
 
-/// A pcap file of three packets.
+/// Returns a pcap file of three packets.
 fn pcap(link: u32, frame: &[u8]) -> Vec<u8> {
     let mut file = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
     file.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0]);
@@ -78,7 +78,7 @@ impl Place {
     }
 }
 
-/// Sends the signal, waits until the process has ended, and returns what it has said.
+/// Sends the signal, waits until the process has ended, and returns its output.
 fn end(mut child: Child, signal: Signal) -> Output {
     let pid = Pid::from_child(&child);
     let begun = Instant::now();
@@ -130,7 +130,7 @@ fn a_stream_that_is_ended_has_the_result_so_far() {
         let mut pipe = child.stdin.take().unwrap();
         pipe.write_all(&bytes).unwrap();
         await_handler(&child);
-        // The pipe is empty when all of it was read.
+        // The pipe is empty when everything was read.
         let begun = Instant::now();
         while rustix::io::ioctl_fionread(&pipe).unwrap() > 0 {
             assert!(begun.elapsed() < LIMIT, "it does not read");
@@ -240,7 +240,7 @@ fn what_is_not_read_is_named_and_no_success() {
             assert_eq!(said.contains("no IP packets"), is_arp, "{reader:?}: {said}");
         }
     }
-    // Packets that are read beside it have their report.
+    // Other packets, which can be read, have their report.
     let head = [&[0; 12][..], &length, &length].concat();
     let known = block(6, &[&head[..], &tcp()].concat());
     let bytes = [&section[..], &interface, &stray, &known].concat();
@@ -252,11 +252,11 @@ fn what_is_not_read_is_named_and_no_success() {
     }
 }
 
-/// `srd watch -r` said so, and ended with 0.
+/// Regression: `srd watch -r` reported this, but exited with 0.
 #[test]
 fn regression_a_capture_without_packets_is_an_error_with_one_line() {
     let place = Place::new();
-    // The head of a pcap file alone.
+    // Only the header of a pcap file.
     let empty = place.file("empty.pcap", &pcap(1, &[])[..24]);
     for reader in READERS {
         for summary in [&[][..], &["--summary"]] {

@@ -56,7 +56,7 @@ fn the_count_in_the_result_is_the_exit_code_and_looking_needs_no_privilege() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(directory.path(), open).unwrap();
     let binary = directory.path().join("srd");
-    // By a process of its own: see `bad_input.rs`.
+    // A separate process copies the file: see `bad_input.rs`.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_srd")).arg(&binary).status();
     assert!(copied.unwrap().success());
     let run = |args: &[&str]| {
@@ -79,8 +79,8 @@ fn the_count_in_the_result_is_the_exit_code_and_looking_needs_no_privilege() {
     assert!(error.contains("sudo"), "{error}");
 }
 
-/// Runs a script in a network namespace of its own, with a sysfs that shows it, and with an
-/// interface of the default route. All of it goes with the script.
+/// Runs a script in a network namespace of its own, with a sysfs for it, and with an interface of
+/// the default route. All of it is removed with the script.
 fn in_namespace(script: &str) -> String {
     let before = "set -e\nmount -t sysfs sysfs /sys\nip link set lo up\n\
                   ip link add check0 mtu 1500 type veth peer name check1\n\

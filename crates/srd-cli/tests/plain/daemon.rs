@@ -1,5 +1,5 @@
-//! The commands that talk to a daemon, against the daemon's own control server over a data plane
-//! without packets; and the commands for keys.
+//! Commands for a daemon, against the daemon's own control server over a data plane without
+//! packets; and the commands for keys.
 
 use srd_daemon::capture::{Captures, Direction, Taps};
 use srd_daemon::config::{Config, Control, ReloadReport};
@@ -22,7 +22,7 @@ const USAGE: i32 = 2;
 const MISSING: i32 = 3;
 /// An account without privileges.
 const NOBODY: u32 = 65534;
-/// How long anything here may take.
+/// Maximum time of any step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Daemon {
@@ -42,7 +42,7 @@ fn daemon() -> Daemon {
     Daemon { directory, socket: path, _server: server }
 }
 
-/// Statistics that are always the same.
+/// Statistics that never change.
 struct Known;
 
 impl Statistics for Known {
@@ -73,7 +73,7 @@ fn run_plane(commands: &Receiver<PlaneCommand>) {
     }
 }
 
-/// A configuration with one peer.
+/// Returns a configuration with one peer.
 fn running() -> Config {
     let text = "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
                 protection = \"plain\"\n[[peer]]\nname = \"b\"\n\
@@ -183,7 +183,7 @@ fn who_may_not_is_told_what_would_help() {
         println!("skipped: it needs root");
         return;
     }
-    // A copy where nobody may go, made by a process of its own: a child that another test is
+    // A copy that another user may run. A separate process makes it: a child that another test is
     // just starting must not inherit it open for writing.
     let binary = daemon.directory.path().join("srd");
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_srd")).arg(&binary).status();
@@ -295,7 +295,7 @@ fn top_draws_in_a_terminal_and_ends_with_q() {
     for word in ["srd0", "express", "choose"] {
         assert!(text.contains(word), "`{word}` is not in\n{text}");
     }
-    // The terminal is as it was: the other screen is left again.
+    // The terminal is restored: the alternate screen is left again.
     assert!(text.contains("\u{1b}[?1049h") && text.trim_end().contains("\u{1b}[?1049l"), "{text}");
 }
 
@@ -309,7 +309,7 @@ fn keys_are_made_as_wireguard_makes_them() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // A command that reads nothing may have gone already.
+        // A command that reads nothing may have ended already.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         child.wait_with_output().unwrap()
     };

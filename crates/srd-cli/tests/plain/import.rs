@@ -1,5 +1,5 @@
-//! `srd import`: files of WireGuard's as people have them, and what becomes of them, to the check
-//! of the daemon that will read it.
+//! `srd import`: WireGuard files as users have them, and the result, which is checked by the
+//! daemon's own check.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -18,8 +18,8 @@ fn said(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Imports a file, does what the comments of the result say, and has the result checked. Returns
-/// the result, and what was said on standard error.
+/// Imports a file, runs the commands in the comments of the result, and checks the result. Returns
+/// the result, and the text on standard error.
 fn imported(directory: &Path, file: &[u8]) -> (String, String) {
     let (from, to) = (directory.join("wg0.conf"), directory.join("srd0.toml"));
     let key = directory.join("private.key");
@@ -29,7 +29,7 @@ fn imported(directory: &Path, file: &[u8]) -> (String, String) {
     let (made, errors) = (said(&output.stdout), said(&output.stderr));
     assert!(output.status.success(), "{errors}");
     fs::write(&to, &made).unwrap();
-    // Before the keys are there, the remedy is the comment's.
+    // Before the keys exist, the comment contains the remedy.
     let unchecked = srd(&["up", "-c", to.to_str().unwrap(), "--check"]);
     let remedy = said(&unchecked.stderr);
     assert!(!unchecked.status.success() && remedy.contains("the comment above"), "{remedy}");

@@ -1,4 +1,5 @@
-//! The command without networks of its own: input, files, measurements over loopback, the package.
+//! Commands that need no network of their own: input, files, measurements over loopback, the
+//! package.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

@@ -1,6 +1,6 @@
 //! `mount.srd-nfs` and `umount.srd-nfs`, as mount(8) and umount(8) call them, in namespaces of
-//! their own. The kernel may have no NFS: programs of the same name stand in for `mount` and
-//! `umount`, and the first one makes a call through the proxy as the kernel would.
+//! their own. The kernel may lack NFS, so programs of the same name replace `mount` and `umount`,
+//! and the first one makes a call through the proxy as the kernel would.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -11,14 +11,14 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// The second said that the port belonged to another mount.
+/// Regression: the second mount reported that the port belonged to another mount.
 #[test]
 fn regression_each_mount_has_a_port_and_a_proxy_of_its_own() {
     if !ready() {
         return;
     }
     let place = Place::new();
-    // At once, as at boot.
+    // At the same time, as at boot.
     let started: Vec<_> =
         ["a", "b", "c"].map(|name| place.mount(name, "plain", &[]).spawn().unwrap()).into();
     for mut child in started {
@@ -35,10 +35,10 @@ fn regression_each_mount_has_a_port_and_a_proxy_of_its_own() {
         assert_eq!(of_port, 1, "{words}: {mounts:?}");
     }
     assert_eq!(place.noted("probes").len(), 3, "each mount reached the server");
-    // Asked once by the helper and once by the mount, from ports that only root may have.
+    // The helper and the mount made one call each, from ports that only root may bind.
     let calls = place.calls.lock().unwrap().clone();
     assert!(calls.len() == 6 && calls.iter().all(|port| *port < 1024), "{calls:?}");
-    // They run as a user of their own, that may listen at such ports and no more.
+    // The proxies run as a user of their own, whose only privilege is to bind such ports.
     let status = place.must("cat /proc/$(cat /run/srd-nfs/*/pid | head -n1)/status");
     for line in ["Uid:\t64999\t64999\t64999\t64999", "CapPrm:\t0000000000000400", "NoNewPrivs:\t1"]
     {
@@ -46,13 +46,13 @@ fn regression_each_mount_has_a_port_and_a_proxy_of_its_own() {
     }
 }
 
-/// It listened first, and was the server that root mounted.
+/// Regression: another user listened first, and was the server that root mounted.
 #[test]
 fn regression_another_user_that_listens_first_is_not_mounted_from() {
     if !ready() {
         return;
     }
-    // A systemd that starts nothing, and says that it did.
+    // A systemd that starts nothing, and reports success.
     let place = Place::with_systemd(FAILS_TO_START);
     place.program("systemd-run", "exit 0\n");
     let evil = place.serve("127.0.0.1:6666");
@@ -66,7 +66,7 @@ fn regression_another_user_that_listens_first_is_not_mounted_from() {
         "127.0.0.1:20049",
         "127.0.0.1:6666",
     ]);
-    // Where every port is anybody's, it may have taken any.
+    // If any user may bind every port, that user may have taken any of them.
     place.must("echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start");
     let taken = ["226", "227"].map(|port| {
         let at = format!("127.0.0.1:{port}");
@@ -87,7 +87,7 @@ fn regression_another_user_that_listens_first_is_not_mounted_from() {
     drop(taken);
 }
 
-/// Any user spoke NFS as anybody, through the proxy of a mount.
+/// Regression: through the proxy of a mount, a user could use NFS as any other user.
 #[test]
 fn regression_other_users_cannot_use_the_proxy_of_a_mount() {
     if !ready() {
@@ -109,7 +109,7 @@ fn regression_other_users_cannot_use_the_proxy_of_a_mount() {
     assert!(error.contains("anyuser"), "{error}");
 }
 
-/// In the second until it was there again, the port was anybody's.
+/// Regression: in the second until the proxy ran again, any user could bind its port.
 #[test]
 fn regression_the_port_of_a_mount_is_held_while_its_proxy_starts_again() {
     if !ready() {
@@ -123,7 +123,7 @@ fn regression_the_port_of_a_mount_is_held_while_its_proxy_starts_again() {
     let before = half();
     place.must(&format!("kill -9 {before}"));
     assert_eq!(place.ports(), [port]);
-    // It waits for the next one.
+    // The call waits for the next proxy.
     place.must(&format!("srd nfs-proxy --plain --probe 127.0.0.1:{port}"));
     assert_ne!(half(), before);
     assert_eq!(place.ports(), [port]);
@@ -150,7 +150,7 @@ fn an_unmount_ends_the_proxy_of_its_mount_alone() {
     let error = place.refuses("c", "plain", &[], 32);
     assert!(error.contains("is /export exported there?"), "{error}");
     place.eventually("its proxy has ended", || place.ports().len() == 1);
-    // Nor does an unmount that fails end one.
+    // An unmount that fails does not end its proxy.
     place.program("umount", "exit 32\n");
     let output = place.sh(&format!("umount.srd-nfs {}", place.at("b").display()));
     assert_eq!(output.status.code(), Some(32));
@@ -220,7 +220,7 @@ fn options_of_mount_are_understood() {
     assert_eq!(place.noted("mount").len(), 1);
 }
 
-/// A server that is not there yet is waited for, in the background if that was asked for.
+/// A mount waits for a server that does not run yet, in the background if requested.
 #[test]
 fn a_mount_waits_for_its_server_if_it_is_told_to() {
     if !ready() {
@@ -241,7 +241,7 @@ fn a_mount_waits_for_its_server_if_it_is_told_to() {
     place.eventually("it is mounted", || place.noted("mount").len() == 1);
 }
 
-/// With systemd the units of the package run the proxy, and hold its socket.
+/// With systemd, the units of the package run the proxy, and hold its socket.
 #[test]
 fn with_systemd_the_units_of_the_package_are_used() {
     if !ready() {
@@ -267,7 +267,7 @@ fn with_systemd_the_units_of_the_package_are_used() {
     }
 }
 
-/// The units as they are, run by the systemd that this machine has.
+/// The unchanged units, run by the systemd of this machine.
 #[test]
 fn the_units_of_the_package_hold_the_port_and_end_with_the_mount() {
     if !ready() {
@@ -288,7 +288,7 @@ fn the_units_of_the_package_hold_the_port_and_end_with_the_mount() {
         assert!(status.contains(line), "{line}: {status}");
     }
     let probe = format!("srd nfs-proxy --plain --probe 127.0.0.1:{}", ports[0]);
-    // Killed, and restarted as an upgrade does: its socket is there meanwhile.
+    // The proxy is killed, and restarted as by an upgrade: its socket stays open meanwhile.
     place.must(&format!("kill -9 {first}; {probe}"));
     let second = pid();
     assert_ne!(first, second);
@@ -308,7 +308,7 @@ fn the_units_of_the_package_hold_the_port_and_end_with_the_mount() {
     assert!(place.ports().is_empty());
 }
 
-/// Proxies went on with the program of before, or without any.
+/// Regression: proxies continued with the old program, or after its removal.
 #[test]
 fn regression_the_package_restarts_proxies_and_stops_them_when_it_goes() {
     if !ready() {
@@ -329,7 +329,7 @@ fn regression_the_package_restarts_proxies_and_stops_them_when_it_goes() {
     let said = script("prerm remove");
     let stops = "stop srd-nfs-proxy@*.socket srd-nfs-proxy@*.service srd-nfs-*.service";
     assert!(said.contains(&stops.to_owned()), "{said:?}");
-    // From a version that had no user for them: they could not read their keys.
+    // After a version without a user for the proxies: they could not read their keys.
     place.must(
         "for file in passwd group; do \
          grep -v ^srd-nfs: /etc/$file >/run/test/less; cat /run/test/less >/etc/$file; done",

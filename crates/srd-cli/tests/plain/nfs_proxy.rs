@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// How long anything here may take.
+/// Maximum time of any step.
 const WAIT: Duration = Duration::from_secs(60);
 
 struct Process(Child);
@@ -23,7 +23,7 @@ impl Drop for Process {
     }
 }
 
-/// Answers each call of eight bytes by a reply of its own.
+/// Starts a server that answers each call of eight bytes with a reply of its own.
 fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -41,7 +41,7 @@ fn server() -> SocketAddr {
     at
 }
 
-/// Where a proxy listens, which it says in its log: `TIME ADDRESS to SERVER`.
+/// Returns the address at which a proxy listens, from its log: `TIME ADDRESS to SERVER`.
 fn listens_at(process: &mut Process) -> SocketAddr {
     let mut lines = BufReader::new(process.0.stderr.take().unwrap()).lines();
     let address = |line: String| -> Option<SocketAddr> {
@@ -66,8 +66,8 @@ fn is_answered(mut stream: &TcpStream) {
     assert_eq!(reply, [0x80, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 1]);
 }
 
-/// A shell's limit of 1024 files was less than 256 clients take: then nobody could connect, whether
-/// a client or not.
+/// Regression: a shell's limit of 1024 files was less than 256 clients need. Then neither clients
+/// nor other programs could connect.
 #[test]
 fn regression_as_many_clients_as_are_permitted_have_files() {
     let server = server();
@@ -85,7 +85,7 @@ fn regression_as_many_clients_as_are_permitted_have_files() {
     clients.iter().for_each(is_answered);
 }
 
-/// A stop in the middle of the handshake was its failure.
+/// Regression: a stop in the middle of the handshake made the handshake fail.
 #[test]
 fn regression_a_process_that_was_stopped_goes_on_with_its_handshake() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -121,7 +121,7 @@ fn refused(words: &[&str]) -> String {
     error
 }
 
-/// Every stranger could be any user of the server.
+/// Regression: every machine could use any user of the server.
 #[test]
 fn regression_a_half_beside_the_server_must_know_its_clients() {
     let serve = ["--serve", "--to", "127.0.0.1:2049", "--cert", "nas.pem", "--key", "nas.key"];
@@ -130,7 +130,7 @@ fn regression_a_half_beside_the_server_must_know_its_clients() {
     let both = [&serve[..], &["--any-client", "--client-ca", "ca.pem"]].concat();
     assert!(refused(&both).contains("cannot be used with"));
     assert!(refused(&[&serve[..], &["--client-name", "a"]].concat()).contains("--client-ca"));
-    // With the word the files are read, of which there is none.
+    // With this option the files are read, which do not exist.
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_srd"));
     command.current_dir(&directory).arg("nfs-proxy").args(serve).arg("--any-client");
@@ -139,7 +139,7 @@ fn regression_a_half_beside_the_server_must_know_its_clients() {
     assert!(output.status.code() == Some(1) && error.contains("nas.pem"), "{error}");
 }
 
-/// A user that listened first was the server that root mounted.
+/// Regression: a user that listened first was the server that root mounted.
 #[test]
 fn regression_a_half_beside_the_client_listens_where_only_root_can() {
     for port in ["20049", "1024", "0"] {
@@ -148,7 +148,7 @@ fn regression_a_half_beside_the_client_listens_where_only_root_can() {
     }
 }
 
-/// A half in front of an own server, whose socket was there before it.
+/// Returns a half in front of a server, whose socket existed before it.
 fn with_socket(socket: &TcpListener, words: &[&str]) -> Command {
     let mut command = Command::new("sh");
     let hand_over = "export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$@\" 3<&0 </dev/null";
@@ -165,7 +165,7 @@ fn a_socket_that_systemd_holds_is_served_by_one_process_after_the_other() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = socket.local_addr().unwrap();
     for _ in 0..2 {
-        // It waits in the socket.
+        // The client waits in the socket.
         let client = connect(at);
         let mut half = with_socket(&socket, &["--unprivileged-port", &server]);
         let mut process = Process(half.spawn().unwrap());
@@ -205,7 +205,7 @@ fn systemd_is_told_when_connections_are_taken_and_when_it_ends() {
     assert_eq!(received(), "STOPPING=1");
 }
 
-/// The processes that this one has started.
+/// Returns the processes that this one has started.
 fn children(process: &Process) -> Vec<Pid> {
     let parent = process.0.id().to_string();
     let all = std::fs::read_dir("/proc").unwrap().map_while(Result::ok);
@@ -239,11 +239,11 @@ fn without_systemd_a_process_holds_the_socket_and_starts_the_half_again() {
     kill_process(Pid::from_child(&process.0), Signal::TERM).unwrap();
     assert_eq!(process.0.wait().unwrap().code(), Some(0));
     assert!(TcpStream::connect(at).is_err(), "its half has ended as well");
-    // Wrong words are not tried again.
+    // A usage error is not tried again.
     assert!(refused(&["--keep", "--plain", "--listen", "127.0.0.1:0", "x"]).contains("give"));
 }
 
-/// A file system that was unmounted may still be in use elsewhere.
+/// The half waits, because an unmounted file system may still be in use elsewhere.
 #[test]
 fn sigusr1_ends_a_half_when_its_last_client_has_left() {
     let server = server().to_string();
@@ -261,7 +261,7 @@ fn sigusr1_ends_a_half_when_its_last_client_has_left() {
     assert_eq!(process.0.wait().unwrap().code(), Some(0));
 }
 
-/// A certificate that nobody has the key of.
+/// A certificate whose key was not kept.
 const CA: &str = "\
 -----BEGIN CERTIFICATE-----
 MIIBdTCCARugAwIBAgIUMGOmdNgz1Mn6ukMspdHrTUgOmT4wCgYIKoZIzj0EAwIw

@@ -1,5 +1,5 @@
-//! The Debian package: what is in it, and that its man pages and completions can be read. Needs
-//! Debian's tools; says so and passes where they are missing, except in CI.
+//! The Debian package: its content, its man pages and completions. Needs Debian's tools. If these
+//! are missing, it prints so and passes, except in CI.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -16,7 +16,7 @@ fn packaging() -> PathBuf {
 
 fn run(program: &str, args: &[&str]) -> Output {
     let mut command = Command::new(program);
-    // Wide pages, so that no long word is broken and no warning about it given.
+    // Wide pages, so that no long word is broken with a warning.
     command.args(args).stdin(Stdio::null()).env("LC_ALL", "C.UTF-8").env("MANWIDTH", "100");
     command.output().unwrap()
 }
@@ -34,7 +34,7 @@ fn is_installed(program: &str) -> bool {
     found.unwrap().status.success()
 }
 
-/// Whether to go on; says why not.
+/// Whether the test can run; otherwise prints why not.
 fn ready() -> bool {
     let needed = [
         ("dpkg-deb", "dpkg"),
@@ -53,13 +53,13 @@ fn ready() -> bool {
     false
 }
 
-/// The names of all commands, as `--help` lists them: `srd`, `srd-perf`, `srd-perf-client`.
+/// Adds the names of all commands, as `--help` lists them: `srd`, `srd-perf`, `srd-perf-client`.
 fn commands(words: &[&str], found: &mut Vec<String>) {
     found.push([&["srd"], words].concat().join("-"));
     let help = output(SRD, &[words, &["--help"]].concat());
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     for line in listed.take_while(|line| !line.is_empty()) {
-        // A description that is wrapped stands further to the right.
+        // A wrapped description is indented further.
         let name = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' '));
         let name = name.and_then(|rest| rest.split_whitespace().next());
         if let Some(name) = name.filter(|name| *name != "help") {
@@ -139,8 +139,8 @@ fn the_package_holds_what_the_program_says_about_itself() {
     assert!(depends.contains("libc6 (>= 2."), "{depends}");
 }
 
-/// Links of the documents, and names in them, in the manual and in `--help`, lead to files of the
-/// package, but for those of the sources.
+/// Checks that links and file names in the documents, in the manual and in `--help` lead to files
+/// of the package, except those of the sources.
 fn every_name_in_the_documents_is_installed(documents: &Path) {
     let list = output("find", &[documents.to_str().unwrap(), "-name", "*.md"]);
     let mut missing = BTreeSet::new();
@@ -159,7 +159,7 @@ fn every_name_in_the_documents_is_installed(documents: &Path) {
     let mut names = Vec::new();
     commands(&[], &mut names);
     for name in names {
-        // A name of its own may have a dash in it.
+        // A command's own name may contain a dash.
         let words: Vec<&str> = match name.as_str() {
             "srd-mpi-check" => vec!["mpi-check"],
             "srd-nfs-proxy" => vec!["nfs-proxy"],
@@ -172,7 +172,7 @@ fn every_name_in_the_documents_is_installed(documents: &Path) {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// Files that a text names by their place in the sources.
+/// Returns the files that a text names by their path in the sources.
 fn named(text: &str, documents: &Path) -> impl Iterator<Item = PathBuf> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
     let words = text.split(move |c| !is_of_name(c)).map(|word| word.trim_end_matches('.'));
@@ -183,7 +183,7 @@ fn named(text: &str, documents: &Path) -> impl Iterator<Item = PathBuf> {
     words.filter(is_file).map(|word| documents.join(word))
 }
 
-/// Where the C library is, which is built with the tests of the whole workspace only.
+/// Returns the directory of the C library, which only the tests of the whole workspace build.
 fn libraries() -> Option<PathBuf> {
     let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
     let needed = ["libsrd.so", "libsrd.a", "libsrd_fi.so", "libnccl_net_srd.so"];
@@ -194,7 +194,8 @@ fn libraries() -> Option<PathBuf> {
     None
 }
 
-/// The example of the C library, as its first lines say, with what is in the package.
+/// Builds the example of the C library with the command of its first lines and the files of the
+/// package.
 fn programs_can_be_made(root: &Path) {
     let found = output("find", &[root.to_str().unwrap(), "-name", "srd.pc"]);
     let configuration = Path::new(found.trim()).parent().unwrap();
@@ -231,14 +232,14 @@ fn pages_can_be_read(root: &Path, names: &[String], library: bool) {
     expected.extend(["card.toml.5.gz", "vpc.toml.5.gz", "srd-metrics.7.gz"].map(str::to_owned));
     let mut found = BTreeSet::new();
     let mut sections = vec!["man1", "man5", "man7"];
-    // Those that are written by hand.
+    // Pages that are written by hand.
     for entry in fs::read_dir(packaging()).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         match name.rsplit_once('.') {
             Some((_, "5")) => _ = expected.insert(format!("{name}.gz")),
             Some((_, "8")) => {
                 expected.insert(format!("{name}.gz"));
-                // It has two names.
+                // The page has two names.
                 expected.insert(format!("u{name}.gz"));
                 sections.push("man8");
             }
@@ -286,7 +287,7 @@ fn completions_name_every_command(root: &Path, names: &[String]) {
     for name in names {
         let words: Vec<&str> = name.split('-').collect();
         let (last, before) = words.split_last().unwrap();
-        // A name of its own may have a dash in it.
+        // A command's own name may contain a dash.
         let is_dashed = ["srd-mpi-check", "srd-nfs-proxy"].contains(&name.as_str());
         if !before.is_empty() && !is_dashed {
             let offered = offered(before);
@@ -301,7 +302,7 @@ fn completions_name_every_command(root: &Path, names: &[String]) {
     }
 }
 
-/// What a shell offers behind these words.
+/// Returns the completions that a shell offers after these words.
 fn offered(words: &[&str]) -> Vec<String> {
     let mut command = Command::new(SRD);
     command.env("COMPLETE", "bash").env("_CLAP_IFS", "\n");
@@ -311,7 +312,7 @@ fn offered(words: &[&str]) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// The example with everything in it that is a comment and could be a line of it.
+/// Returns the example with all lines that are commented out.
 fn whole_example() -> String {
     let text = fs::read_to_string(packaging().join("srd0.toml.example")).unwrap();
     let whole = |line: &str| {
@@ -343,7 +344,7 @@ fn the_example_and_its_manual_know_the_same_keys() {
     assert_eq!(keys, explained);
 }
 
-/// dpkg calls it with `remove`, and with `purge` later on.
+/// dpkg calls the script with `remove`, and with `purge` later.
 #[test]
 fn regression_removal_leaves_no_link_of_a_unit_that_was_enabled() {
     let directory = tempfile::tempdir().unwrap();
@@ -361,7 +362,7 @@ fn regression_removal_leaves_no_link_of_a_unit_that_was_enabled() {
     for (link, unit) in ours {
         std::os::unix::fs::symlink(format!("{units}/{unit}"), wants.join(link)).unwrap();
     }
-    // One that `srd check --persist` or a person has written, and one of another package.
+    // A unit that `srd check --persist` or a user has written, and a unit of another package.
     let own = "/etc/systemd/system/srd-card.service";
     fs::create_dir_all(wants.with_file_name("own.target.wants")).unwrap();
     let link = wants.with_file_name("own.target.wants").join("srd-card.service");
@@ -383,7 +384,7 @@ fn regression_removal_leaves_no_link_of_a_unit_that_was_enabled() {
     assert!(run("upgrade").status.success());
 }
 
-/// The settings of a unit's service.
+/// Returns the settings of a unit's service.
 fn settings(unit: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(packaging().join(unit)).unwrap();
     text.lines()
@@ -392,8 +393,8 @@ fn settings(unit: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// With a mount namespace of its own, the names of the instances' namespaces would be in there, and
-/// `ip netns exec` of everybody else would not find them.
+/// With a mount namespace of its own, the card would create the names of the instances' namespaces
+/// there, and `ip netns exec` of other programs would not find them.
 #[test]
 fn regression_the_units_of_root_are_confined_and_the_card_keeps_no_namespace_to_itself() {
     let card = settings("srd-card.service");
@@ -444,7 +445,8 @@ fn regression_the_units_of_root_are_confined_and_the_card_keeps_no_namespace_to_
         let own = of_mounts.iter().find(|key| setting.starts_with(*key));
         assert!(own.is_none(), "{setting} brings a mount namespace");
     }
-    // Root's alone, and not the directory that systemd gives to the user of the other unit.
+    // The directory belongs to root only, and is not the one that systemd gives to the user of the
+    // other unit.
     assert!(
         card.contains("RuntimeDirectory=srd-card") && card.contains("RuntimeDirectoryMode=0755")
     );

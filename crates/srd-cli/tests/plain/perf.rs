@@ -1,4 +1,4 @@
-//! `srd perf` between two processes over loopback: that it works, not how fast.
+//! `srd perf` between two processes over loopback: checks that it works, not how fast.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -7,11 +7,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// How long each measurement lasts; and how long if in that time nothing arrived, because threads
-/// of a busy machine had not begun.
+/// Duration of each measurement, and the longer one for a second attempt, if nothing arrived
+/// because threads of a busy machine had not begun.
 const TIMES: [&str; 2] = ["300ms", "5s"];
 
-/// A server at an address of its own, ended with the test.
+/// A server at an address of its own, which ends with the test.
 struct Server {
     child: Child,
     address: SocketAddr,
@@ -25,8 +25,8 @@ impl Drop for Server {
     }
 }
 
-/// An address of the loopback network that no other server has: SRD takes a run of UDP ports from
-/// the port of the TCP listener on, and at another address they are free.
+/// Returns an address of the loopback network that no other server has. SRD needs consecutive UDP
+/// ports from the port of the TCP listener on, which are free at a separate address.
 fn own_address() -> Ipv4Addr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -138,7 +138,7 @@ fn srd_encrypted_by_job_key() {
     assert_eq!(bulk["config"]["protection"], "job_key");
 }
 
-/// The time may be over before the client gives the server up, or not.
+/// The time may end before the client stops trying, or after it.
 #[test]
 fn regression_keys_that_differ_are_named_and_what_to_do() {
     let key = format!("{}1", "0".repeat(63));
@@ -159,7 +159,7 @@ fn regression_keys_that_differ_are_named_and_what_to_do() {
     }
 }
 
-/// A server at `::` takes clients of both families.
+/// A server at `::` accepts clients of both families.
 #[test]
 fn regression_a_server_at_the_unspecified_address_of_ipv6_serves_ipv4() {
     let at = |transport| {
@@ -209,7 +209,7 @@ fn a_server_with_keys_measures_nothing_in_clear_unless_it_is_allowed() {
     bulk_is_complete(&measure(&lenient, &["--transport", "tcp"]));
 }
 
-/// Connections that say nothing, too little, or announce a measurement of centuries.
+/// Connections that send nothing or too little, or announce a measurement of centuries.
 #[test]
 fn strangers_hold_the_server_for_a_bounded_time() {
     let server = server(&[]);
@@ -239,7 +239,7 @@ fn a_port_that_the_system_chose_is_held_for_udp_as_well() {
     let server = server(&[]);
     let taken = UdpSocket::bind(server.address).unwrap_err();
     assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
-    // Also between two measurements, each of which takes it for itself.
+    // The port stays bound between two measurements, too, each of which binds it itself.
     bulk_is_complete(&measure(&server, &["--transport", "udp"]));
     bulk_is_complete(&measure(&server, &["--encrypt", "off"]));
 }

@@ -1,4 +1,4 @@
-//! `srd sim run --capture`: what a port of the simulator sends and drops, read by tshark.
+//! `srd sim run --capture`: packets that a port of the simulator sends and drops, read by tshark.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// An incast of 48 servers with 64 KiB each, and more words.
+/// Runs an incast of 48 servers with 64 KiB each, with further options.
 fn incast(words: &[&str]) -> Output {
     let run = ["sim", "run", "paper-a-48-servers", "--set", "workload.0.bytes=64KiB"];
     let output = srd(&[&run[..], words].concat());
@@ -25,7 +25,7 @@ fn incast(words: &[&str]) -> Output {
     output
 }
 
-/// Fields of each packet of a file, as tshark reads it.
+/// Returns fields of each packet of a file, as tshark reads it.
 fn fields(file: &Path, names: &[&str]) -> Vec<Vec<String>> {
     let mut tshark = Command::new("tshark");
     tshark.arg("-r").arg(file).args(["-o", "ip.check_checksum:TRUE", "-T", "fields"]);
@@ -94,7 +94,7 @@ fn tshark_reads_what_a_port_sent_and_dropped() {
     assert_eq!(tcp.iter().find(opens), None, "no data opens a connection");
 }
 
-/// A line of the table without its last column, which is the simulator's speed.
+/// Returns a line of the table without its last column, which is the simulator's speed.
 fn no_speed(line: &str) -> String {
     line.rsplit_once(char::is_whitespace).map_or(line, |(rest, _)| rest).to_owned()
 }
@@ -121,7 +121,7 @@ fn a_capture_has_its_bound_and_counts_what_is_beyond() {
     assert!(missed.unwrap() > 48 * 16, "{missed:?}");
 }
 
-/// The count of missing packets in a block of statistics.
+/// Returns the count of missing packets in a block of statistics.
 fn dropped(block: &[u8]) -> u64 {
     let mut options = &block[srd_pcapng::STATISTICS_HEAD_BYTES..];
     loop {

@@ -1,4 +1,4 @@
-//! `srd sim goal` and `srd sim run --goal`: what one writes, the other runs.
+//! `srd sim goal` and `srd sim run --goal`: the second runs the file that the first writes.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

@@ -1,4 +1,4 @@
-//! `srd vpc` as its user runs it: on the example of the documentation, and on a file that is wrong.
+//! `srd vpc` as users run it: on the example of the documentation, and on an invalid file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +45,7 @@ fn every_connection_of_the_example_ends_as_its_comment_says() {
     }
 }
 
-/// A cloud on two hosts, with these lines for the interfaces of a and b.
+/// Writes a cloud on two hosts, with these lines for the interfaces of a and b.
 fn on_two_hosts(directory: &Path, kind: &str, lines: [&str; 2]) -> String {
     let mut text = String::from(
         "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n[subnet.s]\ncidr = \"10.0.1.0/24\"\n\
@@ -142,7 +142,7 @@ fn a_difference_names_the_objects_and_ends_with_one() {
     assert_eq!(value, expected);
 }
 
-/// Flow logs and mirrors are objects as others are: they are counted, shown, and compared.
+/// Flow logs and mirrors are counted, shown and compared like other objects.
 #[test]
 fn regression_what_observes_is_counted_shown_and_compared() {
     let directory = tempfile::tempdir().unwrap();
@@ -181,7 +181,7 @@ fn usage_and_objects_are_listed() {
     assert!(text(&output.stdout).contains("tcp 443 from group web"));
 }
 
-/// A file in a directory of its own.
+/// Writes a file in a directory of its own.
 fn file_of(text: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("vpc.toml");
@@ -190,7 +190,7 @@ fn file_of(text: &str) -> (tempfile::TempDir, String) {
     (directory, path)
 }
 
-/// The example, whose public subnet lets in answers to these ports only.
+/// Returns the example, whose public subnet admits answers to these ports only.
 fn answers_to(ports: &str) -> String {
     let text = std::fs::read_to_string(example()).unwrap();
     let list = format!(
@@ -203,7 +203,7 @@ fn answers_to(ports: &str) -> String {
     with
 }
 
-/// A NAT gateway takes any of the ports from 1024 on, whatever the client's is.
+/// A NAT gateway uses any of the ports from 1024 on, whatever the client's port is.
 #[test]
 fn regression_explain_says_for_which_ports_of_a_nat_gateway_a_connection_works() {
     let (_directory, file) = file_of(&answers_to("32768-60999"));
@@ -231,7 +231,8 @@ fn regression_explain_says_for_which_ports_of_a_nat_gateway_a_connection_works()
     );
     assert!(said.contains("nat_gateway out takes"), "{said}");
 
-    // The list of the example of EC2's guide for all clients, and one that denies all answers.
+    // The list in the example of EC2's guide admits all clients; the second list denies all
+    // answers.
     let (_directory, file) = file_of(&answers_to("1024-65535"));
     let output = srd(&["explain", &file, "app", "internet"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
@@ -240,13 +241,13 @@ fn regression_explain_says_for_which_ports_of_a_nat_gateway_a_connection_works()
     let output = srd(&["explain", &file, "app", "internet"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("does not work"), "{}", text(&output.stdout));
-    // Part of the ports of the first clients that come to mind, and of all others.
+    // Part of the ports of the first clients that are tried, and of all others.
     let (_directory, file) = file_of(&answers_to("1024-30000"));
     let output = srd(&["explain", &file, "app", "internet"]);
     assert!(text(&output.stdout).contains("works for part"), "{}", text(&output.stdout));
 }
 
-/// Clients of the internet take other ports than those under Linux.
+/// Clients of the internet use other ports than clients under Linux.
 #[test]
 fn explain_says_for_which_ports_of_clients_a_connection_works() {
     let with = std::fs::read_to_string(example()).unwrap().replace(
@@ -330,13 +331,13 @@ fn regression_a_private_nat_gateway_leads_to_a_peered_cloud_and_back() {
         assert!(said.contains(part), "{said}");
     }
     assert_eq!(srd(&["explain", &file, "app", "b", "--port", "80"]).status.code(), Some(1));
-    // The other side opens none.
+    // The other side cannot open a connection.
     let output = srd(&["explain", &file, "b", "10.0.9.9"]);
     assert!(text(&output.stdout).contains("lets answers in and no connection"));
     assert!(!text(&srd(&["check", &file]).stdout).contains("warning"));
 }
 
-/// Rules that name a group behind a peering connection which is not active: EC2 calls them stale.
+/// Rules that name a group behind an inactive peering connection: EC2 calls them stale.
 #[test]
 fn regression_rules_and_routes_over_a_peering_that_is_not_active_are_named() {
     let inactive = PRIVATE.replace("active = true", "active = false");
@@ -358,7 +359,8 @@ fn regression_rules_and_routes_over_a_peering_that_is_not_active_are_named() {
     assert!(said.contains("note: group b: the rule \"tcp 22 from group a\" is stale"), "{said}");
 }
 
-/// An internet gateway, and a NAT gateway, carry nothing to addresses that the internet does not.
+/// An internet gateway and a NAT gateway carry nothing to addresses that the internet does not
+/// route.
 #[test]
 fn regression_private_destinations_do_not_leave_the_cloud() {
     let file = example();
@@ -379,7 +381,7 @@ fn regression_private_destinations_do_not_leave_the_cloud() {
     }
 }
 
-/// The cloud that was looked in is the peered one, and not the sender's.
+/// Regression: the address was looked up in the sender's cloud, and not in the peered one.
 #[test]
 fn regression_an_address_of_no_interface_of_a_peered_cloud_is_said_to_be_so() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Two machines of one cloud: a wire between them, and a card in each, which knows the other's key.
+//! Two machines of one cloud: a wire between them, and a card in each, which has the other's key.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,25 +11,25 @@ use serde_json::Value;
 use super::machine::{Machine, PATIENCE, Running, SRD, connect, listen, wait_until};
 use super::pair::must;
 
-/// The names of the hosts in the cloud's file.
+/// Names of the hosts in the cloud's file.
 pub(crate) const NAMES: [&str; 2] = ["alpha", "beta"];
-/// The first UDP port of the cards.
+/// First UDP port of the cards.
 pub(crate) const PORT: u16 = 7535;
 
-/// Two machines with a wire between them, and what their cards are told.
+/// Two machines with a wire between them, and the configurations of their cards.
 pub(crate) struct Hosts {
     pub(crate) machines: [Machine; 2],
-    /// Their addresses, as an endpoint has them.
+    /// Addresses of the machines, in the form of an endpoint.
     pub(crate) addresses: [String; 2],
 }
 
 impl Hosts {
-    /// Two machines at one wire of IPv4 that passes packets of so many bytes.
+    /// Creates two machines at one IPv4 wire with this MTU.
     pub(crate) fn new(tag: &str, mtu: u16) -> Self {
         Self::between(tag, mtu, ["198.18.0.1", "198.18.0.2"], 24)
     }
 
-    /// Two machines with addresses of this network.
+    /// Creates two machines with addresses of this network.
     pub(crate) fn between(tag: &str, mtu: u16, addresses: [&str; 2], bits: u8) -> Self {
         let machines = ["a", "b"].map(|end| Machine::new(&format!("{tag}{end}")));
         let [a, b] = machines.each_ref().map(|machine| machine.namespace.as_str());
@@ -48,8 +48,8 @@ impl Hosts {
         Self { machines, addresses: addresses.map(bracketed) }
     }
 
-    /// Writes keys, and a `card.toml` for each machine: its cloud is in this file. `lines` stand
-    /// before the tables.
+    /// Writes keys, and a `card.toml` for each machine, with this file of the cloud. `lines` are
+    /// inserted before the tables.
     pub(crate) fn configure(&self, cloud: &str, lines: &str) {
         let public = self.machines.each_ref().map(key);
         for end in [0, 1] {
@@ -64,7 +64,7 @@ impl Hosts {
         }
     }
 
-    /// The file of a machine's card.
+    /// Returns the file of a machine's card.
     pub(crate) fn config(&self, end: usize) -> String {
         self.machines[end].path("card.toml").to_str().unwrap().to_owned()
     }
@@ -89,12 +89,12 @@ impl Hosts {
         cards
     }
 
-    /// Another process goes on with the card of a machine.
+    /// Starts a process that takes over the card of a machine.
     pub(crate) fn take_over(&self, end: usize, card: &mut Running) -> Running {
         self.machines[end].take_over(card, &["-c", &self.config(end)])
     }
 
-    /// How a card sees the other one.
+    /// Returns a card's status of the other host.
     pub(crate) fn other(&self, end: usize) -> Value {
         self.machines[end].json(&["card", "status"])["hosts"][0].clone()
     }
@@ -104,18 +104,18 @@ impl Hosts {
         wait_until("a session", || self.other(end)["up"] == true);
     }
 
-    /// The namespace of an instance; all have the prefix of the first machine.
+    /// Returns the namespace of an instance; all names have the prefix of the first machine.
     pub(crate) fn instance(&self, name: &str) -> String {
         self.machines[0].instance(name)
     }
 
-    /// A counter of an instance on a host.
+    /// Returns a counter of an instance on a host.
     pub(crate) fn counter(&self, end: usize, instance: &str, name: &str) -> u64 {
         let whole = format!("{}{instance}", self.machines[0].prefix);
         self.machines[end].json(&["card", "stats", &whole])[name].as_u64().unwrap()
     }
 
-    /// Both cards take a file of the cloud.
+    /// Applies a file of the cloud to both cards.
     pub(crate) fn apply(&self, file: &str) {
         for machine in &self.machines {
             let applied = machine.srd(&["card", "apply", file]);
@@ -124,7 +124,7 @@ impl Hosts {
     }
 }
 
-/// A megabyte of a pattern from one instance to another arrives byte for byte.
+/// Checks that a megabyte of a pattern arrives unchanged from one instance at another.
 pub(crate) fn carries_a_megabyte(from: &str, to: &str, address: [u8; 4]) {
     let listener = listen(to, 5000);
     let mut client = connect(from, address, 5000).unwrap();
@@ -140,7 +140,7 @@ pub(crate) fn carries_a_megabyte(from: &str, to: &str, address: [u8; 4]) {
     assert!(received == sent, "{} bytes of {}", received.len(), sent.len());
 }
 
-/// Makes a machine's key. Returns its public one.
+/// Generates a machine's key. Returns the public key.
 fn key(machine: &Machine) -> String {
     let private = Command::new(SRD).arg("genkey").output().unwrap().stdout;
     let mut options = fs::OpenOptions::new();

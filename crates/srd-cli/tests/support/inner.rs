@@ -1,4 +1,4 @@
-//! Inner packets as a capture has them: of which kind, and for how many packets each stands.
+//! Inner packets in a capture: their kinds, and the number of packets that each represents.
 
 const IP_BYTES: usize = 20;
 const TCP_BYTES: usize = 20;
@@ -8,7 +8,7 @@ const OPTION_END: u8 = 0;
 const OPTION_NOTHING: u8 = 1;
 const OPTION_MSS: u8 = 2;
 
-/// What decides whether a packet may ride SRD.
+/// Kind of a packet, which decides whether it may ride SRD.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     /// TCP.
@@ -19,25 +19,25 @@ pub(crate) enum Kind {
     Icmp,
     /// UDP that is larger than the inner MTU.
     Oversize,
-    /// A part of a datagram.
+    /// A fragment of a datagram.
     Fragment,
 }
 
-/// A packet of IPv4.
+/// An IPv4 packet.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// Of which kind.
+    /// Kind of the packet.
     pub(crate) kind: Kind,
-    /// All of it.
+    /// Length of the whole packet.
     pub(crate) bytes: usize,
-    /// Payload, if it is TCP.
+    /// Length of the payload, if it is TCP.
     pub(crate) tcp_payload_bytes: usize,
-    /// Payload of a segment, if it is TCP.
+    /// Length of a segment's payload, if it is TCP.
     segment_bytes: usize,
 }
 
 impl Inner {
-    /// Reads a packet; `None` if it is not IPv4. `mss`: what the receiver of TCP has asked for.
+    /// Parses a packet; `None` if it is not IPv4. `mss`: the receiver's TCP MSS.
     pub(crate) fn read(packet: &[u8], mtu: usize, mss: usize) -> Option<Self> {
         if packet[0] >> 4 != 4 {
             return None;
@@ -64,7 +64,8 @@ impl Inner {
         Some(Self { kind, bytes, tcp_payload_bytes, segment_bytes })
     }
 
-    /// The sizes of the packets that it stands for: itself, or the segments of a super-packet.
+    /// Returns the sizes of the packets that it represents: itself, or the segments of a
+    /// super-packet.
     pub(crate) fn segments(&self) -> Vec<usize> {
         if self.tcp_payload_bytes <= self.segment_bytes {
             return vec![self.bytes];
@@ -75,7 +76,7 @@ impl Inner {
     }
 }
 
-/// The segment size that the other end of the first connection asked for in its SYN.
+/// Returns the MSS that the other end of the first connection announced in its SYN.
 pub(crate) fn mss_asked_for<'a>(mut arrived: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
     let is_syn = |p: &&[u8]| p[0] == 0x45 && p[9] == 6 && p[IP_BYTES + 13] & SYN != 0;
     let syn = arrived.find(is_syn)?;

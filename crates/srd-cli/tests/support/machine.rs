@@ -18,9 +18,10 @@ pub(crate) use super::pair::PATIENCE;
 use super::pair::{ip, must, own_suffix, ready};
 
 pub(crate) const SRD: &str = env!("CARGO_BIN_EXE_srd");
-/// What is not to come has not come after so long. What is to come has [`PATIENCE`].
+/// Time after which an event that must not occur is considered absent. An expected event has
+/// [`PATIENCE`].
 pub(crate) const SILENCE: Duration = Duration::from_millis(700);
-/// Seconds for which a program sleeps that is to outlive what a test does meanwhile.
+/// Sleep of a program that must outlive the test, in seconds.
 pub(crate) const LONG_S: &str = "600";
 
 pub(crate) const WEB: [u8; 4] = [10, 0, 1, 10];
@@ -33,9 +34,9 @@ pub(crate) const OUTSIDE: [u8; 4] = [203, 0, 113, 1];
 pub(crate) struct Machine {
     pub(crate) namespace: String,
     pub(crate) directory: tempfile::TempDir,
-    /// Before the names of its instances, so that no other test has them.
+    /// Prefix of the names of its instances, which no other test uses.
     pub(crate) prefix: String,
-    /// Whether the namespace goes with it.
+    /// Whether the namespace is removed with the machine.
     pub(crate) owned: bool,
 }
 
@@ -49,7 +50,7 @@ impl Machine {
         machine
     }
 
-    /// A card on a machine that there is already.
+    /// Returns a card on an existing machine.
     pub(crate) fn at(tag: &str, namespace: &str) -> Self {
         let prefix = format!("t{tag}{}-", own_suffix());
         let directory = tempfile::tempdir().unwrap();
@@ -60,8 +61,8 @@ impl Machine {
         self.directory.path().join(name)
     }
 
-    /// A file of a cloud: `'` stands for `"`, and instances, whose names begin with `P`, get this
-    /// machine's names.
+    /// Writes a file of a cloud. `'` stands for `"`, and instances, whose names begin with `P`, get
+    /// this machine's prefix.
     pub(crate) fn cloud(&self, name: &str, text: &str) -> String {
         let text = text.replace('\'', "\"").replace(".P", &format!(".{}", self.prefix));
         let path = self.path(name);
@@ -69,13 +70,13 @@ impl Machine {
         path.to_str().unwrap().to_owned()
     }
 
-    /// A cloud on the hosts alpha and beta with an instance on each, `Pa` and `Pb`, which have
-    /// these ingress rules.
+    /// Writes a cloud on the hosts alpha and beta with an instance on each, `Pa` and `Pb`, which
+    /// have these ingress rules.
     pub(crate) fn two_hosts(&self, ingress: &str) -> String {
         self.two_hosts_with("two.toml", ingress, ["", ""])
     }
 
-    /// The same in a file of this name, with lines for both interfaces.
+    /// Writes a cloud on two hosts to a file of this name, with lines for both interfaces.
     pub(crate) fn two_hosts_with(&self, name: &str, ingress: &str, lines: [&str; 2]) -> String {
         let text = "
             [vpc.main]
@@ -111,7 +112,7 @@ impl Machine {
         self.cloud(name, &text.replace("OF_A", lines[0]).replace("OF_B", lines[1]))
     }
 
-    /// The example of the documentation, with instances of this machine's names.
+    /// Writes the example of the documentation, with instances of this machine's names.
     pub(crate) fn example(&self, name: &str, change: impl Fn(String) -> String) -> String {
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/vpc/web-app.toml");
         let mut text = fs::read_to_string(example).unwrap();
@@ -134,14 +135,14 @@ impl Machine {
         self.path("card.sock").to_str().unwrap().to_owned()
     }
 
-    /// The command with these words, in the machine. (`ip netns exec` would hide the namespaces
-    /// that it makes.)
+    /// Returns the command with these words, in the machine. (`ip netns exec` would hide the
+    /// namespaces that it creates.)
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let program = words.iter().position(|word| *word == "--").unwrap_or(words.len());
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.namespace)).arg(SRD);
         command.args(&words[..program]).args(["--socket", &self.socket()]);
-        // A machine has epochs of its own.
+        // Each machine has epochs of its own.
         command.env("STATE_DIRECTORY", self.path("state"));
         command.args(&words[program..]);
         command
@@ -162,10 +163,10 @@ impl Machine {
         self.up_by(self.command(&[&["card", "up"], words].concat()))
     }
 
-    /// The same by a command that becomes a card. What it says is in `up.log`.
+    /// Starts a card with a command that becomes a card. Its log is `up.log`.
     pub(crate) fn up_by(&self, mut command: Command) -> Running {
         let path = self.path("up.log");
-        // The helper of a card that was killed still writes to the file that it has.
+        // The helper of a killed card may still write to its old file.
         let _ = fs::remove_file(&path);
         let log = File::create(&path).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -181,10 +182,10 @@ impl Machine {
         running
     }
 
-    /// Starts a card that takes over, and waits until it serves and the one that ran has ended.
+    /// Starts a card that takes over, and waits until it serves and the old one has ended.
     pub(crate) fn take_over(&self, old: &mut Running, words: &[&str]) -> Running {
         let path = self.path("next.log");
-        // One that was taken over itself writes to the file that it has.
+        // A card that was taken over may still write to its old file.
         let _ = fs::remove_file(&path);
         let log = File::create(&path).unwrap();
         let mut command = self.command(&[&["card", "up", "--take-over"], words].concat());
@@ -199,20 +200,20 @@ impl Machine {
         next
     }
 
-    /// The counters of an instance.
+    /// Returns a counter of an instance.
     pub(crate) fn counter(&self, instance: &str, name: &str) -> u64 {
         let name_of = format!("{}{instance}", self.prefix);
         self.json(&["card", "stats", &name_of])[name].as_u64().unwrap()
     }
 
-    /// Packets at the first interface of an instance with this whole name that the card has dropped
-    /// for this cause.
+    /// Returns the packets that the card has dropped for this cause at the first interface of the
+    /// instance with this full name.
     pub(crate) fn drops(&self, name: &str, cause: &str) -> u64 {
         let status = self.json(&["card", "status", name]);
         status["instances"][0]["interfaces"][0]["drops"][cause].as_u64().unwrap_or(0)
     }
 
-    /// Everything that a card changes on a machine.
+    /// Returns everything that a card changes on a machine.
     pub(crate) fn facts(&self) -> Vec<String> {
         let own = |words: &str| must(&format!("-n {} {words}", self.namespace));
         let inside = |program: &[&str]| {
@@ -241,7 +242,7 @@ impl Drop for Machine {
     fn drop(&mut self) {
         for line in self.instances_left() {
             let name = line.split(' ').next().unwrap_or_default();
-            // A program that has outlived its card has no other end.
+            // A program that has outlived its card must be killed here.
             let inside = ip(&format!("netns pids {name}")).stdout;
             let inside = String::from_utf8_lossy(&inside);
             for pid in inside.lines().filter_map(|pid| Pid::from_raw(pid.trim().parse().ok()?)) {
@@ -273,13 +274,13 @@ impl Drop for Running {
     }
 }
 
-/// A program that sleeps in a namespace.
+/// Starts a program that sleeps in a namespace.
 pub(crate) fn sleeper(namespace: &str) -> Running {
     let mut command = Command::new("ip");
     let sleeper = command.args(["netns", "exec", namespace, "sleep", LONG_S]).spawn().unwrap();
     let sleeper = Running(sleeper);
     let name = format!("/proc/{}/comm", sleeper.0.id());
-    // `ip` enters the namespace first, and becomes the other program then.
+    // `ip` first enters the namespace, and then becomes the other program.
     wait_until("a program in the namespace", || {
         std::fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")
     });
@@ -298,7 +299,7 @@ pub(crate) fn within<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) 
     })
 }
 
-/// A listener in a namespace.
+/// Returns a listener in a namespace.
 pub(crate) fn listen(namespace: &str, port: u16) -> TcpListener {
     within(namespace, || TcpListener::bind(("0.0.0.0", port)).unwrap())
 }
@@ -308,7 +309,7 @@ pub(crate) fn connect(namespace: &str, address: [u8; 4], port: u16) -> std::io::
     connect_in(PATIENCE, namespace, address, port)
 }
 
-/// Tries to connect where nothing answers.
+/// Tries to connect to an address that does not answer.
 pub(crate) fn connect_in_vain(
     namespace: &str,
     address: [u8; 4],
@@ -332,7 +333,7 @@ pub(crate) fn passes(from: &mut TcpStream, to: &mut TcpStream) -> bool {
     arrives_in(PATIENCE, from, to)
 }
 
-/// Sends a line, and sees nothing of it at the other end.
+/// Sends a line, and checks that it does not arrive at the other end.
 pub(crate) fn is_held_up(from: &mut TcpStream, to: &mut TcpStream) -> bool {
     !arrives_in(SILENCE, from, to)
 }
@@ -344,7 +345,7 @@ fn arrives_in(time: Duration, from: &mut TcpStream, to: &mut TcpStream) -> bool 
     to.read_exact(&mut line).is_ok()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -354,7 +355,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Reads figures that nothing moves on purpose any more, until they have stood still for a while.
+/// Reads figures that should not change any more, until they have been constant for a while.
 #[track_caller]
 pub(crate) fn settled<T: PartialEq>(read: impl Fn() -> T) -> T {
     let began = Instant::now();
@@ -370,7 +371,7 @@ pub(crate) fn settled<T: PartialEq>(read: impl Fn() -> T) -> T {
     }
 }
 
-/// Says that it is over when it is dropped, so that a test that fails ends its threads, too.
+/// Guard that sets a flag when it is dropped, so that a failing test ends its threads, too.
 pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Ending<'_> {

@@ -1,6 +1,6 @@
-//! What tests share that run two daemons.
+//! Helpers for tests that run two daemons.
 
-// Each test file uses its part; a test may fail loudly.
+// Each test file uses a part of them; a test may fail loudly.
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub(crate) mod dpdk;

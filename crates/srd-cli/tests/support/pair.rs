@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
-/// How long anything here may take.
+/// Maximum time of any step.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// More packets than a session needs for itself, and fewer than a transfer has.
 const MANY: u64 = 100;
 
-/// Whether to go on; says why not.
+/// Whether the test can run; otherwise prints why not.
 pub(crate) fn ready() -> bool {
     super::ready::ready(super::ready::missing_tun())
 }
 
-/// Runs `ip`, whatever comes of it.
+/// Runs `ip`, and ignores its result.
 pub(crate) fn ip(arguments: &str) -> Output {
     Command::new("ip").args(arguments.split(' ')).output().unwrap()
 }
 
-/// Runs `ip`, which must succeed; what it prints.
+/// Runs `ip`, which must succeed. Returns its output.
 pub(crate) fn must(arguments: &str) -> String {
     let output = ip(arguments);
     let error = String::from_utf8_lossy(&output.stderr);
@@ -32,7 +32,8 @@ pub(crate) fn must(arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The end of names that no other pair of this machine has: tests may be threads of one process.
+/// Returns an end of names that no other pair of this machine has, because tests may be threads of
+/// one process.
 pub(super) fn own_suffix() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
@@ -40,21 +41,21 @@ pub(super) fn own_suffix() -> String {
 
 /// Two machines and the wire between them.
 pub(crate) struct Pair {
-    /// Their namespaces.
+    /// Namespaces of the two machines.
     pub(crate) names: [String; 2],
     /// The namespace of the router between them, if there is one.
     pub(crate) router: Option<String>,
-    /// Their daemons, if they run.
+    /// Daemons of the two machines, if they run.
     pub(crate) daemons: [Option<Child>; 2],
     directory: tempfile::TempDir,
-    /// Their public keys.
+    /// Public keys of the two machines.
     pub(crate) public: [String; 2],
 }
 
-/// What an end is configured with, beside keys and addresses.
+/// Configuration of an end, in addition to keys and addresses.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings<'a> {
-    /// Overlay addresses, or transparent steering.
+    /// Whether the mode is overlay; otherwise it is transparent.
     pub(crate) overlay: bool,
     /// Lines for `[interface]`.
     pub(crate) interface: &'a str,
@@ -70,7 +71,7 @@ impl Settings<'_> {
 }
 
 impl Pair {
-    /// Two machines at one wire.
+    /// Creates two machines at one wire.
     pub(crate) fn new(tag: &str) -> Self {
         let names = Self::namespaces(tag);
         let [a, b] = &names;
@@ -83,8 +84,8 @@ impl Pair {
         Self::with_keys(names, None)
     }
 
-    /// Two machines with jumbo frames and a router between them, whose interfaces are `w0` and
-    /// `w1`.
+    /// Creates two machines with jumbo frames and a router between them, whose interfaces are `w0`
+    /// and `w1`.
     pub(crate) fn routed(tag: &str) -> Self {
         let names = Self::namespaces(tag);
         let router = format!("srdup{tag}r{}", own_suffix());
@@ -137,7 +138,7 @@ impl Pair {
         Self { names, router, daemons: [None, None], directory, public }
     }
 
-    /// A file of this pair's own.
+    /// Returns the path of a file of this pair.
     pub(crate) fn path(&self, file: String) -> PathBuf {
         self.directory.path().join(file)
     }
@@ -170,14 +171,14 @@ impl Pair {
         self.daemons[end] = Some(child);
     }
 
-    /// `srd` in an end's namespace.
+    /// Returns the command `srd` in an end's namespace.
     pub(crate) fn command(&self, end: usize) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[end], SRD]);
         command
     }
 
-    /// What an end's daemon answers to a command, if it does.
+    /// Returns the answer of an end's daemon to a command, if there is one.
     pub(crate) fn ask(&self, end: usize, words: &[&str]) -> Option<Value> {
         let socket = self.path(format!("{end}.sock"));
         let mut command = Command::new(SRD);
@@ -185,7 +186,7 @@ impl Pair {
         serde_json::from_slice(&output.unwrap().stdout).ok()
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition holds.
     pub(crate) fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let begin = Instant::now();
         while !done(self) {
@@ -194,7 +195,7 @@ impl Pair {
         }
     }
 
-    /// Waits until both say that they use SRD.
+    /// Waits until both ends report that they use SRD.
     pub(crate) fn wait_for_express(&self) {
         self.wait("SRD between the two", |pair| {
             [0, 1].iter().all(|end| {
@@ -204,7 +205,7 @@ impl Pair {
         });
     }
 
-    /// Runs `work` on a thread in an end's namespace; sockets that it makes stay there.
+    /// Runs `work` on a thread in an end's namespace; sockets that it opens stay there.
     pub(crate) fn within<T: Send>(&self, end: usize, work: impl FnOnce() -> T + Send) -> T {
         let file = std::fs::File::open(format!("/run/netns/{}", self.names[end])).unwrap();
         std::thread::scope(|scope| {
@@ -217,7 +218,7 @@ impl Pair {
         })
     }
 
-    /// Half a second of TCP from the first to the second.
+    /// Transfers half a second of TCP from the first machine to the second.
     pub(crate) fn transfer(&self, to: &str) {
         let mut server = self
             .command(1)
@@ -249,8 +250,8 @@ impl Pair {
         assert!(result["gbps"].as_f64().unwrap() > 0.0, "{result}");
     }
 
-    /// The same, and its packets must ride SRD. A transfer is repeated if it was interrupted, as by
-    /// a daemon that a busy machine does not let answer: then packets go plainly for a while.
+    /// Makes a transfer whose packets must ride SRD. It is repeated if it was interrupted, for
+    /// example because a busy machine delays a daemon: packets then go without SRD for a while.
     pub(crate) fn transfer_by_srd(&self, to: &str) {
         let counts = |pair: &Self| {
             let downs = pair.counter(0, "peer_downs") + pair.counter(1, "peer_downs");
@@ -267,12 +268,12 @@ impl Pair {
         });
     }
 
-    /// Waits until more than a transfer's packets have gone plainly since there were `before`.
+    /// Waits until more than a transfer's packets have gone without SRD since `before`.
     pub(crate) fn wait_for_plain_packets(&self, before: u64) {
         self.wait("packets without SRD", |pair| pair.counter(0, "plain_tx_pkts") > before + MANY);
     }
 
-    /// A counter of an end's daemon.
+    /// Returns a counter of an end's daemon.
     pub(crate) fn counter(&self, end: usize, name: &str) -> u64 {
         let status = self.ask(end, &["status"]).unwrap();
         status["counters"][name].as_u64().unwrap()

@@ -1,4 +1,4 @@
-//! Reads what `srd capture` and `srd card capture` write: packets by layer and direction.
+//! Reader for the files of `srd capture` and `srd card capture`: packets by layer and direction.
 //!
 //! ```text
 //!  block   type (4) | length (4) | body, padded to 4 | length (4)
@@ -9,8 +9,8 @@
 //!  statistics  interface (4) | time (8) | options: dropped
 //! ```
 //!
-//! Written from draft-ietf-opsawg-pcapng and not from the writer. It reads little-endian files
-//! whose packets are whole; anything else fails the test.
+//! Written from draft-ietf-opsawg-pcapng and not from the writer. It reads little-endian files with
+//! complete packets; anything else fails the test.
 
 use std::path::Path;
 
@@ -26,22 +26,22 @@ const STATISTICS_DROPPED: u16 = 5;
 /// A packet, from its IP header on.
 #[derive(Debug)]
 pub(crate) struct Packet {
-    /// As the network sees it, not as applications do.
+    /// Whether it is an outer packet, as the network sees it.
     pub(crate) is_outer: bool,
-    /// From this machine, not towards it.
+    /// Whether it leaves this machine.
     pub(crate) leaves: bool,
-    /// All of it.
+    /// Bytes of the whole packet.
     pub(crate) bytes: Vec<u8>,
-    /// Its comment.
+    /// Comment of the packet.
     pub(crate) comment: String,
 }
 
 /// A whole file.
 #[derive(Debug, Default)]
 pub(crate) struct Capture {
-    /// In the order of the file.
+    /// Packets in the order of the file.
     pub(crate) packets: Vec<Packet>,
-    /// Packets that the file lacks, by its own account; `None` if it has none.
+    /// Number of packets that the file reports as missing; `None` without such a report.
     pub(crate) dropped: Option<u64>,
 }
 
@@ -74,7 +74,7 @@ impl Capture {
         capture
     }
 
-    /// The packets of one layer and direction.
+    /// Returns the packets of one layer and direction.
     pub(crate) fn of(&self, is_outer: bool, leaves: bool) -> impl Iterator<Item = &[u8]> {
         let wanted = move |p: &&Packet| p.is_outer == is_outer && p.leaves == leaves;
         self.packets.iter().filter(wanted).map(|p| &p.bytes[..])
@@ -103,7 +103,7 @@ fn number(bytes: &[u8], at: usize) -> usize {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
 }
 
-/// The value of an option in a list.
+/// Returns the value of an option in a list.
 fn option(mut list: &[u8], wanted: u16) -> Option<&[u8]> {
     while list.len() >= 4 {
         let code = u16::from_le_bytes([list[0], list[1]]);

@@ -1,6 +1,6 @@
-//! A stock Linux kernel in QEMU as a guest, without KVM: its virtio-net driver is behind
-//! vhost-user. Its whole disk is an archive that is made here: BusyBox, the kernel's modules, and
-//! a script.
+//! A stock Linux kernel in QEMU as a guest, without KVM, whose virtio-net driver is behind
+//! vhost-user. Its whole disk is an archive that is created here: BusyBox, the kernel's modules,
+//! and a script.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::machine::{Machine, Running};
 
-/// In the order in which they need each other.
+/// Modules of the kernel, in the order of their dependencies.
 const MODULES: [&str; 8] = [
     "virtio/virtio_ring",
     "virtio/virtio",
@@ -28,7 +28,7 @@ pub(crate) struct Kernel {
     drivers: PathBuf,
 }
 
-/// What it takes, if all of it is there.
+/// Returns the kernel, if everything that a guest needs is installed.
 pub(crate) fn kernel() -> Option<Kernel> {
     let found = find();
     if let Err(what) = &found {
@@ -63,7 +63,7 @@ fn find() -> Result<Kernel, String> {
     Ok(Kernel { image: image.path(), drivers: modules.path().join("kernel") })
 }
 
-/// Whether a program needs no other files: none of its parts names a loader.
+/// Whether a program needs no other files: it has no segment that names a loader.
 fn is_static(elf: &[u8]) -> bool {
     const LOADER: u32 = 3;
     let number = |at: usize| {
@@ -76,7 +76,7 @@ fn is_static(elf: &[u8]) -> bool {
     elf.starts_with(b"\x7fELF") && parts.all(|at| number(at) & 0xffff_ffff != u64::from(LOADER))
 }
 
-/// Starts a guest that runs this script as its first program. What it says is in `NAME.log`.
+/// Starts a guest that runs this script as its first program. Its output goes to `NAME.log`.
 pub(crate) fn boot(
     machine: &Machine,
     kernel: &Kernel,
@@ -103,7 +103,7 @@ pub(crate) fn boot(
     Running(command.spawn().unwrap())
 }
 
-/// The guest's files, in the form that kernels unpack.
+/// Returns the guest's files, in the form that kernels unpack.
 fn disk(kernel: &Kernel, files: &[(&str, &str)]) -> Vec<u8> {
     const DIRECTORY: u32 = 0o040_755;
     const PROGRAM: u32 = 0o100_755;

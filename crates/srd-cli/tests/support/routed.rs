@@ -1,4 +1,4 @@
-//! Two machines in different networks and a router between them, which sees all that travels.
+//! Two machines in different networks and a router between them, which sees all packets.
 
 use super::pair::{PATIENCE, ip, must, own_suffix};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with};
@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
-/// The port of the echo.
+/// Port of the echo.
 const ECHO: u16 = 7007;
 
 /// Machine a at 192.0.2.10 and 2001:db8:a::10, machine b at 198.51.100.10 and 2001:db8:b::10,
@@ -35,7 +35,8 @@ impl Routed {
         let (a, b, router) = (name("a"), name("b"), name("r"));
         for space in [&a, &b, &router] {
             must(&format!("netns add {space}"));
-            // Addresses are there at once, so that a network can be compared with what it was.
+            // Without duplicate address detection, addresses are usable at once, and networks can
+            // be compared.
             let no_wait = "for f in all default; do \
                            echo 0 > /proc/sys/net/ipv6/conf/$f/accept_dad; done";
             must_run(space, &["sh", "-c", no_wait]);
@@ -72,15 +73,15 @@ impl Routed {
         net
     }
 
-    /// Waits until the kernel has taken an interface of a's for up, which it does some time after
-    /// the command: only then its state and its link-local address stay as they are.
+    /// Waits until the kernel reports an interface of a's as up, which happens some time after the
+    /// command. Its state and its link-local address are constant only from then on.
     pub(crate) fn wait_until_up(&mut self, link: &str) {
         self.wait(&format!("{link} is up"), |net| {
             let text = must(&format!("-n {} -br addr show dev {link}", net.a));
             let addresses = text.split_whitespace().filter(|word| word.contains("::")).count();
             let local = format!("-n {} -6 route show table local type local dev {link}", net.a);
             let is_up = text.split_whitespace().nth(1) == Some("UP") && text.contains(" fe80::");
-            // The kernel adds the route to each address of IPv6 later than the address.
+            // The kernel adds the route to each IPv6 address later than the address.
             is_up && must(&local).lines().count() == addresses
         });
     }
@@ -94,7 +95,7 @@ impl Routed {
     }
 
     /// Writes the configuration of an end, with these lines for `[interface]` and this list of
-    /// prefixes behind the other end; `None`: there is no peer.
+    /// prefixes behind the other end. With `None`, there is no peer.
     pub(crate) fn configure(&self, end: usize, interface: &str, allowed: Option<&str>) {
         let (own, other) = if end == 0 {
             ("192.0.2.10", "198.51.100.10")
@@ -117,15 +118,15 @@ impl Routed {
         std::fs::write(self.path(&format!("{end}.toml")), text).unwrap();
     }
 
-    /// Both ends of an overlay 10.78.0.0/24 and fd78::/64, each with these prefixes behind the
-    /// other; b knows a's overlay addresses alone.
+    /// Writes the configurations of both ends of an overlay 10.78.0.0/24 and fd78::/64. `allowed`
+    /// lists the prefixes behind b; b allows only a's overlay addresses.
     pub(crate) fn configure_overlay(&self, interface: &str, allowed: &str) {
         let address = |host| format!("address = [\"10.78.0.{host}/24\", \"fd78::{host}/64\"]\n");
         self.configure(0, &(address(1) + interface), Some(allowed));
         self.configure(1, &address(2), Some("\"10.78.0.1/32\", \"fd78::1/128\""));
     }
 
-    /// `srd` in an end's namespace, with its configuration.
+    /// Returns the command `srd` in an end's namespace, with its configuration.
     pub(crate) fn command(&self, end: usize, words: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", self.space(end), SRD]).args(words);
@@ -189,7 +190,7 @@ impl Routed {
         }
     }
 
-    /// What `make` makes in a namespace: sockets stay there.
+    /// Runs `make` in a namespace, and returns its result: sockets stay in the namespace.
     pub(crate) fn within<T: Send>(&self, space: &str, make: impl FnOnce() -> T + Send) -> T {
         let file = std::fs::File::open(format!("/run/netns/{space}")).unwrap();
         std::thread::scope(|scope| {
@@ -202,7 +203,7 @@ impl Routed {
         })
     }
 
-    /// Has b echo datagrams at all of its addresses.
+    /// Starts an echo of datagrams at all addresses of b.
     pub(crate) fn echo(&mut self) {
         let socket =
             self.within(&self.b, || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, ECHO)).unwrap());
@@ -234,7 +235,7 @@ impl Routed {
         })
     }
 
-    /// Everything about a's network that a daemon may not leave changed.
+    /// Returns the state of a's network that a daemon must restore.
     pub(crate) fn network(&self) -> String {
         let words = [
             "-d route show table all",
@@ -253,7 +254,7 @@ impl Routed {
         text.lines().map(plain).collect()
     }
 
-    /// What is different in a's network from what it was.
+    /// Returns the differences of a's network from an earlier state.
     pub(crate) fn difference(&self, before: &str) -> Vec<String> {
         let after = self.network();
         let beyond = |one: &str, other: &str, sign: &str| -> Vec<String> {
@@ -269,14 +270,14 @@ impl Routed {
         found
     }
 
-    /// The route that a takes for these words.
+    /// Returns the route of a for these words.
     pub(crate) fn route(&self, words: &str) -> String {
         let output = ip(&format!("-n {} route get {words}", self.a));
         String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr)
     }
 
-    /// Looks at every packet that the router sees from now on.
+    /// Records every packet that the router sees from now on.
     pub(crate) fn spy(&self) -> Spy {
         let socket = self.within(&self.router, || {
             let all = rustix::net::Protocol::from_raw(
@@ -289,8 +290,8 @@ impl Routed {
     }
 }
 
-/// A line without what the kernel draws anew for each interface, its link-local address, and
-/// with its words in one order.
+/// Returns a line without the link-local address, which the kernel chooses anew for each interface,
+/// and with its words in a fixed order.
 fn plain(line: &str) -> String {
     let mut words: Vec<&str> = line
         .split_whitespace()
@@ -302,7 +303,7 @@ fn plain(line: &str) -> String {
     words.join(" ") + "\n"
 }
 
-/// Runs a program in a namespace, which must succeed; what it prints.
+/// Runs a program in a namespace, which must succeed. Returns its output.
 pub(crate) fn must_run(space: &str, words: &[&str]) -> String {
     let mut command = Command::new("ip");
     let output = command.args(["netns", "exec", space]).args(words).output().unwrap();
@@ -311,16 +312,16 @@ pub(crate) fn must_run(space: &str, words: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Tests that are run at the same time, in namespaces of their own: they wait mostly.
+/// Number of tests that run at the same time, in namespaces of their own: they mostly wait.
 const AT_ONCE: usize = 2;
 
-/// Runs a test for each of `all`, which it gets with its number. Ends with the first that fails.
+/// Runs a test for each of `all`, with its number. Ends at the first failure.
 pub(crate) fn in_parallel<T: Sync>(all: &[T], test: impl Fn(usize, &T) + Sync) {
     struct EndAll<'a>(&'a AtomicUsize);
     impl Drop for EndAll<'_> {
         fn drop(&mut self) {
             if std::thread::panicking() {
-                // No number behind it is one of the list.
+                // No later number is in the list.
                 self.0.store(usize::MAX / 2, Relaxed);
             }
         }
@@ -393,7 +394,7 @@ impl Spy {
         Self { packets, stop, thread: Some(std::thread::spawn(run)) }
     }
 
-    /// How many packets there were in all, and those with an address of these networks.
+    /// Returns the number of all packets, and the packets with an address of these networks.
     pub(crate) fn end(mut self, of: &[&str]) -> (usize, Vec<(IpAddr, IpAddr)>) {
         std::thread::sleep(Duration::from_millis(50));
         self.stop.store(true, Relaxed);
@@ -405,7 +406,7 @@ impl Spy {
     }
 }
 
-/// Source and destination of an IP packet.
+/// Returns the source and the destination of an IP packet.
 fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let v4 = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?));
     let v6 = |at: usize| Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?));

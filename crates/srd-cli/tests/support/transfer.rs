@@ -1,5 +1,5 @@
-//! A TCP connection between two instances that is always in use: whether it lives, and how long it
-//! has been silent.
+//! A TCP connection between two instances that is always in use, with checks that it lives, and of
+//! its longest silence.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::machine::{PATIENCE, connect, listen, wait_until};
 
-/// Bytes of one write, and the time between two: so that the machine has time for others.
+/// Bytes of one write; `EVERY` is the time between two writes, which leaves processor time for
+/// other programs.
 const WRITE_BYTES: usize = 16 << 10;
 const EVERY: Duration = Duration::from_millis(1);
 
@@ -20,20 +21,20 @@ struct Shared {
     longest_ns: AtomicU64,
 }
 
-/// A transfer that goes on until it is ended.
+/// A transfer that continues until it is ended.
 pub(crate) struct Transfer {
     shared: Arc<Shared>,
     sender: JoinHandle<u64>,
     receiver: JoinHandle<u64>,
 }
 
-/// The byte at a place: no part of the stream repeats soon.
+/// Returns the byte at an offset: no part of the stream repeats soon.
 fn byte(at: u64) -> u8 {
     (at % 251).to_le_bytes()[0] ^ (at >> 16).to_le_bytes()[0]
 }
 
 impl Transfer {
-    /// Begins one between two namespaces.
+    /// Begins a transfer between two namespaces.
     pub(crate) fn begin(from: &str, to: &str, address: [u8; 4], port: u16) -> Self {
         let listener = listen(to, port);
         let mut client = connect(from, address, port).unwrap();
@@ -74,8 +75,8 @@ impl Transfer {
         Self { shared, sender, receiver }
     }
 
-    /// Waits until so many bytes more have come. Returns the longest time without any since this
-    /// was last called.
+    /// Waits until this number of further bytes has arrived. Returns the longest time without a
+    /// byte since the last call.
     pub(crate) fn go_on(&self, bytes: u64) -> Duration {
         let before = self.shared.received.load(Ordering::Relaxed);
         wait_until("bytes of the transfer", || {
@@ -86,7 +87,8 @@ impl Transfer {
         Duration::from_nanos(self.shared.longest_ns.swap(0, Ordering::Relaxed))
     }
 
-    /// Ends it. Returns how many bytes came: as many as were sent.
+    /// Ends the transfer. Returns the number of bytes that arrived, which equals the number that
+    /// was sent.
     pub(crate) fn end(self) -> u64 {
         self.shared.is_over.store(true, Ordering::Relaxed);
         let (sent, received) = (self.sender.join().unwrap(), self.receiver.join().unwrap());

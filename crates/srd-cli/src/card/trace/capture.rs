@@ -1,5 +1,5 @@
-//! `srd card capture`: packets of instances into a file for Wireshark, each with its end as a
-//! comment: also those that are dropped.
+//! `srd card capture`: packets of instances, including dropped ones, in a file for Wireshark. Each
+//! has its outcome as a comment.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -33,7 +33,7 @@ EXIT CODES
   0 it worked, 1 no card answers, or it failed, 2 wrong arguments, or the card refuses them,
   3 it needs root";
 
-/// Whose packets are written, and where.
+/// Arguments of `srd card capture`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CaptureArgs {
@@ -42,20 +42,21 @@ pub(crate) struct CaptureArgs {
     /// Write to this file; `-` is standard output.
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Keep at most so many bytes of each packet.
+    /// Keep at most this number of bytes of each packet.
     #[arg(long, value_name = "BYTES", default_value_t = u16::MAX,
           value_parser = clap::value_parser!(u16).range(1..))]
     snaplen: u16,
 }
 
-/// A file in the making.
+/// A capture file that is being written.
 struct Capture {
     to: Box<dyn Write>,
-    /// What it is called when it cannot be written.
+    /// Name of the output in errors.
     at: &'static str,
     blocks: Writer,
     snaplen: u16,
-    /// Interfaces by instance and device: the number, and the packets that were written.
+    /// Interfaces by instance and device: the number in the file, and the packets that were
+    /// written.
     interfaces: BTreeMap<(String, String), (u32, u64)>,
 }
 
@@ -89,7 +90,7 @@ impl Capture {
         self.to.write_all(&blocks).and_then(|()| self.to.flush()).context(self.at)
     }
 
-    /// What is known at the end. Packets that are missing belong to no interface that is known.
+    /// Writes the statistics. Lost packets have no known interface, and count at the first one.
     fn end(&mut self, lost: u64) -> Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
@@ -102,7 +103,7 @@ impl Capture {
     }
 }
 
-/// The length of a packet as its header has it: of a super-packet, that of the whole.
+/// Returns the length of a packet in its header: of a super-packet, the length of the whole.
 fn length(bytes: &[u8]) -> Option<u32> {
     let field =
         |at: usize| bytes.get(at..at + 2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]])));
@@ -125,7 +126,7 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<u8> {
     }
     let begun = || {
         let mut options = OpenOptions::new();
-        // It holds what others must not see.
+        // The file contains data that others must not see.
         options.write(true).create(true).truncate(true).mode(0o600);
         let to: Box<dyn Write> = match file {
             Some(file) => {

@@ -1,4 +1,4 @@
-//! Which packets: words as tcpdump has them.
+//! Filters of packets, in the words of tcpdump.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 use anyhow::{Result, bail};
 use srd_guest::protocol::TraceFilter;
 
-/// What is said of a filter that is not understood.
+/// Advice for a filter that cannot be parsed.
 const FORM: &str = "write for example: tcp port 443, udp dst port 53, icmp host 10.0.1.10, \
                     src 10.0.1.10 dst port 80, proto 47";
 
-/// Reads a filter; all conditions of it have to hold.
+/// Parses a filter. A packet must meet all of its conditions.
 pub(super) fn parse(words: &[String]) -> Result<TraceFilter> {
     let mut filter = TraceFilter::default();
     let mut words = words.iter().flat_map(|words| words.split_whitespace());

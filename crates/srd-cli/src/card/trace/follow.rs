@@ -1,4 +1,4 @@
-//! Asks the card for what it has noted, until it is enough.
+//! Requests to the card for its events, until the trace ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,18 +15,18 @@ use crate::card::SocketArg;
 use crate::failure::Usage;
 use crate::units;
 
-/// Between two questions.
+/// Pause between two requests.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Whose packets, which, and how many.
+/// Selection of packets: the instance, the filter, and the number.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Which {
     /// The instance; `any`: all instances of this host.
     instance: String,
-    /// Only packets for which all of this holds, in the words of tcpdump: tcp, udp, icmp, icmp6,
-    /// proto N, host ADDRESS, port N, src ADDRESS, dst ADDRESS, src port N, dst port N.
+    /// Only packets that meet all of these conditions, in the words of tcpdump: tcp, udp, icmp,
+    /// icmp6, proto N, host ADDRESS, port N, src ADDRESS, dst ADDRESS, src port N, dst port N.
     filter: Vec<String>,
-    /// End after so many packets.
+    /// End after this number of packets.
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     packets: Option<u32>,
     /// End after this time, for example 10 or 500ms. Default: at Ctrl-C.
@@ -36,7 +36,7 @@ pub(super) struct Which {
     socket: SocketArg,
 }
 
-/// What a trace has brought.
+/// Counts of a trace.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Brought {
     pub(super) packets: u64,
@@ -44,7 +44,7 @@ pub(super) struct Brought {
     pub(super) lost: u64,
 }
 
-/// Says how many packets could not be followed, if some could not.
+/// Returns a remark on packets that could not be followed, if there were any.
 pub(super) fn missed(lost: u64) -> String {
     match lost {
         0 => String::new(),
@@ -53,8 +53,8 @@ pub(super) fn missed(lost: u64) -> String {
 }
 
 impl Which {
-    /// Follows packets, and hands over each at its end; of each so many bytes. `begun` is called
-    /// when the first one can come; `pause` when there are no more for now.
+    /// Follows packets, and passes each to `one` at its end, with its first `head_bytes` bytes.
+    /// `begun` is called when the first packet can arrive, `pause` when there are no more for now.
     pub(super) fn follow<T>(
         &self,
         head_bytes: u16,
@@ -79,7 +79,7 @@ impl Which {
         let ends_at = self.seconds.and_then(|time| Instant::now().checked_add(time));
         let (mut packets, mut brought) = (Packets::default(), Brought::default());
         loop {
-            // What comes after this is not waited for.
+            // Events after this moment are not awaited.
             let is_enough = is_enough.load(Ordering::Relaxed)
                 || ends_at.is_some_and(|end| Instant::now() >= end);
             let (records, lost, is_over) = client.traced(id)?;

@@ -2,11 +2,11 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`filter`] | which packets |
-//! | [`follow`] | asks the card, until it is enough |
-//! | [`packets`] | from events to packets |
-//! | [`text`] | a packet and its way, for people |
-//! | [`mod@capture`] | the same as a file for Wireshark |
+//! | [`filter`] | selection of packets |
+//! | [`follow`] | requests events from the card, until the trace ends |
+//! | [`packets`] | conversion of events to packets |
+//! | [`text`] | a packet and its path, as text |
+//! | [`mod@capture`] | a packet and its path, in a file for Wireshark |
 
 mod capture;
 mod filter;
@@ -44,7 +44,7 @@ EXIT CODES
   0 it worked, 1 no card answers, or it failed, 2 wrong arguments, or the card refuses them,
   3 it needs root";
 
-/// Whose packets are followed.
+/// Arguments of `srd card trace`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TraceArgs {

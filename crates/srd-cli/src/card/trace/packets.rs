@@ -1,4 +1,4 @@
-//! From events to packets: each is told once it is through, or dropped.
+//! Conversion of events to packets. A packet is returned once it has left or was dropped.
 
 use std::collections::BTreeMap;
 
@@ -7,48 +7,48 @@ use srd_guest::protocol::{
     TraceArrived, TraceEvent, TraceHop, TraceJudged, TraceLimit, TraceRecord, TraceRefusal,
 };
 
-/// A packet and its way.
+/// A packet and its path through the card.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Packet {
-    /// When it came, in nanoseconds since 1970.
+    /// Time of arrival, in nanoseconds since 1970.
     pub(super) unix_ns: u64,
     /// The packet.
     #[serde(flatten)]
     pub(super) arrived: TraceArrived,
-    /// What groups, lists and routes said.
+    /// Decisions of groups, lists and routes.
     pub(super) judged: Option<TraceJudged>,
-    /// The limits that held it up.
+    /// Limits that delayed the packet.
     pub(super) waited_for: Vec<TraceLimit>,
-    /// Other reasons for which it was held.
+    /// Other reasons for a delay.
     pub(super) held: Vec<String>,
-    /// How it ended.
+    /// Outcome of the packet.
     pub(super) end: End,
-    /// From its first event to its last, nanoseconds.
+    /// Time from its first event to its last, in nanoseconds.
     pub(super) took_ns: u64,
 }
 
-/// How a packet ended.
+/// Outcome of a packet.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum End {
-    /// It went there.
+    /// The packet left to this hop.
     Gone(TraceHop),
-    /// It was dropped.
+    /// The packet was dropped.
     Refused(TraceRefusal),
-    /// A limit dropped it.
+    /// A limit dropped the packet.
     OverLimit(TraceLimit),
-    /// It still waits.
+    /// The packet still waits.
     Waits,
 }
 
-/// Packets that have not ended.
+/// Packets without an outcome so far.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     open: BTreeMap<u32, Packet>,
 }
 
 impl Packets {
-    /// Takes note of an event; returns its packet if it was the last.
+    /// Records an event. Returns its packet if this was the last event.
     pub(super) fn take(&mut self, record: TraceRecord) -> Option<Packet> {
         let TraceRecord { packet: number, unix_ns, event } = record;
         if let TraceEvent::Arrived(arrived) = event {
@@ -78,7 +78,7 @@ impl Packets {
         if is_last { self.open.remove(&number) } else { None }
     }
 
-    /// Packets whose end was not seen.
+    /// Returns packets whose outcome was not recorded.
     pub(super) fn rest(self) -> impl Iterator<Item = Packet> {
         self.open.into_values()
     }

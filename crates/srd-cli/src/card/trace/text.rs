@@ -1,4 +1,4 @@
-//! A packet and its way, for people.
+//! A packet and its path, as text.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use srd_vpc_file::words::Line;
 
 use super::packets::{End, Packet};
 
-/// A line for a packet that went its way as the ones before it; else what each table said of it,
-/// what held it up, and what to do.
+/// Returns one line for a packet that took the same path as the earlier ones of its flow. Otherwise
+/// returns the decision of each table, the delays, and a remedy.
 pub(super) fn text(packet: &Packet) -> String {
     let mut text = format!("{}  {}", clock(packet.unix_ns), head(&packet.arrived));
     let by_rules = packet.judged.as_ref().filter(|judged| judged.by_rules);
@@ -40,11 +40,11 @@ fn is_dropped(packet: &Packet) -> bool {
     matches!(packet.end, End::Refused(_) | End::OverLimit(_))
 }
 
-/// How a packet ended, in a line.
+/// Returns the outcome of a packet, in one line.
 pub(super) fn end(packet: &Packet) -> String {
     let took = time(packet.took_ns);
     match &packet.end {
-        // Within one turn of the card.
+        // The packet left within one round of the card.
         End::Gone(to) if packet.took_ns == 0 => hop(to),
         End::Gone(to) => format!("{}, after {took}", hop(to)),
         End::Refused(refusal) if packet.took_ns == 0 => {
@@ -63,7 +63,7 @@ pub(super) fn end(packet: &Packet) -> String {
     }
 }
 
-/// The same for Wireshark: a comment of the packet.
+/// Returns the outcome as a comment of the packet for Wireshark.
 pub(super) fn comment(packet: &Packet) -> String {
     let mut text = end(packet);
     for limit in &packet.waited_for {
@@ -139,7 +139,7 @@ fn wait(waits: bool) -> &'static str {
     if waits { "; WAITS here: there is no session with that host (`srd card status`)" } else { "" }
 }
 
-/// The time of the day, UTC.
+/// Formats the time of the day, in UTC.
 fn clock(unix_ns: u64) -> String {
     let (seconds, micros) = (unix_ns / 1_000_000_000 % 86_400, unix_ns / 1000 % 1_000_000);
     let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);

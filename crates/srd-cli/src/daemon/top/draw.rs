@@ -1,4 +1,4 @@
-//! How the live view looks: facts, peers, paths of the chosen one, flows.
+//! Layout of the live view: facts, peers, paths of the selected peer, flows.
 
 use super::view::View;
 use crate::daemon::show::{express, micros, passing_paths, span};
@@ -111,7 +111,7 @@ fn paths(frame: &mut Frame<'_>, area: Rect, view: &View) {
             "assumed-bad" => Color::Red,
             _ => Color::DarkGray,
         };
-        // A path without packets keeps a foot in the colour of its state.
+        // A path without packets keeps a short bar in the colour of its state.
         let bar = Bar::default().value((*count).max(1)).text_value(String::new());
         bar.label(path.path.to_string()).style(Style::new().fg(color))
     };

@@ -1,7 +1,7 @@
 //! `srd top`: the daemon live, in a terminal.
 //!
-//! A thread asks the daemon once per interval; this one draws and listens to keys, so that a
-//! daemon that is slow to answer does not make keys slow.
+//! One thread requests the state from the daemon once per interval. This thread draws and reads
+//! keys, so that a slow daemon does not delay the keys.
 
 mod draw;
 mod view;
@@ -22,9 +22,9 @@ use std::thread;
 use std::time::Duration;
 use view::View;
 
-/// How soon news are drawn.
+/// Interval at which the view is drawn.
 const ROUND: Duration = Duration::from_millis(50);
-/// Flows that are asked for.
+/// Number of flows that are requested.
 const FLOWS: usize = 50;
 
 /// `srd top`.
@@ -32,19 +32,19 @@ const FLOWS: usize = 50;
 pub(crate) struct TopArgs {
     #[command(flatten)]
     target: Target,
-    /// Time between two looks, for example 1 or 250ms.
+    /// Time between two updates, for example 1 or 250ms.
     #[arg(long, value_name = "TIME", default_value = "1", value_parser = units::parse_time)]
     interval: Duration,
 }
 
-/// What was found at one look.
+/// State of the daemon at one moment.
 struct Look {
     snapshot: Snapshot,
-    /// The chosen peer with its paths.
+    /// The selected peer with its paths.
     chosen: Option<PeerSnapshot>,
 }
 
-/// The name of the peer that is chosen, for the thread that asks.
+/// Name of the selected peer, for the thread that requests the state.
 type Chosen = Arc<Mutex<Option<String>>>;
 
 /// Runs `srd top`.
@@ -53,7 +53,7 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
         return usage("srd top needs a terminal; elsewhere use srd status --json");
     }
     let path = args.target.path()?;
-    // What is wrong at the beginning is told before the screen is taken.
+    // An error at the beginning is reported before the screen is taken.
     let chosen = Chosen::default();
     let first = look(&path, &chosen)?;
     let (sender, news) = mpsc::sync_channel(1);
@@ -69,7 +69,7 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
     end
 }
 
-/// Asks again and again, until nobody listens.
+/// Requests the state repeatedly, until the receiver is closed.
 fn ask(
     path: &Path,
     interval: Duration,

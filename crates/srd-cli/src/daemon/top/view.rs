@@ -1,18 +1,18 @@
-//! What the live view knows: the last look, the one before, and what is chosen.
+//! State of the live view: the last two snapshots, and the selected peer.
 
 use srd_daemon::snapshot::{PathSnapshot, PeerSnapshot, Snapshot};
 
-/// What is drawn.
+/// Data that is drawn.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) now: Snapshot,
     before: Option<Snapshot>,
-    /// The chosen peer with its paths, and as it was a look ago.
+    /// The selected peer with its paths; `peer_before` is from the snapshot before.
     pub(super) peer: Option<PeerSnapshot>,
     peer_before: Option<PeerSnapshot>,
-    /// Which row of the peers is chosen.
+    /// Row of the selected peer.
     pub(super) row: usize,
-    /// Why there are no news.
+    /// Reason why the last request failed.
     pub(super) complaint: Option<String>,
 }
 
@@ -21,7 +21,7 @@ impl View {
         Self { now, before: None, peer: None, peer_before: None, row: 0, complaint: None }
     }
 
-    /// A new look.
+    /// Stores a new snapshot.
     pub(super) fn take(&mut self, now: Snapshot, peer: Option<PeerSnapshot>) {
         let before = std::mem::replace(&mut self.now, now);
         self.before = Some(before);
@@ -30,7 +30,7 @@ impl View {
         self.complaint = None;
     }
 
-    /// There was no look; the last one stays.
+    /// Records a failed request; the last snapshot stays.
     pub(super) fn complain(&mut self, why: String) {
         self.complaint = Some(why);
     }
@@ -47,7 +47,7 @@ impl View {
         self.row = self.row.saturating_sub(1);
     }
 
-    /// How much a counter grew per second; nothing across a restart of the daemon.
+    /// Returns the growth of a counter per second, or 0 across a restart of the daemon.
     pub(super) fn per_second(&self, of: impl Fn(&Snapshot) -> u64) -> f64 {
         let Some(before) = &self.before else { return 0.0 };
         let passed_s = self.now.uptime_s - before.uptime_s;
@@ -57,8 +57,8 @@ impl View {
         of(&self.now).saturating_sub(of(before)) as f64 / passed_s
     }
 
-    /// Packets on each path of the chosen peer since the last look; since the start, if there
-    /// was none.
+    /// Returns the packets on each path of the selected peer since the snapshot before, or since
+    /// the start if this is the first one.
     pub(super) fn path_packets(&self) -> Vec<(&PathSnapshot, u64)> {
         let Some(peer) = &self.peer else { return Vec::new() };
         let before = self.peer_before.as_ref().filter(|before| before.name == peer.name);

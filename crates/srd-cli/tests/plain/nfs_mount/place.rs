@@ -1,4 +1,4 @@
-//! A machine: namespaces with an NFS server, and programs that stand in for those of the system.
+//! A machine: namespaces with an NFS server, and programs that replace those of the system.
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -14,13 +14,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
-/// How long anything here may take.
+/// Maximum time of any step.
 const WAIT: Duration = Duration::from_secs(120);
 /// The NFS server of each place.
 const NFSD: &str = "127.0.0.1:2049";
 
-/// Makes a place: `sh -c SET_UP sh PROGRAM PACKAGING`. It has a network and `/run` of its own, a
-/// kernel that says that it has NFS, and the user srd-nfs.
+/// Script that sets a machine up: `sh -c SET_UP sh PROGRAM PACKAGING`. The machine has a network
+/// and `/run` of its own, a kernel that reports NFS support, and the user srd-nfs.
 const SET_UP: &str = "\
 set -e
 ip link set lo up
@@ -38,9 +38,10 @@ echo 'srd-nfs:x:64999:64999::/nonexistent:/bin/false' >>/run/test/passwd
 echo 'srd-nfs:x:64999:' >>/run/test/group
 for file in passwd group; do mount --bind /run/test/$file /etc/$file; done
 ";
-/// And stays there.
+/// End of the script that keeps the machine.
 const WAIT_THERE: &str = "echo there; exec sleep 600";
-/// And becomes systemd, with the units of the package, those that they name, and no others.
+/// End of the script that becomes systemd, with the units of the package, those that they name, and
+/// no others.
 const BECOME_SYSTEMD: &str = "\
 mkdir /run/units
 for name in basic sysinit sockets shutdown network-online remote-fs-pre nss-user-lookup; do
@@ -55,7 +56,7 @@ export container=lxc SYSTEMD_UNIT_PATH=/run/units
 echo there
 exec /lib/systemd/systemd --system --log-target=null --show-status=no
 ";
-/// Stands in for mount(8): what it was called with, and one call as the kernel makes it.
+/// Replacement of mount(8): records its arguments, and makes one call as the kernel does.
 const MOUNT: &str = "\
 echo \"$*\" >>/run/test/mount
 case $* in *remount*) exit 0 ;; esac
@@ -64,7 +65,7 @@ exec srd nfs-proxy --plain --probe 127.0.0.1:$port >>/run/test/probes 2>&1
 ";
 const UMOUNT: &str = "echo \"$*\" >>/run/test/umount\n";
 const FINDMNT: &str = "[ -f /run/test/mounted ] && cat /run/test/mounted\n";
-/// Stands in for systemctl(1): starts a service as its unit says.
+/// Replacement of systemctl(1): starts a service as its unit does.
 pub(super) const SYSTEMCTL: &str = "\
 echo \"$*\" >>/run/test/systemctl
 unit=/run/test/$(echo \"$*\" | grep -o 'srd-nfs-proxy@[0-9]*' | head -n1)
@@ -84,10 +85,10 @@ case $* in
 esac
 ";
 
-/// A systemctl(1) that starts nothing, and says that it did.
+/// A systemctl(1) that starts nothing, and reports success.
 pub(super) const FAILS_TO_START: &str = "case $* in show*) echo 0 ;; is-active*) exit 3 ;; esac\n";
 
-/// Whether to go on; says why not.
+/// Whether the test can run; otherwise prints why not.
 pub(super) fn ready() -> bool {
     if !geteuid().is_root() {
         println!("skipped: needs root");
@@ -103,13 +104,13 @@ pub(super) fn ready() -> bool {
     true
 }
 
-/// Calls that a server had: from which ports.
+/// Source ports of the calls that a server has received.
 pub(super) type Calls = Arc<Mutex<Vec<u16>>>;
 
 /// A machine with an NFS server.
 pub(super) struct Place {
     holder: Child,
-    /// The process whose namespaces are the place's.
+    /// The process whose namespaces are those of the machine.
     inside: u32,
     directory: tempfile::TempDir,
     pub(super) calls: Calls,
@@ -117,7 +118,7 @@ pub(super) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // All that was started in it, by its namespace.
+        // All programs that were started in it, which its namespace identifies.
         let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
         let own = namespace(&self.inside.to_string());
         for process in fs::read_dir("/proc").unwrap().map_while(Result::ok) {
@@ -136,7 +137,7 @@ impl Place {
         Self::with(&[], WAIT_THERE)
     }
 
-    /// A machine with a systemd of its own; says why not.
+    /// Returns a machine with a systemd of its own; otherwise prints why not.
     pub(super) fn with_real_systemd() -> Option<Self> {
         if !Path::new("/lib/systemd/systemd").exists() {
             println!("skipped: no systemd (apt-get install systemd)");
@@ -173,7 +174,7 @@ impl Place {
         place
     }
 
-    /// A machine on which this program stands in for systemctl(1).
+    /// Returns a machine on which this program replaces systemctl(1).
     pub(super) fn with_systemd(systemctl: &str) -> Self {
         let place = Self::new();
         place.must("mkdir -p /run/systemd/system");
@@ -206,7 +207,7 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A program at the beginning of PATH.
+    /// Installs a program at the beginning of PATH.
     pub(super) fn program(&self, name: &str, text: &str) {
         let file = self.directory.path().join(name);
         fs::write(&file, format!("#!/bin/sh\n{text}")).unwrap();
@@ -214,13 +215,13 @@ impl Place {
         self.must(&format!("cp {} /run/bin/", file.display()));
     }
 
-    /// The lines that a program noted in a file of `/run/test`.
+    /// Returns the lines that a program has recorded in a file of `/run/test`.
     pub(super) fn noted(&self, file: &str) -> Vec<String> {
         let output = self.sh(&format!("cat /run/test/{file}"));
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// A server of NFS 4 that answers NULL calls.
+    /// Starts an NFS 4 server that answers NULL calls.
     pub(super) fn serve(&self, at: &str) -> Calls {
         let namespace = File::open(format!("/proc/{}/ns/net", self.inside)).unwrap();
         let (calls, at): (Calls, SocketAddr) = (Arc::default(), at.parse().unwrap());
@@ -250,7 +251,7 @@ impl Place {
         calls
     }
 
-    /// A directory to mount at.
+    /// Returns a directory to mount at.
     pub(super) fn at(&self, name: &str) -> PathBuf {
         let directory = self.directory.path().join(name);
         fs::create_dir_all(&directory).unwrap();
@@ -279,7 +280,7 @@ impl Place {
         error
     }
 
-    /// The ports below 1024 at which somebody listens.
+    /// Returns the ports below 1024 at which a program listens.
     pub(super) fn ports(&self) -> Vec<u16> {
         let table = self.must("cat /proc/net/tcp");
         let lines = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -301,7 +302,7 @@ impl Place {
         }
     }
 
-    /// Runs until it is dropped, as the user nobody.
+    /// Runs a program as the user 65534 (`nobody`) until it is dropped.
     pub(super) fn nobody(&self, words: &[&str]) -> Started {
         let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
         let mut command = self.within(&[&["setpriv"], &user[..], words].concat());
