@@ -7,10 +7,10 @@
 //! card_to_card [FLOWS [SECONDS [BYTES [PACKETS_PER_SECOND]]]] [split]
 //! ```
 //!
-//! BYTES are those of a packet from its IP header on (64). `split`: the kernel of the sending side
-//! cuts what it sends, so that each datagram crosses the veth alone, as on a network of cables;
-//! else what one call has sent crosses it whole. It needs root, `iproute2`, `taskset` and
-//! `ethtool`.
+//! BYTES is the size of a packet, including its IP header (64). With `split`, the kernel of the
+//! sending side segments a batch before the veth, so that each datagram crosses the veth alone, as
+//! on a physical network. Without `split`, the batch of one system call crosses the veth whole. The
+//! program needs root, `iproute2`, `taskset` and `ethtool`.
 
 mod cloud;
 
@@ -33,20 +33,20 @@ use srd_guest::{
 };
 use srd_net::keys::SecretKey;
 
-/// Headers of IPv4 and UDP, behind which a packet has its number.
+/// Headers of IPv4 and UDP. The number of a packet follows them.
 const HEADERS: usize = 28;
 const NUMBER_AT: usize = OFFLOAD_BYTES + HEADERS;
 const FIRST_PORT: u16 = 1024;
-/// The address of each host's end of the veth, which has this MTU.
+/// Addresses of the two hosts on the veth, which has this MTU.
 const ADDRESSES: [&str; 2] = ["198.18.77.1", "198.18.77.2"];
 const MTU: &str = "9216";
-/// Time is looked at after so many packets.
+/// Packets between two readings of the clock.
 const LOOK_EVERY: u64 = 64;
-/// Both cards ask where the other's interface is when they see the first packet. All others follow
-/// after this time.
+/// Both cards look up the other's interface when they see the first packet. All others follow after
+/// this time.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is measured.
+/// Parameters of a measurement.
 #[derive(Clone, Copy)]
 struct Wanted {
     flows: u16,
@@ -56,26 +56,26 @@ struct Wanted {
     packets_per_second: u64,
 }
 
-/// What a guest has counted.
+/// Counters of a guest.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     packets: u64,
-    /// Packets behind a later one of their flow, or that came twice.
+    /// Packets that arrived after a later one of their flow, or twice.
     late: u64,
-    /// Packets that are not what was sent.
+    /// Packets that differ from those that were sent.
     wrong: u64,
-    /// The time that these packets took, and that for which the thread had a core.
+    /// Duration of these packets, and the time during which the thread had a core.
     seconds: f64,
     core_seconds: f64,
 }
 
-/// Time from the first packet on.
+/// Clock of a measurement, from the first packet on.
 struct Timer {
     began: Instant,
     core: f64,
 }
 
-/// Seconds for which this thread has had a core.
+/// Seconds during which this thread has had a core.
 fn core_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let ns = text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
@@ -108,16 +108,16 @@ fn template(flow: u16, bytes: u16) -> Vec<u8> {
     frame
 }
 
-/// The guest that sends: the flows in turns.
+/// The sending guest, which takes the flows in turns.
 struct Source {
     wanted: Wanted,
     templates: Vec<Vec<u8>>,
     next: usize,
     number: u64,
-    /// When the first packet was sent.
+    /// Time of the first packet.
     first_at: Option<Instant>,
     timer: Option<Timer>,
-    /// Packets that may be sent before time is looked at again.
+    /// Packets that may be sent before the clock is read again.
     left: u64,
     counted: Counted,
     shared: Arc<Mutex<Counted>>,
@@ -125,7 +125,7 @@ struct Source {
 }
 
 impl Source {
-    /// How many packets may be sent now.
+    /// Returns the packets that may be sent now.
     fn look(&mut self) -> u64 {
         let Some(first_at) = self.first_at else {
             self.first_at = Some(Instant::now());
@@ -178,10 +178,10 @@ impl MemoryGuest for Source {
     fn receive(&mut self, _: Vec<u8>) {}
 }
 
-/// The guest that receives.
+/// The receiving guest.
 struct Sink {
     templates: Vec<Vec<u8>>,
-    /// The number that the next packet of each flow has at least.
+    /// Lowest number that the next packet of each flow has, if packets arrive in order.
     next: Vec<u64>,
     timer: Option<Timer>,
     counted: Counted,
@@ -189,7 +189,7 @@ struct Sink {
 }
 
 impl Sink {
-    /// The flow of a packet and its number; `None` if it is not what was sent.
+    /// The flow of a packet and its number; `None` if the packet differs from those that were sent.
     fn read(&self, frame: &[u8]) -> Option<(usize, u64)> {
         let port = frame.get(OFFLOAD_BYTES + 20..OFFLOAD_BYTES + 22)?;
         let flow = usize::from(u16::from_be_bytes([port[0], port[1]]).checked_sub(FIRST_PORT)?);
@@ -236,8 +236,8 @@ fn hex(key: &[u8; 32]) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// One card, in its own process and namespace. The sending one ends by itself, the other when it is
-/// told to.
+/// Runs one card in its own process and namespace. The sending card ends after its measurement; the
+/// receiving one ends when it reads a line from standard input.
 fn card(host: &str, directory: &Path, wanted: Wanted) -> Result<()> {
     let (own, name) = if host == "alpha" { (0, "a") } else { (1, "b") };
     let address = |at: usize| -> Result<IpAddr> { Ok(ADDRESSES[at].parse()?) };
@@ -322,7 +322,7 @@ fn card(host: &str, directory: &Path, wanted: Wanted) -> Result<()> {
     Ok(())
 }
 
-/// What this card and the kernel have dropped, in words.
+/// Returns the drops of this card and of the kernel as text.
 fn drops(socket: &Path) -> Result<String> {
     let Answer::Status(status) = Client::connect(socket)?.ask(&Request::Status)? else {
         bail!("no status");
@@ -340,7 +340,7 @@ fn drops(socket: &Path) -> Result<String> {
     Ok(all.join(", "))
 }
 
-/// Two namespaces and the veth between them, which go when this does.
+/// Two namespaces and the veth between them, which are removed when this is dropped.
 struct Network {
     names: [String; 2],
 }
@@ -390,7 +390,7 @@ impl Drop for Network {
     }
 }
 
-/// A card's lines.
+/// Output of a card, in lines.
 type Lines = std::io::Lines<BufReader<std::process::ChildStdout>>;
 
 fn lines(card: &mut Child) -> Result<Lines> {
@@ -453,7 +453,7 @@ fn measure(words: &[String], split: bool) -> Result<()> {
 
 fn main() -> Result<()> {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
-    // A card starts this program once more, for what needs privileges.
+    // A card starts this program a second time, as its privileged helper.
     if words.first().is_some_and(|word| word == "card-helper") {
         return srd_guest::helper::serve();
     }

@@ -1,11 +1,11 @@
-//! Two interfaces of one card, each behind a socket of vhost-user, and the whole pipeline between
-//! them: what a card moves whose only ports are these. It does what `srd card up --busy-poll` does,
-//! without what is around it.
+//! Two interfaces of one card, each behind a vhost-user socket, and the whole pipeline between
+//! them: the packet rate of a card without other ports. The loop does what
+//! `srd card up --busy-poll` does, without the service around it.
 //!
 //! `cargo run --release -p srd-guest --example hairpin -- A.sock B.sock` prints the hardware
-//! addresses of both interfaces (10.0.1.10 and 10.0.1.20), then packets a second that each was
-//! given. An interface `tun:NAME` is a TUN device of that name; `hairpin tun:NAME` alone writes
-//! packets of 64 bytes into one as fast as it can, without a card.
+//! addresses of both interfaces (10.0.1.10 and 10.0.1.20), then the packets that each interface was
+//! given in every second. An interface `tun:NAME` is a TUN device of that name; `hairpin tun:NAME`
+//! alone writes packets of 64 bytes into one as fast as it can, without a card.
 
 mod cloud;
 
@@ -25,10 +25,10 @@ use srd_vhost::{Device, Frame};
 use srd_vpc::compile::Rules;
 use srd_vpc::judge::Service;
 
-/// Frames of one device in one turn, and of them the card takes so many at once.
+/// Frames of one device in one turn; the card takes at most `TOGETHER` of them at once.
 const BURST: usize = 64;
 const TOGETHER: usize = 16;
-/// Turns in which front ends are not asked.
+/// Turns between two polls of the front ends.
 const TURNS: u32 = 64;
 
 enum End {

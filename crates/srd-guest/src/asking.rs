@@ -1,4 +1,4 @@
-//! The card's questions on their way to the directory, its answers and changes on theirs back.
+//! Queries of the card to the directory, and answers and changes from the directory to the card.
 
 use std::time;
 
@@ -10,11 +10,11 @@ use srd_vpc::object::World;
 use crate::plane::{ENDED, Said};
 use crate::state::Service;
 
-/// So long a card that hands over waits for answers.
+/// Longest time for which a card that hands over waits for answers.
 const SETTLE_WAIT_MAX: time::Duration = time::Duration::from_millis(100);
 
 impl Service {
-    /// Takes answers to the card, and the card's questions to the directory.
+    /// Passes answers to the card, and the card's queries to the directory.
     pub(crate) fn ask(&mut self, now: Instant) {
         while let Some(said) = self.plane.try_next() {
             self.learn(now, said);
@@ -43,7 +43,8 @@ impl Service {
         }
     }
 
-    /// Takes another world. When this returns, no packet is judged by the one before any more (V4).
+    /// Takes another world. When this returns, no packet is admitted by the rules of the previous
+    /// world (V4).
     pub(crate) fn follow(&mut self, now: Instant, world: &World) -> Result<()> {
         self.plane.change(world.clone())?;
         loop {
@@ -54,13 +55,13 @@ impl Service {
                     }
                     return Ok(());
                 }
-                // Answers from before the change are learned before it. // V16
+                // Answers from before the change are applied before it. // V16
                 said => self.learn(now, said),
             }
         }
     }
 
-    /// Waits for answers that are on the way: packets that wait for them cannot be handed over.
+    /// Waits for outstanding answers: packets that wait for them cannot be handed over.
     pub(crate) fn settle_questions(&mut self) {
         let until = time::Instant::now() + SETTLE_WAIT_MAX;
         loop {

@@ -1,14 +1,14 @@
-//! Changes of what there is: another VPC file, an instance more or less.
+//! Changes of the configuration: another VPC file, an added or a removed instance.
 //!
 //! ```text
-//!  asked --> what is new: made by the helper --> rules and instances, at once --> done
-//!        \-- nothing --------------------------/        \--> instances made again --/
+//!  request --> new objects: made by the helper --> rules and instances, at once --> done
+//!          \-- none needed ----------------------/        \--> instances made again --/
 //! ```
 //!
-//! Packets go on while something is made, by the rules before; other changes wait. A change that
-//! fails while what is new is made has changed nothing. An instance whose type or addresses are
-//! others is removed when the rules are in force, and then made again; if that fails, the rules
-//! before are taken again. Nothing here waits for the helper.
+//! While new objects are made, packets continue under the previous rules, and other changes wait. A
+//! change that fails in this phase has changed nothing. An instance whose type or addresses differ
+//! is removed when the rules are in force, and then made again. If that fails, the previous rules
+//! are put in force again. Nothing here waits for the helper.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -30,7 +30,7 @@ use crate::state::Service;
 use crate::world::Vpc;
 
 impl Service {
-    /// The next command that may be obeyed in this turn.
+    /// Returns the next command that may run in this turn.
     pub(crate) fn next_command(&mut self) -> Option<Command> {
         self.changes.next_of_turn(&self.commands)
     }
@@ -53,7 +53,7 @@ impl Service {
         back: Sender<Result<String, String>>,
     ) {
         let mut vpc = self.vpc.clone();
-        // Programs of one that has ended may still have its namespace.
+        // Programs of an ended instance may still hold its namespace.
         let is_taken = |name: &str| {
             NamespaceName::of_instance(name).is_some_and(|of| namespace::path_of(&of).exists())
         };
@@ -70,7 +70,7 @@ impl Service {
         self.change(now, Ok(vpc), Then::Detached(name.to_owned()));
     }
 
-    /// Takes another VPC, at once if nothing is to be made for it.
+    /// Takes another VPC; without delay if nothing has to be made for it.
     fn change(&mut self, now: Instant, vpc: Result<Vpc>, then: Then) {
         let needs = vpc.and_then(|vpc| {
             let world = vpc.world();
@@ -85,7 +85,7 @@ impl Service {
         }
     }
 
-    /// Has the helper make what a change needs.
+    /// Has the helper make the objects that a change needs.
     fn make_for(&mut self, now: Instant, step: Step, needs: Needs, then: Then) {
         let wanted = needs.wanted.iter().map(|of| of.name.clone());
         let names = wanted.chain(needs.sockets.iter().map(|(name, _)| name.clone())).collect();
@@ -95,7 +95,7 @@ impl Service {
         }
     }
 
-    /// Goes on with the change under way: its namespaces, devices and routes are made, or failed.
+    /// Continues the change under way: its namespaces, devices and routes are made, or failed.
     pub(crate) fn made(&mut self, now: Instant, made: Result<(Places, BTreeSet<Ipv4Addr>)>) {
         let Some(Change { step, then, names }) = self.changes.under_way.take() else { return };
         let (places, routed) = match made {
@@ -125,7 +125,7 @@ impl Service {
         Ok(())
     }
 
-    /// A step of a change has failed.
+    /// Handles the failure of a step of a change.
     fn failed(&mut self, now: Instant, step: Step, then: Then, error: Error) {
         match step {
             Step::Begins(_) => self.say(now, then, Err(error)),
@@ -139,8 +139,8 @@ impl Service {
         }
     }
 
-    /// Takes another VPC, or stays with this one if that fails. `why`: another change has failed,
-    /// and this is the VPC before it.
+    /// Takes another VPC, or keeps this one if that fails. `why`: the error of another change that
+    /// failed; `vpc` is then the VPC before that change.
     fn take(&mut self, now: Instant, vpc: Vpc, places: Places, then: Then, why: Option<Error>) {
         let before = self.vpc.clone();
         let done = self.apply(now, vpc, places).and_then(|()| self.needs_again());
@@ -151,15 +151,15 @@ impl Service {
         }
     }
 
-    /// Makes what this host has more in this world than it had before, when a card has been taken
-    /// over.
+    /// Makes the instances that this host has in this world and that the previous card lacked,
+    /// after a take-over.
     pub(crate) fn begin_guests(&mut self, now: Instant) {
         let vpc = self.vpc.clone();
         self.remove_guests(now);
         self.change(now, Ok(vpc), Then::Begun);
     }
 
-    /// Has the helper put back what other programs have changed of the instances.
+    /// Has the helper put back the parts of the instances that other programs have changed.
     fn restore(&self) {
         let running = self.guests.by_name.values().filter_map(|running| {
             let devices = running.interfaces.iter().map(|(.., device)| device.clone()).collect();
@@ -183,7 +183,7 @@ impl Service {
             }
             Then::Attached(name, back) => {
                 let answer = done.map(|()| name).map_err(|error| format!("{error:#}"));
-                // A connection that does not wait any more has ended, and its instance with it.
+                // A connection that no longer waits has ended, and its instance with it.
                 if let Err(SendError(Ok(name))) = back.send(answer) {
                     self.detach(now, &name);
                 }

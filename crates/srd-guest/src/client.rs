@@ -1,4 +1,4 @@
-//! The asking side of the socket.
+//! The client of the socket.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -17,25 +17,26 @@ use crate::protocol::{
     Answer, Attach, Instance, LINE_BYTES_MAX, Request, Status, TraceFilter, TraceRecord,
 };
 
-/// The longest time that an answer takes which makes or changes something.
+/// Longest wait for the answer to a request that makes or changes something.
 const CHANGE_WAIT_MAX: Duration = Duration::from_secs(30);
-/// The longest time that any other answer takes. By then a card that writes no figures has
-/// answered that they are old.
+/// Longest wait for any other answer. By then a card that publishes no figures has answered that
+/// they are old.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 const _: () = assert!(WRITTEN_WITHIN.as_secs() < ANSWER_WAIT_MAX.as_secs());
 
-/// Whether a socket is the one of a machine's only card.
+/// Whether a socket is that of a machine's only card.
 pub(crate) fn is_default(socket: &Path) -> bool {
     socket == Path::new(crate::SOCKET_DEFAULT)
 }
 
-/// A connection to the service. An instance that was attached by it goes when it is dropped.
+/// A connection to the service. An instance that was attached over this connection is removed when
+/// the connection is dropped.
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
 }
 
-/// The card does not do what it was asked for: why, and what to do.
+/// Refusal of a request by the card, with the reason and a remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refused(pub String);
 
@@ -47,7 +48,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// The card has ended since it was connected to.
+/// The card has ended since the connection was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gone;
 
@@ -63,7 +64,7 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// Nothing listens there, or this user may not ask.
+    /// Nothing listens there, or this user has no permission.
     pub fn connect(socket: &Path) -> Result<Self> {
         let stream = UnixStream::connect(socket).map_err(|error| {
             let shown = socket.display();
@@ -87,10 +88,10 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Asks.
+    /// Sends a request and returns the answer.
     ///
     /// # Errors
-    /// The connection broke, or the service says that it could not be done.
+    /// The connection broke, or the service reports a failure.
     pub fn ask(&mut self, request: &Request) -> Result<Answer> {
         let wait = match request {
             Request::Status | Request::Flows { .. } | Request::Logs => ANSWER_WAIT_MAX,
@@ -130,7 +131,7 @@ impl Client {
         }
     }
 
-    /// What there is.
+    /// Returns the status of the card.
     ///
     /// # Errors
     /// As [`Client::ask`].
@@ -152,7 +153,8 @@ impl Client {
         }
     }
 
-    /// Begins to follow packets; it ends with this connection. Returns the trace.
+    /// Begins to follow packets. The trace ends with this connection. Returns the number of the
+    /// trace.
     ///
     /// # Errors
     /// As [`Client::ask`].
@@ -169,8 +171,8 @@ impl Client {
         }
     }
 
-    /// What was noted since this was last asked; how many packets could not be followed; and
-    /// whether that is all.
+    /// Returns the records since the last call, the number of packets that could not be followed,
+    /// and whether the trace is over.
     ///
     /// # Errors
     /// As [`Client::ask`].

@@ -1,5 +1,4 @@
-//! `card.toml`: what `srd card up` shall do, as a person writes it down. The format is described in
-//! `docs/card.md`.
+//! `card.toml`: the configuration of `srd card up`. The format is described in `docs/card.md`.
 
 mod transport;
 
@@ -17,22 +16,22 @@ use toml::Spanned;
 use self::transport::{PeerTable, TransportTable};
 use crate::state::{Metrics, Options};
 
-/// The largest file that is read.
+/// Bytes of the largest file that is read.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Where a file is by default.
+/// Default path of the configuration.
 pub const FILE_DEFAULT: &str = "/etc/srd/card.toml";
-/// The most that rates are divided by.
+/// Largest divisor of rates.
 pub const SCALE_MAX: u32 = 1_000_000;
-/// The longest time that a full stock of credits lasts, in seconds.
+/// Longest time that a full stock of credits lasts, in seconds.
 pub const CREDITS_S_MAX: u32 = 3600;
-/// How long it lasts unless the file says otherwise, in seconds.
+/// Default time that a full stock of credits lasts, in seconds.
 pub const CREDITS_S_DEFAULT: u32 = 300;
-/// Most names of metrics.
+/// Maximum number of host names of the metrics.
 const HOST_NAMES_MAX: usize = 16;
-/// The name of a host unless the file says otherwise.
+/// Default name of a host.
 pub const HOST_DEFAULT: &str = "here";
 
-/// A key that knows where it stands, or is not there.
+/// Value of a key with its position in the file; `None` if the key is missing.
 type Maybe<T> = Option<Spanned<T>>;
 
 #[derive(Debug, Default, Deserialize)]
@@ -65,11 +64,11 @@ struct MetricsTable {
     host_names: Vec<Spanned<String>>,
 }
 
-/// Reads a file. Paths in it begin at its directory. `socket`: where requests are listened for, if
-/// the file does not say.
+/// Reads a file. Relative paths in it start at its directory. `socket`: the socket for requests if
+/// the file does not name one.
 ///
 /// # Errors
-/// That it cannot be read, or what is wrong in it first.
+/// The file cannot be read; otherwise the first mistake in it.
 pub fn read(path: &Path, socket: &Path) -> Result<Options, ConfigError> {
     let source = Source { path, text: "" };
     let failed = |what: String| source.error(None, what, "docs/card.md has an example");
@@ -86,7 +85,7 @@ pub fn read(path: &Path, socket: &Path) -> Result<Options, ConfigError> {
 /// Reads the text of a file; `path` is its name.
 ///
 /// # Errors
-/// What is wrong in it first.
+/// The first mistake in the text.
 pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigError> {
     let source = Source { path, text };
     let document: Document = toml::from_str(text).map_err(|error| {
@@ -149,19 +148,20 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
     })
 }
 
-/// Why an instance cannot have a socket of vhost-user.
+/// Reason why an instance cannot have a vhost-user socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SocketTaken {
-    /// The instance of this name has it.
+    /// The instance of this name has the socket.
     By(String),
-    /// The instance has another.
+    /// The instance has another socket.
     Second,
 }
 
-/// Gives an instance a socket of vhost-user: each has one, and shares it with none.
+/// Gives an instance a vhost-user socket. Each instance has at most one, and shares it with no
+/// other.
 ///
 /// # Errors
-/// Why it cannot have this one.
+/// The socket belongs to another instance, or the instance has another one.
 pub fn add_socket(
     all: &mut BTreeMap<String, PathBuf>,
     name: &str,
@@ -176,7 +176,7 @@ pub fn add_socket(
 /// Reads `1/100`, or `100`.
 ///
 /// # Errors
-/// How to write it.
+/// The text is neither such a fraction nor a number; the error describes the format.
 pub fn scale(text: &str) -> Result<u32, String> {
     let number = text.strip_prefix("1/").unwrap_or(text);
     match number.parse() {
@@ -249,8 +249,8 @@ fn metrics(source: &Source<'_>, of: &MetricsTable) -> Result<Metrics, ConfigErro
     Ok(Metrics { listen, allow_remote: of.remote, host_names })
 }
 
-/// What differs from the settings that a card has, and cannot be changed while that process runs,
-/// by key.
+/// Returns the keys of settings that differ from those of the running card and cannot be changed
+/// while that process runs.
 pub(crate) fn other_settings(runs: &Options, new: &Options) -> Vec<&'static str> {
     let all = [
         ("host", runs.host == new.host),

@@ -16,15 +16,16 @@ use crate::state::{Running, Service};
 
 /// Outcome of a change of a device.
 pub(crate) enum Set {
-    /// It is in force.
+    /// The change is in force.
     Done(Box<DeviceReport>),
-    /// It takes so many more queues of the device with this name now, in this namespace.
+    /// The change needs this number of additional queues of the device, which has this name now in
+    /// this namespace.
     Needs(NamespaceName, String, u16),
 }
 
 impl Service {
-    /// Gives the first interface of an instance to a program of this process. The instance is one
-    /// of those whose interfaces are sockets of vhost-user; the socket is closed.
+    /// Gives the first interface of an instance to a program of this process. The instance must be
+    /// one whose interfaces are vhost-user sockets; the socket is closed.
     ///
     /// # Errors
     /// There is no such instance here, or it has a namespace.
@@ -39,8 +40,8 @@ impl Service {
         Ok(())
     }
 
-    /// Changes the device of an interface, or only says what it is set to. The ring from the
-    /// instance is the kernel's: [`crate::place::set_tx_ring`].
+    /// Changes the device of an interface, or only reports its settings. The ring from the instance
+    /// belongs to the kernel: [`crate::place::set_tx_ring`].
     pub(crate) fn set_device(
         &mut self,
         now: Instant,
@@ -85,7 +86,7 @@ impl Service {
                 close(opened);
                 bail!("the device {device} of `{instance}` was changed meanwhile: try again");
             }
-            // All that can fail comes before anything is changed. // D10
+            // All steps that can fail come before the first change. // D10
             self.turns.watch_more(port, &opened)?;
             let steering = Arc::new(steering);
             let queues = settings.queues.into();
@@ -116,8 +117,8 @@ impl Service {
         })))
     }
 
-    /// Obeys a request for a device, with the queues that were opened for it. If it needs more, it
-    /// is obeyed when they are there.
+    /// Applies a request for a device, with the queues that were opened for it. If it needs more
+    /// queues, it is applied when they are open.
     pub(crate) fn change_device(
         &mut self,
         now: Instant,
@@ -144,8 +145,8 @@ impl Service {
     }
 }
 
-/// Closes queues. The kernel waits for its readers then; packets do not, if there can be a thread
-/// that waits in their place.
+/// Closes queues. The kernel makes the closing thread wait for the readers of a queue. A separate
+/// thread waits, if it can be started, so that packets do not wait.
 pub(crate) fn close(queues: Vec<Tun>) {
     if queues.is_empty() {
         return;
@@ -156,8 +157,8 @@ pub(crate) fn close(queues: Vec<Tun>) {
     }
 }
 
-/// The interface with a device, or the first: its place among those of the instance, its port, and
-/// the device's name.
+/// Returns the interface with a device, or the first interface: its index in the instance, its
+/// port, and the name of the device.
 fn place_of(
     running: &Running,
     instance: &str,

@@ -1,6 +1,6 @@
 //! Cards of earlier versions: their socket and their locks were in a directory that the user of
-//! `srd up` may change as well. One that runs is noticed, and files of those that have ended are
-//! removed.
+//! `srd up` can change as well. A running card of such a version is found, and the files of ended
+//! ones are removed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -14,17 +14,18 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use srd_trust::peer;
 use srd_trust::socket::connect;
 
-/// Where such a card listens.
+/// Socket of such a card.
 pub(crate) const SOCKET: &str = "/run/srd/card.sock";
-/// Where its locks are.
+/// Directory of its locks.
 const LOCKS: &str = "/run/srd/locks";
-/// The time that a card which has handed everything over has to end, and the pause between looks.
+/// Longest time until a card that has handed everything over ends, and the pause between checks.
 const END_WAIT_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How a lock is opened of which nothing is believed.
+/// Flags to open an untrusted lock file.
 const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
 
-/// A connection to such a card of root's that runs, if there is one.
+/// Returns a connection to a running card of an earlier version, if there is one and its socket
+/// belongs to root.
 pub(crate) fn card() -> Option<UnixStream> {
     card_at(Path::new(SOCKET))
 }
@@ -39,18 +40,19 @@ fn is_socket(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|of| of.file_type().is_socket())
 }
 
-/// Whether there is a socket at which a process listens, or may listen: it does not refuse.
+/// Whether a socket exists and a process listens at it. An error other than a refusal counts as
+/// listening.
 fn is_served(socket: &Path) -> bool {
     let refuses = |of: std::io::Error| of.kind() == ErrorKind::ConnectionRefused;
     is_socket(socket) && !connect(socket).is_err_and(refuses)
 }
 
-/// Whether such a card has the namespace with this name.
+/// Whether such a card holds the lock of the namespace with this name.
 pub(crate) fn has_lock(name: &str) -> bool {
     is_held(&Path::new(LOCKS).join(name))
 }
 
-/// Whether a process has locked a file of root's.
+/// Whether a process holds a lock on a file of root.
 fn is_held(path: &Path) -> bool {
     let open = OpenOptions::new().read(true).custom_flags(FLAGS.bits().cast_signed()).open(path);
     let is_ours = |file: &File| {
@@ -61,8 +63,8 @@ fn is_held(path: &Path) -> bool {
     file.is_some_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
 }
 
-/// Removes what a card has left that has handed everything over, when it has ended: until then it
-/// has its socket and its locks.
+/// Removes the files of a card that has handed everything over, when it has ended. Until then the
+/// card owns its socket and its locks.
 pub(crate) fn clean_after_end() {
     let wait = move || {
         let until = Instant::now() + END_WAIT_MAX;
@@ -76,7 +78,7 @@ pub(crate) fn clean_after_end() {
     }
 }
 
-/// Removes what cards that have ended have left.
+/// Removes the files of ended cards.
 pub(crate) fn clean() {
     clean_in(Path::new(SOCKET), Path::new(LOCKS));
 }
@@ -94,7 +96,7 @@ fn clean_in(socket: &Path, locks: &Path) {
         );
         return;
     }
-    // No link is followed, and what is there is nobody's.
+    // No symbolic link is followed, and the files here belong to no running process.
     match fs::remove_dir_all(locks) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             tracing::warn!("{} is of an earlier version, and stays: {error}", locks.display());
@@ -122,7 +124,7 @@ mod tests {
         assert!(!is_held(&at.join("srd-i-none")) && card_at(&socket).is_some());
         clean_in(&socket, &at);
         assert!(socket.exists() && at.join("srd-i-web").exists());
-        // As the kernel closes it at the end of a process.
+        // The kernel closes a socket in this way at the end of its process.
         rustix::net::shutdown(&card, rustix::net::Shutdown::Both).unwrap();
         drop(lock);
         clean_in(&socket, &at);

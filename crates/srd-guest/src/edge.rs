@@ -1,13 +1,16 @@
 //! The internet's side: a TUN device in this machine's own namespace.
 //!
-//! Public addresses of the VPC are routed into it, so that programs of this machine reach
+//! Public addresses of the VPC are routed into the device, so that programs of this machine reach
 //! instances as the internet would. Packets of instances to other machines are forwarded, and leave
-//! with this machine's address. A machine that was no router does not become one for others. Of the
-//! machine itself instances reach its address on the internet's side ([`OWN`]) and answers to its
-//! own connections, and no other address that it has, unless private addresses are carried: the
-//! packet rules here see to that, and [`crate::own`] does without them.
-//! Everything is given back when this process ends. What another program removes meanwhile, as a
-//! firewall does that loads its rules again, the helper puts back ([`crate::helper`]).
+//! with this machine's address. If the machine was no router before, it does not forward packets of
+//! other machines either.
+//!
+//! Instances reach the machine itself only at its address on the internet's side ([`OWN`]), and may
+//! answer its own connections. They reach its other addresses only if private addresses are
+//! carried. The packet rules here enforce this, and [`crate::own`] does so without them.
+//!
+//! Everything is given back when this process ends. If another program removes a part meanwhile, as
+//! a firewall does that reloads its rules, the helper puts it back ([`crate::helper`]).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,48 +30,48 @@ pub(crate) const TABLE: &str = "srd_card";
 const MTU: u16 = 1500;
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 
-/// The internet's side, as the card has it.
+/// The card's state of the internet's side.
 #[derive(Debug)]
 pub(crate) struct Edge {
-    /// None while it is gone.
+    /// `None` while the device is gone.
     tun: Option<Tun>,
     routed: BTreeSet<Ipv4Addr>,
-    /// The addresses that instances do not reach; none if they reach all.
+    /// The addresses that instances cannot reach; `None` if they reach all.
     pub(crate) own: Option<Own>,
 }
 
 impl Edge {
-    /// The device, and the addresses that are routed into it. `private`: whether instances reach
-    /// private addresses, and all of this machine.
+    /// Takes the device, and the addresses that are routed into it. `private`: whether instances
+    /// reach private addresses and all addresses of this machine.
     pub(crate) fn new(tun: Tun, routed: BTreeSet<Ipv4Addr>, private: bool) -> Result<Self> {
         let own = if private { None } else { Some(Own::start()?) };
         Ok(Self { tun: Some(tun), routed, own })
     }
 
-    /// The device was deleted, and its routes with it.
+    /// Notes that the device was deleted, and its routes with it.
     pub(crate) fn lose(&mut self) {
         self.tun = None;
         self.routed.clear();
     }
 
-    /// It was made again with routes of these addresses. Rules for packets name it, and hold as
-    /// before.
+    /// Takes the device that was made again, with routes of these addresses. Packet rules refer to
+    /// the device by its name, and still apply.
     pub(crate) fn find(&mut self, tun: Tun, routed: BTreeSet<Ipv4Addr>) {
         (self.tun, self.routed) = (Some(tun), routed);
     }
 
-    /// The device; none while it is gone.
+    /// The device; `None` while it is gone.
     pub(crate) fn tun(&self) -> Option<&Tun> {
         self.tun.as_ref()
     }
 
-    /// As [`Edge::tun`], to read.
+    /// The device for reading; `None` while it is gone.
     pub(crate) fn tun_mut(&mut self) -> Option<&mut Tun> {
         self.tun.as_mut()
     }
 
-    /// Which of these addresses are not routed into the device. While it is gone there is nothing
-    /// to do: it is made with routes.
+    /// Returns those of these addresses that are not routed into the device. While the device is
+    /// gone the result is empty: the device is made again with all routes.
     pub(crate) fn missing(&self, publics: &BTreeSet<Ipv4Addr>) -> BTreeSet<Ipv4Addr> {
         match self.tun {
             Some(_) => publics.difference(&self.routed).copied().collect(),
@@ -76,14 +79,14 @@ impl Edge {
         }
     }
 
-    /// These are routed now, unless the device is gone.
+    /// Notes that these addresses are routed now, unless the device is gone.
     pub(crate) fn has_routed(&mut self, added: BTreeSet<Ipv4Addr>) {
         if self.tun.is_some() {
             self.routed.extend(added);
         }
     }
 
-    /// Takes those of the routed addresses that are none of these.
+    /// Removes and returns the routed addresses that are missing from `publics`.
     pub(crate) fn take_over(&mut self, publics: &BTreeSet<Ipv4Addr>) -> BTreeSet<Ipv4Addr> {
         let over = self.routed.difference(publics).copied().collect();
         self.routed.retain(|address| publics.contains(address));
@@ -95,13 +98,13 @@ impl Edge {
         self.routed.iter().copied()
     }
 
-    /// Whether an address is one that instances have outside.
+    /// Whether an address is a public address of an instance.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         matches!(address, IpAddr::V4(address) if self.routed.contains(&address))
     }
 }
 
-/// Makes the device with its address, and routes of these.
+/// Makes the device with its address, and routes these addresses into it.
 pub(crate) fn make(publics: &BTreeSet<Ipv4Addr>) -> Result<Tun> {
     let tun = Tun::open(DEVICE).context("a TUN device for the internet's side")?;
     let mtu = MTU.to_string();
@@ -111,8 +114,8 @@ pub(crate) fn make(publics: &BTreeSet<Ipv4Addr>) -> Result<Tun> {
     Ok(tun)
 }
 
-/// Routes addresses into the device, all or none, and others not any more: one program for all of
-/// either.
+/// Routes addresses into the device, all or none, and removes other routes. One program runs for
+/// all additions, and one for all removals.
 pub(crate) fn route(add: &BTreeSet<Ipv4Addr>, remove: &BTreeSet<Ipv4Addr>) -> Result<()> {
     let delete = |address: &Ipv4Addr| format!("route del {address}/32 dev {DEVICE}");
     let add_one = |address: &Ipv4Addr| format!("route add {address}/32 dev {DEVICE} src {OWN}");
@@ -129,7 +132,7 @@ pub(crate) fn route(add: &BTreeSet<Ipv4Addr>, remove: &BTreeSet<Ipv4Addr>) -> Re
     let Err(error) = batch(&["-batch", "-"], &lines(add.iter().map(add_one).collect())) else {
         return Ok(());
     };
-    // It ends at the first line that fails.
+    // The batch ends at the first line that fails.
     let failed = failed_line(&format!("{error:#}")).unwrap_or(add.len());
     let done: Vec<String> = add.iter().take(failed.saturating_sub(1)).map(delete).collect();
     if !done.is_empty() {
@@ -139,14 +142,14 @@ pub(crate) fn route(add: &BTreeSet<Ipv4Addr>, remove: &BTreeSet<Ipv4Addr>) -> Re
     Err(error.context(format!("the public address {address} is in use here")))
 }
 
-/// The number of the line that `ip -batch` says has failed.
+/// Returns the number of the line that `ip -batch` reports as failed.
 fn failed_line(said: &str) -> Option<usize> {
     let (_, behind) = said.rsplit_once("Command failed -:")?;
     let digits: String = behind.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
-/// Rules for packets of instances to this machine itself.
+/// Returns the rules for packets of instances to this machine itself.
 fn to_machine(private: bool) -> String {
     if private {
         return String::new();
@@ -164,13 +167,13 @@ pub(crate) fn forwarding() -> Result<String> {
     Ok(now.trim().to_owned())
 }
 
-/// Has this machine forward packets again.
+/// Switches the forwarding of packets on again.
 pub(crate) fn forward_again() -> Result<()> {
     fs::write(FORWARD, "1").context(FORWARD)
 }
 
-/// Packets of instances leave this machine with its address. Returns whether it forwarded packets
-/// before, as the kernel writes it.
+/// Sets the rules by which packets of instances leave this machine with its address, and switches
+/// forwarding on. Returns whether the machine forwarded packets before, as the kernel writes it.
 pub(crate) fn forward(private: bool) -> Result<String> {
     let before = forwarding()?;
     let set = set_rules(private, &before).and_then(|()| {
@@ -185,8 +188,8 @@ pub(crate) fn forward(private: bool) -> Result<String> {
     set.map(|()| before)
 }
 
-/// Sets all rules for packets, in the place of those that there are. `before`: whether this machine
-/// forwarded packets before the card.
+/// Replaces all packet rules. `before`: whether this machine forwarded packets before the card
+/// started.
 pub(crate) fn set_rules(private: bool, before: &str) -> Result<()> {
     let mut rules = format!(
         "add table ip {TABLE}\nflush table ip {TABLE}\n\
@@ -204,14 +207,14 @@ pub(crate) fn set_rules(private: bool, before: &str) -> Result<()> {
     run("nft", &[&rules])
 }
 
-/// The rules for packets as they are now; none if the table is gone.
+/// The packet rules as they are now; `None` if the table is gone.
 pub(crate) fn rules() -> Option<String> {
     let mut list = Command::new("nft");
     let output = list.args(["list", "table", "ip", TABLE]).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Removes the rules for packets, and forwards them as before.
+/// Removes the packet rules, and restores the forwarding of packets.
 pub(crate) fn give_back(before: &str) {
     if before != "1"
         && let Err(error) = fs::write(FORWARD, before)

@@ -1,24 +1,25 @@
-//! Kinds of failures that a script has to tell from an ordinary one.
+//! Kinds of failures that a script has to distinguish from an ordinary one.
 
 use std::fmt;
 
-/// Settings that cannot be, or do not fit the VPC's file: the text says what is wrong.
+/// Settings that are impossible, or do not fit the VPC's file. The text names the mistake.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WrongSettings(pub(crate) String);
 
-/// A program or a privilege is missing: the text says what to do.
+/// A program or a privilege is missing. The text contains the remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missing(pub(crate) String);
 
 impl WrongSettings {
-    /// An error in settings, which stays as it is if something is missing that judges them.
+    /// An error in settings. If the settings could not be checked because something is missing, the
+    /// error stays [`Missing`].
     pub(crate) fn of(error: anyhow::Error) -> anyhow::Error {
         if error.is::<Missing>() { error } else { Self(format!("{error:#}")).into() }
     }
 }
 
 impl Missing {
-    /// A program cannot be run, which these packages have.
+    /// A program that cannot be run, and the packages that contain it.
     pub(crate) fn program(name: &str, packages: &str) -> Self {
         Self(format!("`{name}` cannot be run: apt-get install {packages}"))
     }

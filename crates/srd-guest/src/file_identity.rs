@@ -1,4 +1,5 @@
-//! Removal of a file by its identity: another card may have given the name to a file of its own.
+//! Removal of a file by its identity: another card may have made a file of its own under the same
+//! name.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,8 +8,8 @@ use std::time::UNIX_EPOCH;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// Device and inode of a file, and the time at which it was made, in nanoseconds: a file system
-/// gives the inode of a removed file to the next one.
+/// Device and inode of a file, and its creation time in nanoseconds: a file system reuses the inode
+/// of a removed file.
 pub(crate) type Identity = (u64, u64, u64);
 
 /// The identity of the file with this name, if there is one.
@@ -19,8 +20,8 @@ pub(crate) fn identity(path: &Path) -> Option<Identity> {
     Some((facts.dev(), facts.ino(), made_ns))
 }
 
-/// Removes a file, unless another one has its name. The file is first moved to a name that only
-/// this process uses: between a look and a removal another process may replace it.
+/// Removes a file, unless its name belongs to another one. The file is first moved to a name that
+/// only this process uses: between the check and the removal another process may replace it.
 pub(crate) fn remove(path: &Path, was: Identity) {
     if identity(path) != Some(was) {
         return;
@@ -33,7 +34,7 @@ pub(crate) fn remove(path: &Path, was: Identity) {
     }
 }
 
-/// Removes the file that was moved aside, or gives it its name back if it is another one.
+/// Removes the file that was moved aside, or restores its name if it is another file.
 fn settle(path: &Path, aside: &Path, was: Identity) {
     let is_another = identity(aside) != Some(was);
     if is_another && renameat_with(CWD, aside, CWD, path, RenameFlags::NOREPLACE).is_ok() {
@@ -56,11 +57,11 @@ mod tests {
         assert!(path.exists());
         remove(&path, first);
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
-        // Another file took the name between the look and the move.
+        // Another file took the name between the check and the move.
         fs::write(&aside, "another").unwrap();
         settle(&path, &aside, first);
         assert_eq!(fs::read_to_string(&path).unwrap(), "another");
-        // And a third one took it meanwhile.
+        // A third file took the name meanwhile.
         fs::write(&aside, "another").unwrap();
         fs::write(&path, "third").unwrap();
         settle(&path, &aside, first);

@@ -1,12 +1,12 @@
-//! Flows of an interface, in parts: the packet thread copies those at so many places of a table
-//! into memory that the reader has brought, and hands it back; the reader asks for the next part.
+//! Flows of an interface, in parts. The packet thread copies the flows of some entries of a table
+//! into memory of the reader, and returns it. Then the reader requests the next part.
 //!
 //! ```text
 //!  reader: Part, empty  ------->  packet thread: at most PLACES_PER_PART_MAX places
 //!          words, next Part  <--  Part, with flows
 //! ```
 //!
-//! Bound: one part for each reader, and [`PLACES_MAX`] places of each interface's table.
+//! Bound: one part for each reader, and [`PLACES_MAX`] entries of each interface's table.
 
 use std::net::IpAddr;
 use std::sync::mpsc::SyncSender;
@@ -17,29 +17,29 @@ use srd_vpc::id::EniId;
 use crate::protocol::Flow;
 use crate::trace::protocol_name;
 
-/// Places of a table that one part goes through.
+/// Entries of a table that one part covers.
 const PLACES_PER_PART_MAX: u32 = 256;
-/// Places of a table that all parts of an interface go through.
+/// Entries of a table that all parts of an interface cover.
 const PLACES_MAX: u32 = 1 << 16;
 
-/// Some flows of an interface.
+/// Flows of an interface, from a range of the table.
 pub(crate) struct Part {
     port: PortId,
     /// The interface that had this port when the reader looked it up.
     eni: EniId,
-    /// The place to begin at; none if there are no more.
+    /// The first entry of the part; `None` if there are no more.
     from: Option<u32>,
     flows: Vec<FlowState>,
 }
 
-/// A part, and where it goes back to.
+/// A part, and the channel that returns it.
 pub(crate) struct Wanted {
     pub(crate) part: Part,
     pub(crate) back: SyncSender<Part>,
 }
 
 impl Part {
-    /// The first one of an interface.
+    /// The first part of an interface.
     pub(crate) fn first(port: PortId, eni: EniId) -> Self {
         let flows = Vec::with_capacity(PLACES_PER_PART_MAX as usize);
         Self { port, eni, from: Some(0), flows }
@@ -55,10 +55,10 @@ impl Part {
         self.flows.drain(..)
     }
 
-    /// Fills it: the packet thread's part of the work.
+    /// Fills the part. The packet thread calls this.
     pub(crate) fn fill(&mut self, card: &Card) {
         let Some(from) = self.from else { return };
-        // The place may be another interface's by now.
+        // The port may belong to another interface by now.
         let is_there = card.eni_of(self.port) == Some(self.eni);
         self.from = match is_there {
             true => card.list_flows(self.port, from, PLACES_PER_PART_MAX, &mut self.flows),
@@ -67,7 +67,7 @@ impl Part {
     }
 }
 
-/// A flow in words.
+/// Returns a flow in the form of the protocol.
 pub(crate) fn in_words(device: &str, state: &FlowState) -> Flow {
     let direct = |direct: Direct| match direct {
         Direct::Pending => String::from("pending"),
@@ -115,7 +115,7 @@ mod tests {
         fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
     }
 
-    /// A packet of UDP from 10.0.1.10 to 10.0.1.11, of a flow of its own for each port.
+    /// A UDP packet from 10.0.1.10 to 10.0.1.11, of a separate flow for each port.
     fn packet(port: u16) -> Vec<u8> {
         let mut packet = vec![0; srd_card::offload::OFFLOAD_BYTES];
         packet.extend([0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 1, 10, 10, 0, 1, 11]);

@@ -1,4 +1,4 @@
-//! Traces: begun, asked and ended by the loop.
+//! Traces: the loop begins, reads and ends them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::protocol::TraceFilter;
 use crate::state::Service;
 use crate::trace::Noted;
 
-/// Records of one answer, and bytes of packets: it fits into a line.
+/// Records of one answer, and bytes of packets: an answer fits into one line.
 const RECORDS_MAX: usize = 500;
 const BYTES_MAX: usize = 256 << 10;
 
@@ -48,7 +48,7 @@ impl Service {
         Ok(id)
     }
 
-    /// What a trace has noted since it was last asked; none if there is no such trace.
+    /// Takes the records of a trace since the last call; `None` if there is no such trace.
     pub(crate) fn take_trace(&mut self, now: Instant, id: u64) -> Option<Noted> {
         let taken = self.card.take_trace(TraceId(id), RECORDS_MAX, BYTES_MAX)?;
         let lacked_session = |record: &Record| match &record.event {
@@ -62,7 +62,7 @@ impl Service {
         let numbered = taken.records.iter().enumerate();
         let waiting = numbered.filter(|(_, of)| lacked_session(of)).map(|(number, _)| number);
         let waiting = waiting.collect();
-        // The thread of the connection finds names there.
+        // The thread of the connection finds names in the directory.
         self.list();
         Some(Noted { taken, directory: Arc::clone(self.publisher.directory()), now, waiting })
     }

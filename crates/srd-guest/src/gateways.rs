@@ -1,4 +1,4 @@
-//! Where the card's packets go: devices of instances, and the internet's side.
+//! Destinations of the card's packets: devices of instances, the internet's side and other hosts.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,26 +19,27 @@ use crate::link_local::Services;
 use crate::port::Port;
 use crate::transport::{EDGE, Transport};
 
-/// A packet for another host waits at most so long for others that are sent by the same call,
-/// while instances have their turns. When they have nothing more, it does not wait at all.
+/// Longest time for which a packet to another host waits for packets that the same call sends,
+/// while instances have their turns. When they have no more packets, it does not wait at all.
 const HELD_MAX: Duration = Duration::from_micros(200);
 
-/// Why a packet for another host was lost.
+/// Reason for the loss of a packet to another host.
 const TO_HOST: &str = "to another host";
 
-/// The internet's side: the device, and the connections of NAT gateways.
+/// The internet's side: the device, and the connections of NAT gateways; and the transport to other
+/// hosts.
 #[derive(Debug)]
 pub(crate) struct Gateways {
     pub(crate) edge: Option<Edge>,
     pub(crate) transport: Option<Transport>,
     pub(crate) name: Arc<str>,
     pub(crate) nat: Nat,
-    /// Resets for interfaces whose connections a NAT gateway does not know any more. Bound: one for
-    /// each frame that the card takes at once.
+    /// Resets for interfaces whose connections a NAT gateway has no state of any more. Bound: one
+    /// for each frame that the card takes at once.
     pub(crate) resets: Vec<(EniId, Vec<u8>)>,
-    /// Since when packets wait to be sent to other hosts.
+    /// Time since which packets wait to be sent to other hosts.
     held_since: Option<Instant>,
-    /// Packets that no host, edge or service took.
+    /// Packets that were lost because no host, edge or service took them, by reason.
     pub(crate) lost: BTreeMap<Cow<'static, str>, u64>,
 }
 
@@ -49,7 +50,7 @@ impl Gateways {
         Self { edge, transport, name: EDGE.into(), nat, resets, held_since: None, lost }
     }
 
-    /// What to wait on.
+    /// Descriptors to wait on.
     pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
         let edge = self.edge.as_ref().and_then(Edge::tun).map(Tun::fd);
         let transport = self.transport.as_ref().map(Transport::fd);
@@ -66,7 +67,8 @@ impl Gateways {
         }
     }
 
-    /// After a turn that began and ended at these times: sends what has waited for long. // V17
+    /// Sends packets that have waited long enough, after a turn that began and ended at these
+    /// times. // V17
     pub(crate) fn flush_if_due(&mut self, began: Instant, ended: Instant) {
         if !self.transport.as_ref().is_some_and(|transport| transport.has_unsent(ended)) {
             return;
@@ -77,7 +79,7 @@ impl Gateways {
         }
     }
 
-    /// Sends what waits for other hosts.
+    /// Sends all packets that wait for other hosts.
     pub(crate) fn flush(&mut self) {
         self.held_since = None;
         if let Some(transport) = &mut self.transport {
@@ -85,7 +87,7 @@ impl Gateways {
         }
     }
 
-    /// A frame that leaves by a NAT gateway.
+    /// Sends a frame by a NAT gateway.
     fn leave_by_nat(
         &mut self,
         now: Instant,
@@ -108,9 +110,9 @@ impl Gateways {
         translated
     }
 
-    /// A frame that leaves.
+    /// Sends a frame to the internet.
     fn leave(&mut self, now: Instant, frame: &[u8]) {
-        // The edge is of IPv4: this machine's own addresses of IPv6 are none of the internet.
+        // The edge has IPv4 only: IPv6 addresses of this machine are no part of the internet.
         if frame.get(OFFLOAD_BYTES).is_some_and(|first| first >> 4 != 4) {
             return self.lose("internet by ipv6");
         }
@@ -126,7 +128,7 @@ impl Gateways {
     }
 }
 
-/// What is around the card.
+/// Surroundings of the card: devices, gateways and services.
 pub(crate) struct Outside<'a> {
     pub(crate) devices: &'a mut BTreeMap<PortId, Port>,
     /// Interfaces with packets that wait for an interrupt.
@@ -140,7 +142,7 @@ pub(crate) struct Outside<'a> {
 }
 
 impl Outside<'_> {
-    /// No more packets follow at once: those that wait for others to join are given.
+    /// Gives packets that wait for others to join, because no more packets follow at once.
     pub(crate) fn finish(&mut self) {
         for port in self.joining.drain(..) {
             let Some(device) = self.devices.get_mut(&port) else { continue };

@@ -1,8 +1,8 @@
-//! Devices that another program of this machine, or of an instance, has deleted: the card goes on
-//! without them, says so, and makes them again.
+//! Devices that another program of this machine, or of an instance, has deleted: the card continues
+//! without them, reports the loss, and makes them again.
 //!
-//! A device is made again after [`PAUSE_MIN`]; the pause doubles up to [`PAUSE_MAX`] when that
-//! fails, and when the device is deleted again soon, so that a guest which deletes its device in a
+//! A device is made again after [`PAUSE_MIN`]. The pause doubles up to [`PAUSE_MAX`] when that
+//! fails, and when the device is deleted again soon, so that a guest that deletes its device in a
 //! loop costs little. The work is in [`crate::remake`] and, on another thread, in [`crate::maker`].
 //!
 //! Bound: one loss for each device; [`DEVICES_AT_ONCE`] are made again at the same time.
@@ -22,30 +22,31 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// A device that may be deleted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Which {
-    /// That of the internet's side.
+    /// The device of the internet's side.
     Edge,
-    /// That of an interface.
+    /// The device of an interface.
     Of(PortId),
 }
 
-/// Where a device is on its way back.
+/// Progress of the repair of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// It is made again at this time.
+    /// The device is made again at this time.
     Waits(Instant),
-    /// It is being made.
+    /// The device is being made.
     Making,
-    /// It is there again, since this time: a loss soon after is the same trouble.
+    /// The device exists again since this time. Another loss soon after this time doubles the
+    /// pause.
     Back(Instant),
 }
 
 /// A device that was lost.
 struct Loss {
-    /// The number of the loss: a device that was made for another loss is not for this one.
+    /// The number of the loss. A device that was made for another loss is discarded.
     number: u64,
     stage: Stage,
     pause: Duration,
-    /// Why it could not be made again, as the log has it.
+    /// Error of the last attempt to make the device, as the log has it.
     failed: Option<Arc<str>>,
     /// The device as it was, without its queues.
     port: Option<Port>,
@@ -59,7 +60,7 @@ pub(crate) struct Gone {
 }
 
 impl Gone {
-    /// A device is lost. Returns the pause before it is made again.
+    /// Notes that a device is lost. Returns the pause before it is made again.
     pub(crate) fn lose(&mut self, now: Instant, which: Which, port: Option<Port>) -> Duration {
         self.number += 1;
         let before = self.losses.remove(&which);
@@ -73,7 +74,7 @@ impl Gone {
         pause
     }
 
-    /// Devices that are to be made now, with the numbers of their losses.
+    /// Takes the devices that are to be made now, with the numbers of their losses.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<(Which, u64)> {
         let making = self.losses.values().filter(|loss| loss.stage == Stage::Making).count();
         let due = self.losses.iter_mut();
@@ -85,7 +86,7 @@ impl Gone {
         due.take(DEVICES_AT_ONCE.saturating_sub(making)).map(begin).collect()
     }
 
-    /// It could not be made. Returns what is new to say.
+    /// Notes that the device could not be made. Returns the error if it is a new one.
     pub(crate) fn fail(&mut self, now: Instant, which: Which, why: String) -> Option<String> {
         let loss = self.losses.get_mut(&which)?;
         loss.pause = loss.pause.times(2).min(PAUSE_MAX);
@@ -95,38 +96,38 @@ impl Gone {
         is_new.then_some(why)
     }
 
-    /// It is there again. Returns the device as it was.
+    /// Notes that the device exists again. Returns the device as it was.
     pub(crate) fn found(&mut self, now: Instant, which: Which) -> Option<Port> {
         let loss = self.losses.get_mut(&which)?;
         (loss.stage, loss.failed) = (Stage::Back(now), None);
         loss.port.take()
     }
 
-    /// The device that a loss with this number is of.
+    /// The device of the loss with this number.
     pub(crate) fn which(&self, number: u64) -> Option<Which> {
         let mut losses = self.losses.iter();
         losses.find(|(_, loss)| loss.number == number).map(|(which, _)| *which)
     }
 
-    /// The device of an interface as it was.
+    /// The lost device of an interface, as it was.
     pub(crate) fn lost(&self, port: PortId) -> Option<&Port> {
         self.losses.get(&Which::Of(port))?.port.as_ref()
     }
 
-    /// An interface is gone.
+    /// Notes that an interface is gone.
     pub(crate) fn forget(&mut self, port: PortId) {
         self.losses.remove(&Which::Of(port));
     }
 
-    /// The loss of a device that is not there, with the reason why it could not be made again, if
-    /// that was tried; none if it is there.
+    /// The loss of a missing device, with the error of the last attempt to make it, if there was
+    /// one; `None` if the device exists.
     pub(crate) fn loss(&self, which: Which) -> Option<Option<&Arc<str>>> {
         let loss = self.losses.get(&which).filter(|loss| !matches!(loss.stage, Stage::Back(_)))?;
         Some(loss.failed.as_ref())
     }
 }
 
-/// Why a device is not there, for people.
+/// Returns the reason why a device is missing, as text.
 pub(crate) fn in_words(failed: Option<&str>) -> String {
     let failed = failed.map_or_else(String::new, |why| format!(": {why}"));
     format!("deleted, and being made again{failed}")
@@ -158,7 +159,7 @@ mod tests {
             assert_eq!(gone.loss(Which::Edge), None);
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        // One that has stood for a while is made at once.
+        // A device that has existed for a while is made again soon.
         let later = now + PAUSE_MAX;
         assert_eq!(gone.lose(later, Which::Edge, None), PAUSE_MIN);
     }
@@ -191,7 +192,7 @@ mod tests {
         let (which, number) = due[0];
         gone.found(at(1), which);
         assert_eq!(gone.due(at(1)).len(), 1, "a place is free");
-        // Lost once more: what was made for the first loss is too late.
+        // The device is lost once more: the one that was made for the first loss is too late.
         gone.lose(at(2), which, None);
         assert_eq!(gone.which(number), None);
         let Which::Of(port) = which else { panic!() };

@@ -1,4 +1,4 @@
-//! The instances of this host: made, added, removed.
+//! The instances of this host: creation, addition and removal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -27,12 +27,11 @@ use crate::resolv_conf::{Resolvers, resolver_of};
 use crate::state::{Options, Running, Service};
 use crate::world::Vpc;
 
-/// The first device's name ends with this number, as on EC2.
+/// Number at the end of the first device's name, as on EC2.
 const DEVICE_FIRST: usize = 5;
 
 impl Service {
-    /// Makes all instances of this host that do not run yet, in these places, as far as they were
-    /// made before.
+    /// Makes the instances of this host that do not run yet and whose places were made before.
     pub(crate) fn make_guests(&mut self, now: Instant, mut places: Places) -> Result<()> {
         self.publisher.names_have_changed();
         let missing = missing(&self.world, &self.options.host, &self.guests.by_name);
@@ -40,9 +39,9 @@ impl Service {
         for (id, name) in missing {
             let place = match places.remove(&name) {
                 Some(place) => place,
-                // Its front ends listen.
+                // The front ends of this instance listen already.
                 None if self.options.joins(&name) => Place::default(),
-                // It is left out, or made again when its place is there.
+                // The instance is left out, or is made again when its place exists.
                 None => continue,
             };
             self.guests.left_out.remove(&name);
@@ -97,7 +96,7 @@ impl Service {
                 self.guests.by_name.insert(name.to_owned(), running);
                 Ok(())
             }
-            // The card would go on with an instance that nobody can remove.
+            // On failure, the card would keep an instance that cannot be removed.
             Err(error) => {
                 drop(self.end(now, &ports));
                 Err(error)
@@ -105,7 +104,7 @@ impl Service {
         }
     }
 
-    /// Has an instance that the card knows take part.
+    /// Adds an instance of the card to the turns, and watches its devices.
     fn take_part(
         &mut self,
         ports: &[PortId],
@@ -121,7 +120,8 @@ impl Service {
         Ok(interfaces)
     }
 
-    /// Takes an instance from the card. Returns the queues of its devices, which are to be closed.
+    /// Removes an instance from the card. Returns the queues of its devices, which have to be
+    /// closed.
     fn end(&mut self, now: Instant, ports: &[PortId]) -> Vec<Vec<Tun>> {
         let mut devices = Vec::new();
         for port in ports {
@@ -140,13 +140,13 @@ impl Service {
         devices
     }
 
-    /// Gives an instance its share of the time: as much as it has processors.
+    /// Gives an instance its share of the time, in proportion to its vCPUs.
     pub(crate) fn share(&mut self, ports: &[PortId], kind: &InstanceType) -> Result<()> {
         let tenant = ports.first().and_then(|port| self.card.tenant_of(*port));
         tenant.map_or(Ok(()), |tenant| self.turns.add(tenant, kind.vcpus))
     }
 
-    /// Takes the device of an interface.
+    /// Adds the device of an interface, and watches it.
     pub(crate) fn watch(&mut self, port: PortId, device: Port) -> Result<()> {
         let tenant = self.card.tenant_of(port).context("an interface of no instance")?;
         self.turns.watch(port, tenant, &device)?;
@@ -157,7 +157,7 @@ impl Service {
         Ok(())
     }
 
-    /// Makes the sockets of interfaces that another process had.
+    /// Makes the sockets of interfaces that belonged to another process.
     pub(crate) fn begin_sockets(&mut self) -> Result<()> {
         let Self { guests, options, world, helper, .. } = self;
         let mut made = Vec::new();
@@ -177,12 +177,14 @@ impl Service {
         made.into_iter().try_for_each(|(port, device)| self.watch(port, device))
     }
 
-    /// Takes another VPC: rules first, so that none of the old ones judges another packet.
+    /// Takes another VPC. Its rules come into force first, so that no old rule admits another
+    /// packet.
     pub(crate) fn apply(&mut self, now: Instant, vpc: Vpc, places: Places) -> Result<()> {
         let world = vpc.world();
         self.publisher.names_have_changed();
         self.follow(now, &world)?;
-        // What waits for an interrupt was judged before: it comes before the acknowledgement.
+        // Packets that wait for an interrupt were admitted by the old rules. They are sent before
+        // the change is acknowledged.
         for device in self.devices.values_mut() {
             if let Some(kernel) = device.kernel_mut() {
                 kernel.interrupt_all();
@@ -199,7 +201,7 @@ impl Service {
         Ok(())
     }
 
-    /// Does for the instances that run now what is done for all of them.
+    /// Applies settings that concern all running instances.
     pub(crate) fn settle_guests(&mut self, now: Instant) {
         self.set_resolvers();
         for (port, eni, _) in self.guests.by_name.values().flat_map(|of| &of.interfaces) {
@@ -212,7 +214,7 @@ impl Service {
         self.plan_logs(now);
     }
 
-    /// Takes away routes of addresses that nobody has any more.
+    /// Removes routes of addresses that no instance has any more.
     fn end_routes(&mut self) {
         let Some(edge) = &mut self.gateways.edge else { return };
         let over = edge.take_over(&Vpc::publics(&self.world));
@@ -239,7 +241,7 @@ impl Service {
         }
     }
 
-    /// Removes instances that are not here any more, or whose interfaces are others.
+    /// Removes instances that are not on this host any more, or whose interfaces have changed.
     pub(crate) fn remove_guests(&mut self, now: Instant) {
         let (world, host) = (&self.world, &self.options.host);
         let stays = |running: &Running| {
@@ -276,7 +278,7 @@ impl Service {
     }
 }
 
-/// The instances of this host that do not run.
+/// Returns the instances of this host that do not run.
 fn missing(
     world: &World,
     host: &str,
@@ -291,7 +293,7 @@ fn missing(
 }
 
 impl Service {
-    /// What is to be made for a world.
+    /// Returns the objects that have to be made for a world.
     pub(crate) fn needs(&self, world: &World) -> Result<Needs> {
         let mut needs = Needs::default();
         for (id, name) in missing(world, &self.options.host, &self.guests.by_name) {
@@ -314,8 +316,8 @@ impl Service {
         Ok(needs)
     }
 
-    /// What is to be made again for the world that is in force. The instances before had other
-    /// types or addresses: programs that ran there go on.
+    /// Returns the objects that have to be made again for the world in force. The previous
+    /// instances had other types or addresses; programs that ran there continue.
     pub(crate) fn needs_again(&self) -> Result<Needs> {
         let mut needs = self.needs(&self.world)?;
         needs.wanted.retain(|of| !self.guests.left_out.contains(&of.name));
@@ -339,7 +341,7 @@ fn wanted(world: &World, id: InstanceId, name: &str) -> Result<Wanted> {
     })
 }
 
-/// Finds what cannot be made before anything is changed.
+/// Finds instances that cannot be made, before anything is changed.
 pub(crate) fn check(world: &World, host: &str) -> Result<()> {
     let here = world.instances.iter().filter(|(_, i)| i.host.as_deref() == Some(host));
     for (id, instance) in here {
@@ -349,13 +351,14 @@ pub(crate) fn check(world: &World, host: &str) -> Result<()> {
     Ok(())
 }
 
-/// A profile with the credits and the scale of these options.
+/// Returns a profile with the credits and the scale of these options.
 pub(crate) fn burst_of(profile: Profile, options: &Options) -> Profile {
     let burst = Duration::from_secs(options.credits_s.into());
     profile.with_burst(burst).scaled(options.scale)
 }
 
-/// The idle times of an interface; those of its instance's type, if it is not there any more.
+/// The idle times of an interface; the defaults of its instance's type if it does not exist any
+/// more.
 pub(crate) fn timeouts_of(eni: Option<&Eni>, kind: &InstanceType) -> Result<Timeouts> {
     let (tcp, stream, udp) = kind.timeouts.seconds();
     let own = eni.map(|eni| eni.tracking).unwrap_or_default();
@@ -412,7 +415,7 @@ fn device(world: &World, eni: &Eni, place: usize) -> Device {
     Device { name, addresses: addresses.collect(), is_primary: place == 0 }
 }
 
-/// Where the socket of an interface is.
+/// Path of the socket of an interface.
 fn socket_of(path: &Path, device: &Device) -> PathBuf {
     if device.is_primary {
         return path.to_owned();
@@ -423,7 +426,7 @@ fn socket_of(path: &Path, device: &Device) -> PathBuf {
     name.into()
 }
 
-/// What a guest sees of Ethernet at an interface.
+/// Ethernet properties of an interface, as the guest sees them.
 fn link(world: &World, eni: &Eni) -> Link {
     let subnet = world.subnets.get(&eni.subnet);
     let vpc = subnet.and_then(|subnet| world.vpcs.get(&subnet.vpc));

@@ -1,9 +1,9 @@
-//! The traffic of each other host, and whether it answers.
+//! Traffic to and from each other host, and whether the host answers.
 //!
-//! The transport asks a host that is quiet whether it is there. A host is *silent* when it has not
-//! answered for [`SILENT_AFTER`], whether or not packets of instances go to it.
+//! The transport probes a quiet host. A host is *silent* when it has not answered for
+//! [`SILENT_AFTER`], whether or not instances send packets to it.
 //!
-//! Bound: one entry for each host that the settings name.
+//! Bound: one entry for each host in the settings.
 
 use std::net::SocketAddr;
 
@@ -16,14 +16,14 @@ use srd_proto::time::{Duration, Instant};
 use crate::pages::figures::Figures;
 use crate::protocol::PeerHost;
 
-/// A host that does not answer for so long is silent: longer than its card needs to start again.
+/// Time without an answer after which a host is silent: longer than its card needs to start again.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(5);
 
-/// Least time between two lines of the log about one obstacle to a session with a host.
+/// Minimum time between two log lines about one obstacle to a session with a host.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-/// Packets of instances to and from another host. Times are nanoseconds of the machine's clock,
-/// which is the next process's, too.
+/// Packets of instances to and from another host. Times are nanoseconds of the machine's clock, so
+/// that they remain valid in the next process.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Contact {
@@ -34,23 +34,23 @@ pub(crate) struct Contact {
     received_bytes: u64,
     received_by_srd_frames: u64,
     heard_ns: Option<u64>,
-    /// Since when the transport has no session with it; none while it has one.
+    /// Time since which the transport has no session with the host; `None` while it has one.
     down_ns: Option<u64>,
     is_up: bool,
     /// Start of the session; absent without one, and for one that an earlier process began.
     #[serde(skip)]
     up_ns: Option<u64>,
-    /// Whether the log says that it is silent.
+    /// Whether the log contains a line that the host is silent.
     is_told: bool,
-    /// The obstacle to a session with it, until there is a session.
+    /// The obstacle to a session with the host, until there is a session.
     #[serde(skip)]
     problem: Option<Diagnosis>,
-    /// Number of the obstacle that was logged last, and the time of that line.
+    /// Number of the obstacle that was logged last, and time of that log line.
     #[serde(skip)]
     said: Option<(u8, u64)>,
 }
 
-/// The number of an obstacle; zero for one without a remedy here or there.
+/// Returns the number of an obstacle; zero for one that has no remedy here or there.
 fn number_of(problem: Option<Diagnosis>) -> u8 {
     match problem {
         Some(Diagnosis::UnknownKey(_)) => 1,
@@ -62,7 +62,7 @@ fn number_of(problem: Option<Diagnosis>) -> u8 {
     }
 }
 
-/// The obstacle to a session with a host, with a remedy.
+/// Returns the obstacle to a session with a host, with a remedy.
 fn in_words(problem: Diagnosis, name: &str, at: SocketAddr) -> Option<String> {
     let text = match problem {
         Diagnosis::UnknownKey(key) => format!(
@@ -90,7 +90,7 @@ fn in_words(problem: Diagnosis, name: &str, at: SocketAddr) -> Option<String> {
     Some(text)
 }
 
-/// A number, and the key that one of them comes with.
+/// Number of the obstacle, and the key of an unknown host.
 impl Figures for Option<Diagnosis> {
     const WORDS: usize = 5;
 
@@ -119,7 +119,7 @@ impl Figures for Option<Diagnosis> {
     }
 }
 
-/// What a [`PeerHost`] says. What the log says is the packet thread's.
+/// Fields of a [`PeerHost`]. Fields about the log stay in the packet thread.
 impl Figures for Contact {
     const WORDS: usize = 9 + <Option<Diagnosis> as Figures>::WORDS;
 
@@ -171,21 +171,21 @@ impl Contact {
         self.heard_ns = Some(now.as_nanos());
     }
 
-    /// A session with the host has begun.
+    /// Notes that a session with the host has begun.
     pub(crate) fn is_up(&mut self, now: Instant) {
         (self.is_up, self.down_ns, self.problem) = (true, None, None);
         self.up_ns = Some(now.as_nanos());
         self.heard_ns = self.up_ns;
     }
 
-    /// The session has ended, or could not begin.
+    /// Notes that the session has ended, or could not begin.
     pub(crate) fn is_down(&mut self, now: Instant) {
         (self.is_up, self.up_ns) = (false, None);
         self.down_ns.get_or_insert(now.as_nanos());
     }
 
-    /// Notes an obstacle to a session with it. Any program can forge most of them: they are shown
-    /// to people only, and the log has few lines.
+    /// Notes an obstacle to a session with the host. Any program can forge most obstacles, so they
+    /// appear only in the status and, at a limited rate, in the log.
     pub(crate) fn saw(&mut self, now: Instant, problem: Diagnosis, name: &str, at: SocketAddr) {
         let Some(text) = in_words(problem, name, at).filter(|_| !self.is_up) else { return };
         self.problem = Some(problem);
@@ -209,10 +209,10 @@ impl Contact {
         !self.is_up && since.is_some_and(|since| since >= SILENT_AFTER.as_nanos())
     }
 
-    /// Writes to the log that the host is silent, and that it is not any more: each once.
+    /// Logs that the host is silent, and that it is not silent any more, once each.
     pub(crate) fn look(&mut self, now: Instant, name: &str, at: SocketAddr) {
         if !self.is_up && self.down_ns.is_none() {
-            // No session was ever begun: the wait begins now.
+            // No session has begun yet: the silence starts now.
             self.down_ns = Some(now.as_nanos());
         }
         let is_silent = self.is_silent(now);
@@ -231,7 +231,7 @@ impl Contact {
         }
     }
 
-    /// The report of the status.
+    /// Returns the report for the status.
     pub(crate) fn report(&self, now: Instant, name: &str, at: SocketAddr) -> PeerHost {
         let since = |ns: u64| {
             let passed = now.as_nanos().saturating_sub(ns);
@@ -300,7 +300,7 @@ mod tests {
         let wanted = format!("its key {} is not the one in the file", PublicKey(key));
         assert!(text.starts_with("handshake from beta (192.0.2.2:7535) refused"), "{text}");
         assert!(text.contains(&wanted), "{text}");
-        // Again and again: few lines.
+        // Repeated obstacles cause few log lines.
         contact.saw(at(61), Diagnosis::UnknownKey([1; 32]), "beta", address);
         assert_eq!(contact.said, Some((1, at(2).as_nanos())));
         contact.saw(at(62), Diagnosis::UnknownKey([1; 32]), "beta", address);
@@ -318,7 +318,7 @@ mod tests {
         contact.sent(100, true);
         contact.sent(50, false);
         contact.received(at(3), 70, true);
-        // As a reader of its page sees it.
+        // The form in which a reader of its page gets the numbers.
         let page = Page::new(Contact::WORDS);
         page.write(|to| contact.put(to));
         let contact = page.read(Contact::take);

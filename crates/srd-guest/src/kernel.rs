@@ -12,20 +12,20 @@ use srd_proto::time::Instant;
 
 use crate::adapter::{Adapter, Arrived};
 
-/// Frames of a queue in a row.
+/// Frames that are read from one queue in succession.
 const IN_A_ROW: u32 = 16;
 
-/// A TUN device, and the adapter before it.
+/// A TUN device and its adapter.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     queues: Vec<Tun>,
     fds: Vec<Arc<OwnedFd>>,
     pub(crate) adapter: Adapter,
-    /// Packets for the instance that may be joined with the next.
+    /// Packets for the instance that may be joined with the next ones.
     joins: Joins,
-    /// The queue that is read, and how many frames of it were.
+    /// The queue that is read, and the frames that were read from it in succession.
     at: (usize, u32),
-    /// Packets that the kernel did not take.
+    /// Packets that the kernel refused.
     not_taken: u64,
 }
 
@@ -39,7 +39,7 @@ impl Kernel {
         &self.queues
     }
 
-    /// The name that the device has now: the instance may give it another.
+    /// The current name of the device, which the instance may change.
     pub(crate) fn name(&self) -> io::Result<String> {
         self.queues.first().map_or(Err(io::ErrorKind::NotFound.into()), Tun::name)
     }
@@ -48,8 +48,8 @@ impl Kernel {
         self.queues
     }
 
-    /// More queues, or the first so many of those that there are. Returns the others: to close
-    /// them takes the kernel its time.
+    /// Adds queues, and keeps the first `count` queues. Returns the others: the kernel needs time
+    /// to close them.
     pub(crate) fn set_queues(&mut self, more: Vec<Tun>, count: usize) -> Vec<Tun> {
         self.queues.extend(more);
         let rest = self.queues.split_off(count.min(self.queues.len()));
@@ -62,7 +62,7 @@ impl Kernel {
         self.fds.iter().map(|fd| fd.as_fd())
     }
 
-    /// The next frame that the instance sends: queues in turn, [`IN_A_ROW`] frames each.
+    /// Returns the next frame that the instance sends: queues take turns of [`IN_A_ROW`] frames.
     pub(crate) fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         for _ in 0..=self.queues.len() {
             let (queue, frames) = self.at;
@@ -98,12 +98,12 @@ impl Kernel {
         self.joins = joins;
     }
 
-    /// Whether packets are kept that may be joined with others.
+    /// Whether there are packets that may be joined with the next ones.
     pub(crate) fn is_joining(&self) -> bool {
         !self.joins.is_empty()
     }
 
-    /// No more packets follow at once.
+    /// Gives the instance all packets that wait for others to join.
     pub(crate) fn finish(&mut self, now: Instant) {
         let mut joins = std::mem::take(&mut self.joins);
         joins.finish(|frame| self.arrive(now, frame));
@@ -137,7 +137,7 @@ impl Kernel {
         }
     }
 
-    /// Packets that the kernel did not take.
+    /// Packets that the kernel refused.
     pub(crate) fn not_taken(&self) -> u64 {
         self.not_taken
     }

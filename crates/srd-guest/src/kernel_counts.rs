@@ -1,6 +1,7 @@
-//! What the kernel counts at devices in namespaces: packets that found the ring to the card full.
+//! Counters of the kernel at devices in namespaces: packets dropped because the ring to the card
+//! was full.
 //!
-//! The helper reads them: to enter a namespace takes a privilege.
+//! The helper reads the counters, because entering a namespace needs a privilege.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,16 +15,16 @@ use crate::helper::Helper;
 use crate::namespace::NETNS_DIR;
 use crate::protocol::{Interface, NamespaceName, Status};
 
-/// The counter's name: that of the driver's `ip -s link`.
+/// Name of the counter, from the driver's `ip -s link`.
 const COUNTER: &str = "tx_drops";
-/// Namespaces that are asked for at once.
+/// Namespaces in one request.
 const AT_ONCE: usize = 100;
-/// Bytes of a table of devices: root of an instance may make many.
+/// Maximum size of the table of devices in bytes: root of an instance may make many devices.
 const TABLE_BYTES_MAX: u64 = 1 << 20;
-/// The column of dropped packets that a device was to send, behind its name.
+/// Column of dropped outgoing packets in the table, counted after the name.
 const TX_DROP_COLUMN: usize = 11;
 
-/// Adds the counters of all instances in namespaces. What cannot be read is not shown.
+/// Adds the counters of all instances in namespaces. Counters that cannot be read are omitted.
 pub(crate) fn add(status: &mut Status, helper: &Helper) {
     let instances = status.instances.iter_mut();
     let all = instances.filter_map(|of| Some((of.namespace.clone()?, &mut of.interfaces)));
@@ -47,8 +48,9 @@ pub(crate) fn add(status: &mut Status, helper: &Helper) {
     }
 }
 
-/// In the helper: the drops of these devices in these namespaces. A thread goes through the
-/// namespaces, since a file of `/proc` shows that of the thread which opens it.
+/// Returns the drops of these devices in these namespaces; the helper calls this. A separate thread
+/// enters the namespaces, because a file of `/proc` shows the namespace of the thread that opens
+/// it.
 pub(crate) fn read(of: &[(NamespaceName, Vec<String>)]) -> Vec<Vec<Option<u64>>> {
     let one = |(namespace, devices): &(NamespaceName, Vec<String>)| {
         let table = table_of(namespace.as_str()).unwrap_or_default();
@@ -57,7 +59,7 @@ pub(crate) fn read(of: &[(NamespaceName, Vec<String>)]) -> Vec<Vec<Option<u64>>>
     thread::scope(|scope| {
         let read = move || of.iter().map(one).collect();
         let read = thread::Builder::new().name("srd-card-counts".into()).spawn_scoped(scope, read);
-        // Without a thread there are no such counters.
+        // If the thread cannot be started, these counters are missing.
         read.map(|read| read.join().unwrap_or_default()).unwrap_or_default()
     })
 }

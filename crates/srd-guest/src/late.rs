@@ -1,9 +1,9 @@
-//! How late the loop is: packets that it reads may have arrived since it looked for them last.
+//! Delay of the loop: the packets that it reads may have arrived at any time since its last read.
 //!
-//! The loop is late by the time in which it did other work, or had no processor. When it sleeps
-//! until something comes it is late by what the scheduler let it wait for a processor, as the
-//! kernel counts it for the thread ([schedstat]). Limits give packets that were read late what they
-//! have earned meanwhile (L11).
+//! The loop is late by the time in which it did other work, or had no processor. After a sleep it
+//! is late by the time for which it was runnable and waited for a processor. The kernel counts this
+//! time for each thread ([schedstat]). The limits delay and count late packets as if they had been
+//! read on arrival (L11).
 //!
 //! [schedstat]: https://docs.kernel.org/scheduler/sched-stats.html
 
@@ -12,38 +12,39 @@ use std::os::unix::fs::FileExt;
 
 use srd_proto::time::{Duration, Instant};
 
-/// A shorter wait is within the tolerance of limits, and costs no look at the kernel's counts.
+/// Shortest gap that is measured. A shorter one is within the tolerance of limits, so the kernel's
+/// counters need not be read.
 const LATE_MIN: Duration = Duration::from_micros(500);
-/// Bytes of the kernel's line: three numbers.
+/// Maximum size of the kernel's line in bytes: three numbers.
 const LINE_BYTES_MAX: usize = 80;
 
-/// The loop's own time: its sleep, and its waits for a processor.
+/// Sleep of the loop, and its waits for a processor.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
-    /// When it looked for packets last.
+    /// Time of the last read of packets.
     looked: Option<Instant>,
-    /// How long it has slept since.
+    /// Sleep since then.
     slept: Duration,
-    /// The kernel's counts of this thread, which reads them first.
+    /// The kernel's counters of this thread, opened at their first use.
     counts: Option<File>,
-    /// How long it had waited for a processor, at the last look at those.
+    /// Total wait for a processor at the last read of the counters.
     waited: Duration,
-    /// By how much it is late until it has read all that is there.
+    /// Delay of the loop until it has read all packets.
     late: Duration,
 }
 
 impl Late {
-    /// The loop has slept.
+    /// Notes that the loop has slept.
     pub(crate) fn slept(&mut self, from: Instant, to: Instant) {
         self.slept = self.slept + to.since(from);
     }
 
-    /// Nothing is there that has not been read: the loop is in time.
+    /// Notes that all packets have been read: the loop is in time.
     pub(crate) fn rest(&mut self) {
         self.late = Duration::ZERO;
     }
 
-    /// The loop looks for packets. Returns by how much it is late until [`Late::rest`].
+    /// Notes that the loop reads packets now. Returns its delay, which lasts until [`Late::rest`].
     pub(crate) fn look(&mut self, now: Instant) -> Duration {
         let Some(looked) = self.looked.replace(now) else { return Duration::ZERO };
         let gap = now.since(looked);
@@ -55,7 +56,7 @@ impl Late {
         self.late
     }
 
-    /// How long this thread waited for a processor since the last call.
+    /// Returns the time for which this thread waited for a processor since the last call.
     fn waited(&mut self) -> Duration {
         if self.counts.is_none() {
             self.counts = File::open("/proc/thread-self/schedstat").ok();
@@ -63,20 +64,20 @@ impl Late {
         let mut line = [0; LINE_BYTES_MAX];
         let read = self.counts.as_ref().and_then(|file| file.read_at(&mut line, 0).ok());
         let text = str::from_utf8(&line[..read.unwrap_or_default()]).unwrap_or_default();
-        // Without the kernel's word for it the loop was woken in time.
+        // Without the kernel's counters the loop counts as woken in time.
         let Some(total) = waited_of(text) else { return Duration::ZERO };
         let before = std::mem::replace(&mut self.waited, total);
         total - before
     }
 }
 
-/// By how much the loop is late that looks after a gap, in which it slept and waited for a
-/// processor. A part of that wait is from before the sleep, or the sleep ended with it.
+/// Returns the delay of the loop after a gap with this sleep and this wait for a processor. A part
+/// of that wait was before the sleep, or at its end.
 fn late_by(gap: Duration, slept: Duration, waited: Duration) -> Duration {
     gap - slept + waited.min(slept)
 }
 
-/// The wait for a processor, of the kernel's three numbers.
+/// Returns the wait for a processor, the second of the kernel's three numbers.
 fn waited_of(line: &str) -> Option<Duration> {
     line.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
@@ -107,7 +108,7 @@ mod tests {
         assert_eq!(late.look(at(71)), ms(50));
         late.rest();
         assert_eq!(late.look(at(71)), Duration::ZERO);
-        // It sleeps until something comes.
+        // The loop sleeps until a packet arrives.
         late.slept(at(71), at(571));
         assert!(late.look(at(571)) < ms(500), "nobody keeps it from waking for so long");
     }

@@ -11,40 +11,40 @@
 //!                        +---------    which stands for the internet
 //! ```
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | [`protocol`] | what the service is asked, and answers |
-//! | [`client`] | the asking side |
+//! | [`protocol`] | requests to the service, and its answers |
+//! | [`client`] | the client of the socket |
 //! | [`config`] | `card.toml` |
-//! | `reload` | the configuration again, for a card that runs |
+//! | `reload` | reading the configuration again while the card runs |
 //! | `server` | the socket |
-//! | `service` | the loop that moves packets and obeys |
-//! | `state` | what it works on |
-//! | `world`, `changes`, `pending` | instances that are added while it runs; other rules |
+//! | `service` | the loop that moves packets and applies requests |
+//! | `state` | state of the loop |
+//! | `world`, `changes`, `pending` | added instances and other changes while the card runs |
 //! | `place`, `maker` | namespaces with their devices, and the thread that makes them |
 //! | `namespace`, `programs` | namespaces and their interfaces; programs that run in them |
 //! | `resolv_conf` | the resolver of a namespace's programs |
 //! | `edge`, `own` | the internet's side; addresses of this machine, which instances do not reach |
 //! | `transport`, `hosts` | other hosts over SRD, and their traffic |
-//! | `plane`, `asking` | the whole VPC on a thread of its own, and what the card asks of it |
-//! | [`helper`] | what needs privileges, and what is given back at the end, however it comes |
-//! | `locks` | what keeps cards apart |
+//! | `plane`, `asking` | the whole VPC on a thread of its own, and the card's queries to it |
+//! | [`helper`] | the process with privileges, which gives everything back at the end of the card |
+//! | `locks` | locks that separate cards from each other |
 //! | `earlier` | cards of earlier versions |
-//! | `guests`, `status`, `kernel_counts` | instances, made and removed, and what the kernel counts of them |
+//! | `guests`, `status`, `kernel_counts` | instances, their status, and the kernel's counters |
 //! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
-//! | `memory` | a program of this process in the place of a device |
-//! | `gone`, `remake` | devices that were deleted; how they are made again |
+//! | `memory` | a program of this process in place of a device |
+//! | `gone`, `remake` | deleted devices, and their repair |
 //! | `adapter`, `devices` | queues, steering and interrupts of a device, and changes of them |
-//! | `pages`, `publishing` | figures as numbers that any thread reads, and when they are written |
-//! | `views`, `flows` | what readers ask, put into words on their own threads |
-//! | `turns`, `outside` | whose packets are read next |
+//! | `pages`, `publishing` | figures as numbers that any thread reads, and their publication |
+//! | `views`, `flows` | answers to readers, which their own threads format |
+//! | `turns`, `outside` | order in which packets are read |
 //! | `late` | packets that waited for the loop |
-//! | `packets`, `gateways` | where packets go |
-//! | `logging`, `logs` | flow logs: which, and their files |
+//! | `packets`, `gateways` | reading of packets, and their destinations |
+//! | `logging`, `logs` | flow logs: their selection, and their files |
 //! | `link_local` | names, metadata and time for instances |
 //! | `metrics` | figures over HTTP |
-//! | `trace`, `following` | packets that a person follows: in words, and in the loop |
-//! | `handover` | another process goes on with the card |
+//! | `trace`, `following` | traced packets: as text, and in the loop |
+//! | `handover` | hand-over of the card to another process |
 //! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
 
@@ -113,5 +113,5 @@ pub use reload::{Reloader, check};
 pub use state::{Ended, Metrics, Options, Service};
 pub use transport::{HostOptions, PATHS_DEFAULT, PORT_DEFAULT, Protection, TransportOptions};
 
-/// Where the service listens by default.
+/// Default socket of the service.
 pub const SOCKET_DEFAULT: &str = "/run/srd-card/card.sock";

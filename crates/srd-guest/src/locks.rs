@@ -1,14 +1,14 @@
-//! Locks of cards: files in a directory that root alone may enter, since whatever can open a file
-//! can lock it.
+//! Locks of cards: files in a directory that only root may enter, because a process that can open a
+//! file can lock it.
 //!
-//! | file | held by |
+//! | file | holder |
 //! |---|---|
-//! | `srd-i-NAME` | the card that has the namespace of this name |
-//! | `PID.keeper` | the helper with this number |
-//! | `PID.card` | the card that has this helper |
+//! | `srd-i-NAME` | the card that owns the namespace of this name |
+//! | `PID.keeper` | the helper with this process id |
+//! | `PID.card` | the card of this helper |
 //!
-//! A helper whose card is gone gives everything back. What it undoes, a card that starts meanwhile
-//! would have set in vain: a start waits for it, [`WAIT_MAX`] at most.
+//! A helper gives everything back after the end of its card, and would also undo settings of a card
+//! that starts meanwhile. So a start waits for such helpers, [`WAIT_MAX`] at most.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -22,27 +22,27 @@ use srd_trust::place;
 
 use crate::protocol::PREFIX;
 
-/// The mode of the card's directory: root alone changes it, and others find sockets in it.
+/// Mode of the card's directory: only root changes it, and other users find sockets in it.
 pub(crate) const DIRECTORY_MODE: u32 = 0o755;
-/// Where the locks are.
+/// Directory of the locks.
 pub(crate) const DIRECTORY: &str = "/run/srd-card/locks";
-/// A start waits so long for a child of a card that was killed.
+/// Longest time for which a start waits for the helper of a killed card.
 const WAIT_MAX: Duration = Duration::from_secs(20);
-/// From one look to the next.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Looks at a card's lock before it is taken for one that lives.
+/// Number of checks until a locked file counts as that of a running card.
 const LOOKS: u32 = 3;
-/// How often a lock is tried whose file is removed each time.
+/// Maximum number of attempts to take a lock whose file is removed each time.
 const TRIES_MAX: u32 = 100;
 
-/// A lock, until this is dropped.
+/// A lock, which is held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
     path: PathBuf,
     file: File,
 }
 
-/// Makes the directory, for root alone.
+/// Makes the directory, for root only.
 pub(crate) fn make(directory: &Path) -> Result<()> {
     let failed = || format!("cannot make {}: a card needs root", directory.display());
     if let Some(parent) = directory.parent() {
@@ -66,7 +66,7 @@ fn open(path: &Path) -> std::io::Result<File> {
 }
 
 impl Lock {
-    /// Takes a lock that nobody has.
+    /// Takes a lock; `None` if another process holds it.
     pub(crate) fn take(directory: &Path, name: &str) -> Result<Option<Self>> {
         let path = directory.join(name);
         let shown = || format!("the lock {}", path.display());
@@ -82,8 +82,8 @@ impl Lock {
         bail!("{}: its file is removed again and again", shown())
     }
 
-    /// One that another process has taken and hands over. One of an earlier program is a lock of
-    /// something else: then this one is taken as well.
+    /// Takes a lock that another process hands over. A lock of an earlier version belongs to
+    /// another file; then the lock of this version is taken as well.
     pub(crate) fn adopt(directory: &Path, name: &str, file: File) -> Result<Self> {
         let path = directory.join(name);
         if is_at(&file, &path) {
@@ -97,21 +97,21 @@ impl Lock {
         &self.file
     }
 
-    /// Nothing is left that it was for.
+    /// Removes the file of the lock.
     pub(crate) fn remove(&self) {
-        // Before it is let go: another one's would be removed then.
+        // The file is removed while the lock is held; later it could be another process's file.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Whether this is the file of the path.
+/// Whether this file is the one at the path.
 fn is_at(file: &File, path: &Path) -> bool {
     let key = |facts: fs::Metadata| (facts.dev(), facts.ino());
     let there = fs::symlink_metadata(path).map(key).ok();
     there.is_some() && file.metadata().map(key).ok() == there
 }
 
-/// Says that this process is a helper, as long as the file is open.
+/// Marks this process as a helper, as long as the file is open.
 pub(crate) fn keep(directory: &Path) -> Result<File> {
     make(directory)?;
     let path = own(directory, "keeper");
@@ -120,7 +120,7 @@ pub(crate) fn keep(directory: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// This helper has given everything back.
+/// Removes the marks of this helper, which has given everything back.
 pub(crate) fn forget_keeper(directory: &Path) {
     for of in ["keeper", "card"] {
         let _ = fs::remove_file(own(directory, of));
@@ -131,7 +131,7 @@ fn own(directory: &Path, of: &str) -> PathBuf {
     directory.join(format!("{}.{of}", std::process::id()))
 }
 
-/// Says that this process has a helper, as long as the file is open.
+/// Marks this process as one that has a helper, as long as the file is open.
 pub(crate) fn add_to(directory: &Path, keeper: u32) -> Result<File> {
     let path = directory.join(format!("{keeper}.card"));
     let file = open(&path).with_context(|| format!("the lock {}", path.display()))?;
@@ -139,7 +139,7 @@ pub(crate) fn add_to(directory: &Path, keeper: u32) -> Result<File> {
     Ok(file)
 }
 
-/// Takes the locks of namespaces whose cards have ended: programs have outlived them.
+/// Takes the locks of namespaces whose cards have ended while programs still use them.
 pub(crate) fn left(directory: &Path) -> Vec<(String, Lock)> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -147,7 +147,7 @@ pub(crate) fn left(directory: &Path) -> Vec<(String, Lock)> {
     ours.filter_map(|name| Lock::take(directory, &name).ok()?.map(|lock| (name, lock))).collect()
 }
 
-/// Waits until the children of cards that were killed have given everything back.
+/// Waits until the helpers of killed cards have given everything back.
 pub(crate) fn wait_for_keepers(directory: &Path) {
     let until = Instant::now() + WAIT_MAX;
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -167,7 +167,7 @@ pub(crate) fn wait_for_keepers(directory: &Path) {
     }
 }
 
-/// Whether a child works through its list, and no card is there.
+/// Whether a helper is giving back, after the end of its card.
 fn is_orphan(directory: &Path, keeper: &str) -> bool {
     let [child, card] = ["keeper", "card"].map(|of| directory.join(format!("{keeper}.{of}")));
     let is_free = |path: &Path| {
@@ -175,13 +175,13 @@ fn is_orphan(directory: &Path, keeper: &str) -> bool {
         flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
     };
     if !is_free(&child) {
-        // A program that the card was about to start has its descriptors for a moment more.
+        // A program that the card was about to start keeps the card's descriptors for a moment.
         return (0..LOOKS).any(|look| {
             thread::sleep(PAUSE * look.min(1));
             is_free(&card)
         });
     }
-    // Neither did what it had to: it was killed, too.
+    // The card and its helper were both killed, without removing their files.
     if !Path::new("/proc").join(keeper).exists() && is_free(&card) {
         let _ = fs::remove_file(child);
         let _ = fs::remove_file(card);
@@ -211,7 +211,7 @@ mod tests {
         drop(handed);
         assert!(Lock::take(&at, "one").unwrap().is_none(), "the second one has it");
         drop(second);
-        // What an earlier program hands over is another file's lock.
+        // An earlier version hands over a lock of another file.
         let other = File::open(directory.path()).unwrap();
         let third = Lock::adopt(&at, "one", other).unwrap();
         assert!(Lock::take(&at, "one").unwrap().is_none());
@@ -223,7 +223,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path().join("locks");
         make(&at).unwrap();
-        // A lock that is closed lives on in a process that another test is just starting.
+        // A closed lock may stay in a process that another test is just starting.
         for name in ["srd-i-left", "7.keeper"] {
             fs::write(at.join(name), "").unwrap();
         }
@@ -236,16 +236,16 @@ mod tests {
         assert!(left(&directory.path().join("none")).is_empty());
     }
 
-    /// What a killed card's helper undoes would be gone for the next one.
+    /// Earlier, the helper of a killed card could undo settings of the next card.
     #[test]
     fn regression_a_start_waits_for_the_helper_of_a_card_that_was_killed() {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path().join("locks");
         make(&at).unwrap();
-        // No process has so high a number.
+        // No process has such a high number.
         let lock = |name: &str| Lock::take(&at, name).unwrap().unwrap();
         let (helper, card) = (lock("4194305.keeper"), lock("4194305.card"));
-        wait_for_keepers(&at); // a card that lives is not waited for
+        wait_for_keepers(&at); // a running card is not waited for
         drop(card);
         let done = std::sync::atomic::AtomicBool::new(false);
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Flow logs and mirrors of this host's interfaces, as the rules of now want them.
+//! Flow logs and mirrors of this host's interfaces, by the rules in force.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -10,14 +10,14 @@ use crate::logs::{END_WAIT_MAX, Plan};
 use crate::state::Service;
 
 impl Service {
-    /// Logs the interfaces that the rules of now name.
+    /// Sets the flow logs of interfaces by the rules in force.
     pub(crate) fn plan_logs(&mut self, now: Instant) {
         let running = self.guests.by_name.values();
         let enis = running.flat_map(|running| running.interfaces.iter().map(|(_, eni, _)| *eni));
         let plan = Plan::new(&self.world, &enis.collect(), &self.logs.plan);
         self.card.set_mirrors(&self.world);
         self.card.set_flow_logs(now, &plan.lengths());
-        // What was counted before belongs to the plan before.
+        // Windows that were counted before belong to the previous plan.
         self.write_logs();
         self.publisher.names_have_changed();
         if let Err(error) = self.logs.set_plan(plan) {
@@ -26,7 +26,7 @@ impl Service {
         self.write_logs();
     }
 
-    /// Hands windows that are over to the thread.
+    /// Sends completed windows to the writing threads.
     pub(crate) fn write_logs(&mut self) {
         self.logs.send_plans();
         while let Some(window) = self.card.take_window() {
@@ -34,14 +34,14 @@ impl Service {
         }
     }
 
-    /// Ends all windows, and waits until they are written, but not for ever.
+    /// Ends all windows, and waits for a limited time until they are written.
     pub(crate) fn end_logs(&mut self) {
         self.card.set_flow_logs(clock::now(), &BTreeMap::new());
         self.write_logs();
         self.end_writing();
     }
 
-    /// Waits until what was handed to the thread is written, but not for ever.
+    /// Waits for a limited time until all sent windows are written.
     pub(crate) fn end_writing(&mut self) {
         if self.logs.end() > 0 {
             let wait_s = END_WAIT_MAX.as_secs();
@@ -50,10 +50,10 @@ impl Service {
     }
 }
 
-/// The nanosecond of Unix at which the clock of packets was zero.
+/// Returns the Unix time in nanoseconds at which the clock of packets was zero.
 ///
-/// Asked for each window: the wall clock may be set, and the other one stands while a machine
-/// sleeps.
+/// This is read for each window: the wall clock may be set, and the other clock stops while a
+/// machine sleeps.
 pub(crate) fn unix_ns_at_zero() -> u64 {
     let now = clock::now();
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! What the helper makes and removes is asked for on a thread of its own: it takes tens of
+//! A thread for requests to the helper that make or remove something. Such a request takes tens of
 //! milliseconds, in which the loop moves packets.
 //!
 //! Bound: one change at a time has its places made, [`DEVICES_AT_ONCE`] devices are made again, and
-//! each device waits for one front end; [`JOBS_MAX`] jobs wait. What finds no place is removed
-//! where packets are moved, without waiting for it.
+//! each device waits for one front end. At most [`JOBS_MAX`] jobs wait. If the queue is full, the
+//! packet thread itself requests the removal of a place, without waiting for it.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -25,29 +25,30 @@ use crate::port::Bound;
 use crate::protocol::{Answer, DeviceChange, NamespaceName};
 use crate::turns::INSTANCES_MAX;
 
-/// Devices that are made again at the same time.
+/// Maximum number of devices that are made again at the same time.
 pub(crate) const DEVICES_AT_ONCE: usize = 16;
-/// Jobs that wait: all instances go at once, and places and devices are made meanwhile.
+/// Maximum number of waiting jobs: all instances are removed at once, while places and devices are
+/// made.
 const JOBS_MAX: usize = 2 * INSTANCES_MAX + DEVICES_AT_ONCE;
 
-/// What a change needs before its rules can be in force.
+/// Objects that a change needs before its rules can be in force.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
     /// Places in namespaces.
     pub(crate) wanted: Vec<Wanted>,
     /// Sockets of vhost-user, by instance.
     pub(crate) sockets: Vec<(String, Vec<PathBuf>)>,
-    /// Public addresses that are to be routed to the internet's side.
+    /// Public addresses that have to be routed to the internet's side.
     pub(crate) routes: BTreeSet<Ipv4Addr>,
 }
 
-/// A device of an instance that is to be made again.
+/// A device of an instance that has to be made again.
 #[derive(Debug)]
 pub(crate) struct Again {
-    /// The number of its loss.
+    /// The number of the loss of this device.
     pub(crate) loss: u64,
     pub(crate) namespace: NamespaceName,
-    /// Its place among those of the instance, and whether there are others.
+    /// Index of the device in its instance, and whether the instance has several.
     pub(crate) place: (usize, bool),
     pub(crate) device: Device,
     pub(crate) queues: u16,
@@ -58,13 +59,13 @@ pub(crate) struct Again {
 #[derive(Debug)]
 pub(crate) struct More {
     pub(crate) namespace: NamespaceName,
-    /// The name that the device has now.
+    /// The current name of the device.
     pub(crate) name: String,
     pub(crate) queues: u16,
     pub(crate) asked: DeviceAsked,
 }
 
-/// What was asked for a device, and by whom.
+/// A request for a device, and the channel for its answer.
 #[derive(Debug)]
 pub(crate) struct DeviceAsked {
     pub(crate) instance: String,
@@ -87,31 +88,31 @@ enum Job {
 
 /// A result of the thread.
 pub(crate) enum Made {
-    /// The places of the change that is under way, and the addresses that are routed for it.
+    /// The places of the change under way, and the addresses that are routed for it.
     Places(Result<(Places, BTreeSet<Ipv4Addr>)>),
-    /// The device of the internet's side, for the loss with this number, with routes of these.
+    /// The device of the internet's side for the loss with this number, and its routed addresses.
     Edge(u64, Result<(Tun, BTreeSet<Ipv4Addr>)>),
     /// Addresses that are routed now.
     Routed(BTreeSet<Ipv4Addr>),
     /// A device of an instance.
     Device(u64, Result<Vec<Tun>>),
-    /// More queues of one.
+    /// More queues of a device.
     Queues(DeviceAsked, Result<Vec<Tun>>),
-    /// The front end of an interface, if it was there.
+    /// The front end of an interface; `None` if nothing listened.
     Front(PortId, Option<UnixStream>),
 }
 
-/// The thread.
+/// The thread and its channels.
 #[derive(Debug)]
 pub(crate) struct Maker {
     jobs: Option<SyncSender<Job>>,
-    /// None when this ends: then the thread does not wait for the loop.
+    /// `None` at the end, so that the thread does not wait for the loop.
     made: Option<Receiver<Made>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Maker {
-    /// The loop is woken when something was made.
+    /// Starts the thread, which wakes the loop after each result.
     pub(crate) fn start(helper: Helper, orders: Orders) -> Result<Self> {
         Self::with(orders, JOBS_MAX, move |job| work(&helper, job))
     }
@@ -135,12 +136,12 @@ impl Maker {
         Ok(Self { jobs: Some(jobs), made: Some(made), thread: Some(thread) })
     }
 
-    /// The next result since the last call, if there is one.
+    /// Returns the next result, if there is one.
     pub(crate) fn try_next(&self) -> Option<Made> {
         self.made.as_ref()?.try_recv().ok()
     }
 
-    /// Begins to make what a change needs; [`Made::Places`] has it.
+    /// Begins to make the objects that a change needs. The result is [`Made::Places`].
     pub(crate) fn make(&self, needs: Needs) -> Result<()> {
         self.give(Job::Make(needs))
     }
@@ -150,17 +151,17 @@ impl Maker {
         self.give(Job::Edge(loss, publics))
     }
 
-    /// Begins to route addresses to the internet's side, and others not any more.
+    /// Begins to route addresses to the internet's side, and to remove other routes.
     pub(crate) fn route(&self, add: BTreeSet<Ipv4Addr>, remove: BTreeSet<Ipv4Addr>) -> Result<()> {
         self.give(Job::Route { add, remove })
     }
 
-    /// Begins to give namespaces their resolvers.
+    /// Begins to set or remove the resolvers of namespaces.
     pub(crate) fn set_resolvers(&self, all: Vec<(NamespaceName, Option<Ipv4Addr>)>) -> Result<()> {
         self.give(Job::Resolvers(all))
     }
 
-    /// Begins to put back what other programs have changed of namespaces and their devices.
+    /// Begins to restore namespaces and their devices after changes by other programs.
     pub(crate) fn restore(&self, of: Vec<(NamespaceName, Vec<Device>)>) -> Result<()> {
         self.give(Job::Restore(of))
     }
@@ -180,9 +181,9 @@ impl Maker {
         self.give(Job::Front(port, path))
     }
 
-    /// Removes the place of an instance. A place of the same name that is made later waits for it.
+    /// Removes the place of an instance. A new place of the same name is made after that.
     pub(crate) fn remove(&self, place: Place) {
-        // A place that the full queue refuses is removed here, when it is dropped.
+        // If the queue is full, the place is dropped here, which removes it.
         let _ = self.give(Job::Remove(place));
     }
 
@@ -201,7 +202,7 @@ impl Needs {
         self.wanted.is_empty() && self.sockets.is_empty() && self.routes.is_empty()
     }
 
-    /// Makes all of it, or nothing.
+    /// Makes all objects, or none.
     pub(crate) fn make(self, helper: &Helper) -> Result<(Places, BTreeSet<Ipv4Addr>)> {
         let Self { wanted, sockets, routes } = self;
         if !routes.is_empty() {
@@ -237,7 +238,7 @@ fn make_places(
 
 fn work(helper: &Helper, job: Job) -> Option<Made> {
     fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-        // The card waits for an answer before it asks for the same again.
+        // After a panic the card still gets an answer, for which it waits.
         let done = catch_unwind(AssertUnwindSafe(work));
         done.unwrap_or_else(|_| Err(anyhow::anyhow!("it could not be made: see the log")))
     }
@@ -281,7 +282,7 @@ fn work(helper: &Helper, job: Job) -> Option<Made> {
             Some(Made::Queues(asked, opened))
         }
         Job::Front(port, path) => {
-            // One that is not there is looked for again.
+            // If nothing listens, the device tries again later.
             let front = caught(|| helper.vhost(&path, Meet::Joins)).ok();
             Some(Made::Front(port, front.map(UnixStream::from)))
         }
@@ -289,7 +290,7 @@ fn work(helper: &Helper, job: Job) -> Option<Made> {
 }
 
 impl Drop for Maker {
-    /// All is removed when this ends.
+    /// Waits until everything is removed.
     fn drop(&mut self) {
         drop(self.jobs.take());
         drop(self.made.take());
@@ -312,7 +313,7 @@ mod tests {
             Some(Made::Places(Ok((Places::new(), BTreeSet::new()))))
         };
         let maker = Maker::with(orders, 3, work).unwrap();
-        // The thread may have taken the first one.
+        // The thread may have taken the first job.
         let taken = (0..9).filter(|_| maker.make(Needs::default()).is_ok()).count();
         assert!((3..=4).contains(&taken), "{taken}");
         let error = maker.make(Needs::default()).unwrap_err().to_string();

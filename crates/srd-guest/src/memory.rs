@@ -1,10 +1,10 @@
-//! A program of this process in the place of a device, so that what the card takes for a packet can
-//! be measured without what a device takes.
+//! A program of this process in place of a device, to measure the card's cost for a packet without
+//! that of a device.
 
-/// An instance whose packets are in this process's memory. Frames are an offload header and a
+/// An instance whose packets are in this process's memory. A frame is an offload header and a
 /// packet.
 pub trait MemoryGuest: Send {
-    /// The next frame that it sends; `None`: there is none now.
+    /// Returns the next frame that the instance sends; `None` if there is no frame now.
     fn send(&mut self) -> Option<Vec<u8>>;
     /// Takes a frame.
     fn receive(&mut self, frame: Vec<u8>);

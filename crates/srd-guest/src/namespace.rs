@@ -24,54 +24,56 @@ use crate::programs::{self, Named};
 use crate::protocol::NamespaceName;
 
 pub(crate) const NETNS_DIR: &str = "/run/netns";
-/// Bytes of a guest's largest packet (EC2 User Guide, *Network MTU*).
+/// Maximum size of a guest's packet in bytes (EC2 User Guide, *Network MTU*).
 const MTU: u16 = 9001;
-/// Tables of routes of interfaces, and the priorities of the rules that lead there, begin here.
+/// First number of the routing tables of interfaces. The rules that lead to a table have the same
+/// number as priority.
 const TABLES: usize = 10_000;
-/// More interfaces than an instance of any type has.
+/// Upper bound of an instance's interfaces, larger than that of any type.
 pub(crate) const DEVICES_MAX: usize = 100;
 
-/// A namespace of an instance, as the card has it. It is removed when this is dropped, if no
-/// program runs in it.
+/// The card's handle of an instance's namespace. Dropping it removes the namespace, if no program
+/// runs in it.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: NamespaceName,
     helper: Helper,
-    /// Whether programs that run in it are ended with it.
+    /// Whether programs in the namespace are ended when it is removed.
     ends_programs: bool,
-    /// Whether an earlier card has left it, with programs inside: a start that fails ends nothing.
+    /// Whether an earlier card has left the namespace, with programs inside. A failed start ends no
+    /// such program.
     is_found: bool,
-    /// Whether it is another process's.
+    /// Whether another process owns the namespace.
     is_left: bool,
 }
 
-/// A namespace of an instance, as the helper has it.
+/// The helper's handle of an instance's namespace.
 #[derive(Debug)]
 pub(crate) struct Owned {
     inside: Inside,
-    /// The namespace, which is there as long as this is, whatever becomes of its name.
+    /// The open namespace, which exists as long as this file is open, even if its name is deleted.
     file: Option<File>,
-    /// Whether an earlier card has left it, with programs inside.
+    /// Whether an earlier card has left the namespace, with programs inside.
     is_found: bool,
-    /// As long as this card lives, however it ends, another card leaves it alone.
+    /// The lock that keeps other cards away while this card lives.
     owned: Lock,
 }
 
-/// The way into a namespace, by its name: on any thread, and also when it is gone meanwhile.
+/// Access to a namespace by its name, from any thread. The namespace may be gone meanwhile.
 #[derive(Clone, Debug)]
 pub(crate) struct Inside {
     name: NamespaceName,
 }
 
-/// An interface's device, as it is set up.
+/// Configuration of an interface's device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Device {
-    /// Its name in the instance.
+    /// The name of the device in the instance.
     pub(crate) name: String,
-    /// Addresses with the lengths of their subnets.
+    /// Addresses with the prefix lengths of their subnets.
     pub(crate) addresses: Vec<(IpAddr, u8)>,
-    /// Whether the default routes lead there.
+    /// Whether the default routes lead to this device.
     pub(crate) is_primary: bool,
 }
 
@@ -80,12 +82,12 @@ pub(crate) fn path_of(name: &NamespaceName) -> PathBuf {
     Path::new(NETNS_DIR).join(name.as_str())
 }
 
-/// Runs `ip` with these words.
+/// Runs `ip` with these arguments.
 pub(crate) fn ip(words: &[&str]) -> Result<()> {
     run("ip", words)
 }
 
-/// Runs a program, which is silent if it succeeds.
+/// Runs a program that prints nothing if it succeeds.
 pub(crate) fn run(program: &str, words: &[&str]) -> Result<()> {
     let missing = || Missing::program(program, "iproute2 nftables");
     let output = Command::new(program).args(words).output().with_context(missing)?;
@@ -96,7 +98,7 @@ pub(crate) fn run(program: &str, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Runs `ip` with these words, and lines at its standard input.
+/// Runs `ip` with these arguments, and lines at its standard input.
 pub(crate) fn batch(words: &[&str], lines: &str) -> Result<()> {
     let mut child = Command::new("ip");
     child.args(words).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -120,17 +122,17 @@ impl Namespace {
         &self.name
     }
 
-    /// All that it was made for stands: from now on it goes as any other.
+    /// Notes that the instance is complete. From now on the namespace is removed like any other.
     pub(crate) fn settle(&mut self) {
         self.is_found = false;
     }
 
-    /// Programs that run in it are ended when it goes.
+    /// Sets whether programs in the namespace are ended when it is removed.
     pub(crate) fn set_ends_programs(&mut self, ends: bool) {
         self.ends_programs = ends;
     }
 
-    /// It is another process's now, and stays.
+    /// Releases the namespace, which belongs to another process now.
     pub(crate) fn leave(mut self) {
         self.is_left = true;
     }
@@ -145,8 +147,9 @@ impl Drop for Namespace {
 }
 
 impl Owned {
-    /// Makes the namespace of an instance. One that an earlier run has left is replaced, if no
-    /// program runs in it. Else its programs go on with this card, if it `may_find` some.
+    /// Makes the namespace of an instance. A namespace of an earlier run is replaced if no program
+    /// runs in it. If programs run in it, they continue with this card if it `may_find` some;
+    /// otherwise this fails.
     pub(crate) fn make(instance: &str, may_find: bool, locks: &Path) -> Result<Self> {
         let name = NamespaceName::of_instance(instance)
             .with_context(|| format!("a namespace cannot have the name of `{instance}`"))?;
@@ -184,14 +187,14 @@ impl Owned {
         }
     }
 
-    /// Whether programs were in it that nothing is known of.
+    /// Whether the namespace was found with unknown programs inside.
     pub(crate) fn is_found(&self) -> bool {
         self.is_found
     }
 
-    /// Takes away what is in the way of these devices in one that was found. Those of the card
-    /// before went with their descriptors, and with them addresses and routes; rules are left. A
-    /// program may have made devices of their names.
+    /// Removes obstacles for these devices from a found namespace. The devices of the previous card
+    /// ended with their descriptors, and their addresses and routes as well; rules are left. A
+    /// program may have made devices with the same names.
     pub(crate) fn clear(&self, devices: &[Device]) -> Result<()> {
         let inside = &self.inside;
         for Device { name, .. } in devices {
@@ -218,22 +221,22 @@ impl Owned {
         inside.batch(&lines)
     }
 
-    /// One that another process has made, with the lock that it holds.
+    /// Takes a namespace that another process has made, with its lock.
     pub(crate) fn adopt(name: NamespaceName, owned: Lock) -> Self {
         let file = File::open(path_of(&name)).ok();
         Self { inside: Inside { name }, file, is_found: false, owned }
     }
 
-    /// The namespace, if it could be opened when this was made.
+    /// The open namespace; `None` if it could not be opened when this was made.
     pub(crate) fn file(&self) -> Option<&File> {
         self.file.as_ref()
     }
 
-    /// Gives it its name again, which another program has deleted.
+    /// Restores the name of the namespace, which another program has deleted.
     pub(crate) fn name_again(&self) -> Result<()> {
         let name = self.name().as_str();
         let file = self.file.as_ref().with_context(|| format!("the namespace {name} is gone"))?;
-        // The number of a thread does for that of a process.
+        // `ip` accepts the number of a thread in place of a process id.
         let attach = || {
             let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
             ip(&["netns", "attach", name, &thread])
@@ -241,7 +244,7 @@ impl Owned {
         within(file, attach)?
     }
 
-    /// The lock, for another process.
+    /// Returns the lock, for another process.
     pub(crate) fn lock(&self) -> Result<OwnedFd> {
         Ok(OwnedFd::from(self.owned.file().try_clone()?))
     }
@@ -254,13 +257,13 @@ impl Owned {
         &self.inside
     }
 
-    /// Removes it, if no program runs in it; returns whether it is gone. Programs keep it with its
-    /// name, for the next card and for `ip netns pids`.
+    /// Removes the namespace if no program runs in it. Returns whether it is gone. If programs run
+    /// in it, it keeps its name, for the next card and for `ip netns pids`.
     pub(crate) fn delete(self) -> bool {
         let name = self.name();
         let path = path_of(name);
         if !path.exists() {
-            // Another program has deleted its name.
+            // Another program has deleted the name.
             self.owned.remove();
             return true;
         }
@@ -277,7 +280,7 @@ impl Owned {
                 self.owned.remove();
                 true
             }
-            // Whatever ends after this card tries once more.
+            // The namespace is tried again at the end of this card.
             Err(error) => {
                 tracing::warn!("the namespace {name} stays for now: {error:#}");
                 false
@@ -286,7 +289,7 @@ impl Owned {
     }
 }
 
-/// Removes a namespace that programs have kept, if none does any more and no other card has it.
+/// Removes a namespace that was left to its programs, if they have ended and no other card owns it.
 pub(crate) fn delete_left(name: &NamespaceName, locks: &Path) {
     let path = path_of(name);
     if !programs::inside(&path).is_empty() {
@@ -299,7 +302,7 @@ pub(crate) fn delete_left(name: &NamespaceName, locks: &Path) {
     }
 }
 
-/// Runs `work` on a thread of its own in a namespace.
+/// Runs `work` in a namespace, on a separate thread.
 fn within<T: Send>(file: &File, work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let inside = move || {
@@ -313,12 +316,12 @@ fn within<T: Send>(file: &File, work: impl FnOnce() -> T + Send) -> Result<T> {
 }
 
 impl Inside {
-    /// The way into the namespace with this name.
+    /// Returns the access to the namespace with this name.
     pub(crate) fn of(name: NamespaceName) -> Self {
         Self { name }
     }
 
-    /// Gives a device addresses that it has lost, and default routes, of IPv4 and of IPv6.
+    /// Restores lost addresses of a device, and its default routes of IPv4 and IPv6.
     pub(crate) fn restore(
         &self,
         device: &str,
@@ -336,7 +339,7 @@ impl Inside {
         self.batch(&lines)
     }
 
-    /// Gives an interface of several its table and its rules again.
+    /// Restores the table and the rules of an interface, if the instance has several.
     pub(crate) fn restore_tables(&self, number: usize, device: &Device) -> Result<()> {
         let Device { name, addresses, .. } = device;
         let is_up = self.within(|| srd_net::link::is_up(name).unwrap_or(false))?;
@@ -359,17 +362,17 @@ impl Inside {
         self.batch(&routes)
     }
 
-    /// Opens so many queues of a device, which is made if it is not there.
+    /// Opens `queues` queues of a device, which is made if it is missing.
     fn open(&self, device: &str, queues: u16) -> Result<Vec<Tun>> {
         let open = || (0..queues).map(|_| Tun::open_one_of_several(device)).collect();
         let opened: std::io::Result<Vec<Tun>> = self.within(open)?;
         opened.context("a TUN device")
     }
 
-    /// Opens so many more queues of a device that is there.
+    /// Opens `queues` more queues of an existing device.
     pub(crate) fn open_more(&self, device: &str, queues: u16) -> Result<Vec<Tun>> {
         let open = || -> std::io::Result<Vec<Tun>> {
-            // One that was moved elsewhere would be made anew.
+            // If the device was moved to another namespace, opening would make a new one.
             let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
             name_to_index(&socket, device)?;
             (0..queues).map(|_| Tun::open_one_of_several(device)).collect()
@@ -377,9 +380,9 @@ impl Inside {
         self.within(open)?.with_context(|| format!("the device {device} in {}", self.name))
     }
 
-    /// Makes the device of the interface with this number inside, with so many queues, each with a
-    /// ring of so many packets, and gives it addresses and routes. `several`: it is not the only
-    /// one.
+    /// Makes the device of the interface with this number in the namespace, with `queues` queues
+    /// and rings of `ring` packets, and sets its addresses and routes. `several`: whether the
+    /// instance has other interfaces.
     pub(crate) fn add(
         &self,
         (number, several): (usize, bool),
@@ -389,8 +392,8 @@ impl Inside {
     ) -> Result<Vec<Tun>> {
         let tun = self.open(&device.name, queues)?;
         let name = &device.name;
-        // The kernel asks for routers from an address of its own making, which no interface of a
-        // VPC has: each start would count as a forged source.
+        // The kernel sends router solicitations from an address of its own, which no interface of a
+        // VPC has. Each start would count as a spoofed source.
         let mut lines = vec![
             format!("link set {name} addrgenmode none"),
             format!("link set {name} mtu {MTU} txqueuelen {ring} up"),
@@ -400,7 +403,7 @@ impl Inside {
         Ok(tun)
     }
 
-    /// Runs `ip` once for several lines.
+    /// Runs `ip` once for each address family.
     fn batch(&self, lines: &[String]) -> Result<()> {
         for family in ["-4", "-6"] {
             let of = |line: &&String| line.starts_with("-6") == (family == "-6");
@@ -416,7 +419,8 @@ impl Inside {
         Ok(())
     }
 
-    /// Runs `work` on a thread of its own inside. Files that are opened there stay inside.
+    /// Runs `work` in the namespace, on a separate thread. Files that are opened there stay in that
+    /// namespace.
     pub(crate) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let path = path_of(&self.name);
         let file = File::open(&path).with_context(|| format!("namespace {}", self.name))?;
@@ -424,13 +428,14 @@ impl Inside {
     }
 }
 
-/// Lines for `ip -batch` that give the device of an interface its addresses and routes; each
+/// Returns lines for `ip -batch` that set addresses and routes of an interface's device. Each line
 /// begins with its family.
 ///
-/// The default routes lead to the primary interface. What an instance of `several` interfaces sends
-/// from an address of one leaves by that one, wherever it goes, as the card lets no other send from
-/// there: a rule for each address leads to a table of its interface (EC2 User Guide, *Configure
-/// your network interface for multiple network interfaces*; Amazon Linux does the same by itself).
+/// The default routes lead to the primary interface. If the instance has `several` interfaces,
+/// packets from an address of one interface leave by that interface, because the card drops them at
+/// any other. A rule for each address leads to a table of its interface (EC2 User Guide, *Configure
+/// your network interface for multiple network interfaces*; Amazon Linux does the same
+/// automatically).
 fn addresses_and_routes(number: usize, several: bool, device: &Device) -> Vec<String> {
     let name = &device.name;
     let mut lines = Vec::new();
@@ -452,22 +457,23 @@ fn addresses_and_routes(number: usize, several: bool, device: &Device) -> Vec<St
         tables.push(format!(" table {table}"));
     }
     for (_, family) in families.into_iter().zip(["-4 ", "-6 "]).filter(|(has, _)| *has) {
-        // A program that was there before the device may have made a way of its own.
+        // A program that ran before the device was made may have set a route of its own.
         let route = |table| format!("{family}route replace default dev {name}{table}");
         lines.extend(tables.iter().map(route));
     }
     lines
 }
 
-/// The priority of a rule, as `ip rule show` writes it, that leads to a table of an interface.
+/// Returns the priority of a rule, as `ip rule show` prints it, if the rule leads to a table of an
+/// interface.
 fn priority_of_ours(line: &str) -> Option<usize> {
     let priority: usize = line.split(':').next()?.parse().ok()?;
     let table: usize = line.split("lookup ").nth(1)?.split_whitespace().next()?.parse().ok()?;
     (priority == table && (TABLES..TABLES + DEVICES_MAX).contains(&table)).then_some(priority)
 }
 
-/// Removes the namespaces that earlier cards have left for programs which have ended since, and
-/// names the others with their programs. Those of these instances are left to [`Namespace::make`].
+/// Removes namespaces of earlier cards whose programs have ended, and logs the others with their
+/// programs. Namespaces of these instances are left to [`Owned::make`].
 pub(crate) fn sweep(instances: &BTreeSet<NamespaceName>) {
     for (name, lock) in locks::left(Path::new(locks::DIRECTORY)) {
         let path = Path::new(NETNS_DIR).join(&name);
@@ -498,7 +504,7 @@ pub(crate) fn sweep(instances: &BTreeSet<NamespaceName>) {
     }
 }
 
-/// Takes a namespace for this card.
+/// Takes the lock of a namespace for this card.
 fn own(name: &NamespaceName, directory: &Path) -> Result<Lock> {
     locks::make(directory)?;
     let lock = match earlier::has_lock(name.as_str()) {

@@ -1,8 +1,8 @@
 //! Requests on their way to the loop.
 //!
-//! Bound: [`COMMANDS_MAX`] wait. A thread whose command finds no place waits for one, and gives up
-//! after [`GIVE_WAIT_MAX`]; the socket's threads are bounded, and each has one command at a time.
-//! The channel of an answer carries one message.
+//! Bound: at most [`COMMANDS_MAX`] commands wait. If the queue is full, a thread waits for space,
+//! at most [`GIVE_WAIT_MAX`]. The number of the socket's threads is bounded, and each has one
+//! command at a time. The channel of an answer carries one message.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,43 +24,44 @@ use crate::pages::{Pages, Stale};
 use crate::protocol::{Answer, Attach, Request};
 use crate::trace::Noted;
 
-/// Commands that wait for the loop.
+/// Maximum number of commands that wait for the loop.
 pub(crate) const COMMANDS_MAX: usize = 512;
-/// How long a thread waits for a place.
+/// Longest time for which a thread waits for space in the queue.
 const GIVE_WAIT_MAX: Duration = Duration::from_secs(30);
-/// From one try to the next.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A request with the way back for its answer, or the end of what a connection has begun. What
-/// only asks for figures is none: [`crate::pages`].
+/// A request with the channel for its answer, or the end of something that a connection has begun.
+/// Reading figures needs no command: [`crate::pages`].
 pub(crate) enum Command {
     Ask(Request, Sender<Answer>),
-    /// Add an instance. The answer is its name, or why there is none.
+    /// Add an instance. The answer is its name, or the reason of the failure.
     Attach(Attach, Sender<Result<String, String>>),
     /// Some flows of an interface.
     Flows(Wanted),
-    /// Take the rules of a file that was read since this time.
+    /// Put the rules of a file in force. The time is that at which the file was read.
     Apply(Box<VpcFile>, Instant, Sender<Answer>),
     Detach(String),
-    /// What a trace has noted; none if there is no such trace.
+    /// Take the records of a trace; `None` if there is no such trace.
     Traced(u64, Sender<Option<Noted>>),
     EndTrace(u64),
-    /// Hand everything to the process at the other end.
+    /// Hand everything over to the process at the other end.
     HandOver(UnixStream, Sender<Result<(), String>>),
 }
 
-/// Hands commands to the service, and wakes it; and the figures that it writes.
+/// Sends commands to the service, and wakes it. Also holds the figures that the service publishes.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     queue: SyncSender<Command>,
     wake: Arc<OwnedFd>,
     pub(crate) pages: Arc<Pages>,
-    /// What threads that ask may ask for themselves.
+    /// The helper, to which other threads send their own requests.
     helper: Arc<OnceLock<Helper>>,
 }
 
 impl Orders {
-    /// The way to the loop, and what it reads: commands, and what wakes it.
+    /// Makes the queue. Returns this sender, the receiver of the loop, and the descriptor that
+    /// wakes the loop.
     pub(crate) fn new() -> io::Result<(Self, Receiver<Command>, Arc<OwnedFd>)> {
         let (queue, commands) = sync_channel(COMMANDS_MAX);
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -69,7 +70,7 @@ impl Orders {
         Ok((Self { queue, wake: Arc::clone(&wake), pages, helper }, commands, wake))
     }
 
-    /// Waits for figures from after this call: [`Pages::refresh`].
+    /// Waits for figures that are newer than this call: [`Pages::refresh`].
     pub(crate) fn refresh(&self, within: Duration) -> Result<Stale> {
         let wake = || {
             self.wake();
@@ -77,7 +78,7 @@ impl Orders {
         self.pages.refresh(wake, within)
     }
 
-    /// The helper is there.
+    /// Sets the helper.
     pub(crate) fn set_helper(&self, helper: Helper) {
         let _ = self.helper.set(helper);
     }
@@ -86,7 +87,7 @@ impl Orders {
         self.helper.get().context("the card has no helper")
     }
 
-    /// Whether the loop will see it.
+    /// Sends a command. Returns whether the loop will receive it.
     pub(crate) fn give(&self, command: Command) -> bool {
         self.give_within(command, GIVE_WAIT_MAX)
     }
@@ -119,7 +120,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// The service ends soon.
+    /// Ends the service soon.
     pub fn stop(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
         self.orders.wake();

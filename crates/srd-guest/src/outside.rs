@@ -1,6 +1,6 @@
-//! The internet's side and other hosts share one turn for the packets that they bring to this host.
+//! The internet's side and other hosts share one turn for packets that arrive at this host.
 
-/// The source that is read.
+/// A source of arriving packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     Edge,
@@ -14,9 +14,9 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Reads at most so many frames of both: half of each, and what one does not use is the
-    /// other's. `read` says how many there were. Which of them is first alternates, so that each
-    /// has its part of turns of one frame, too. // N1
+    /// Reads at most `most` frames of both sources: half of each, and one source may use the unused
+    /// part of the other. `read` returns the number of frames that it has read. The first source
+    /// alternates, so that each gets its share even if a turn has one frame. // N1
     pub(crate) fn read(&mut self, most: u32, mut read: impl FnMut(Source, u32) -> u32) -> u32 {
         let (first, second) = match self.hosts_first {
             true => (Source::Hosts, Source::Edge),
@@ -40,7 +40,8 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// Turns with so many frames of each there: what each turn read of both.
+    /// Runs turns while the sources have `left` frames. Returns the frames that each turn read of
+    /// both.
     fn turns(most: u32, mut left: [u32; 2], count: usize) -> Vec<[u32; 2]> {
         let mut shares = Shares::default();
         let turn = |_| {
@@ -58,8 +59,8 @@ mod tests {
         (0..count).map(turn).collect()
     }
 
-    /// Each used to be read up to the turn's frames, and only the larger number counted: a frame
-    /// seemed to cost twice as much.
+    /// Earlier, each source was read up to the turn's frames, and only the larger number counted,
+    /// so that a frame seemed to cost twice as much.
     #[test]
     fn regression_both_together_have_the_frames_of_one_turn() {
         for most in [1, 2, 3, 32] {

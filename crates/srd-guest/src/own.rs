@@ -1,18 +1,19 @@
 //! Addresses of this machine itself. No packet of an instance is written towards one of them,
 //! whatever packet rules the machine has at that moment.
 //!
-//! The packet rules of [`crate::edge`] close the machine as well, and with the same exceptions:
-//! the address of the internet's side, and answers in conversations that a program of this machine
-//! has begun. But any reload of a firewall removes all rules of a machine for a moment.
+//! The packet rules of [`crate::edge`] protect the machine as well, and with the same exceptions:
+//! the address of the internet's side, and answers in connections that a program of this machine
+//! has opened. But a reload of a firewall removes all rules of a machine for a moment.
 //!
 //! ```text
 //!  kernel: table `local` --> thread: ranges --> a number changes --> the loop takes the ranges
 //! ```
 //!
-//! The thread reads the table at each change of an address, and each [`LOOK_EVERY`], since other
-//! programs may add local routes without an address. It ends with the [`Own`] that it serves.
+//! The thread reads the table at each change of an address, and every [`LOOK_EVERY_S`] seconds,
+//! because other programs may add local routes without an address. The thread ends with its
+//! [`Own`].
 //!
-//! Bound: [`CONVERSATIONS_MAX`] conversations; one that is idle for [`KEPT`] is forgotten first.
+//! Bound: [`CONVERSATIONS_MAX`] connections. One that is idle for [`KEPT`] is removed first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -33,25 +34,25 @@ use rustix::io::Errno;
 use srd_card::packet::{Packet, protocol};
 use srd_proto::time::{Duration, Instant};
 
-/// This machine's own address on the internet's side: one of those for documentation, since the
-/// internet does not carry private ones.
+/// This machine's own address on the internet's side. It is reserved for documentation, because the
+/// internet's side carries no private addresses.
 pub(crate) const OWN: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
-/// From one look at the table to the next, in seconds, while no address changes.
+/// Time between two reads of the table while no address changes, in seconds.
 const LOOK_EVERY_S: i64 = 1;
-/// Conversations of this machine with instances from other addresses than [`OWN`].
+/// Maximum number of connections of this machine with instances, from other addresses than [`OWN`].
 const CONVERSATIONS_MAX: usize = 4096;
-/// A conversation that is idle for so long may be forgotten for another one.
+/// Idle time after which a connection may be replaced by another one.
 const KEPT: Duration = Duration::from_secs(3600);
-/// The kernel answers at once.
+/// Longest wait for the kernel, which answers at once.
 const ANSWER_WAIT_MAX: WallDuration = WallDuration::from_secs(5);
 /// The kernel's group of changes of IPv4 addresses (`RTNLGRP_IPV4_IFADDR`).
 const ADDRESSES_GROUP: u32 = 5;
 /// The kernel's table of local addresses (`RT_TABLE_LOCAL`).
 const LOCAL_TABLE: u8 = 255;
-/// Routes of one answer.
+/// Maximum number of routes in one answer.
 const ROUTES_MAX: usize = 1 << 20;
 
-/// Sorted ranges of addresses that do not touch: first and last of each.
+/// Sorted ranges of addresses that neither overlap nor touch: first and last address of each.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ranges(Vec<(u32, u32)>);
 
@@ -80,10 +81,10 @@ impl Ranges {
     }
 }
 
-/// The ranges as the thread has read them last.
+/// The ranges that the thread has read last.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Changes with the ranges.
+    /// Version of the ranges.
     number: AtomicU64,
     ranges: Mutex<Arc<Ranges>>,
 }
@@ -98,25 +99,25 @@ impl Shared {
     }
 }
 
-/// A protocol, the port of this machine's end with its address, and the other end.
+/// A protocol, the address and port of this machine, and those of the other end.
 type Conversation = (u8, (Ipv4Addr, u16), (Ipv4Addr, u16));
 
-/// The addresses, as the loop has them.
+/// The loop's copy of the addresses.
 #[derive(Debug)]
 pub(crate) struct Own {
     shared: Arc<Shared>,
     number: u64,
     ranges: Arc<Ranges>,
     conversations: BTreeMap<Conversation, Instant>,
-    /// In the order of their last packets.
+    /// Connections in the order of their last packets.
     order: BTreeSet<(Instant, Conversation)>,
 }
 
 impl Own {
-    /// Reads the addresses, and has a thread follow their changes.
+    /// Reads the addresses, and starts a thread that follows their changes.
     ///
     /// # Errors
-    /// The kernel's table cannot be read.
+    /// The kernel's table cannot be read, or the thread cannot be started.
     pub(crate) fn start() -> Result<Self> {
         let failed = "the addresses of this machine, which instances may not reach";
         let mut table = Table::open().context(failed)?;
@@ -149,8 +150,8 @@ impl Own {
         address != OWN && self.ranges.has(address)
     }
 
-    /// Takes note of a packet for an instance: it may be of a program of this machine, which waits
-    /// for answers at an address that instances do not reach otherwise.
+    /// Notes a packet for an instance. It may belong to a program of this machine, which waits for
+    /// answers at a protected address.
     pub(crate) fn arrives(&mut self, now: Instant, packet: &Packet, bytes: &[u8]) {
         let IpAddr::V4(source) = packet.source else { return };
         if !self.is_guarded(source) {
@@ -176,9 +177,9 @@ impl Own {
     }
 
     /// Whether a packet of an instance, from its IP header on, is for this machine itself, and no
-    /// answer to it.
+    /// answer of a noted connection.
     pub(crate) fn refuses(&mut self, now: Instant, bytes: &[u8]) -> bool {
-        // A packet that cannot be read has no destination that can be looked at.
+        // A packet that cannot be parsed has no destination to check.
         let Some(packet) = Packet::read(bytes) else { return true };
         let IpAddr::V4(destination) = packet.destination else { return false };
         if !self.is_guarded(destination) {
@@ -194,8 +195,8 @@ impl Own {
     }
 }
 
-/// The protocol of a packet and its ends; an identifier in the place of both ports of an echo of
-/// ICMP. None of a later fragment, which shows neither.
+/// Returns the protocol of a packet and its ends. An ICMP echo has its identifier in place of both
+/// ports. `None` for a later fragment, which has no ports.
 fn ends(packet: &Packet, bytes: &[u8]) -> Option<Conversation> {
     let (IpAddr::V4(from), IpAddr::V4(to)) = (packet.source, packet.destination) else {
         return None;
@@ -215,9 +216,9 @@ fn ends(packet: &Packet, bytes: &[u8]) -> Option<Conversation> {
     Some((packet.protocol, (from, ports.0), (to, ports.1)))
 }
 
-/// The packet that an error of ICMP quotes; none if the packet is no error.
+/// Returns the packet that an ICMP error quotes; `None` if the packet is no error.
 fn quoted<'a>(packet: &Packet, bytes: &'a [u8]) -> Option<&'a [u8]> {
-    /// Bytes of the header of an error.
+    /// Size of the header of an error in bytes.
     const HEADER_BYTES: usize = 8;
     let transport = bytes.get(packet.transport_at..)?;
     let is_error = packet.protocol == protocol::ICMP
@@ -226,7 +227,7 @@ fn quoted<'a>(packet: &Packet, bytes: &'a [u8]) -> Option<&'a [u8]> {
     transport.get(HEADER_BYTES..).filter(|_| is_error)
 }
 
-/// Follows changes, until the ranges are not needed any more.
+/// Follows changes until the ranges are not needed any more.
 fn follow(mut table: Table, shared: &Weak<Shared>) {
     let mut is_broken = false;
     loop {
@@ -267,18 +268,18 @@ impl Table {
         changes.add_membership(ADDRESSES_GROUP)?;
         changes.set_non_blocking(true)?;
         questions.connect(&SocketAddr::new(0, 0))?;
-        // The kernel filters its answer: a router has a million routes in other tables.
+        // The kernel filters its answer, because a router has a million routes in other tables.
         questions.set_netlink_get_strict_chk(true)?;
         let timeout = rustix::net::sockopt::Timeout::Recv;
         rustix::net::sockopt::set_socket_timeout(&questions, timeout, Some(ANSWER_WAIT_MAX))?;
         Ok(Self { questions, changes, sequence: 0 })
     }
 
-    /// Waits for a change, or for the next look.
+    /// Waits for a change, or until the next regular read.
     fn wait(&mut self) {
         let mut fds = [PollFd::new(&self.changes, PollFlags::IN)];
         let _ = poll(&mut fds, Some(&Timespec { tv_sec: LOOK_EVERY_S, tv_nsec: 0 }));
-        // The table is read anyway; lost notices are notices as well.
+        // The content of notices is ignored, because the table is read in any case.
         while self.changes.recv_from_full().is_ok() {}
     }
 
@@ -331,7 +332,7 @@ impl Table {
     }
 }
 
-/// The destination of a route of the table.
+/// Returns the destination of a route of the table.
 fn prefix(route: &RouteMessage) -> Option<(Ipv4Addr, u8)> {
     let is_local = route.header.table == LOCAL_TABLE;
     let address = route.attributes.iter().find_map(|attribute| match attribute {
@@ -355,7 +356,7 @@ mod tests {
         Own::with(shared)
     }
 
-    /// A packet of IPv4 without a payload behind what follows its header.
+    /// An IPv4 packet whose payload is `behind`.
     fn packet(protocol: u8, from: Ipv4Addr, to: Ipv4Addr, behind: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
         bytes.extend(from.octets());
@@ -399,7 +400,7 @@ mod tests {
         assert!(!own.refuses(at(0), &to(OWN)));
         assert!(!own.refuses(at(0), &to(Ipv4Addr::new(192, 0, 2, 2))));
         assert!(own.refuses(at(0), &[0x45, 0]), "no packet");
-        // Another address, as the thread finds it.
+        // The thread finds another address.
         own.shared.set(Ranges::of([(Ipv4Addr::new(192, 0, 2, 2), 32)]));
         assert!(own.refuses(at(0), &to(Ipv4Addr::new(192, 0, 2, 2))));
         assert!(!own.refuses(at(0), &to(HOST)));
@@ -415,14 +416,14 @@ mod tests {
         assert!(!own.refuses(at(2), &answer));
         assert!(own.refuses(at(2), &tcp((INSTANCE, 443), (HOST, 22))));
         assert!(own.refuses(at(2), &tcp((INSTANCE, 444), (HOST, 50_000))));
-        // An error about a packet of the conversation passes, one about another packet does not.
+        // An error about a packet of the connection passes; one about another packet is refused.
         let error = |about: &[u8]| {
             let quote = [&[3, 4, 0, 0, 0, 0, 5, 0][..], &about[..28]].concat();
             packet(protocol::ICMP, INSTANCE, HOST, &quote)
         };
         assert!(!own.refuses(at(2), &error(&begins)));
         assert!(own.refuses(at(2), &error(&tcp((HOST, 50_001), (INSTANCE, 443)))));
-        // An echo.
+        // ICMP echo.
         let echo = |kind: u8, from, to| packet(protocol::ICMP, from, to, &[kind, 0, 0, 0, 0, 7]);
         let request = echo(8, HOST, INSTANCE);
         assert!(own.refuses(at(2), &echo(0, INSTANCE, HOST)));

@@ -1,4 +1,4 @@
-//! Where the card's packets go: devices of instances, and the internet's side.
+//! Reading of packets: from instances, the internet's side and other hosts into the card.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,14 +21,15 @@ use crate::state::Service;
 use crate::transport::Received;
 use crate::turns::{OUTSIDE, TURNS_TIME};
 
-/// Frames that the card takes at once: the first of them waits for the others to be read.
+/// Frames that the card takes at once: the first of them waits until the others are read.
 const TOGETHER: usize = 16;
-/// Frames of other hosts that are read at once before the card hands over, and how often.
+/// Frames of other hosts that are read at once before the card hands over, and the maximum number
+/// of such reads.
 const TOGETHER_LAST: u32 = 1024;
 const LAST_READS_MAX: u32 = 64;
 
 impl Service {
-    /// Lets the card work, with what is around it.
+    /// Runs work of the card with its surroundings, and sends packets for other hosts at its end.
     pub(crate) fn with_card(
         &mut self,
         now: Instant,
@@ -38,7 +39,7 @@ impl Service {
         self.gateways.flush();
     }
 
-    /// The same in a turn: what is for other hosts waits for what follows.
+    /// Runs work of the card in a turn: packets for other hosts wait for later ones.
     fn in_turn(&mut self, now: Instant, work: impl FnOnce(&mut Card, &mut Outside<'_>)) {
         let Self { card, devices, held, gateways, services, guests, .. } = self;
         let publics = &guests.nat_publics;
@@ -49,7 +50,7 @@ impl Service {
         self.reset(now);
     }
 
-    /// Segments of no connection that interfaces sent through NAT gateways are reset.
+    /// Resets TCP segments without a connection that interfaces sent through NAT gateways.
     fn reset(&mut self, now: Instant) {
         for (eni, frame) in std::mem::take(&mut self.gateways.resets) {
             self.in_turn(now, |card, around| {
@@ -72,8 +73,8 @@ impl Service {
         });
     }
 
-    /// Reads frames, each instance for its share of the time, until none are left or it is time
-    /// for other work.
+    /// Reads frames, each instance for its share of the time, until there are no more or other work
+    /// is due.
     pub(crate) fn take_turns(&mut self, now: Instant) {
         let until = now + TURNS_TIME;
         let mut began = now;
@@ -108,14 +109,13 @@ impl Service {
             if !self.held.is_empty() {
                 self.interrupt(ended);
             }
-            // One that comes back does not wait for the end of the round.
+            // An instance that has frames again does not wait for the end of the round.
             self.turns.look(&[]);
         }
         self.gateways.flush();
     }
 
-    /// Reads what comes from outside of this host: at most so many frames. Returns how many there
-    /// were.
+    /// Reads at most `most` frames from outside of this host. Returns the number of frames.
     fn read_outside(&mut self, now: Instant, most: u32) -> u32 {
         let mut shares = std::mem::take(&mut self.shares);
         let read = shares.read(most, |source, most| match source {
@@ -126,8 +126,8 @@ impl Service {
         read
     }
 
-    /// Reads what an instance sends: its devices in turns. Returns how many frames there were, and
-    /// whether there are no more.
+    /// Reads frames that an instance sends: its devices take turns. Returns the number of frames,
+    /// and whether there are no more.
     fn read_guest(&mut self, now: Instant, turn: &Turn) -> (u32, bool) {
         let most = usize::try_from(turn.frames).unwrap_or(TOGETHER);
         let (mut read, mut frames) = (0, Vec::with_capacity(TOGETHER));
@@ -137,7 +137,8 @@ impl Service {
             let wanted = TOGETHER.min(most - read);
             self.read_some(now, port, wanted, &mut frames);
             let count = frames.len();
-            // After the last one of a turn: what comes later has not waited for this turn's end.
+            // This check follows the last frame of a turn: later frames have not waited for this
+            // turn's end.
             let is_last = read + count == most;
             let is_dry = count < wanted
                 || (is_last && self.devices.get(&port).is_none_or(|device| !device.has_frames()));
@@ -155,7 +156,7 @@ impl Service {
         (u32::try_from(read).unwrap_or(u32::MAX), self.turns.ready(turn.tenant).is_none())
     }
 
-    /// At most so many frames of an interface.
+    /// Reads frames of an interface until `frames` has `most` of them.
     fn read_some(&mut self, now: Instant, port: PortId, most: usize, frames: &mut Vec<Vec<u8>>) {
         while let Some(device) = self.devices.get_mut(&port)
             && frames.len() < most
@@ -168,7 +169,7 @@ impl Service {
         }
     }
 
-    /// The network's own services answer.
+    /// Runs the network's own services.
     pub(crate) fn serve(&mut self, now: Instant) {
         for port in self.services.due(now) {
             let eni = self.card.eni_of(port);
@@ -186,7 +187,7 @@ impl Service {
         self.gateways.lose_all("answer to no question", self.services.take_wrong_answers());
     }
 
-    /// The edge of all gateways is here.
+    /// Sets this host as the edge of all gateways.
     pub(crate) fn set_edges(&mut self) {
         let world = &self.world;
         let mut edges: BTreeMap<Exit, Arc<str>> = BTreeMap::new();
@@ -206,7 +207,7 @@ impl Service {
         }
     }
 
-    /// What arrives from the internet: at most so many frames. Returns how many there were.
+    /// Reads at most `most` frames from the internet. Returns the number of frames.
     fn read_edge(&mut self, now: Instant, most: u32) -> u32 {
         for read in 0..most {
             let Some(edge) = &mut self.gateways.edge else { return read };
@@ -221,7 +222,7 @@ impl Service {
             };
             let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
             if !packet.is_some_and(|packet| edge.has(packet.destination)) {
-                // Neighbour and router discovery of the kernel's own.
+                // Neighbour and router discovery of the kernel itself.
                 continue;
             }
             if let (Some(own), Some(packet)) = (&mut edge.own, &packet) {
@@ -242,7 +243,7 @@ impl Service {
         most
     }
 
-    /// What arrives from other hosts: at most so many frames. Returns how many there were.
+    /// Reads at most `most` frames from other hosts. Returns the number of frames.
     fn read_hosts(&mut self, now: Instant, most: u32) -> u32 {
         let Some(transport) = &mut self.gateways.transport else { return 0 };
         let received = transport.receive(usize::try_from(most).unwrap_or(TOGETHER));
@@ -251,7 +252,7 @@ impl Service {
         self.gateways.lose_all("of an unknown kind", std::mem::take(&mut received.unknown));
         if read > 0 {
             let Received { frames, hosts, .. } = &mut received;
-            // Together, so that packets of a flow are joined.
+            // All frames in one turn, so that packets of a flow are joined.
             self.in_turn(now, |card, around| {
                 for (host, count, by_srd) in hosts.drain(..) {
                     card.set_by_srd(by_srd);
@@ -260,13 +261,13 @@ impl Service {
                 card.set_by_srd(false);
             });
         }
-        // Its memory is used again.
+        // The memory is used again.
         self.received = received;
         u32::try_from(read).unwrap_or(u32::MAX)
     }
 
-    /// Takes the packets of other hosts that wait in the sockets, and sends what waits here. Those
-    /// that arrive meanwhile are not waited for.
+    /// Takes the packets of other hosts that wait in the sockets, and sends the packets that wait
+    /// here. Reads are limited, so that later packets cannot prolong this.
     pub(crate) fn take_read(&mut self, now: Instant) {
         for _ in 0..LAST_READS_MAX {
             if self.read_hosts(now, TOGETHER_LAST) == 0 {
@@ -276,7 +277,7 @@ impl Service {
         self.gateways.flush();
     }
 
-    /// The network between hosts may pass packets of another size than before.
+    /// Adapts the card to a change of the MTU between hosts.
     pub(crate) fn follow_mtu(&mut self) {
         let Some(transport) = &mut self.gateways.transport else { return };
         if transport.take_mtu_change() {

@@ -10,67 +10,68 @@ use crate::orders::Command;
 use crate::protocol::Answer;
 use crate::world::Vpc;
 
-/// Changes that wait for the one that is under way. While so many do, no other command is taken
-/// either: they wait in the queue of the loop, and their threads for a place there.
+/// Maximum number of changes that wait for the one under way. If the list is full, no other command
+/// is taken either: commands wait in the queue of the loop, and their threads wait for space there.
 const WAITING_MAX: usize = 256;
-/// Commands that are obeyed in one turn: packets wait no longer however many readers ask.
+/// Maximum number of commands that run in one turn, so that many readers do not delay packets.
 const COMMANDS_PER_TURN_MAX: u32 = 4;
 
-/// Changes, one of which at most has its namespaces made.
+/// Changes, at most one of which is under way.
 #[derive(Default)]
 pub(crate) struct Changes {
-    /// The one that has its namespaces made.
+    /// The change whose namespaces are being made.
     pub(crate) under_way: Option<Change>,
     waiting: VecDeque<Command>,
-    /// Commands that may be obeyed in this turn.
+    /// Commands that may still run in this turn.
     left: u32,
 }
 
-/// A change, and what is said at its end.
+/// A change, and the answer at its end.
 pub(crate) struct Change {
     pub(crate) step: Step,
     pub(crate) then: Then,
-    /// Instances whose places are being made: those that are not there then are left out.
+    /// Instances whose places are being made. An instance without a place in the result is left
+    /// out.
     pub(crate) names: BTreeSet<String>,
 }
 
-/// What a change waits for.
+/// The objects that a change waits for.
 pub(crate) enum Step {
-    /// What it needs before its rules are in force.
+    /// Objects that the VPC needs before its rules are in force.
     Begins(Vpc),
     /// The places of instances that were removed and are made again.
     Finishes {
-        /// The rules before it.
+        /// The VPC before the change.
         before: Vpc,
-        /// Why another change failed, which this one takes back.
+        /// Error of another change, which this one takes back.
         why: Option<Error>,
     },
 }
 
-/// What is said at the end.
+/// The answer at the end of a change.
 pub(crate) enum Then {
-    /// The time since this.
+    /// The time since this instant.
     Applied(Instant, Sender<Answer>),
     /// The instance of this name.
     Attached(String, Sender<Result<String, String>>),
-    /// Nobody asks.
+    /// No answer: the instance of this name was removed.
     Detached(String),
-    /// Nobody asks: a card that has taken over makes what its file has more.
+    /// No answer: a card that has taken over makes the additional objects of its file.
     Begun,
 }
 
 impl Changes {
-    /// A turn begins.
+    /// Begins a turn.
     pub(crate) fn begin_turn(&mut self) {
         self.left = COMMANDS_PER_TURN_MAX;
     }
 
-    /// Whether there may be commands that wait for the next turn.
+    /// Whether commands may be left for the next turn.
     pub(crate) fn are_left(&self) -> bool {
         self.left == 0
     }
 
-    /// The next command that may be obeyed in this turn.
+    /// Returns the next command that may run in this turn.
     pub(crate) fn next_of_turn(&mut self, commands: &Receiver<Command>) -> Option<Command> {
         let left = self.left.checked_sub(1)?;
         let next = self.next(commands)?;
@@ -78,7 +79,7 @@ impl Changes {
         Some(next)
     }
 
-    /// The next command that may be obeyed now.
+    /// Returns the next command that may run now.
     fn next(&mut self, commands: &Receiver<Command>) -> Option<Command> {
         if self.under_way.is_none()
             && let Some(command) = self.waiting.pop_front()
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!((turns, numbers), (vec![4, 4, 2], (0..10).collect()));
     }
 
-    /// A command that changes nothing does not wait for a change.
+    /// A command without a change does not wait for a change.
     #[test]
     fn other_commands_pass_changes_that_wait() {
         let (orders, commands, _wake) = Orders::new().unwrap();

@@ -1,4 +1,4 @@
-//! The places of instances: namespaces with the devices in them, or sockets of vhost-user.
+//! The places of instances: namespaces and the devices in them, or sockets of vhost-user.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -13,7 +13,7 @@ use crate::namespace::{Device, Namespace, Owned, ip};
 use crate::port::Bound;
 use crate::protocol::NamespaceName;
 
-/// The place of an instance, as it is wanted.
+/// The requested place of an instance.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {
@@ -21,16 +21,16 @@ pub(crate) struct Wanted {
     pub(crate) devices: Vec<Device>,
     /// Queue pairs of each device.
     pub(crate) queues: u16,
-    /// Packets that a queue to the card holds.
+    /// Packets in a queue to the card.
     pub(crate) tx_ring: u32,
     /// The resolver of its cloud.
     pub(crate) resolver: Option<Ipv4Addr>,
-    /// Whether an earlier card may have left its namespace with programs that go on.
+    /// Whether an earlier card may have left the namespace, with programs that continue.
     pub(crate) may_find: bool,
 }
 
 /// The place of an instance: its namespace, and the queues of each of its devices; or sockets for
-/// its interfaces. The devices go before the namespace.
+/// its interfaces. The devices are dropped before the namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     pub(crate) devices: Vec<Vec<Tun>>,
@@ -41,12 +41,12 @@ pub(crate) struct Place {
 /// Places by the names of their instances.
 pub(crate) type Places = BTreeMap<String, Place>;
 
-/// What the helper has of a place.
+/// The helper's objects of a place.
 type Made = (Owned, Vec<Vec<Tun>>);
 
 impl Wanted {
-    /// Makes it; `None` if programs that were found in its namespace are in the way. They may be
-    /// anybody's, and keep no card from starting.
+    /// Makes the place; `None` if a program in a found namespace prevents that. Any program may do
+    /// so, and it must not keep the card from starting.
     fn make(&self, locks: &Path) -> Result<Option<Made>> {
         let namespace = Owned::make(&self.name, self.may_find, locks)?;
         match self.furnish(&namespace) {
@@ -80,10 +80,10 @@ impl Wanted {
     }
 }
 
-/// Makes the places of several instances, several at once. What was made goes if one fails; one
-/// that is left out is not among them.
+/// Makes the places of several instances in parallel. If one fails, the places that were made are
+/// removed. An instance that is left out has no place in the result.
 pub(crate) fn make_all(wanted: &[Wanted], locks: &Path) -> Result<BTreeMap<String, Made>> {
-    /// Threads that make places at once: what takes the time is the kernel's lock of devices.
+    /// Threads that make places in parallel. The kernel's lock of devices takes most of the time.
     const AT_ONCE: usize = 4;
     let part = wanted.len().div_ceil(AT_ONCE).max(1);
     let make = |some: &[Wanted]| {
@@ -117,9 +117,10 @@ pub(crate) fn make_all(wanted: &[Wanted], locks: &Path) -> Result<BTreeMap<Strin
     Ok(all)
 }
 
-/// Gives the rings of a device in a namespace so many entries.
+/// Sets the size of a device's rings in a namespace, in entries.
 pub(crate) fn set_tx_ring(namespace: &NamespaceName, device: &str, entries: u32) -> Result<()> {
     let entries = entries.to_string();
-    // A name may be a word of `ip`, as "up": the instance chooses it.
+    // The instance chooses the name, which may be a keyword of `ip` like "up". So `dev` precedes
+    // it.
     ip(&["-n", namespace.as_str(), "link", "set", "dev", device, "txqueuelen", &entries])
 }

@@ -1,17 +1,19 @@
-//! The control plane of this host: a directory of the whole VPC on a thread of its own, and the
-//! card's way to it.
+//! The control plane of this host: a directory of the whole VPC on a separate thread, and the
+//! card's channels to it.
 //!
 //! ```text
 //!  card --> question --> thread: directory --> answer --> card
 //!  file --> world -----> thread: directory --> delta ---> card
 //! ```
 //!
-//! The card has the tables of its own interfaces, and asks for others ([`srd_vpc::compile`]).
-//! Questions and changes reach the thread in one order, and what it says to them comes back in
-//! the same, so that no answer from before a change is learned after it (V16). Bounds:
-//! [`WAITING_MAX`] questions on the way; more are not asked, and counted: the packets that wait
-//! for them are dropped (V15). What the card has forgotten goes before the next question, and waits
-//! for a place among [`ORDERS_MAX`] orders: it is no more than the card has learned.
+//! The card has the tables of its own interfaces, and queries the directory about others
+//! ([`srd_vpc::compile`]). Queries and changes reach the thread in one order, and its results come
+//! back in the same order. So no answer from before a change is applied after that change (V16).
+//!
+//! Bounds: at most [`WAITING_MAX`] queries are under way. More queries are refused and counted, and
+//! the packets that wait for them are dropped (V15). Answers that the card has dropped are reported
+//! before the next query, and wait for space among [`ORDERS_MAX`] orders. Their number is limited
+//! by the answers that the card has received.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -23,45 +25,47 @@ use srd_vpc::object::World;
 
 use crate::orders::Orders;
 
-/// Questions on the way to the directory and back.
+/// Maximum number of queries under way to the directory and back.
 pub(crate) const WAITING_MAX: usize = 4096;
 
-/// Orders that wait for the thread: questions, what was forgotten between them, and one change.
+/// Maximum number of orders that wait for the thread: queries, reports of dropped answers between
+/// them, and one change.
 const ORDERS_MAX: usize = WAITING_MAX + 256;
 
-/// What is to be said when the thread is gone.
+/// Error after the end of the thread.
 pub(crate) const ENDED: &str = "the directory has ended: start this card again";
 
-/// What the thread does.
+/// An order to the thread.
 pub(crate) enum Order {
     Answer(Question),
-    /// The card has forgotten answers, or has not learned them.
+    /// The card has dropped these answers, or has not accepted them.
     Forget(Vec<Question>),
     Change(Box<World>),
 }
 
-/// What it says.
+/// A result of the thread.
 pub(crate) enum Said {
     Answer(Question, Option<Answer>),
     Change(Box<Option<Delta>>),
 }
 
-/// What has become of questions.
+/// Counters of queries.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Counts {
     pub(crate) asked: u64,
     pub(crate) answered: u64,
-    /// The directory has no room for what this host would know.
+    /// Queries without an answer, because this host already holds the maximum number of answers.
     pub(crate) refused: u64,
-    /// Too many were on the way.
+    /// Queries that were not sent, because too many were under way.
     pub(crate) not_asked: u64,
 }
 
-/// The thread, and what is on the way.
+/// The thread and the state of its queries.
 #[derive(Debug)]
 pub(crate) struct Plane {
     orders: Option<SyncSender<Order>>,
-    /// Questions that the card has forgotten, of which the thread has not been told.
+    /// Queries whose answers the card has dropped, and that still have to be reported to the
+    /// thread.
     forgotten: Vec<Question>,
     said: Receiver<Said>,
     thread: Option<JoinHandle<()>>,
@@ -70,8 +74,8 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// Starts the thread; returns the tables of the host, too. `wake` is given when it has said
-    /// something.
+    /// Starts the thread. Also returns the tables of the host. The thread wakes the loop by `wake`
+    /// after each result.
     pub(crate) fn start(world: World, host: &str, wake: Orders) -> Result<(Self, Rules)> {
         let mut directory = Directory::new(world);
         let rules = directory.tables(host);
@@ -80,14 +84,14 @@ impl Plane {
         Ok((plane, rules))
     }
 
-    /// What `work` says to orders, in their order.
+    /// Starts a thread that runs `work` for each order, and returns the results in that order.
     fn with(
         mut work: impl FnMut(Order) -> Option<Said> + Send + 'static,
         wake: Orders,
     ) -> Result<Self> {
         let (orders, queue) = sync_channel(ORDERS_MAX);
-        // Room for an answer to all that can be asked: the thread never waits for the card, which
-        // may wait for the thread.
+        // The channel has space for the answers to all queries under way. So the thread never waits
+        // for the card, which may wait for the thread.
         let (back, said) = sync_channel(WAITING_MAX + 1);
         let run = move || {
             for order in queue {
@@ -103,28 +107,28 @@ impl Plane {
         Ok(Self { orders, forgotten, said, thread, waiting: 0, counts: Counts::default() })
     }
 
-    /// What the thread has said, if it has said something.
+    /// Returns the next result of the thread, if there is one.
     pub(crate) fn try_next(&self) -> Option<Said> {
         self.said.try_recv().ok()
     }
 
-    /// What it says next, within this time.
+    /// Returns the next result of the thread, and waits for it at most this time.
     pub(crate) fn next_within(&self, time: Duration) -> Result<Said, RecvTimeoutError> {
         self.said.recv_timeout(time)
     }
 
-    /// What it says next; none if it has ended.
+    /// Waits for the next result of the thread; `None` if the thread has ended.
     pub(crate) fn next(&self) -> Option<Said> {
         self.said.recv().ok()
     }
 
-    /// Whether questions are on the way.
+    /// Whether queries are under way.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting > 0
     }
 
-    /// Begins a change: [`Said::Change`] comes, which has to be taken before the next change. If
-    /// there is no place for it, this waits as the caller does then.
+    /// Begins a change. The result is [`Said::Change`], which has to be taken before the next
+    /// change. This waits for space in the queue.
     pub(crate) fn change(&mut self, world: World) -> Result<()> {
         let orders = self.orders.as_ref().context(ENDED)?;
         let forgotten = std::mem::take(&mut self.forgotten);
@@ -134,7 +138,7 @@ impl Plane {
         orders.send(Order::Change(Box::new(world))).ok().context(ENDED)
     }
 
-    /// Gives an order if there is a place for it.
+    /// Sends an order, if the queue has space.
     fn order(&self, order: Order) -> Result<(), Option<Order>> {
         let orders = self.orders.as_ref().ok_or(None)?;
         orders.try_send(order).map_err(|error| match error {
@@ -143,8 +147,8 @@ impl Plane {
         })
     }
 
-    /// Tells the thread what was forgotten. Returns whether all of it is told: no question may come
-    /// before that.
+    /// Reports dropped answers to the thread. Returns whether all are reported: no query may be
+    /// sent before that.
     fn tell_forgotten(&mut self) -> bool {
         if self.forgotten.is_empty() {
             return true;
@@ -157,7 +161,7 @@ impl Plane {
         self.forgotten.is_empty()
     }
 
-    /// Asks, unless too much is on the way.
+    /// Sends a query, unless too many are under way. Returns whether it was sent.
     pub(crate) fn ask(&mut self, question: Question) -> bool {
         let is_asked = self.waiting < WAITING_MAX
             && self.tell_forgotten()
@@ -173,7 +177,7 @@ impl Plane {
         self.tell_forgotten();
     }
 
-    /// A question comes back, with its answer if there is one.
+    /// Counts the result of a query, and returns its answer, if there is one.
     pub(crate) fn answered(&mut self, answer: Option<Answer>) -> Option<Answer> {
         self.waiting -= 1;
         match answer {
@@ -202,7 +206,8 @@ fn work(directory: &mut Directory, host: &str, order: Order) -> Option<Said> {
         }
         Order::Change(world) => {
             let edits = Edit::between(directory.world(), &world);
-            // Deltas of other hosts are theirs: each has a directory of the file.
+            // Deltas of other hosts are not needed here: each host has its own directory of the
+            // file.
             let mut deltas = directory.apply(&edits);
             Some(Said::Change(Box::new(deltas.remove(host))))
         }
@@ -238,7 +243,7 @@ mod tests {
         assert_eq!(asked, WAITING_MAX);
         assert_eq!((plane.counts.asked, plane.counts.not_asked), (WAITING_MAX as u64, 3));
         assert!(plane.try_next().is_none() && plane.is_waiting());
-        // One answer makes room for one question.
+        // One answer makes space for one query.
         go.send(()).unwrap();
         let Some(Said::Answer(first, answer)) = plane.next() else { panic!("no answer") };
         assert!(first == question(0) && plane.answered(answer).is_none());
@@ -247,7 +252,7 @@ mod tests {
         drop(go);
     }
 
-    /// A directory that is busy: what is forgotten waits, and nothing is asked before it.
+    /// A busy directory: reports of dropped answers wait, and no query is sent before them.
     #[test]
     fn what_is_forgotten_waits_for_a_place_and_comes_before_the_next_question() {
         let (go, gate) = channel::<()>();
@@ -267,7 +272,7 @@ mod tests {
             None
         };
         let mut plane = Plane::with(work, wake()).unwrap();
-        // The thread may have taken one of them.
+        // The thread may have taken one of the reports.
         for n in 0..ORDERS_MAX + 9 {
             plane.forget(vec![question(n)]);
         }

@@ -1,8 +1,8 @@
 //! The device of an interface: a TUN device in a namespace, a socket of vhost-user for a virtual
 //! machine or a DPDK program, or a program of this process.
 //!
-//! The card sees frames of one form from both: an offload header and a packet. A guest behind
-//! vhost-user sees Ethernet, which [`srd_card::l2`] makes for it.
+//! The card gets frames of one format from all of them: an offload header and a packet. A guest
+//! behind vhost-user uses Ethernet, which [`srd_card::l2`] converts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,13 +27,13 @@ use crate::helper::{Helper, Meet};
 use crate::kernel::Kernel;
 use crate::memory::MemoryGuest;
 
-/// Frames that are no packets for the card, in one call of [`Port::read`].
+/// Maximum number of frames without a packet for the card, in one call of [`Port::read`].
 const NO_PACKETS_MAX: usize = 64;
 
-/// Turns of a card that never waits, in which a front end is not asked.
+/// Turns of a card that never waits, between two polls of a front end.
 const TURNS_MAX: u32 = 64;
 
-/// Why a device drops frames, and what its front end does wrong.
+/// Causes of drops at a device, and faults of its front end.
 pub(crate) const DEVICE_DROPS: [&str; 13] = [
     "device: not taken",
     "frame: wrong source",
@@ -50,7 +50,7 @@ pub(crate) const DEVICE_DROPS: [&str; 13] = [
     "device: requests refused",
 ];
 
-/// A socket and its front end.
+/// State of a socket and its front end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketState {
     pub(crate) is_connected: bool,
@@ -66,18 +66,18 @@ pub(crate) enum Port {
     Memory(Box<dyn MemoryGuest>),
 }
 
-/// A socket of vhost-user that listens. Its file is removed when this is dropped.
+/// A listening socket of vhost-user. Its file is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Bound {
     path: PathBuf,
     listener: Option<UnixListener>,
     helper: Helper,
-    /// Whether the file is another process's.
+    /// Whether the file belongs to another process.
     is_left: bool,
 }
 
 impl Bound {
-    /// Has the helper make it.
+    /// Has the helper make the socket.
     pub(crate) fn listen(path: &Path, meets: Meet, helper: &Helper) -> Result<Self> {
         let listener = Some(UnixListener::from(helper.vhost(path, meets)?));
         Ok(Self { path: path.to_owned(), listener, helper: helper.clone(), is_left: false })
@@ -93,19 +93,19 @@ impl Drop for Bound {
     }
 }
 
-/// A device of vhost-user, and the link that its guest sees.
+/// A device of vhost-user, and the link of its guest.
 #[derive(Debug)]
 pub(crate) struct Vhost {
     device: Device,
-    /// Its socket, if it is the end that listens.
+    /// The socket, if the device listens.
     bound: Option<Bound>,
     link: Link,
-    /// Turns since the front end was asked.
+    /// Turns since the last poll of the front end.
     turns: u32,
-    /// Which pair of rings a flow is for.
+    /// Assignment of flows to pairs of rings.
     spread: Rss,
     drops: BTreeMap<Cause, u64>,
-    /// Packets of the card's that could not be made frames of.
+    /// Packets of the card that could not be converted to frames.
     not_framed: u64,
 }
 
@@ -114,32 +114,32 @@ impl Port {
         Self::Tun(Box::new(Kernel::new(queues, adapter)))
     }
 
-    /// A device that listens.
+    /// Makes a device that listens.
     pub(crate) fn vhost(mut bound: Bound, link: Link) -> io::Result<Self> {
         let listener = bound.listener.take().ok_or(io::ErrorKind::NotConnected)?;
         let device = Device::over(&bound.path, listener)?;
         Ok(Self::Vhost(Box::new(Vhost::new(device, Some(bound), link))))
     }
 
-    /// A device whose front end listens.
+    /// Makes a device whose front end listens.
     pub(crate) fn joining(path: &Path, link: Link) -> io::Result<Self> {
         Ok(Self::Vhost(Box::new(Vhost::new(Device::asking(path)?, None, link))))
     }
 
-    /// Where its front end listens, if it is to be connected to now.
+    /// Returns the path of the front end, if the device has to connect to it now.
     pub(crate) fn asks(&mut self) -> Option<PathBuf> {
         let Self::Vhost(vhost) = self else { return None };
         vhost.device.asks().then(|| vhost.device.path().to_owned())
     }
 
-    /// The front end that it has asked for, if that was there.
+    /// Takes the connection to the front end, if there is one.
     pub(crate) fn found(&mut self, front: Option<UnixStream>) {
         if let Self::Vhost(vhost) = self {
             vhost.device.found(front);
         }
     }
 
-    /// A device of the kernel.
+    /// The device of the kernel, if it is one.
     pub(crate) fn kernel(&self) -> Option<&Kernel> {
         match self {
             Self::Tun(kernel) => Some(kernel),
@@ -147,7 +147,7 @@ impl Port {
         }
     }
 
-    /// As [`Port::kernel`], to change it.
+    /// The device of the kernel for changes, if it is one.
     pub(crate) fn kernel_mut(&mut self) -> Option<&mut Kernel> {
         match self {
             Self::Tun(kernel) => Some(kernel),
@@ -155,7 +155,7 @@ impl Port {
         }
     }
 
-    /// The queues of a device of the kernel, which are to be closed.
+    /// Returns the queues of a device of the kernel, which have to be closed.
     pub(crate) fn into_queues(self) -> Vec<Tun> {
         match self {
             Self::Tun(kernel) => kernel.into_queues(),
@@ -163,7 +163,7 @@ impl Port {
         }
     }
 
-    /// Another process has its place now.
+    /// Releases the socket, which belongs to another process now.
     pub(crate) fn leave(self) {
         if let Self::Vhost(mut vhost) = self
             && let Some(bound) = &mut vhost.bound
@@ -172,7 +172,7 @@ impl Port {
         }
     }
 
-    /// What to wait on.
+    /// Descriptors to wait on.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let (tun, device) = match self {
             Self::Tun(kernel) => (Some(kernel.descriptors()), None),
@@ -182,7 +182,7 @@ impl Port {
         tun.into_iter().flatten().chain(device.into_iter().flatten())
     }
 
-    /// After waiting: obeys the front end. A card that never waits asks it in some turns only.
+    /// Handles messages of the front end. A card that never waits polls it in some turns only.
     pub(crate) fn wake(&mut self, has_waited: bool) {
         if let Self::Vhost(vhost) = self {
             vhost.turns += 1;
@@ -194,7 +194,7 @@ impl Port {
         }
     }
 
-    /// The next frame for the card; `None`: there is none now.
+    /// Returns the next frame for the card; `None` if there is no frame now.
     pub(crate) fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         match self {
             Self::Tun(kernel) => kernel.read(),
@@ -208,7 +208,7 @@ impl Port {
         self.kernel().is_none_or(Kernel::has_frames)
     }
 
-    /// Gives a packet to the guest. What the device does not take it counts itself.
+    /// Gives a packet to the guest. The device itself counts refused packets.
     pub(crate) fn write(&mut self, now: Instant, frame: Vec<u8>) {
         match self {
             Self::Tun(kernel) => kernel.write(now, frame),
@@ -217,29 +217,29 @@ impl Port {
         }
     }
 
-    /// When packets that wait for an interrupt are given to the guest.
+    /// Time at which packets that wait for an interrupt are given to the guest.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.kernel().and_then(|kernel| kernel.adapter.poll_timeout())
     }
 
-    /// At the end of a turn: the guest sees what was read and written.
+    /// Publishes processed frames to the guest at the end of a turn.
     pub(crate) fn flush(&mut self) {
         if let Self::Vhost(vhost) = self {
             vhost.device.flush();
         }
     }
 
-    /// Before waiting. Returns whether there is no need to wait.
+    /// Prepares for waiting. Returns whether the loop must not wait.
     pub(crate) fn rest(&mut self) -> bool {
         match self {
             Self::Tun(_) => false,
             Self::Vhost(vhost) => vhost.device.rest(),
-            // Nothing tells when it has a packet: it is asked without pause.
+            // A memory guest sends no notification, so it is polled without a pause.
             Self::Memory(_) => true,
         }
     }
 
-    /// What the link is, after the rules have changed.
+    /// Sets the link after a change of the rules.
     pub(crate) fn set_link(&mut self, new: Link) {
         if let Self::Vhost(vhost) = self {
             vhost.link = new;
@@ -257,14 +257,13 @@ impl Port {
         })
     }
 
-    /// Where the socket is, if it is one.
+    /// Path of the socket, if it is one.
     pub(crate) fn socket(&self) -> Option<&Path> {
         let Self::Vhost(vhost) = self else { return None };
         Some(vhost.device.path())
     }
 
-    /// What the device itself has dropped, and what its front end did wrong, in the order of
-    /// [`DEVICE_DROPS`].
+    /// Drops of the device itself, and faults of its front end, in the order of [`DEVICE_DROPS`].
     pub(crate) fn drops(&self) -> [u64; DEVICE_DROPS.len()] {
         let (not_taken, vhost) = match self {
             Self::Vhost(vhost) => (0, Some(vhost)),
@@ -312,7 +311,7 @@ impl Vhost {
         None
     }
 
-    /// The pair of rings that a packet for the guest is for.
+    /// Returns the pair of rings of a packet for the guest.
     fn pair_of(&mut self, frame: &[u8]) -> u32 {
         let pairs = self.device.pairs();
         if pairs <= 1 {
@@ -339,7 +338,7 @@ impl Vhost {
         let is_packet = self.link.to_guest(frame, accepts, |(ethernet, packet)| {
             device.write(&Frame { ethernet, packet }, pair);
         });
-        // What the device did not take it has counted itself.
+        // The device itself has counted frames that it refused.
         self.not_framed += u64::from(!is_packet);
     }
 }

@@ -1,13 +1,13 @@
-//! The process that reads packets of guests has no privileges, from before its first thread on.
+//! Removal of privileges from the process that reads packets of guests, before its first thread.
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{getppid, parent_process_death_signal, set_parent_process_death_signal};
 use srd_trust::privileges;
 
-/// Becomes the user `srd`, or `nobody` where there is none, if root has started this process; and
-/// gives up every capability. The helper reads what only root may read.
+/// If root has started this process, changes to the user `srd`, or to `nobody` without such a user.
+/// Drops every capability. The helper reads the files that only root may read.
 pub(crate) fn leave() -> Result<()> {
-    // A change of the user takes away the signal that comes when the parent ends (prctl(2)).
+    // A change of the user clears the signal at the end of the parent (prctl(2)).
     let (parent, signal) = (getppid(), parent_process_death_signal()?);
     privileges::leave_root(|| true).context("the card cannot leave root")?;
     privileges::drop_all().context("the card cannot give up privileges")?;

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Programs that a line of the log names.
+/// Maximum number of programs that a log line names.
 const NAMED_MAX: usize = 8;
-/// A program has so long to end after SIGTERM, and as long after SIGKILL.
+/// Time for a program to end after SIGTERM, and again after SIGKILL.
 const END_WAIT_MAX: Duration = Duration::from_secs(5);
-/// From one look to the next.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A program whose main thread is in a namespace.
@@ -24,7 +24,7 @@ pub(crate) struct Program {
     pub(crate) name: String,
 }
 
-/// Several of them, in words: the first few by name and number.
+/// Several programs as text: the first few by name and process id.
 pub(crate) struct Named<'a>(pub(crate) &'a [Program]);
 
 impl fmt::Display for Named<'_> {
@@ -40,14 +40,14 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// Device and inode of a namespace's file, which no other namespace has.
+/// Device and inode of a namespace's file, which identify the namespace.
 type Key = (u64, u64);
 
 fn key(path: &Path) -> Option<Key> {
     fs::metadata(path).ok().map(|of| (of.dev(), of.ino()))
 }
 
-/// The programs in the namespace of this file.
+/// Returns the programs in the namespace of this file.
 pub(crate) fn inside(path: &Path) -> Vec<Program> {
     key(path).map(|key| inside_of(&[key].into())).unwrap_or_default()
 }
@@ -57,7 +57,7 @@ fn inside_of(wanted: &BTreeSet<Key>) -> Vec<Program> {
     that(is_inside)
 }
 
-/// The programs whose directory below `/proc` shows this of them.
+/// Returns the programs for whose directory below `/proc` this condition is true.
 pub(crate) fn that(shows: impl Fn(&Path) -> bool) -> Vec<Program> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let program = |entry: fs::DirEntry| {
@@ -65,7 +65,7 @@ pub(crate) fn that(shows: impl Fn(&Path) -> bool) -> Vec<Program> {
         let at = entry.path();
         shows(&at).then_some(())?;
         let name = fs::read_to_string(at.join("comm")).unwrap_or_default();
-        // A program chooses its name: nothing of it breaks a line of the log.
+        // A program chooses its name, so control characters are replaced for the log.
         let name = name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c });
         Some(Program { pid, name: name.collect() })
     };
@@ -73,10 +73,10 @@ pub(crate) fn that(shows: impl Fn(&Path) -> bool) -> Vec<Program> {
 }
 
 impl Program {
-    /// When it began, in ticks since the machine did: later than its parent.
+    /// Start time in ticks since the start of the machine: later than that of its parent.
     #[cfg(test)]
     pub(crate) fn began(&self) -> Option<u64> {
-        /// Its place among the fields behind the name, which has spaces and parentheses at will.
+        /// Index of the field after the name. The name may contain spaces and parentheses.
         const START: usize = 19;
         let text = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
         let (_, behind) = text.rsplit_once(')')?;
@@ -84,8 +84,8 @@ impl Program {
     }
 }
 
-/// Ends the programs in these namespaces: by SIGTERM, and those that are still there after a while
-/// by SIGKILL. The log names them. What does not even end then stays.
+/// Ends the programs in these namespaces by SIGTERM, and the remaining ones after a while by
+/// SIGKILL. The log names them. A program that survives this stays.
 pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
     let wanted: BTreeSet<Key> = paths.filter_map(key).collect();
     for signal in [Signal::TERM, Signal::KILL] {
@@ -96,7 +96,7 @@ pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
             if programs.is_empty() {
                 return;
             }
-            // Those that others have begun meanwhile are told, too.
+            // Programs that were started meanwhile get the signal, too.
             let new: Vec<Program> = programs.into_iter().filter(|of| told.insert(of.pid)).collect();
             if !new.is_empty() {
                 let name = if signal == Signal::KILL { "SIGKILL" } else { "SIGTERM" };
@@ -111,7 +111,7 @@ pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
     }
 }
 
-/// Sends a signal to a program of these namespaces, and to none that has its number meanwhile.
+/// Sends a signal to a program of these namespaces, and not to a new process with the same id.
 fn tell(wanted: &BTreeSet<Key>, pid: i32, signal: Signal) {
     let process = Pid::from_raw(pid).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
     let Some(Ok(process)) = process else { return };

@@ -1,4 +1,4 @@
-//! The packet thread writes its figures where readers find them: [`crate::pages`].
+//! Publication of the packet thread's figures for readers: [`crate::pages`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::protocol::Tables;
 use crate::state::{Running, Service};
 use crate::transport::Transport;
 
-/// What figures are read from.
+/// Sources of the figures.
 struct Sources<'a> {
     card: &'a mut Card,
     devices: &'a BTreeMap<PortId, Port>,
@@ -37,7 +37,7 @@ struct Sources<'a> {
 }
 
 impl Service {
-    /// Writes rows of the pages, if a reader waits for them: so many in a turn.
+    /// Writes rows of the pages, if a reader waits for them: a limited number in a turn.
     pub(crate) fn publish(&mut self, now: Instant) {
         if !self.publisher.begins(now) {
             return;
@@ -56,7 +56,8 @@ impl Service {
         });
     }
 
-    /// Lists all that has a name, if names have changed since this was done: once after a change.
+    /// Lists all objects with names, if names have changed since the last list: once after a
+    /// change.
     pub(crate) fn list(&mut self) {
         if !self.publisher.is_outdated() {
             return;
@@ -81,7 +82,7 @@ impl Service {
         let before = self.publisher.directory();
         let hosts = transport.into_iter().flat_map(Transport::hosts).enumerate();
         let hosts = hosts.map(|(place, (name, at))| {
-            // They are the same as long as the card runs.
+            // The hosts stay the same while the card runs, so their pages are kept.
             let page = before.hosts.get(place).map(|of| Arc::clone(&of.page));
             let page = page.unwrap_or_else(|| Arc::new(Page::new(Contact::WORDS)));
             ListedHost { name: Arc::clone(name), at, page }
@@ -117,7 +118,8 @@ impl Service {
 }
 
 impl Sources<'_> {
-    /// Returns whether it is written: a reader may be where the row has a text.
+    /// Writes the figures of an interface. Returns `false` if a reader holds the lock of a text of
+    /// the row.
     fn write_interface(&mut self, now: Instant, port: PortId, row: &InterfaceRow) -> bool {
         let lost = self.gone.loss(Which::Of(port));
         if let Some(failed) = lost
@@ -173,7 +175,7 @@ impl Sources<'_> {
         }
     }
 
-    /// As [`Sources::write_interface`].
+    /// Writes the figures of the card. Returns `false` if a reader holds the lock of a text.
     fn write_totals(&self, pages: &Pages) -> bool {
         let lost = self.gone.loss(Which::Edge);
         if let Some(failed) = lost

@@ -1,4 +1,4 @@
-//! The configuration once more: looked at without a card, or taken by one that runs.
+//! Reading the configuration again: to check it without a card, or to apply it to a running card.
 
 use std::sync::mpsc::channel;
 
@@ -14,25 +14,25 @@ use crate::transport::{Plan, Protection};
 use crate::warnings;
 use crate::world::Vpc;
 
-/// Takes a configuration from another thread than the service's.
+/// Applies a configuration from another thread than the service's.
 #[derive(Clone, Debug)]
 pub struct Reloader {
     orders: Orders,
 }
 
 impl Service {
-    /// Takes a configuration again, from another thread.
+    /// Returns a handle that applies a configuration from another thread.
     pub fn reloader(&self) -> Reloader {
         Reloader { orders: self.stopper.orders.clone() }
     }
 }
 
 impl Reloader {
-    /// Reads the configuration again, and takes its rules. Returns keys of settings that differ,
-    /// and that this process cannot change: another one that takes over can.
+    /// Reads the configuration again, and applies its rules. Returns the keys of settings that
+    /// differ and that this process cannot change. Another card that takes over can apply them.
     ///
     /// # Errors
-    /// A file is wrong, or cannot be taken: the rules before are in force.
+    /// A file is wrong, or cannot be applied: the previous rules stay in force.
     pub fn reload(&self) -> Result<Vec<String>> {
         let began = clock::now();
         let (file, others) = self.orders.helper()?.reload()?;
@@ -46,11 +46,11 @@ impl Reloader {
     }
 }
 
-/// What a configuration means, in lines for people. Nothing is made for that, and no privilege is
+/// Checks a configuration, and describes it in lines of text. Nothing is made, and no privilege is
 /// needed.
 ///
 /// # Errors
-/// What is wrong first.
+/// The first mistake in the configuration.
 pub fn check(options: &Options) -> Result<Vec<String>> {
     let vpc = options.vpc()?;
     for name in options.vhost_user.keys() {

@@ -1,4 +1,4 @@
-//! Deleted devices are noticed, and made again.
+//! Detection of deleted devices, and their repair.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,7 +18,7 @@ use crate::state::{Running, Service};
 use crate::world::Vpc;
 
 impl Service {
-    /// The device of the internet's side is gone.
+    /// Notes that the device of the internet's side is gone.
     pub(crate) fn lose_edge(&mut self, now: Instant, error: &io::Error) {
         if let Some(edge) = &mut self.gateways.edge {
             edge.lose();
@@ -32,11 +32,11 @@ impl Service {
         }
     }
 
-    /// The device of an interface is gone.
+    /// Notes that the device of an interface is gone.
     pub(crate) fn lose_device(&mut self, now: Instant, port: PortId, error: &io::Error) {
         let mut device = self.devices.remove(&port);
         self.held.remove(&port);
-        // The queues are closed: they would be ready for ever.
+        // The queues are closed, because a closed device would stay readable for ever.
         if let Some(kernel) = device.as_mut().and_then(Port::kernel_mut) {
             close(kernel.set_queues(Vec::new(), 0));
         }
@@ -51,7 +51,7 @@ impl Service {
         );
     }
 
-    /// Makes devices again whose time has come.
+    /// Makes the devices again that are due.
     pub(crate) fn make_again(&mut self, now: Instant) {
         for (which, number) in self.gone.due(now) {
             let asked = match which {
@@ -70,7 +70,8 @@ impl Service {
         }
     }
 
-    /// The device to be made again for an interface; none if it has no namespace.
+    /// Returns the device that has to be made again for an interface; `None` if it has no
+    /// namespace.
     fn again(&self, port: PortId, loss: u64) -> Option<Again> {
         let (_, running) = self.guests.of_port(port)?;
         let (number, several, device) = running.at(port);
@@ -82,7 +83,7 @@ impl Service {
         Some(Again { loss, namespace, place, device, queues, ring })
     }
 
-    /// The device of the internet's side was made again, or not.
+    /// Handles the result of making the device of the internet's side again.
     pub(crate) fn made_edge(
         &mut self,
         now: Instant,
@@ -95,7 +96,7 @@ impl Service {
         let found = made.and_then(|(tun, routed)| {
             let Some(edge) = &mut self.gateways.edge else { return Ok(()) };
             edge.find(tun, routed);
-            // The rules may be others by now.
+            // The rules may have changed meanwhile.
             let publics = Vpc::publics(&self.world);
             let (missing, over) = (edge.missing(&publics), edge.take_over(&publics));
             if missing.is_empty() && over.is_empty() {
@@ -117,9 +118,9 @@ impl Service {
         }
     }
 
-    /// A device of an instance was made again, or not.
+    /// Handles the result of making a device of an instance again.
     pub(crate) fn made_device(&mut self, now: Instant, number: u64, made: Result<Vec<Tun>>) {
-        // The interface may be gone meanwhile, and its place another's.
+        // The interface may be gone meanwhile, and its port may belong to another one.
         let Some(which @ Which::Of(port)) = self.gone.which(number) else { return };
         let found = made.and_then(|queues| {
             let Some(mut device) = self.gone.found(now, which) else { return Ok(()) };
@@ -157,7 +158,7 @@ impl Service {
 }
 
 impl Running {
-    /// The number of an interface among those of the instance, whether there are others, and its
+    /// Returns the index of an interface in its instance, whether the instance has several, and the
     /// device.
     fn at(&self, port: PortId) -> (usize, bool, &crate::namespace::Device) {
         let number = self.interfaces.iter().position(|(of, ..)| *of == port).unwrap_or_default();

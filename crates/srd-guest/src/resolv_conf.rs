@@ -1,8 +1,8 @@
-//! The `resolv.conf` of a namespace: the one that `ip netns exec` gives to its programs.
+//! The `resolv.conf` of a namespace, which `ip netns exec` gives to its programs.
 //!
-//! It names the cloud's resolver, if the cloud has one, as DHCP does on EC2. A file that a person
-//! has put there stays, and is in force. Ours is removed with its namespace, however this process
-//! ends, and so are the directories above if nothing else is in them.
+//! The file names the cloud's resolver, if the cloud has one, as DHCP does on EC2. A file of the
+//! administrator stays, and is in force. The card's file is removed with its namespace, whatever
+//! ends this process, and so are the directories above if they are empty.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,29 +17,30 @@ use srd_vpc::object::World;
 use crate::link_local::DOMAIN;
 use crate::protocol::NamespaceName;
 
-/// Where `ip netns exec` looks for files of a namespace.
+/// Directory in which `ip netns exec` looks for files of a namespace.
 pub(crate) const DIRECTORY: &str = "/etc/netns";
-/// The first line of files that are ours.
+/// The first line of files that the card has written.
 const OURS: &str = "# Written by srd card, which removes it at its end.";
 
-/// The resolvers that namespaces have, as the card knows: by their names.
+/// The card's list of the resolvers of namespaces, by their names.
 #[derive(Debug, Default)]
 pub(crate) struct Resolvers(BTreeMap<NamespaceName, Ipv4Addr>);
 
-/// A file, as the helper has it.
+/// The helper's handle of a file.
 #[derive(Debug)]
 pub(crate) struct ResolvConf {
     path: PathBuf,
     resolver: Ipv4Addr,
 }
 
-/// The file of a namespace below a directory.
+/// Returns the path of a namespace's file below a directory.
 fn file_of(root: &Path, namespace: &str) -> PathBuf {
     root.join(namespace).join("resolv.conf")
 }
 
 impl ResolvConf {
-    /// Writes the file of a namespace below a directory; `None` if a person's is there.
+    /// Writes the file of a namespace below a directory; `None` if the administrator has a file
+    /// there.
     pub(crate) fn write(root: &Path, namespace: &str, resolver: Ipv4Addr) -> Result<Option<Self>> {
         let (directory, path) = (root.join(namespace), file_of(root, namespace));
         match fs::read_to_string(&path) {
@@ -50,7 +51,7 @@ impl ResolvConf {
         let file = Self { path, resolver };
         let text = format!("{OURS}\nsearch {DOMAIN}\nnameserver {resolver}\n");
         for again in [true, true, false] {
-            // Another card may remove a directory while it is empty.
+            // Another card may remove the directory while it is empty.
             let written =
                 fs::create_dir_all(&directory).and_then(|()| fs::write(&file.path, &text));
             match written {
@@ -64,7 +65,7 @@ impl ResolvConf {
         Ok(Some(file))
     }
 
-    /// One that another process has written.
+    /// Takes a file that another process has written.
     pub(crate) fn of(root: &Path, namespace: &str, resolver: Ipv4Addr) -> Self {
         Self { path: file_of(root, namespace), resolver }
     }
@@ -73,21 +74,21 @@ impl ResolvConf {
         self.resolver
     }
 
-    /// Removes it, unless it is a person's by now.
+    /// Removes the file, unless the administrator has replaced it.
     pub(crate) fn remove(self) {
         let is_ours = fs::read_to_string(&self.path).is_ok_and(|text| text.starts_with(OURS));
         if is_ours && let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!("{} stays: {error}", self.path.display());
         }
         for directory in self.path.ancestors().skip(1).take(2) {
-            // One that is not empty stays.
+            // A directory that is not empty stays.
             let _ = fs::remove_dir(directory);
         }
     }
 }
 
 impl Resolvers {
-    /// What is to be changed, so that these namespaces have these resolvers, and no others.
+    /// Returns the changes after which exactly these namespaces have these resolvers.
     pub(crate) fn set(
         &mut self,
         wanted: BTreeMap<NamespaceName, Ipv4Addr>,
@@ -101,7 +102,7 @@ impl Resolvers {
     }
 }
 
-/// The resolver of an interface's cloud, if that has DNS support.
+/// The resolver of an interface's cloud, if the cloud has DNS support.
 pub(crate) fn resolver_of(world: &World, eni: EniId) -> Option<Ipv4Addr> {
     let subnet = world.subnets.get(&world.enis.get(&eni)?.subnet)?;
     let vpc = world.vpcs.get(&subnet.vpc).filter(|vpc| vpc.dns_support)?;
@@ -142,14 +143,14 @@ mod tests {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, "nameserver 192.0.2.1\n").unwrap();
         assert!(ResolvConf::write(&root, "one", RESOLVER).unwrap().is_none());
-        // One that has become a person's in between stays, too.
+        // A file that the administrator has replaced meanwhile stays, too.
         let other = root.join("two/resolv.conf");
         let two = ResolvConf::write(&root, "two", RESOLVER).unwrap().unwrap();
         fs::write(&other, "nameserver 192.0.2.1\n").unwrap();
         two.remove();
         assert_eq!(fs::read_to_string(&file).unwrap(), "nameserver 192.0.2.1\n");
         assert!(other.exists());
-        // What a killed card has left is written again.
+        // The file of a killed card is written again.
         fs::write(&file, format!("{OURS}\nnameserver 192.0.2.9\n")).unwrap();
         let one = ResolvConf::write(&root, "one", RESOLVER).unwrap();
         assert!(one.is_some() && fs::read_to_string(&file).unwrap().contains("10.0.0.2"));

@@ -1,4 +1,5 @@
-//! The socket: one thread for each connection, few of them, and none waits for ever.
+//! The socket: a bounded number of threads, one for each connection, and a time limit for each
+//! wait.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -29,18 +30,18 @@ use crate::protocol::{Answer, Attach, DeviceChange, LINE_BYTES_MAX, Request};
 use crate::trace::Words;
 use crate::views;
 
-/// Connections at once: each instance that `srd run` adds has one.
+/// Maximum number of connections: each instance that `srd run` adds has one.
 const CONNECTIONS_MAX: usize = 256;
-/// The service answers within this time, or has ended.
+/// Longest wait for an answer of the service. After that the service counts as ended.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
-/// A reader that is slower than this is given up.
+/// Longest time for one write. The connection of a slower reader is closed.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// After a connection that could not be accepted.
+/// Pause after a failure to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A place among the connections, which is free again when this is dropped: also if no thread could
-/// be started.
+/// An entry among the connections, which is free again when this is dropped, even if no thread
+/// could be started.
 struct Place {
     open: Arc<AtomicUsize>,
     number: usize,
@@ -59,17 +60,17 @@ impl Drop for Place {
     }
 }
 
-/// The socket, before it is served: it is made while this process has the right to. The helper
-/// removes its file.
+/// The socket before it is served. It is made while this process has privileges. The helper removes
+/// its file.
 #[derive(Debug)]
 pub(crate) struct Server {
     path: PathBuf,
     listener: UnixListener,
-    /// Who may ask, beside root: the user that has made it.
+    /// The permitted user beside root: the one that has made the socket.
     user: u32,
 }
 
-/// Removes a socket that a card which died has left; refuses what is not ours to remove.
+/// Removes the socket of a dead card. A file that is no socket, or a socket in use, is an error.
 fn remove_stale(path: &Path) -> Result<()> {
     let shown = path.display();
     let was = identity(path);
@@ -102,8 +103,8 @@ fn remove_stale(path: &Path) -> Result<()> {
     }
 }
 
-/// Makes the directory of a socket, if need be, and refuses one in which another user may put a
-/// socket of its own in the place of this one.
+/// Makes the directory of a socket if it is missing. Returns an error if another user could replace
+/// the socket there.
 pub(crate) fn make_directory_of(path: &Path) -> Result<()> {
     let path = std::path::absolute(path)?;
     let Some(directory) = path.parent() else { return Ok(()) };
@@ -113,7 +114,7 @@ pub(crate) fn make_directory_of(path: &Path) -> Result<()> {
     })
 }
 
-/// Removes sockets beside this one of cards that were killed while they took over.
+/// Removes sockets beside this one whose cards were killed during a take-over.
 fn remove_left_beside(path: &Path) {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return };
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -121,7 +122,7 @@ fn remove_left_beside(path: &Path) {
         let rest = beside.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
         let number = rest.and_then(|rest| rest.strip_prefix(b"."));
         let Some(number) = number.and_then(|number| str::from_utf8(number).ok()) else { continue };
-        // One that lives is about to listen, or does.
+        // A living process listens there, or is about to.
         if number.parse::<u32>().is_ok() && !Path::new("/proc").join(number).exists() {
             let _ = remove_stale(&entry.path());
         }
@@ -129,7 +130,8 @@ fn remove_left_beside(path: &Path) {
 }
 
 impl Server {
-    /// Listens beside another card, until its place is free: the helper moves the file there.
+    /// Listens beside another card until that card's path is free. Then the helper moves the file
+    /// there.
     pub(crate) fn listen_beside(path: &Path) -> Result<Self> {
         remove_left_beside(path);
         let mut name = path.as_os_str().to_owned();
@@ -137,12 +139,12 @@ impl Server {
         Self::listen(Path::new(&name))
     }
 
-    /// Where it listens.
+    /// Path of the socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Nothing is to be asked here: the file goes.
+    /// Removes the file, because this socket is not needed.
     pub(crate) fn give_up(self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -158,14 +160,14 @@ impl Server {
         Ok(Self { path: path.to_owned(), listener, user })
     }
 
-    /// Serves it, on threads.
+    /// Serves the socket on threads.
     pub(crate) fn serve(self, orders: Orders) -> Result<()> {
         let Self { listener, user, .. } = self;
         let connections = Arc::new(AtomicUsize::new(0));
         let accept = move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else {
-                    // No file descriptor is left, as a rule: others end.
+                    // Usually there is no free file descriptor, until another connection ends.
                     thread::sleep(ACCEPT_PAUSE);
                     continue;
                 };
@@ -188,7 +190,7 @@ impl Server {
     }
 }
 
-/// What a connection has begun: it ends with the connection.
+/// Objects that a connection has begun, and that end with it.
 struct Begun<'a> {
     orders: &'a Orders,
     instances: Vec<String>,
@@ -208,7 +210,7 @@ impl Drop for Begun<'_> {
 
 fn serve(mut stream: UnixStream, orders: &Orders, user: u32) -> Result<()> {
     stream.set_write_timeout(Some(WRITE_WAIT_MAX))?;
-    // The mode of the file keeps others out, until something changes it.
+    // The mode of the file keeps other users out, but the mode can change.
     if let Err(error) = peer::check_one(&stream, user) {
         tracing::warn!("a request is refused: {error}");
         return say(&mut stream, &Answer::Failed { what: asker::REFUSED.into() });
@@ -257,14 +259,14 @@ impl Begun<'_> {
             Err(what) => return Ok(Answer::Failed { what }),
         };
         self.instances.push(name.clone());
-        // If it cannot be shown, it ends with the connection as any other.
+        // An instance that cannot be shown ends with the connection, like any other.
         Ok(match views::made(self.orders, &name) {
             Ok(instance) => Answer::Attached(instance),
             Err(error) => Answer::Failed { what: format!("{error:#}") },
         })
     }
 
-    /// What a trace has noted, in words.
+    /// Returns the new records of a trace as text.
     fn traced(&mut self, id: u64) -> Result<Answer> {
         let Some(words) = self.traces.get_mut(&id) else {
             return Ok(Answer::Failed { what: format!("this connection has no trace {id}") });
@@ -300,7 +302,7 @@ fn ask(orders: &Orders, request: Request) -> Result<Answer> {
         Request::Device { instance, device, change } if change.tx_ring.is_some() => {
             return set_rings(orders, (&instance, device.as_deref()), change);
         }
-        // Here, and not where packets are moved: a file may take its time.
+        // The file is read here and not in the packet thread, because reading may take a while.
         Request::Apply { file } => {
             let began = clock::now();
             match orders.helper().and_then(|helper| helper.vpc(&file)) {
@@ -313,8 +315,8 @@ fn ask(orders: &Orders, request: Request) -> Result<Answer> {
     hand(orders, command, &answer)
 }
 
-/// Changes a device with its rings from the instance, which are the kernel's: they are set first,
-/// and again as they were if the rest of the change cannot be. // D10
+/// Changes a device and its rings from the instance. The kernel owns these rings: they are set
+/// first, and restored if the rest of the change fails. // D10
 fn set_rings(
     orders: &Orders,
     (instance, device): (&str, Option<&str>),
@@ -352,7 +354,7 @@ fn set_rings(
     Ok(answer)
 }
 
-/// Lets the process at the other end go on with everything.
+/// Hands the whole card over to the process at the other end.
 fn hand_over(stream: &UnixStream, orders: &Orders, version: u32) -> Result<()> {
     asker::check(version)?;
     let (back, done) = channel();
@@ -360,7 +362,7 @@ fn hand_over(stream: &UnixStream, orders: &Orders, version: u32) -> Result<()> {
     handed.map_err(anyhow::Error::msg)
 }
 
-/// Hands a command to the service, and waits for its answer.
+/// Sends a command to the service, and waits for its answer.
 pub(crate) fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -> Result<T> {
     if !orders.give(command) {
         bail!("the service has ended");
@@ -394,12 +396,13 @@ mod tests {
     fn regression_sockets_of_cards_that_were_killed_while_they_took_over_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        // No process has so high a number.
+        // No process has such a high number.
         let left = ["card.sock.4194305", "card.sock.4194306"];
         let stay =
             ["card.sock.x", "other.sock.4194305", &format!("card.sock.{}", std::process::id())];
         for name in left.iter().chain(&stay) {
-            // Closed alone, it would live on in a process that another test is just starting.
+            // A socket that is only closed may stay open in a process that another test is just
+            // starting.
             let listener = UnixListener::bind(path(name)).unwrap();
             rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
         }

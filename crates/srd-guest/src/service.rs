@@ -1,8 +1,8 @@
-//! The loop that moves packets and obeys.
+//! The loop that moves packets and applies requests.
 //!
 //! One thread reads the devices of all instances, each for its share of the time
-//! ([`crate::turns`]), and hands frames to the card. Requests are obeyed between two rounds of
-//! turns, so that a change of rules is whole before its answer is given.
+//! ([`crate::turns`]), and hands frames to the card. Requests are applied between two rounds of
+//! turns, so that a change of rules is complete before its answer is sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -47,17 +47,17 @@ use crate::transport::{Plan, Received, Transport};
 use crate::turns::{Turns, raise_descriptors};
 use crate::world::Vpc;
 
-/// The longest pause: flows that are over are freed so often.
+/// Longest pause of the loop: expired flows are freed at this interval.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// Steps of that work before other work has its turn, of all instances together: some 100 us.
+/// Steps of that work, of all instances together, before other work: some 100 us.
 const EXPIRE_WORK: u32 = 1000;
 
 impl Service {
     /// Reads the file, makes the instances of this host, and listens.
     ///
     /// # Errors
-    /// The file is wrong, a privilege or a program is missing, or something is in the way; what was
-    /// made is given back.
+    /// The file is wrong, a privilege or a program is missing, or another object is in the way.
+    /// Objects that were made are given back.
     pub fn open(options: Options) -> Result<Self> {
         raise_descriptors();
         let vpc = options.vpc()?;
@@ -82,7 +82,7 @@ impl Service {
             }
         };
         let opened = Self::open_ports(&options);
-        // From here on there may be threads.
+        // From here on this process may have threads.
         privileges::leave()?;
         let helper = Ending::new(starting.listen()?);
         let (transport, metrics) = opened?;
@@ -146,7 +146,7 @@ impl Service {
         };
         service.set_edges();
         let mut needs = service.needs(&service.world)?;
-        // All of them are instances of the file: none was added yet.
+        // All these instances are in the file, because none was added yet.
         needs.wanted.iter_mut().for_each(|of| of.may_find = true);
         let names: Vec<String> = needs.wanted.iter().map(|of| of.name.clone()).collect();
         let (places, _) = needs.make(&service.helper)?;
@@ -157,7 +157,7 @@ impl Service {
         Ok(service)
     }
 
-    /// Opens what takes privileges, and is nothing that is given back.
+    /// Opens the sockets that need privileges and need not be given back.
     #[allow(clippy::type_complexity)] // two things
     fn open_ports(options: &Options) -> Result<(Option<Transport>, Option<srd_http::Listener>)> {
         let metrics = options.metrics.as_ref().map(metrics::listen).transpose()?;
@@ -166,7 +166,7 @@ impl Service {
         Ok((transport, metrics))
     }
 
-    /// Ends the programs in all namespaces at the same time, if that is wanted.
+    /// Ends the programs in all namespaces in parallel, if the settings require it.
     fn end_programs(&self) {
         if self.options.end_programs {
             let running = self.guests.by_name.values();
@@ -177,12 +177,12 @@ impl Service {
         }
     }
 
-    /// Ends this service from another thread.
+    /// Returns a handle that ends this service from another thread.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Moves packets and obeys until it is stopped.
+    /// Moves packets and applies requests until it is stopped.
     ///
     /// # Errors
     /// Waiting fails.
@@ -205,7 +205,7 @@ impl Service {
             let now = clock::now();
             self.obey(now);
             if self.is_handed_over {
-                // Packets, and what waits for a limit, are another process's.
+                // Packets, including those that wait for a limit, belong to another process now.
                 return Ok(());
             }
             self.take_turns(now);
@@ -219,7 +219,7 @@ impl Service {
             self.write_logs();
             self.publish(now);
             if self.expire_at <= now {
-                // The rest of it comes with the next round of turns.
+                // The rest of this work follows after the next round of turns.
                 if self.card.expire(now, EXPIRE_WORK) {
                     self.gateways.transport.iter_mut().for_each(Transport::look);
                     self.follow_mtu();
@@ -231,20 +231,20 @@ impl Service {
         Ok(())
     }
 
-    /// Waits for packets, requests, or the next packet that a limit lets go.
+    /// Waits for packets, requests, or the next packet that a limit releases.
     fn wait(&mut self) -> io::Result<()> {
         if !self.turns.is_idle() {
-            // Devices are known to have frames: all else is asked without waiting.
+            // Some devices have frames, so everything else is polled without a wait.
             return Ok(());
         }
         self.turns.rest();
         self.late.rest();
         if self.options.poll.spins(clock::now().since(self.moved_at)) {
-            // A program that the packets are for may wait for this processor.
+            // A program that receives the packets may wait for this processor.
             std::thread::yield_now();
             return Ok(());
         }
-        // Each device is asked: one that has frames already must not keep the others from kicks.
+        // Each device has to be prepared: a ready one must not prevent notifications of the others.
         let mut ready = false;
         for port in &self.sockets {
             ready |= self.devices.get_mut(port).is_some_and(Port::rest);
@@ -279,7 +279,7 @@ impl Service {
         }
     }
 
-    /// Has front ends connected to that listen.
+    /// Starts connecting to front ends that listen.
     fn join_fronts(&mut self) {
         for port in &self.sockets {
             let Some(device) = self.devices.get_mut(port) else { continue };
@@ -332,7 +332,7 @@ impl Service {
                 Command::Attach(attach, back) => self.attach(now, &attach, back),
                 Command::Flows(Wanted { mut part, back }) => {
                     part.fill(&self.card);
-                    // Without a reader nothing is lost.
+                    // If the reader is gone, the part is dropped.
                     let _ = back.try_send(part);
                 }
                 Command::Ask(Request::Device { instance, device, change }, back) => {
@@ -342,7 +342,7 @@ impl Service {
                     let answer = self.answer(request);
                     let answer =
                         answer.unwrap_or_else(|e| Answer::Failed { what: format!("{e:#}") });
-                    // A trace ends with the connection that has begun it.
+                    // The trace's connection is gone, so the trace ends.
                     if let Err(SendError(Answer::Tracing { id })) = back.send(answer) {
                         self.end_trace(id);
                     }
@@ -357,8 +357,8 @@ impl Service {
                 let id = self.begin_trace(instance.as_deref(), &filter, packets, head_bytes)?;
                 Ok(Answer::Tracing { id })
             }
-            // The connection's own thread reads the file, the figures, or finds the words; an
-            // instance is made on another one.
+            // The connection's own thread reads files and figures, and formats records. Another
+            // thread makes instances.
             Request::Status
             | Request::Flows { .. }
             | Request::Logs

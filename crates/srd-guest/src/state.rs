@@ -1,4 +1,4 @@
-//! What the loop works on.
+//! State of the loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -35,42 +35,43 @@ use crate::transport::{Received, TransportOptions};
 use crate::turns::Turns;
 use crate::world::Vpc;
 
-/// What a service shall do.
+/// Settings of a service.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The file that these settings are in, which is read again.
+    /// The file of these settings, which can be read again.
     pub config: Option<PathBuf>,
-    /// The VPC's file; EC2's default VPC if there is none.
+    /// The VPC's file; without it, EC2's default VPC.
     pub file: Option<PathBuf>,
-    /// The name of this host in the file. Instances that name none are here.
+    /// The name of this host in the file. Instances without a host are here.
     pub host: String,
-    /// By what all rates are divided.
+    /// The divisor of all rates.
     pub scale: u32,
-    /// How long a full stock of credits lasts at the peak rate, in seconds.
+    /// Time that a full stock of credits lasts at the peak rate, in seconds.
     pub credits_s: u32,
     /// Whether the network of this machine stands for the internet.
     pub internet: bool,
-    /// Whether that internet carries private addresses, as the real one does not.
+    /// Whether that internet carries private addresses; the real one does not.
     pub internet_private: bool,
-    /// How other hosts are reached, if there are any.
+    /// The transport to other hosts, if there are any.
     pub transport: Option<TransportOptions>,
-    /// Where requests are listened for.
+    /// The socket for requests.
     pub socket: PathBuf,
-    /// Instances whose interfaces are sockets of vhost-user, by name: the primary one is at this
-    /// path, each other one at the path with its device's name behind it.
+    /// Instances whose interfaces are sockets of vhost-user, by name. The primary interface is at
+    /// this path; the path of another one ends with its device's name.
     pub vhost_user: BTreeMap<String, PathBuf>,
-    /// Those of them whose front ends listen there, and the card connects.
+    /// The subset of `vhost_user` whose front ends listen, so that the card connects.
     pub vhost_user_client: BTreeSet<String>,
-    /// How to wait for packets.
+    /// Method of waiting for packets.
     pub poll: PollMode,
-    /// Where figures are served over HTTP, if anywhere.
+    /// Options of figures over HTTP, if they are served.
     pub metrics: Option<Metrics>,
-    /// Whether programs that run in the namespace of an instance end with it. Else they keep it.
+    /// Whether programs in an instance's namespace are ended with the instance. Otherwise they keep
+    /// the namespace.
     pub end_programs: bool,
 }
 
 impl Options {
-    /// The cloud of these settings.
+    /// Returns the cloud of these settings.
     pub(crate) fn vpc(&self) -> Result<Vpc> {
         Vpc::read(self.file.as_deref(), &self.host, self.internet_private)
     }
@@ -81,33 +82,33 @@ impl Options {
     }
 }
 
-/// Where figures are served over HTTP.
+/// Options of figures over HTTP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metrics {
     /// The address and port.
     pub listen: SocketAddr,
-    /// Whether others than this machine may ask.
+    /// Whether other machines may send requests.
     pub allow_remote: bool,
-    /// Names under which they may be asked for, beside addresses and the machine's own names.
+    /// Host names that requests may contain, beside addresses and the machine's own names.
     pub host_names: Vec<String>,
 }
 
-/// How a service ended.
+/// Reason for the end of a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// It was stopped.
+    /// The service was stopped.
     Stopped,
-    /// Another process goes on with what it had.
+    /// Another process continues with all objects of the service.
     HandedOver,
 }
 
-/// A service. It holds namespaces, devices and rules, and gives them back when it is dropped.
+/// A service. It owns namespaces, devices and rules, and gives them back when it is dropped.
 pub struct Service {
     pub(crate) options: Options,
     pub(crate) vpc: Vpc,
     pub(crate) world: World,
     pub(crate) card: Card,
-    /// The directory, which knows where interfaces of other hosts are.
+    /// The directory, which contains the locations of other hosts' interfaces.
     pub(crate) plane: Plane,
     pub(crate) guests: Guests,
     pub(crate) changes: Changes,
@@ -117,16 +118,16 @@ pub struct Service {
     pub(crate) held: BTreeSet<PortId>,
     /// Devices that were deleted.
     pub(crate) gone: Gone,
-    /// By how much the loop is late.
+    /// The delay of the loop.
     pub(crate) late: Late,
     /// The shares of the sources outside of this host in a turn.
     pub(crate) shares: Shares,
     /// Interfaces at sockets of vhost-user.
     pub(crate) sockets: Vec<PortId>,
-    /// Whose packets are read next.
+    /// The order in which packets are read.
     pub(crate) turns: Turns,
     pub(crate) gateways: Gateways,
-    /// Memory for what is read from other hosts.
+    /// Memory for packets from other hosts.
     pub(crate) received: Received,
     pub(crate) logs: FlowLogs,
     pub(crate) services: Services,
@@ -135,15 +136,15 @@ pub struct Service {
     pub(crate) wake: Arc<OwnedFd>,
     pub(crate) stopper: Stopper,
     pub(crate) metrics: Option<srd_http::Server>,
-    /// Another process goes on with all that this one has.
+    /// Whether another process continues with all objects of this one.
     pub(crate) is_handed_over: bool,
     pub(crate) expire_at: Instant,
-    /// When a frame was last read.
+    /// Time of the last read of a frame.
     pub(crate) moved_at: Instant,
     pub(crate) began: Instant,
-    /// Where figures are written.
+    /// Destination of the figures.
     pub(crate) publisher: Publisher,
-    /// Dropped last.
+    /// The helper. This field is dropped last.
     pub(crate) helper: Ending,
 }
 
@@ -153,12 +154,12 @@ impl std::fmt::Debug for Service {
     }
 }
 
-/// The instances by name, and what packets through NAT gateways need.
+/// The instances by name, and the public addresses of NAT gateways.
 #[derive(Debug, Default)]
 pub(crate) struct Guests {
     pub(crate) by_name: BTreeMap<String, Running>,
-    /// Instances in whose namespaces programs were found that are in the way: each change of the
-    /// rules tries them once more.
+    /// Instances that were left out because of programs in their namespaces. Each change of the
+    /// rules tries them again.
     pub(crate) left_out: BTreeSet<String>,
     pub(crate) nat_publics: BTreeMap<NatGatewayId, Ipv4Addr>,
 }
@@ -172,14 +173,14 @@ impl Guests {
     }
 }
 
-/// An instance that runs.
+/// A running instance.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) id: InstanceId,
-    /// None, if its interfaces are sockets.
+    /// `None` if its interfaces are sockets.
     pub(crate) namespace: Option<Namespace>,
     pub(crate) profile: Profile,
     pub(crate) interfaces: Vec<(PortId, EniId, Device)>,
-    /// The rules that steer packets to queues of its interfaces.
+    /// The rules that steer packets to queues of the instance's interfaces.
     pub(crate) steering: Arc<Steering>,
 }

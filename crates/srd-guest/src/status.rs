@@ -1,4 +1,4 @@
-//! The instances in words, when they begin. What they do later is on [`crate::pages`].
+//! The instances as text, at the start. Their later state is on [`crate::pages`].
 
 use srd_vpc::id::EniId;
 
@@ -6,7 +6,7 @@ use crate::port::Port;
 use crate::state::Service;
 
 impl Service {
-    /// The instances in words, one line each.
+    /// Returns the instances as text, one line each.
     pub fn summary(&self) -> Vec<String> {
         let lines = self.guests.by_name.iter().map(|(name, running)| {
             let devices = running.interfaces.iter().map(|(port, eni, device)| {

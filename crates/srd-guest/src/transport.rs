@@ -1,17 +1,17 @@
-//! The way to the other hosts of the cloud: frames of instances over SRD, sealed, each host known
-//! by its key.
+//! The transport to the other hosts of the cloud: frames of instances over SRD. They are sealed,
+//! and each host is identified by its key.
 //!
 //! ```text
 //!   card --to_host--> stage: queues, tenants in turns --> endpoint --> sockets
 //!   card <-from_host- stage: order by flow           <-- endpoint <-- sockets
 //! ```
 //!
-//! A flow whose two interfaces have ENA Express rides SRD over all paths; any other goes plainly,
-//! on the path that its hash names. Both are sealed under the session with the host's key, so that
-//! no other program of a machine, whatever address and port it has, speaks for a host.
+//! A flow whose two interfaces have ENA Express uses SRD over all paths. Any other flow is sent
+//! plainly, on the path that its hash selects. Both are sealed in the session with the host's key,
+//! so that no other program of a machine can pose as a host, whatever its address and port.
 //!
-//! Bounds: those of the stage ([`srd_card::Express`]) and of the endpoint; what one call reads is
-//! handed to the card before the next one.
+//! Bounds: those of the stage ([`srd_card::Express`]) and of the endpoint. The frames of one read
+//! are handed to the card before the next read.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -36,53 +36,56 @@ use srd_proto::{
 
 use crate::hosts::Contact;
 
-/// The name of this machine's own edge, whose word of the internet's packets is believed: no host
-/// has it.
+/// The name of this machine's own edge, whose packets from the internet are trusted. No host has
+/// this name.
 pub(crate) const EDGE: &str = "(edge)";
-/// The UDP port of a card, unless the settings say otherwise: the one behind that of `srd up`.
+/// Default UDP port of a card: the one after that of `srd up`.
 pub const PORT_DEFAULT: u16 = 7535;
-/// Paths, unless the settings say otherwise.
+/// Default number of paths.
 pub const PATHS_DEFAULT: u16 = 64;
-/// A host that is quiet for so long is asked whether it is there.
+/// Silence after which a host is probed.
 const KEEPALIVE: Duration = Duration::from_millis(300);
-/// A host that does not answer for so long, to some fifteen questions on different paths, is down.
+/// Time without an answer, to some fifteen probes on different paths, after which a host is down.
 const PEER_TIMEOUT: Duration = Duration::from_millis(600);
-/// Handshakes with strangers per second, and as many again with those who have returned a cookie.
+/// Maximum rate of handshakes with unknown peers, and the same rate again for peers that have
+/// returned a cookie.
 const HANDSHAKES_PER_SECOND_MAX: u32 = 200;
-/// Receive buffer: what arrives while instances have their turns, or the thread does not run.
+/// Size of the receive buffer, for packets that arrive while instances have their turns, or the
+/// thread does not run.
 const RECEIVE_BUFFER_BYTES: u32 = 32 << 20;
-/// Bytes of the greeting that a plain session's first packets carry.
+/// Bytes of the greeting in the first packets of a plain session.
 #[allow(clippy::cast_possible_truncation)] // sixteen
 const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
-/// The least that an IPv6 network passes (RFC 8200), as UDP payload bytes.
+/// The minimum MTU of IPv6 networks (RFC 8200), as UDP payload bytes.
 const PACKET_BYTES_MIN: u16 = 1232;
-/// Where a run leaves its epoch for the next one, if systemd names no other directory.
+/// Directory of the stored epoch, if systemd names no other.
 const STATE_DIRECTORY: &str = "/var/lib/srd-card";
-/// Datagrams that one call of [`Transport::receive`] reads at most, by the number of frames wanted.
+/// Bounds of the datagrams that one call of [`Transport::receive`] reads; between them the
+/// requested number of frames counts.
 const DATAGRAMS_AT_ONCE_MIN: usize = 64;
 const DATAGRAMS_AT_ONCE_MAX: usize = 1024;
 
-/// How packets between hosts are protected.
+/// Protection of packets between hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Protection {
-    /// Sealed under sessions between keys; this host's private one.
+    /// Sealed in sessions between keys. This is the private key of this host.
     Encrypted(SecretKey),
-    /// Neither encrypted nor authenticated: on a network that is trusted.
+    /// Neither encrypted nor authenticated, for a trusted network.
     Plain,
 }
 
-/// How the other hosts are reached.
+/// Options of the transport to the other hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TransportOptions {
     /// The name of this host.
     pub host: String,
-    /// The address to receive at, and the first of as many UDP ports as there are paths.
+    /// The address at which this host receives, and the first of its UDP ports: one for each path.
     pub listen: SocketAddr,
     /// The protection of packets.
     pub protection: Protection,
     /// Paths to each host, 1 to 256.
     pub paths: u16,
-    /// The rate of this machine's link; the kernel's word for it if none is given.
+    /// The rate of this machine's link; without it, the rate that the kernel reports.
     pub link_rate_bps: Option<u64>,
     /// The DSCP of packets between hosts, 0 to 63.
     pub dscp: u8,
@@ -93,24 +96,24 @@ pub struct TransportOptions {
 /// Another host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostOptions {
-    /// Its address and the first of its ports.
+    /// The address of the host, and the first of its ports.
     pub endpoint: SocketAddr,
-    /// Its public key; none without protection.
+    /// The public key of the host; `None` without protection.
     pub public_key: Option<PublicKey>,
 }
 
 /// Frames that were read, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
-    /// From where to where they go, and the frames.
+    /// The envelope of each frame, with its source and destination, and the frame.
     pub(crate) frames: Vec<(Envelope, Vec<u8>)>,
-    /// The hosts, with how many frames each has sent in a row, and whether these came by SRD.
+    /// The hosts, each with the number of its successive frames, and whether these used SRD.
     pub(crate) hosts: Vec<(Arc<str>, usize, bool)>,
-    /// Frames with a trailer that this program does not know.
+    /// Frames with an unknown kind of trailer.
     pub(crate) unknown: u64,
 }
 
-/// Another host: where it is, and its traffic.
+/// Another host: its address, and its traffic.
 #[derive(Debug)]
 struct Host {
     name: Arc<str>,
@@ -119,50 +122,51 @@ struct Host {
     contact: Contact,
 }
 
-/// The part that arrivals and events change, apart from the endpoint that hands them out.
+/// The part of the transport that arrivals and events change, separate from the endpoint that
+/// delivers them.
 #[derive(Debug)]
 struct Stage {
     express: Express,
-    /// In the order of their names.
+    /// Hosts, sorted by name.
     hosts: Vec<Host>,
-    /// By slot, the host's place.
+    /// The index of each slot's host.
     by_slot: Vec<usize>,
     received: Received,
-    /// The network passes packets of another size than before.
+    /// Whether the MTU of the network has changed.
     mtu_changed: bool,
 }
 
-/// The endpoint and all that is around it.
+/// The endpoint and its surroundings.
 #[derive(Debug)]
 pub(crate) struct Transport {
     endpoint: LocalEndpoint<UdpIo>,
     stage: Stage,
     arrivals: Arc<OwnedFd>,
-    /// The place of the host that was sent to last: most packets are for the same.
+    /// Index of the last destination: most packets go to the same host.
     last_to: usize,
-    /// The endpoint has more to send than it sent at once.
+    /// Whether the endpoint has more to send than it sent at once.
     has_more: bool,
-    /// Sending or receiving has failed, and a person was told.
+    /// Whether sending or receiving has failed, and the failure was logged.
     is_broken: bool,
 }
 
-/// Settings that were looked at, before there are sockets.
+/// Checked settings, before the sockets are opened.
 #[derive(Debug)]
 pub(crate) struct Plan {
     options: TransportOptions,
     packet_bytes_max: u16,
-    /// The epoch of this run, once it is kept.
+    /// The epoch of this run, after it was stored.
     epoch: Option<Epoch>,
 }
 
 impl Plan {
-    /// Keeps the epoch of this run for the next one. Call it while privileges are there.
+    /// Stores the epoch of this run for the next one. Call this before privileges are dropped.
     pub(crate) fn keep_epoch(mut self) -> Self {
         self.epoch = Some(epoch_of(&self.options.host));
         self
     }
 
-    /// Looks at the settings, and at the ways to the hosts.
+    /// Checks the settings, and the routes to the hosts.
     pub(crate) fn new(options: &TransportOptions) -> Result<Self> {
         let mut places = BTreeMap::new();
         for (name, host) in &options.hosts {
@@ -215,7 +219,8 @@ impl Plan {
     }
 }
 
-/// The epoch of this run: larger than that of the run before, even if the clock was set back.
+/// Returns the epoch of this run: larger than that of the previous run, even if the clock was set
+/// back.
 fn epoch_of(host: &str) -> Epoch {
     let given = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
     let directory = given.unwrap_or_else(|| PathBuf::from(STATE_DIRECTORY));
@@ -242,7 +247,7 @@ impl Transport {
         Self::over(plan, io)
     }
 
-    /// Goes on with the sockets that another process had.
+    /// Continues with the sockets of another process.
     pub(crate) fn adopt(plan: Plan, sockets: Vec<OwnedFd>) -> Result<Self> {
         let io = UdpIo::adopt(&plan.sockets(), sockets).context("sockets to other hosts")?;
         let at = srd_net::PacketIo::local_address(&io);
@@ -289,19 +294,19 @@ impl Transport {
         Ok(Self { endpoint, stage, arrivals, last_to, has_more, is_broken })
     }
 
-    /// The most bytes of a packet that does not ride SRD.
+    /// Maximum size in bytes of a packet that does not use SRD.
     pub(crate) fn bytes_max(&self) -> usize {
         let hosts = self.stage.hosts.iter();
         let least = hosts.map(|host| self.stage.express.cloud_bytes_max(host.slot)).min();
         least.unwrap_or(usize::MAX)
     }
 
-    /// Whether [`Transport::bytes_max`] is another one than at the last call.
+    /// Whether [`Transport::bytes_max`] has changed since the last call.
     pub(crate) fn take_mtu_change(&mut self) -> bool {
         std::mem::take(&mut self.stage.mtu_changed)
     }
 
-    /// Can be read while packets wait.
+    /// A descriptor that is readable while packets wait.
     pub(crate) fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.arrivals)
     }
@@ -311,7 +316,7 @@ impl Transport {
         self.endpoint.io().sockets()
     }
 
-    /// When [`Transport::flush`] wants to be called.
+    /// Time of the next call of [`Transport::flush`].
     pub(crate) fn due(&self) -> Instant {
         if self.has_more {
             return Instant::ZERO;
@@ -320,12 +325,12 @@ impl Transport {
         self.endpoint.due().min(stage)
     }
 
-    /// Whether frames or answers wait to be sent.
+    /// Whether frames or acknowledgements wait to be sent.
     pub(crate) fn has_unsent(&self, now: Instant) -> bool {
         self.stage.express.has_waiting() || self.due() <= now
     }
 
-    /// Queues a frame for another host; false if there is no such host.
+    /// Queues a frame for another host. Returns `false` if there is no such host.
     pub(crate) fn send(&mut self, now: Instant, way: &Way<'_>, frame: Vec<u8>) -> bool {
         let hosts = &mut self.stage.hosts;
         if hosts.get(self.last_to).is_none_or(|last| last.name != *way.host) {
@@ -338,7 +343,7 @@ impl Transport {
         host.contact.sent(frame.len().saturating_sub(OFFLOAD_BYTES), way.express);
         let parcel = Parcel {
             to: host.slot,
-            // Number zero is nobody's.
+            // Number zero is reserved.
             tenant: way.instance.saturating_add(1),
             interface: way.envelope.sender(),
             trailer: way.envelope.trailer(),
@@ -348,7 +353,7 @@ impl Transport {
         true
     }
 
-    /// Sends what may be sent, and runs timers that are due.
+    /// Sends everything that may be sent, and runs timers that are due.
     pub(crate) fn flush(&mut self) {
         let sent = self.transmit();
         self.note(sent);
@@ -368,9 +373,9 @@ impl Transport {
         Ok(())
     }
 
-    /// Reads arrivals until there are `most` frames, or until so many datagrams have been read: a
-    /// datagram of a stranger brings no frame, and strangers may send them faster than they are
-    /// discarded. Returns the frames, with those that timers have let go.
+    /// Reads arrivals until there are `most` frames, or until a maximum number of datagrams was
+    /// read. A datagram of an unknown peer contains no frame, and such datagrams may arrive faster
+    /// than they are discarded. Returns the frames, including those that timers have released.
     pub(crate) fn receive(&mut self, most: usize) -> &mut Received {
         let mut datagrams_left = most.clamp(DATAGRAMS_AT_ONCE_MIN, DATAGRAMS_AT_ONCE_MAX);
         while self.stage.received.frames.len() < most && datagrams_left > 0 {
@@ -389,7 +394,7 @@ impl Transport {
         &mut self.stage.received
     }
 
-    /// Notes whether the sockets work; a person is told of each change.
+    /// Notes whether the sockets work, and logs the first failure of several.
     fn note(&mut self, result: io::Result<()>) {
         match result {
             Ok(()) => self.is_broken = false,
@@ -401,18 +406,18 @@ impl Transport {
         }
     }
 
-    /// Ends sessions: the other hosts need not find out by themselves.
+    /// Closes the sessions, so that the other hosts need not wait for a timeout.
     pub(crate) fn close(&mut self) {
         let closed = self.endpoint.close(&mut self.stage);
         self.note(closed);
     }
 
-    /// The other hosts, by name, and where they are.
+    /// The other hosts by name, and their addresses.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = (&Arc<str>, SocketAddr)> {
         self.stage.hosts.iter().map(|of| (&of.name, of.at))
     }
 
-    /// The traffic of a host, by its place among [`Transport::hosts`].
+    /// The traffic of a host, by its index in [`Transport::hosts`].
     pub(crate) fn contact(&self, place: usize) -> Option<&Contact> {
         self.stage.hosts.get(place).map(|of| &of.contact)
     }
@@ -423,12 +428,12 @@ impl Transport {
         found.is_ok_and(|found| !self.stage.hosts[found].contact.had_session(at))
     }
 
-    /// Frames that the stage lost, in the order of [`srd_card::Counters::drops`].
+    /// Frames that the stage has lost, in the order of [`srd_card::Counters::drops`].
     pub(crate) fn lost(&self) -> impl Iterator<Item = u64> {
         self.stage.express.counters().drops().map(|(_, frames)| frames)
     }
 
-    /// The fullest table or buffer of what rides SRD, in percent.
+    /// Utilization of the fullest table or buffer for packets over SRD, in percent.
     pub(crate) fn resource_utilization(&self) -> u64 {
         self.stage.express.resource_utilization()
     }
@@ -439,8 +444,8 @@ impl Transport {
         hosts.map(|of| (of.name.to_string(), of.contact.clone())).collect()
     }
 
-    /// Goes on counting where another process ended. Hosts that it had and this one has not are
-    /// forgotten.
+    /// Takes the counters of another process, from which counting continues. Counters of hosts that
+    /// are no longer in the settings are dropped.
     pub(crate) fn adopt_contacts(&mut self, contacts: &BTreeMap<String, Contact>) {
         for host in &mut self.stage.hosts {
             if let Some(contact) = contacts.get(&*host.name) {
@@ -449,7 +454,7 @@ impl Transport {
         }
     }
 
-    /// Writes to the log which hosts are silent now, and which are not any more. // V18
+    /// Logs hosts that are silent now, and hosts that are not silent any more. // V18
     pub(crate) fn look(&mut self) {
         let now = self.endpoint.last_look();
         for Host { name, at, contact, .. } in &mut self.stage.hosts {
@@ -458,7 +463,7 @@ impl Transport {
     }
 }
 
-/// Collects what arrives from one host.
+/// Collects frames that arrive from hosts.
 struct Into<'a> {
     hosts: &'a mut [Host],
     by_slot: &'a [usize],
@@ -487,7 +492,7 @@ impl Arrivals for Into<'_> {
     }
 }
 
-/// A card has no guest of an overlay.
+/// The guest of an overlay, which a card does not have.
 struct Nobody;
 
 impl Guest for Nobody {

@@ -1,9 +1,9 @@
-//! Whose packets are read next: instances share the time of the loop, as `srd_card::tenants` says,
-//! and everything that comes from outside of this host is one more tenant. A device is read only
-//! when it has frames.
+//! Order in which packets are read. Instances share the time of the loop by the rules of
+//! `srd_card::tenants`, and all traffic from outside of this host is one more tenant. A device is
+//! read only when it has frames.
 //!
-//! Bounds: [`INSTANCES_MAX`] instances; a turn has at most 32 frames, and [`TURNS_TIME`] of turns
-//! come before all else that the loop does.
+//! Bounds: [`INSTANCES_MAX`] instances. A turn has at most 32 frames, and turns take at most
+//! [`TURNS_TIME`] before the other work of the loop.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -20,23 +20,23 @@ use srd_proto::time::Duration;
 use crate::kernel::Kernel;
 use crate::port::Port;
 
-/// Instances of a card.
+/// Maximum number of instances of a card.
 pub(crate) const INSTANCES_MAX: usize = TENANTS_MAX - 1;
-/// What comes from outside of this host.
+/// The tenant of all traffic from outside of this host.
 pub(crate) const OUTSIDE: TenantId = TenantId(u32::MAX);
-/// After so long the loop looks at requests and timers.
+/// Time of turns after which the loop handles requests and timers.
 pub(crate) const TURNS_TIME: Duration = Duration::from_micros(200);
-/// Packets that waited for their instance's share count as over its limit when the loop has worked
-/// on turns for so long without a pause: before, they waited for a few others, as in any queue.
-/// Time in which the loop had no processor is none of work: what came meanwhile is soon read. // N4
+/// Time of turns without a pause, from which packets that waited for their instance's share count
+/// as over its limit. Before that they waited for a few others, as in any queue. Time in which the
+/// loop had no processor does not count, because the packets of that time are soon read. // N4
 const OVERLOADED: Duration = Duration::from_millis(10);
-/// A turn does not cost more: what was longer, another program had.
+/// Longest time that counts for a turn: in a longer one, another program had the processor.
 const TURN_TIME_MAX: Duration = Duration::from_millis(1);
-/// Devices that are told at once to have frames.
+/// Maximum number of devices with frames in one report of the kernel.
 const EVENTS: usize = 256;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Lets this process have as many descriptors as it may: each queue of each device is one.
+/// Raises this process's limit of descriptors to its maximum: each queue of each device needs one.
 pub(crate) fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -47,11 +47,11 @@ pub(crate) struct Turns {
     tenants: Tenants,
     epoll: OwnedFd,
     owners: BTreeMap<PortId, TenantId>,
-    /// Devices of the kernel that were ever watched.
+    /// Number of kernel devices that were ever watched.
     kernels: u64,
-    /// Devices with frames, those of an instance in turns.
+    /// Devices with frames. The devices of an instance take turns.
     ready: BTreeMap<TenantId, VecDeque<PortId>>,
-    /// How long turns have taken since there was none.
+    /// Time that turns have taken since the last pause.
     busy: Duration,
     /// The instances' shares.
     weights: BTreeMap<TenantId, u32>,
@@ -72,7 +72,8 @@ impl Turns {
         })
     }
 
-    /// Adds an instance with a share. What comes from outside has as much as all together.
+    /// Adds an instance with a share. Traffic from outside has as large a share as all instances
+    /// together.
     pub(crate) fn add(&mut self, tenant: TenantId, weight: u32) -> Result<()> {
         if self.weights.len() >= INSTANCES_MAX || !self.tenants.add(tenant, weight) {
             bail!("a card has at most {INSTANCES_MAX} instances: start another card for more");
@@ -95,16 +96,16 @@ impl Turns {
         self.share_outside();
     }
 
-    /// Watches the device of an interface. A device that is closed is not watched any more.
+    /// Watches the device of an interface. A closed device is not watched any more.
     pub(crate) fn watch(&mut self, port: PortId, tenant: TenantId, device: &Port) -> Result<()> {
         self.owners.insert(port, tenant);
         self.kernels += u64::from(device.kernel().is_some());
-        // The descriptors of a socket come and go: it is asked each time.
+        // The descriptors of a socket change, so the socket is polled each time.
         let mut all = device.kernel().into_iter().flat_map(Kernel::descriptors);
         all.try_for_each(|fd| self.wait_for(port, fd))
     }
 
-    /// Watches more queues of a device that is watched.
+    /// Watches more queues of a watched device.
     pub(crate) fn watch_more(&self, port: PortId, queues: &[Tun]) -> Result<()> {
         queues.iter().try_for_each(|queue| self.wait_for(port, queue.fd().as_fd()))
     }
@@ -114,7 +115,7 @@ impl Turns {
         epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN).context("waiting for a device")
     }
 
-    /// To wait on.
+    /// Descriptor to wait on.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -124,7 +125,7 @@ impl Turns {
         self.tenants.is_idle()
     }
 
-    /// Looks which devices have frames. `sockets`: those that are asked themselves.
+    /// Finds the devices with frames. `sockets`: devices that are polled directly.
     pub(crate) fn look(&mut self, sockets: &[PortId]) {
         self.wake_all(sockets.iter().copied());
         if self.kernels == 0 {
@@ -149,7 +150,7 @@ impl Turns {
         }
     }
 
-    /// Something may have come from outside.
+    /// Notes that packets from outside may have arrived.
     pub(crate) fn wake_outside(&mut self) {
         self.tenants.wake(OUTSIDE);
     }
@@ -159,7 +160,7 @@ impl Turns {
         self.tenants.next()
     }
 
-    /// Before waiting.
+    /// Notes a pause of the loop, before it waits.
     pub(crate) fn rest(&mut self) {
         self.busy = Duration::ZERO;
     }
@@ -169,21 +170,21 @@ impl Turns {
         turn.waited && self.busy >= OVERLOADED
     }
 
-    /// Ends a turn. `is_dry`: no frames are left.
+    /// Ends a turn. `is_dry`: there are no more frames.
     pub(crate) fn end(&mut self, turn: Turn, frames: u32, is_dry: bool, spent: Duration) {
-        // A tenant has no more work if it had fewer frames than it might.
+        // A tenant with fewer frames than permitted has no more work.
         let turn = Turn { frames: turn.frames.max(frames) + u32::from(is_dry), ..turn };
         let spent = spent.min(TURN_TIME_MAX);
         self.busy = self.busy + spent;
         self.tenants.end(turn, frames, spent);
     }
 
-    /// A device of an instance with frames.
+    /// The next device of an instance that has frames.
     pub(crate) fn ready(&self, tenant: TenantId) -> Option<PortId> {
         self.ready.get(&tenant)?.front().copied()
     }
 
-    /// What an instance's first device has had its turn, with frames left or without.
+    /// Ends the turn of an instance's first device, which has more frames or none.
     pub(crate) fn turned(&mut self, tenant: TenantId, has_more: bool) {
         let Some(ready) = self.ready.get_mut(&tenant) else { return };
         if let Some(port) = ready.pop_front().filter(|_| has_more) {
@@ -208,7 +209,7 @@ mod tests {
         turns.add(TenantId(9999), 2).unwrap();
     }
 
-    /// Two that always have work: frames of a second turn have waited for those of the other.
+    /// Two tenants that always have work: frames of a second turn have waited for the other tenant.
     #[test]
     fn packets_count_as_over_a_share_only_while_the_loop_has_had_no_pause_for_long() {
         let mut turns = Turns::new().unwrap();
@@ -224,13 +225,14 @@ mod tests {
         }
         assert_eq!(over.iter().position(|is| *is), Some(1000), "after 10 ms");
         assert!(over[1000..].iter().all(|is| *is));
-        // A pause: all is as at first.
+        // After a pause the time starts at zero again.
         turns.rest();
         let turn = turns.next().unwrap();
         assert!(!turns.is_over(&turn));
     }
 
-    /// The loop had no processor for a while, and then reads what came meanwhile, of two.
+    /// The loop had no processor for a while, and then reads the packets of two instances that
+    /// arrived meanwhile.
     #[test]
     fn regression_time_without_a_processor_is_no_overload() {
         for pause in [5, 20, 50] {
@@ -251,7 +253,7 @@ mod tests {
         }
     }
 
-    /// What comes from outside has as much time as all instances together.
+    /// Traffic from outside has as much time as all instances together.
     #[test]
     fn what_comes_from_outside_has_its_turns() {
         let mut turns = Turns::new().unwrap();

@@ -1,4 +1,4 @@
-//! What readers ask, answered on their own threads: the packet thread only copies numbers.
+//! Answers to readers, which their own threads prepare: the packet thread only copies numbers.
 
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::pages::directory::{Directory, Listed};
 use crate::pages::{WRITTEN_WITHIN, read};
 use crate::protocol::{Flow, FlowLog, Instance, NamespaceName, Status};
 
-/// A part of a list, or an instance that was made, is there within this time.
+/// Longest wait for a part of a list, or for the figures of a new instance.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// What there is now.
+/// Returns the current status.
 pub(crate) fn status(orders: &Orders) -> Result<Status> {
     let stale_s = orders.refresh(WRITTEN_WITHIN)?;
     let mut status = read::status(&orders.pages, stale_s);
     let helper = orders.helper()?;
-    // A helper that stands still, or has ended, has nothing to add; the log has a line about it.
+    // A helper that hangs or has ended adds nothing; the log contains a line about it.
     if let Ok(upkeep) = helper.look(places(orders)) {
         status.rules_restored = upkeep.rules_restored;
         status.warnings = upkeep.warnings;
@@ -31,7 +31,7 @@ pub(crate) fn status(orders: &Orders) -> Result<Status> {
     Ok(status)
 }
 
-/// The namespaces of instances, and the devices that they should have.
+/// Returns the namespaces of instances, and the devices that they should have.
 fn places(orders: &Orders) -> Vec<(NamespaceName, Vec<Device>)> {
     let directory = orders.pages.directory.get();
     let all = directory.instances.iter().filter_map(|of| {
@@ -41,18 +41,18 @@ fn places(orders: &Orders) -> Vec<(NamespaceName, Vec<Device>)> {
     all.collect()
 }
 
-/// The flow logs that were planned when figures were written last.
+/// Returns the flow logs of the last published directory.
 pub(crate) fn logs(orders: &Orders) -> Vec<FlowLog> {
     logs::report(&orders.pages.directory.get().logs)
 }
 
-/// An instance that was made just now.
+/// Returns an instance that has just been made.
 pub(crate) fn made(orders: &Orders, name: &str) -> Result<Instance> {
     orders.refresh(ANSWER_WAIT_MAX)?;
     read::instance_of(&orders.pages, name).context("the instance is not here")
 }
 
-/// The directory in which an instance is; none if there is no such instance.
+/// Returns the directory with an instance; `None` if there is no such instance.
 fn directory_with(orders: &Orders, name: &str) -> Result<Option<std::sync::Arc<Directory>>> {
     let is_in = |directory: &std::sync::Arc<Directory>| directory.instance(name).is_some();
     let known = Some(orders.pages.directory.get()).filter(is_in);
@@ -63,7 +63,7 @@ fn directory_with(orders: &Orders, name: &str) -> Result<Option<std::sync::Arc<D
     Ok(Some(orders.pages.directory.get()).filter(is_in))
 }
 
-/// The flows of an instance: at most so many of each interface.
+/// Returns the flows of an instance: at most `most` of each interface.
 pub(crate) fn flows(orders: &Orders, instance: &str, most: usize) -> Result<Vec<Flow>> {
     let directory = directory_with(orders, instance)?;
     let listed = directory.as_ref().and_then(|directory| directory.instance(instance));
@@ -89,7 +89,7 @@ pub(crate) fn flows(orders: &Orders, instance: &str, most: usize) -> Result<Vec<
     Ok(found)
 }
 
-/// Why nothing can be asked of an instance by this name; none if it is here.
+/// Returns the reason why there is no instance of this name; `None` if it is here.
 pub(crate) fn why_unknown(orders: &Orders, instance: &str) -> Result<Option<String>> {
     if directory_with(orders, instance)?.is_some() {
         return Ok(None);

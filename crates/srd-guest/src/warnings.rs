@@ -1,5 +1,5 @@
-//! Names of hosts that do not fit together, and a mount namespace in which nobody else sees the
-//! instances: no setting forbids them, and they are hardly ever meant.
+//! Warnings about names of hosts that do not match, and about a mount namespace in which no other
+//! program sees the instances. Such settings are permitted, but usually a mistake.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use srd_vpc::object::World;
 use crate::state::{Options, Service};
 
 impl Service {
-    /// What of its settings is allowed, and hardly ever meant; one sentence each, with a remedy.
+    /// Returns permitted settings that are usually a mistake, as one sentence each, with a remedy.
     pub fn warnings(&self) -> Vec<String> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let hidden = self.guests.by_name.values().any(|running| running.namespace.is_some())
@@ -24,8 +24,8 @@ impl Service {
     }
 }
 
-/// Whether what is mounted below `/run/netns` stays in this mount namespace: it gets mounts of
-/// another one (`master`), and gives it none.
+/// Whether mounts below `/run/netns` stay in this mount namespace. It receives mounts of another
+/// namespace (`master`), and passes none on.
 fn are_hidden(mountinfo: &str) -> bool {
     let mounts = mountinfo.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(4);
@@ -33,7 +33,7 @@ fn are_hidden(mountinfo: &str) -> bool {
         let is_above = std::path::Path::new("/run/netns").starts_with(at);
         is_above.then(|| (at.len(), fields.skip(1).take_while(|field| *field != "-")))
     });
-    // Of several at one place the last one is on top.
+    // Of several mounts at one path, the last one is on top.
     let holds = mounts.max_by_key(|(length, _)| *length);
     holds.is_some_and(|(_, mut fields)| fields.any(|field| field.starts_with("master:")))
 }
@@ -128,11 +128,12 @@ mod tests {
         };
         let machine = line("/", "shared:1 ") + &line("/run/netns", "shared:2 ");
         assert!(!are_hidden(&machine));
-        // `ip netns exec`: all is a slave, and `ip netns add` makes the directory shared again.
+        // `ip netns exec` makes all mounts slaves, and `ip netns add` makes the directory shared
+        // again.
         let inside = line("/", "master:1 ") + &line("/run/netns", "shared:3 master:2 ");
         assert!(are_hidden(&inside));
         assert!(are_hidden(&line("/", "master:1 ")), "no mount of its own");
-        // A container.
+        // In a container.
         assert!(!are_hidden(&line("/", "")) && !are_hidden(""));
     }
 

@@ -14,8 +14,7 @@ use srd_vpc_file::{Kind, VpcFile};
 use crate::failure::WrongSettings;
 use crate::protocol::{Attach, is_name};
 
-/// What a VPC has when nobody has written one down: EC2's default VPC, whose subnet gives
-/// instances public addresses.
+/// The VPC without a file: EC2's default VPC, whose subnet gives instances public addresses.
 const DEFAULT_VPC: &str = r#"
 [vpc.default]
 cidr = ["172.31.0.0/16"]
@@ -38,21 +37,21 @@ vpc = "default"
 ingress = ["all from group default"]
 egress = ["all to 0.0.0.0/0"]
 "#;
-/// Addresses of a subnet that EC2 keeps: the first four, and the last.
+/// Addresses at the start of a subnet that EC2 reserves. The last one is reserved as well.
 const RESERVED_FIRST: u32 = 4;
-/// Public addresses of instances that are added: a block for documentation.
+/// Public addresses for added instances: a block for documentation.
 const PUBLIC_FIRST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 128);
 const PUBLIC_COUNT: u32 = 120;
 
-/// The file, and what was added to it.
+/// The file, and the objects that were added to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Vpc {
     file: Arc<VpcFile>,
-    /// Objects that were added, by the name of their instance.
+    /// Added objects, by the name of their instance.
     added: BTreeMap<String, Added>,
-    /// The host whose instances are ours.
+    /// The name of this host.
     host: String,
-    /// Whether what stands for the internet carries private addresses.
+    /// Whether the internet's side carries private addresses.
     internet_private: bool,
 }
 
@@ -64,7 +63,7 @@ struct Added {
 }
 
 impl Added {
-    /// An address of this instance that another world has already.
+    /// Returns an address of this instance that another world already uses.
     fn clash(&self, world: &World) -> Option<Ipv4Addr> {
         let own = &self.eni.1;
         let taken = taken(world, own.subnet);
@@ -76,7 +75,7 @@ impl Added {
 }
 
 impl Vpc {
-    /// That of no file, for tests.
+    /// The VPC without a file, for tests.
     #[cfg(test)]
     pub(crate) fn of_none() -> Self {
         let file = Arc::new(Self::file_of(None).expect("it is a constant"));
@@ -84,14 +83,14 @@ impl Vpc {
         Self { file, added: BTreeMap::new(), host, internet_private: false }
     }
 
-    /// That of a file, or of none, as a host sees it. `internet_private`: the internet carries
-    /// private addresses.
+    /// Reads the VPC of a file, or the default VPC, for a host. `internet_private`: whether the
+    /// internet carries private addresses.
     pub(crate) fn read(file: Option<&Path>, host: &str, internet_private: bool) -> Result<Self> {
         let (file, host) = (Arc::new(Self::file_of(file)?), host.to_owned());
         Ok(Self { file, added: BTreeMap::new(), host, internet_private })
     }
 
-    /// A file, or what there is without one.
+    /// Reads a file, or returns the default VPC.
     pub(crate) fn file_of(file: Option<&Path>) -> Result<VpcFile> {
         Ok(match file {
             Some(path) => srd_vpc_file::read(path)?,
@@ -99,7 +98,7 @@ impl Vpc {
         })
     }
 
-    /// Another file in the place of this one; what was added stays.
+    /// Returns the VPC with another file in place of this one. Added instances stay.
     pub(crate) fn replaced(&self, file: VpcFile) -> Result<Self> {
         let mut vpc = Self { file: Arc::new(file), added: BTreeMap::new(), ..self.clone() };
         for (name, added) in &self.added {
@@ -119,17 +118,17 @@ impl Vpc {
         Ok(vpc)
     }
 
-    /// Where flow logs are written.
+    /// Directories of flow logs.
     pub(crate) fn log_directories(&self) -> BTreeSet<String> {
         self.file.world.flow_logs.values().map(|log| log.directory.clone()).collect()
     }
 
-    /// Instances that were added.
+    /// Names of added instances.
     pub(crate) fn added_names(&self) -> impl Iterator<Item = &str> {
         self.added.keys().map(String::as_str)
     }
 
-    /// All objects. Instances that the file places nowhere are on this host.
+    /// All objects. Instances without a host in the file are on this host.
     pub(crate) fn world(&self) -> World {
         let mut world = self.file.world.clone();
         world.internet_private = self.internet_private;
@@ -144,7 +143,7 @@ impl Vpc {
         world
     }
 
-    /// All objects with their names, as if all were in a file.
+    /// All objects with their names, in the form of a file.
     pub(crate) fn as_file(&self) -> VpcFile {
         let mut names = self.file.names.clone();
         for (name, added) in &self.added {
@@ -154,7 +153,7 @@ impl Vpc {
         VpcFile { world: self.world(), names }
     }
 
-    /// Finds an instance of this host.
+    /// Checks that an instance is on this host.
     pub(crate) fn instance_here(&self, name: &str) -> Result<()> {
         let world = self.world();
         let mut all = world.instances.values().filter(|i| i.host.as_ref() == Some(&self.host));
@@ -170,13 +169,13 @@ impl Vpc {
         name.map_or_else(|| id.to_string(), str::to_owned)
     }
 
-    /// The public addresses that instances and gateways have.
+    /// The public addresses of instances and gateways.
     pub(crate) fn publics(world: &World) -> BTreeSet<Ipv4Addr> {
         world.addresses.values().map(|address| address.public).collect()
     }
 
-    /// Adds an instance with one interface; returns its name. One that is chosen here is none that
-    /// is taken.
+    /// Adds an instance with one interface. Returns its name. Without a given name this chooses one
+    /// that is free.
     pub(crate) fn attach(
         &mut self,
         attach: &Attach,
@@ -286,7 +285,7 @@ impl Vpc {
     }
 }
 
-/// The primary interface of an instance.
+/// Returns the primary interface of an instance.
 fn eni_of<'a>(world: &'a World, name: &str) -> Result<&'a Eni> {
     let instance = world.instances.iter().find(|(_, instance)| instance.name == name);
     let (id, _) = instance.with_context(|| format!("there is no instance `{name}`"))?;
@@ -295,14 +294,14 @@ fn eni_of<'a>(world: &'a World, name: &str) -> Result<&'a Eni> {
     eni.with_context(|| format!("the instance `{name}` has no interface"))
 }
 
-/// The identifier of an object that was added: from its name, FNV-1a.
+/// The identifier of an added object, from its name by FNV-1a.
 fn srd_vpc_number(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// A hardware address of an interface's own, locally administered.
+/// A locally administered hardware address for an interface.
 fn mac(number: u64) -> [u8; 6] {
     let [.., a, b, c, d, e] = number.to_be_bytes();
     [0x02, a, b, c, d, e]
@@ -317,7 +316,7 @@ fn free_address(world: &World, subnet: SubnetId) -> Result<Ipv4Addr> {
     all.find(|address| !taken.contains(address)).context("the subnet has no address left")
 }
 
-/// The addresses in a subnet that interfaces and gateways have.
+/// The addresses in a subnet that interfaces and gateways use.
 fn taken(world: &World, subnet: SubnetId) -> BTreeSet<Ipv4Addr> {
     let enis = world.enis.values().filter(|eni| eni.subnet == subnet);
     let mut taken: BTreeSet<Ipv4Addr> = enis.flat_map(|eni| eni.ipv4.iter().copied()).collect();
@@ -347,7 +346,7 @@ mod tests {
         }
     }
 
-    /// No name is taken.
+    /// Treats no name as taken.
     fn none(_: &str) -> bool {
         false
     }
@@ -368,7 +367,7 @@ mod tests {
         assert_eq!(vpc.attach(&attach(None), none).unwrap(), "run1");
     }
 
-    /// Two interfaces would have one address, and packets for one would reach the other.
+    /// Otherwise two interfaces would have one address, and packets for one would reach the other.
     #[test]
     fn regression_a_file_that_gives_away_the_address_of_an_added_instance_is_refused() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! The cloud of examples that measure.
+//! The cloud of the examples that measure.
 
-/// Two large instances, `a` and `b`, of one subnet, which may say everything to each other, on
-/// these hosts.
+/// Two large instances, `a` and `b`, of one subnet on these hosts. They may send anything to each
+/// other.
 pub(crate) fn two_instances([a, b]: [&str; 2]) -> String {
     format!(
         r#"

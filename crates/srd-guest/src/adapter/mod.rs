@@ -1,8 +1,8 @@
-//! The adapter that an instance sees at an interface: to which queue a packet goes, how long it
-//! waits there for its interrupt, and what each queue has carried. It touches no device.
+//! The adapter of an instance's interface: it selects the queue of a packet, holds the packet until
+//! its interrupt, and counts packets and bytes of each queue. It touches no device.
 //!
-//! Bound: the rings to the instance, of which each queue has one. A packet that finds its ring full
-//! is dropped and counted (D4).
+//! Bound: each queue has one ring to the instance. A packet that finds its ring full is dropped and
+//! counted (D4).
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ mod settings;
 
 pub(crate) use settings::{Facts, queues_max, steering_of};
 
-/// What a queue has carried. Packets of a super-packet count each.
+/// Counters of a queue. Each packet of a super-packet counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct QueueCounts {
@@ -31,7 +31,7 @@ pub(crate) struct QueueCounts {
     pub(crate) tx_bytes: u64,
     pub(crate) rx_packets: u64,
     pub(crate) rx_bytes: u64,
-    /// Packets that found the ring full.
+    /// Packets dropped because the ring was full.
     pub(crate) rx_overruns: u64,
 }
 
@@ -41,7 +41,7 @@ struct Queue {
     counts: QueueCounts,
     /// Packets whose interrupt is held back.
     ring: Ring<Vec<u8>>,
-    /// None, if interrupts are not held back.
+    /// `None` if interrupts are not held back.
     moderation: Option<Moderation>,
 }
 
@@ -52,19 +52,19 @@ pub(crate) struct Adapter {
     rss: Rss,
     /// The rules of the instance.
     pub(crate) steering: Arc<Steering>,
-    /// The interface among those of its instance.
+    /// Index of the interface among those of its instance.
     eni: u16,
     queues: Vec<Queue>,
 }
 
-/// What becomes of a packet for the instance.
+/// Result for a packet that arrives for the instance.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Arrived {
-    /// It goes to this queue now.
+    /// The packet goes to this queue now.
     Now(u16, Vec<u8>),
-    /// It waits for an interrupt.
+    /// The packet waits for an interrupt.
     Held,
-    /// Its ring is full; it is counted.
+    /// The ring is full; the packet is counted as an overrun.
     Dropped,
 }
 
@@ -81,8 +81,8 @@ impl Adapter {
         Ok(adapter)
     }
 
-    /// Takes other settings and rules. Returns packets whose queue or moderation is gone: they go
-    /// to the instance now.
+    /// Replaces the settings and the rules. Returns all packets that waited for an interrupt, each
+    /// with its queue: they go to the instance now.
     pub(crate) fn set(
         &mut self,
         now: Instant,
@@ -98,7 +98,8 @@ impl Adapter {
         Ok(all.into_iter().map(|(queue, frame)| (queue.min(last), frame)).collect())
     }
 
-    /// As many queues as the settings say, with empty rings. Counters of queues that stay, stay.
+    /// Makes the queues that the settings require, with empty rings. A queue that stays keeps its
+    /// counters.
     fn resize(&mut self, now: Instant) {
         let (size, held) = (self.settings.rx_ring_size(), self.settings.moderation());
         let before: Vec<QueueCounts> = self.counts().collect();
@@ -110,14 +111,14 @@ impl Adapter {
         self.queues = (0..self.settings.queues.into()).map(queue).collect();
     }
 
-    /// The queue of a packet for the instance: by the rules, then by its hash (D3).
+    /// Returns the queue of a packet for the instance: by the rules, otherwise by its hash (D3).
     fn queue_of(&self, packet: Option<Packet>) -> u16 {
         let Some(packet) = packet.filter(|_| self.queues.len() > 1) else { return 0 };
         let flow = FlowKey::of(&packet);
         self.steering.queue(self.eni, &flow).unwrap_or_else(|| self.rss.queue(&flow))
     }
 
-    /// A packet for the instance.
+    /// Takes a packet for the instance.
     pub(crate) fn arrive(&mut self, now: Instant, frame: Vec<u8>) -> Arrived {
         let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
         let packets = packets_of(&frame, packet.as_ref());
@@ -140,7 +141,7 @@ impl Adapter {
         frame.map_or(Arrived::Held, |frame| Arrived::Now(number, frame))
     }
 
-    /// The instance has sent a packet by a queue.
+    /// Counts a packet that the instance has sent by a queue.
     pub(crate) fn sent(&mut self, queue: u16, frame: &[u8]) {
         let Some(queue) = self.queues.get_mut(usize::from(queue)) else { return };
         let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
@@ -148,7 +149,7 @@ impl Adapter {
         queue.counts.tx_bytes += frame.len().saturating_sub(OFFLOAD_BYTES) as u64;
     }
 
-    /// When the next interrupt is raised.
+    /// Time of the next interrupt.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let due = |queue: &Queue| queue.moderation.as_ref().and_then(Moderation::poll_timeout);
         self.queues.iter().filter_map(due).min()
@@ -165,7 +166,7 @@ impl Adapter {
         due
     }
 
-    /// All packets that wait for an interrupt.
+    /// Takes all packets that wait for an interrupt.
     pub(crate) fn take_all(&mut self) -> Vec<(u16, Vec<u8>)> {
         let mut all = Vec::new();
         for (number, queue) in (0..).zip(&mut self.queues) {
@@ -180,12 +181,12 @@ impl Adapter {
         rules.map(|(location, rule)| DeviceRule::of(location, rule)).collect()
     }
 
-    /// What each queue has carried.
+    /// Counters of each queue.
     pub(crate) fn counts(&self) -> impl Iterator<Item = QueueCounts> + '_ {
         self.queues.iter().map(|queue| queue.counts)
     }
 
-    /// Goes on counting from here.
+    /// Sets the counters, from which counting continues.
     pub(crate) fn set_counts(&mut self, counts: &[QueueCounts]) {
         for (queue, counts) in self.queues.iter_mut().zip(counts) {
             queue.counts = *counts;
@@ -193,7 +194,7 @@ impl Adapter {
     }
 }
 
-/// How many packets a frame stands for.
+/// Returns the number of packets that a frame represents.
 fn packets_of(frame: &[u8], packet: Option<&Packet>) -> u64 {
     let header = frame.split_first_chunk::<OFFLOAD_BYTES>();
     let Some((segment, (packet, bytes))) = header

@@ -1,4 +1,4 @@
-//! What the device of an interface is set to, and which changes its instance's type allows.
+//! Settings of the device of an interface, and the changes that the type of its instance allows.
 
 use anyhow::{Context, Result, bail};
 use srd_card::device::moderation;
@@ -10,34 +10,36 @@ use srd_proto::time::Duration;
 
 use crate::protocol::{DeviceChange, DeviceRule, DeviceSettings, RssTable};
 
-/// Interrupts are held back for so long at most. // D8
+/// Longest time for which interrupts are held back. // D8
 const RX_USECS_MAX: u32 = 10_000;
-/// Places for n-tuple rules of an instance, for each of its vCPUs. // D9
+/// Entries for n-tuple rules of an instance, for each of its vCPUs. // D9
 const RULE_PLACES_PER_VCPU: u32 = 8;
 
-/// What a change is judged by.
+/// Limits that a change has to fit.
 pub(crate) struct Facts<'a> {
     pub(crate) kind: &'a InstanceType,
-    /// The interface among those of its instance.
+    /// Index of the interface among those of its instance.
     pub(crate) eni: u16,
     /// Queue pairs of the instance's other interfaces.
     pub(crate) queues_of_others: u32,
 }
 
-/// The rules of an instance of a type; no place for any, if the type has none.
+/// Returns an empty table of rules for an instance of a type. The table has no entries if the type
+/// has no steering.
 pub(crate) fn steering_of(kind: &InstanceType) -> Steering {
     let has = kind.generation().is_some_and(Generation::has_steering);
     Steering::new(if has { kind.vcpus * RULE_PLACES_PER_VCPU } else { 0 })
 }
 
-/// The most queue pairs of an interface of a type.
+/// Returns the maximum number of queue pairs of an interface of a type.
 pub(crate) fn queues_max(kind: &InstanceType) -> u16 {
-    // The type says the most when it refuses more.
+    // An error for more queues contains the maximum.
     queues::queues(kind, Some(u16::MAX)).unwrap_or_else(|error| error.most)
 }
 
 impl DeviceSettings {
-    /// A new device of a type. Interrupts are not held back until a user says so. // D8
+    /// Settings of a new device of a type. Interrupts are not held back until the user sets it. //
+    /// D8
     pub(crate) fn of(kind: &InstanceType) -> Self {
         let queues = queues::queues(kind, None).unwrap_or(1);
         Self {
@@ -52,8 +54,8 @@ impl DeviceSettings {
         }
     }
 
-    /// The settings after a change, with the rules of the instance; everything is as before if any
-    /// of it cannot be (D10).
+    /// Returns the settings after a change, and the rules of the instance. If any part of the
+    /// change fails, nothing changes (D10).
     pub(crate) fn changed(
         &self,
         rules: &Steering,
@@ -184,7 +186,7 @@ impl DeviceSettings {
         Ok(())
     }
 
-    /// The hash and its table.
+    /// The hash and its indirection table.
     pub(crate) fn rss(&self) -> Result<Rss> {
         let key = self.rss_key.as_deref().map(|key| key_of(key).context("the key"));
         let hash = key.transpose()?.map_or(Hash::default(), Hash::Reversed);
@@ -200,7 +202,7 @@ impl DeviceSettings {
         RingSize::new(Side::Rx, self.rx_ring).unwrap_or(RingSize::RX_DEFAULT)
     }
 
-    /// The moderation of interrupts; none, if they are not held back.
+    /// The moderation of interrupts; `None` if they are not held back.
     pub(crate) fn moderation(&self) -> Option<moderation::Settings> {
         let rx = Duration::from_micros(self.rx_usecs.into());
         let settings = moderation::Settings { rx, adaptive_rx: self.adaptive_rx, ..<_>::default() };
@@ -304,7 +306,7 @@ mod tests {
         assert_eq!((settings.rss_table[31], settings.rss_table[32]), (0, 3));
         assert_eq!(steering.rules(0).count(), 2);
         assert_eq!(settings.moderation().unwrap().rx, Duration::from_micros(20));
-        // Fewer queues than the table names, or than a rule names.
+        // Fewer queues than the highest queue in the table or in a rule.
         let kind = InstanceType::find("c8g.8xlarge").unwrap();
         let facts = Facts { kind: &kind, eni: 0, queues_of_others: 0 };
         let fewer = DeviceChange { queues: Some(2), ..DeviceChange::default() };

@@ -3,7 +3,7 @@ use crate::protocol::DeviceChange;
 use srd_card::profile::InstanceType;
 use srd_proto::time::Duration;
 
-/// A UDP packet from a port, with so many bytes of payload.
+/// A UDP packet between two ports, with `payload` bytes of payload.
 fn udp(from: u16, to: u16, payload: u16) -> Vec<u8> {
     let length = 28 + payload;
     let mut frame = vec![0; OFFLOAD_BYTES];
@@ -75,7 +75,7 @@ fn packets_wait_for_their_interrupt_and_a_full_ring_drops() {
     assert_eq!(arrived.count(), 256);
     let counts = adapter.counts().next().unwrap();
     assert_eq!((counts.rx_overruns, counts.rx_packets), (44, 257));
-    // Moderation that ends gives all of it to the instance, and what was counted stays.
+    // When moderation ends, all held packets go to the instance, and the counters stay.
     let settings = DeviceSettings { rx_usecs: 0, ..adapter.settings.clone() };
     let steering = Arc::clone(&adapter.steering);
     assert_eq!(adapter.set(at(31), settings, steering).unwrap().len(), 256);
@@ -99,7 +99,7 @@ fn adaptive_moderation_lets_go_after_256_packets() {
 fn a_super_packet_counts_as_what_it_stands_for() {
     let mut adapter = adapter("c7i.large", DeviceChange::default());
     let mut frame = udp(1, 2, 2500);
-    // GSO of UDP, a thousand bytes each.
+    // UDP segmentation offload, with a thousand bytes for each packet.
     frame[1] = 5;
     frame[4..6].copy_from_slice(&1000_u16.to_le_bytes());
     adapter.sent(1, &frame);
@@ -108,7 +108,7 @@ fn a_super_packet_counts_as_what_it_stands_for() {
     let counts: Vec<QueueCounts> = adapter.counts().collect();
     assert_eq!((counts[1].tx_packets, counts[1].tx_bytes), (3, 2528));
     assert_eq!(counts.iter().map(|queue| queue.rx_packets).sum::<u64>(), 3);
-    // Rubbish is one packet of the first queue.
+    // An unreadable frame counts as one packet of the first queue.
     let before = adapter.counts().next().unwrap().rx_packets;
     adapter.arrive(Instant::ZERO, vec![1, 2]);
     assert_eq!(adapter.counts().next().unwrap().rx_packets, before + 1);

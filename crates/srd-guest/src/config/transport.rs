@@ -1,4 +1,5 @@
-//! `[transport]` and `[[peer]]` of `card.toml`: how the other hosts of the cloud are reached.
+//! `[transport]` and `[[peer]]` of `card.toml`: addresses, keys and paths to the other hosts of the
+//! cloud.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,9 +13,9 @@ use toml::Spanned;
 use super::{Maybe, address};
 use crate::transport::{HostOptions, PATHS_DEFAULT, Protection, TransportOptions};
 
-/// Most hosts beside this one.
+/// Maximum number of other hosts.
 pub(crate) const HOSTS_MAX: usize = 4096;
-/// Most paths.
+/// Maximum number of paths.
 const PATHS_MAX: u16 = 256;
 /// Largest DSCP.
 const DSCP_MAX: u8 = 63;
@@ -38,7 +39,7 @@ pub(super) struct PeerTable {
     public_key: Maybe<String>,
 }
 
-/// Reads the tables; none if there are none.
+/// Reads the tables. Returns `None` without a `[transport]` table.
 pub(super) fn read(
     source: &Source<'_>,
     table: Option<&TransportTable>,

@@ -1,5 +1,5 @@
-//! Which processes may take a card over, and from which ones: what the card that runs says names
-//! files and commands of the card that takes over.
+//! Checks of both processes of a hand-over. The card that takes over has to trust the card that
+//! runs, whose data contains names that become parts of paths and commands.
 
 use std::os::unix::net::UnixStream;
 
@@ -8,11 +8,11 @@ use srd_trust::peer;
 
 use super::VERSION;
 
-/// Why a process of another user gets no answer.
+/// Error for a process of another user.
 pub(crate) const REFUSED: &str = "only root and the user of this card may ask it";
 
-/// Finds what speaks against a hand-over, before anything is stopped. The server has looked which
-/// user asks.
+/// Checks whether a hand-over is possible, before anything is stopped. The server has already
+/// checked the user of the requesting process.
 pub(crate) fn check(version: u32) -> Result<()> {
     if version != VERSION {
         bail!(
@@ -23,7 +23,7 @@ pub(crate) fn check(version: u32) -> Result<()> {
     Ok(())
 }
 
-/// Finds what speaks against the process that listens, before it is believed anything.
+/// Checks the listening process before any of its data is trusted.
 pub(crate) fn check_giver(stream: &UnixStream) -> Result<()> {
     let checked = peer::check(stream, &[]);
     if let Some(of) = checked.as_ref().err().and_then(peer::stranger) {

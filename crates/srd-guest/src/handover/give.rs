@@ -1,4 +1,5 @@
-//! The card that runs: hands all that it has to another process, and ends, or goes on as before.
+//! The card that runs: it hands its whole state to another process, and ends. If that fails, it
+//! continues as before.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -21,13 +22,13 @@ use crate::port::Port;
 use crate::state::{Running, Service};
 use crate::transport::Transport;
 
-/// The other process reads the state within this time; no packet moves meanwhile.
+/// Longest time for the other process to read the state. No packet moves meanwhile.
 pub(crate) const READY_WAIT_MAX: Duration = Duration::from_secs(10);
-/// A reader that is slower than this is given up.
+/// Longest time for one write. If the reader is slower, the hand-over fails.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl Service {
-    /// Hands everything over to a process that may ask for it. If that fails, nothing has changed.
+    /// Hands everything over to a permitted process. If that fails, nothing has changed.
     pub(crate) fn hand_over(&mut self, stream: &UnixStream) -> Result<()> {
         if let Some(name) = self.vpc.added_names().next() {
             bail!(
@@ -41,7 +42,7 @@ impl Service {
         self.take_read(clock::now());
         self.settle_questions();
         self.write_logs();
-        // What waits for an interrupt gets it now.
+        // Packets that wait for an interrupt get it now.
         for kernel in self.devices.values_mut().filter_map(Port::kernel_mut) {
             kernel.interrupt_all();
         }
@@ -67,7 +68,7 @@ impl Service {
         if line.next()? != READY {
             bail!("the other card does not say that it is ready");
         }
-        // Its port is free when the other one listens there.
+        // The port of the metrics must be free when the other card listens there.
         let had_metrics = self.metrics.take().is_some();
         if let Err(error) = line.say(GO) {
             if had_metrics {
@@ -80,7 +81,7 @@ impl Service {
         Ok(())
     }
 
-    /// What there is, and the descriptors in the order that the state says.
+    /// Returns the state, and the descriptors in the order that the state defines.
     fn state(&mut self) -> Result<(State, Vec<Arc<OwnedFd>>)> {
         let mut descriptors = vec![Arc::new(self.helper.heir()?)];
         let transport = self.gateways.transport.as_mut();
@@ -147,7 +148,7 @@ impl Service {
         })
     }
 
-    /// After a hand-over: what is another's now is not given back.
+    /// After a hand-over: releases the objects of the other process without giving them back.
     pub(crate) fn let_go(&mut self) {
         self.helper.is_passed_on = true;
         for running in std::mem::take(&mut self.guests.by_name).into_values() {
@@ -156,7 +157,8 @@ impl Service {
         for device in std::mem::take(&mut self.devices).into_values() {
             device.leave();
         }
-        // Windows that are not over go on there; what is written here is in files of its own.
+        // Windows that are not over continue in the other process. The part until here is in
+        // separate files.
         self.end_writing();
     }
 }

@@ -1,4 +1,4 @@
-//! One process of the card after another, without an end of the guests' connections.
+//! The hand-over from one process of the card to the next, which keeps the guests' connections.
 //!
 //! ```text
 //!  the card that runs                              the card that takes over
@@ -12,16 +12,16 @@
 //!      | ends, and gives nothing back                  |
 //! ```
 //!
-//! Until `go` the card that runs has lost nothing: if the other one dies, or is silent for
-//! [`give::READY_WAIT_MAX`], it goes on as before. From then on the other one owns namespaces,
-//! devices, and the duty to give back: its helper takes on what the one before has
+//! Until `go` the card that runs has lost nothing: if the other one ends, or is silent for
+//! [`give::READY_WAIT_MAX`], it continues as before. From then on the other card owns namespaces
+//! and devices, and has to give them back: its helper takes over the objects of the previous helper
 //! ([`crate::helper`]). Packets wait in the devices meanwhile.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `wire` | lines, descriptors, and the file with the state |
-//! | `state` | what is told besides the card's own state |
-//! | `asker` | which processes may ask |
+//! | `state` | the state beside that of the card itself |
+//! | `asker` | checks of both processes |
 //! | `give` | the card that runs |
 //! | `take` | the card that takes over |
 
@@ -31,9 +31,10 @@ mod state;
 pub(crate) mod take;
 pub(crate) mod wire;
 
-/// The version of the form of what is handed over. A change of it, or of its meaning, has another.
+/// Version of the format of the hand-over. Any change of the format, or of its meaning, changes the
+/// version.
 const VERSION: u32 = 5;
-/// What the card that takes over says when it has read the state.
+/// Line of the card that takes over when it has read the state.
 const READY: &str = "ready";
-/// What the other one answers.
+/// Reply of the card that runs.
 const GO: &str = "go";

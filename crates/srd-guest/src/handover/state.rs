@@ -1,4 +1,4 @@
-//! What a card tells the next one besides the state of its data plane.
+//! The state of a card that is handed over, beside the state of its data plane.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,21 +9,20 @@ use crate::adapter::QueueCounts;
 use crate::hosts::Contact;
 use crate::protocol::{DeviceRule, DeviceSettings, NamespaceName};
 
-/// What there is. The descriptors come in this order: the file with the state, an
-/// heir's end of the helper, the edge, the sockets to other hosts (first the one that receives,
-/// then those that packets leave by, in the order of their ports); then of each instance its
-/// devices.
+/// The state. The descriptors come in this order: the file with the state, an heir's end of the
+/// helper, the edge, the sockets to other hosts (first the receiving one, then the sending ones in
+/// the order of their ports), then the devices of each instance.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct State {
     /// The name of the host.
     pub(super) host: String,
-    /// When the card began to move packets, nanoseconds of the machine's clock.
+    /// Time at which the card began to move packets, in nanoseconds of the machine's clock.
     pub(super) began_ns: u64,
     pub(super) edge: Option<Edge>,
-    /// Sockets to other hosts.
+    /// Number of sockets to other hosts.
     pub(super) transport: usize,
-    /// What was sent to other hosts and received from them.
+    /// Traffic to and from other hosts.
     pub(super) hosts: BTreeMap<String, Contact>,
     pub(super) lost: BTreeMap<String, u64>,
     pub(super) logs: Vec<Log>,
@@ -56,7 +55,7 @@ pub(super) struct Instance {
     pub(super) name: String,
     pub(super) id: u64,
     pub(super) instance_type: String,
-    /// None, if its interfaces are sockets.
+    /// `None` if its interfaces are sockets.
     pub(super) namespace: Option<NamespaceName>,
     pub(super) interfaces: Vec<Interface>,
 }
@@ -69,17 +68,17 @@ pub(super) struct Interface {
     pub(super) device: String,
     pub(super) addresses: Vec<(IpAddr, u8)>,
     pub(super) is_primary: bool,
-    /// Of a device of the kernel; none, if it is a socket or gone.
+    /// State of a kernel device; `None` if the interface is a socket, or its device is gone.
     pub(super) device_state: Option<DeviceState>,
 }
 
-/// A device of the kernel. Of each queue there is a descriptor.
+/// A kernel device. One descriptor belongs to each queue.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeviceState {
     pub(super) udp_segmentation: bool,
     pub(super) settings: DeviceSettings,
     pub(super) counts: Vec<QueueCounts>,
-    /// Rules that steer its packets.
+    /// Rules that steer packets of this device.
     pub(super) rules: Vec<DeviceRule>,
 }

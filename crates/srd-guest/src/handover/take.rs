@@ -1,5 +1,5 @@
-//! The card that takes over: reads its configuration, asks the card that runs for all that it has,
-//! and goes on with it.
+//! The card that takes over: it reads its configuration, requests the whole state of the card that
+//! runs, and continues with that state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -53,10 +53,10 @@ use crate::state::{Guests, Options, Running, Service};
 use crate::transport::{Plan, Received, Transport};
 use crate::turns::{Turns, raise_descriptors};
 
-/// The card that runs says something within this time.
+/// Longest wait for a line of the card that runs.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What the card that runs says first.
+/// First line of the card that runs.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 enum Said {
@@ -64,12 +64,12 @@ enum Said {
     Failed { what: String },
 }
 
-/// All that was handed over, read. Nothing of it is given back when it is dropped.
+/// The complete hand-over, parsed. Dropping this gives nothing back.
 struct Handed {
     state: State,
     card: Vec<u8>,
     nat: Nat,
-    /// An heir's end of the helper before.
+    /// The heir's end of the previous helper.
     heir: OwnedFd,
     edge: Option<Tun>,
     transport: Vec<OwnedFd>,
@@ -78,12 +78,13 @@ struct Handed {
 }
 
 impl Service {
-    /// Goes on with all that the card has that listens at the socket of the options. If this fails,
-    /// that card goes on as before. Returns for how long no packet moved, too.
+    /// Continues with the whole state of the card that listens at the socket of the options. If
+    /// this fails, that card continues as before. Also returns the time during which no packet
+    /// moved.
     ///
     /// # Errors
-    /// No card runs there, it does not hand over, or it differs in what cannot be changed while it
-    /// runs; or the file is wrong.
+    /// There is no card at the socket, it does not hand over, it differs in a setting that cannot
+    /// be changed while it runs, or the file is wrong.
     pub fn take_over(options: Options) -> Result<(Self, Duration)> {
         let vpc = options.vpc()?;
         for name in options.vhost_user.keys() {
@@ -105,7 +106,7 @@ impl Service {
                 return Err(error);
             }
         };
-        // From here on there may be threads.
+        // From here on this process may have threads.
         privileges::leave()?;
         let helper = Ending::new(starting.listen()?);
         let (orders, commands, wake) = Orders::new()?;
@@ -166,7 +167,7 @@ impl Service {
     }
 }
 
-/// Connects to the card that listens at the socket. It looks which user has connected.
+/// Connects to the card that listens at the socket. That card checks the user of this process.
 fn connect(options: &Options) -> Result<UnixStream> {
     let socket = &options.socket;
     let earlier = || if is_default(socket) { earlier::card() } else { None };
@@ -183,7 +184,7 @@ fn connect(options: &Options) -> Result<UnixStream> {
     Ok(stream)
 }
 
-/// Asks a card for all that it has.
+/// Requests the whole state of a card.
 fn ask(mut stream: UnixStream) -> Result<Line> {
     let mut request = serde_json::to_string(&Request::TakeOver { version: VERSION })?;
     request.push('\n');
@@ -192,7 +193,7 @@ fn ask(mut stream: UnixStream) -> Result<Line> {
 }
 
 impl Handed {
-    /// Receives everything, and reads it.
+    /// Receives the whole state, and parses it.
     fn receive(line: &mut Line) -> Result<Self> {
         let said = line.next()?;
         let said: Said = serde_json::from_str(&said)
@@ -233,7 +234,7 @@ impl Handed {
         Ok(Self { state, card, nat, heir, edge, transport, places })
     }
 
-    /// Finds what cannot be changed while a card runs.
+    /// Finds differences in settings that cannot be changed while a card runs.
     fn check(&self, options: &Options) -> Result<()> {
         let State { host, instances, .. } = &self.state;
         if *host != options.host {
@@ -266,8 +267,8 @@ impl Handed {
 }
 
 impl Service {
-    /// Takes all that can be taken without changing anything: until the other card has let go, an
-    /// end of this process must change nothing.
+    /// Takes everything that can be taken without a change: until the other card has let go, an end
+    /// of this process must change nothing.
     fn adopt(&mut self, now: Instant, handed: &mut Handed, plan: Option<Plan>) -> Result<()> {
         let state = &handed.state;
         let routed = state.edge.iter().flat_map(|edge| edge.routed.iter().copied()).collect();
@@ -330,7 +331,7 @@ impl Service {
                 adapter.set_counts(&state.counts);
                 self.watch(port, Port::tun(queues, adapter))?;
             } else if instance.namespace.is_some() {
-                // It was deleted, and is made again when all is this process's.
+                // The device was deleted, and is made again when this process owns everything.
                 let settings = DeviceSettings::of(&kind);
                 let adapter = Adapter::new(now, settings, Arc::clone(&steering), eni)?;
                 self.gone.lose(now, Which::Of(port), Some(Port::tun(Vec::new(), adapter)));
@@ -343,14 +344,14 @@ impl Service {
             interfaces.push((port, EniId(of.eni), device));
         }
         let id = InstanceId(instance.id);
-        // The namespace comes when it is this process's.
+        // The namespace follows when this process owns it.
         let running = Running { id, namespace: None, profile, interfaces, steering };
         self.guests.by_name.insert(instance.name.clone(), running);
         Ok(())
     }
 
-    /// The other card has let go: all is this process's now. What fails here is said, and the rest
-    /// goes on: connections of guests live.
+    /// Continues when the other card has let go: everything belongs to this process now. Failures
+    /// here are logged, and the rest continues, so that connections of guests survive.
     fn begin(&mut self, now: Instant, handed: Handed) {
         let held = self.helper.take_on(&handed.heir).unwrap_or_else(|error| {
             tracing::error!("what the card before had is not given back at the end: {error:#}");
@@ -388,7 +389,7 @@ impl Service {
     }
 }
 
-/// The rules of all interfaces of an instance.
+/// Returns the rules of all interfaces of an instance.
 fn steering(instance: &Instance, kind: &InstanceType) -> Result<Steering> {
     let mut steering = steering_of(kind);
     let devices = instance.interfaces.iter().map(|interface| interface.device_state.as_ref());

@@ -1,4 +1,4 @@
-//! Lines of text and descriptors through a Unix socket, and state in an anonymous file.
+//! Lines of text and descriptors over a Unix socket, and state in an anonymous file.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Write};
@@ -15,16 +15,16 @@ use rustix::net::{
 };
 use srd_trust::text::clean_json;
 
-/// Descriptors of one message: Linux takes 253.
+/// Descriptors in one message: Linux allows 253.
 const DESCRIPTORS_ONCE: usize = 200;
-/// Descriptors of all messages.
+/// Maximum number of descriptors in all messages.
 pub(super) const DESCRIPTORS_MAX: usize = 65_536;
-/// Bytes of a line.
+/// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: usize = 4096;
-/// Bytes of the state of a card.
+/// Maximum size of a card's state in bytes.
 const STATE_BYTES_MAX: usize = 2 << 30;
 
-/// The end of a connection that lines and descriptors come from.
+/// A connection that receives lines and descriptors.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) stream: UnixStream,
@@ -37,12 +37,12 @@ impl Line {
         Self { stream, bytes: Vec::new(), descriptors: Vec::new() }
     }
 
-    /// Says a line.
+    /// Sends a line.
     pub(super) fn say(&mut self, text: &str) -> Result<()> {
         Ok(self.stream.write_all(format!("{text}\n").as_bytes())?)
     }
 
-    /// Hands descriptors over.
+    /// Sends descriptors.
     pub(super) fn hand(&mut self, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
         for some in descriptors.chunks(DESCRIPTORS_ONCE) {
             let mut space =
@@ -57,7 +57,7 @@ impl Line {
         Ok(())
     }
 
-    /// The next line that is not empty; what the other end had in mind, if it ends instead.
+    /// Returns the next line that is not empty. The other end's silence and its end are errors.
     pub(super) fn next(&mut self) -> Result<String> {
         loop {
             if let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
@@ -75,7 +75,7 @@ impl Line {
         }
     }
 
-    /// So many descriptors.
+    /// Receives this number of descriptors.
     pub(super) fn descriptors(&mut self, count: usize) -> Result<Vec<OwnedFd>> {
         while self.descriptors.len() < count {
             self.read()?;
@@ -111,7 +111,7 @@ impl Line {
     }
 }
 
-/// Parts of a state in a file without a name.
+/// Writes the parts of a state to an anonymous file.
 pub(crate) fn file_of(parts: &[&[u8]]) -> Result<File> {
     let bytes: usize = parts.iter().map(|part| part.len()).sum();
     if bytes > STATE_BYTES_MAX {
@@ -128,7 +128,7 @@ pub(crate) fn file_of(parts: &[&[u8]]) -> Result<File> {
     Ok(file)
 }
 
-/// The parts that such a file has.
+/// Reads the parts of such a file.
 pub(crate) fn parts_of<const N: usize>(file: &File) -> Result<[Vec<u8>; N]> {
     let bytes = usize::try_from(file.metadata()?.len())?;
     let mut at = 0;

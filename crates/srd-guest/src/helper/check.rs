@@ -1,5 +1,5 @@
-//! What a request may say: looked at before anything is done. A card that was taken over by a guest
-//! may ask for anything.
+//! Checks of a request before any work begins. A guest may have taken control of the card, and can
+//! then send any request.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -11,23 +11,23 @@ use crate::namespace::{DEVICES_MAX, Device};
 use crate::place::Wanted;
 use crate::protocol::is_name;
 
-/// Bytes of the name of a device, as the kernel has it.
+/// Maximum length of a device's name in bytes, as in the kernel.
 const DEVICE_BYTES_MAX: usize = 15;
-/// Queues of a device, as the kernel has it.
+/// Maximum number of queues of a device, as in the kernel.
 const QUEUES_MAX: u16 = 256;
-/// Packets that a ring holds.
+/// Maximum number of packets in a ring.
 const RING_MAX: u32 = 1 << 20;
-/// Addresses of a device.
+/// Maximum number of addresses of a device.
 const ADDRESSES_MAX: usize = 1024;
-/// Bytes of the name of a file.
+/// Maximum length of a file's name in bytes.
 const NAME_BYTES_MAX: usize = 200;
-/// What the names of files of flow logs have in common.
+/// Common part of the names of flow log files.
 const LOG: &str = "vpcflowlogs_";
-/// Their endings.
+/// Endings of flow log files.
 const LOG_ENDINGS: [&str; 3] = ["log", "log.gz", "log.parquet.part"];
 
 impl Request {
-    /// Finds what speaks against it.
+    /// Returns an error if the request is not permitted.
     pub(super) fn check(&self, spec: &Spec) -> Result<()> {
         match self {
             Self::Make(all) => {
@@ -94,7 +94,7 @@ impl Request {
         }
     }
 
-    /// Whether an heir may ask for it, and nobody else.
+    /// Whether only an heir may send this request.
     pub(super) fn is_of_heir(&self) -> bool {
         matches!(self, Self::Hand | Self::Forget)
     }
@@ -130,7 +130,8 @@ fn device(of: &Device, queues: u16, ring: u32) -> Result<()> {
     of.addresses.iter().all(fits).then_some(()).context("a subnet with too long a prefix")
 }
 
-/// A device as root of an instance may have named it. The name is a word of `ip`.
+/// Checks the name of a device, which root of an instance may have chosen. The name becomes an
+/// argument of `ip`.
 fn named_by_guest(name: &str) -> Result<()> {
     let fits = (1..=DEVICE_BYTES_MAX).contains(&name.len());
     let is_word = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/');
@@ -140,7 +141,7 @@ fn named_by_guest(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A socket of the settings, or that of another interface of the same instance.
+/// Checks that a socket belongs to the settings, or to another interface of the same instance.
 fn vhost_user(path: &Path, spec: &Spec) -> Result<()> {
     let is_other = |of: &Path| {
         let of = of.as_os_str().as_encoded_bytes();

@@ -1,8 +1,9 @@
 //! The card's side of the helper.
 //!
-//! Whoever asks waits for the answer, and so nobody asks where packets are moved: the thread of
-//! [`crate::maker`] does, threads of connections and of flow logs, and the start. What is told
-//! without waiting for an answer ([`Helper::tell`]) does not wait for room, either.
+//! A request blocks its thread until the answer arrives. So the packet thread sends no request; the
+//! thread of [`crate::maker`], threads of connections and of flow logs do, and the start of the
+//! card. [`Helper::tell`] sends a request without an answer: it waits neither for the answer nor
+//! for space in the socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -34,16 +35,16 @@ use crate::namespace::{Device, Namespace};
 use crate::place::{Place, Places, Wanted};
 use crate::protocol::NamespaceName;
 
-/// An answer comes within this time: programs are ended in ten seconds at most.
+/// Longest wait for an answer: ending programs takes ten seconds at most.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
-/// An answer with figures comes within this time; a status is shown without them as well.
+/// Longest wait for an answer with counters. Without them the status is still shown.
 const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
-/// The helper waits so long at its start for those of cards that were killed, and a little more.
+/// Longest wait for the start. The helper waits for helpers of killed cards; this is a little more.
 const START_WAIT_MAX: Duration = Duration::from_secs(30);
 
 const GONE: &str = "the helper of this card has ended: end the card, and start it again";
 
-/// A helper that was started, as long as this process has no threads.
+/// A started helper, while this process has no threads.
 #[derive(Debug)]
 pub(crate) struct Starting {
     socket: OwnedFd,
@@ -51,7 +52,7 @@ pub(crate) struct Starting {
     adds: File,
 }
 
-/// The way to the helper.
+/// The connection to the helper.
 #[derive(Clone, Debug)]
 pub(crate) struct Helper(Arc<Inner>);
 
@@ -60,17 +61,17 @@ struct Inner {
     socket: Arc<OwnedFd>,
     waiting: Arc<Mutex<Waiting>>,
     child: Mutex<Option<Child>>,
-    /// Locked: this process is the helper's.
+    /// A lock that marks this process as the owner of the helper.
     _adds: Option<File>,
 }
 
-/// Who waits for answers.
+/// Requests that wait for answers.
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
     all: BTreeMap<u64, Asked>,
     has_ended: bool,
-    /// The card ends: so does the helper.
+    /// Whether the card is ending, and the helper with it.
     is_over: bool,
 }
 
@@ -80,16 +81,16 @@ struct Asked {
     back: SyncSender<(Answer, Vec<OwnedFd>)>,
 }
 
-/// Ends the helper when it is dropped, and waits until it has given everything back.
+/// Ends the helper when this is dropped, and waits until it has given everything back.
 #[derive(Debug)]
 pub(crate) struct Ending {
     helper: Helper,
-    /// Another process has what the helper holds.
+    /// Whether another process has taken over the objects of the helper.
     pub(crate) is_passed_on: bool,
 }
 
 impl Starting {
-    /// Starts this program as a helper. It inherits nothing but its end of a pair of sockets, and
+    /// Starts this program as a helper. The helper inherits only its end of a pair of sockets, and
     /// standard output and error.
     pub(crate) fn start(spec: &Spec) -> Result<Self> {
         locks::make(Path::new(locks::DIRECTORY))?;
@@ -104,7 +105,7 @@ impl Starting {
                 command.env(name, value);
             }
         }
-        // Its own group: what ends the terminal's programs does not end it.
+        // A separate process group: signals for the terminal's programs do not end the helper.
         let mut child = command.process_group(0).spawn().context("the helper cannot be started")?;
         drop(command);
         let begun = locks::add_to(Path::new(locks::DIRECTORY), child.id())
@@ -120,7 +121,7 @@ impl Starting {
         }
     }
 
-    /// Sends the helper its settings, and waits until it has begun.
+    /// Sends the settings to the helper, and waits until it has begun.
     fn begin(socket: &OwnedFd, spec: &Spec) -> Result<()> {
         set_socket_timeout(socket, Timeout::Recv, Some(START_WAIT_MAX))?;
         wire::send(socket, &Message { id: 0, body: Some(spec) }, &[], true)?;
@@ -130,7 +131,7 @@ impl Starting {
         said.body.context("the helper says nothing")?.ok().map(drop)
     }
 
-    /// Listens to it, on a thread: call it when privileges are gone.
+    /// Starts a thread that receives answers. Call this after privileges were dropped.
     pub(crate) fn listen(self) -> Result<Helper> {
         Helper::over(self.socket, Some(self.child), Some(self.adds))
     }
@@ -150,7 +151,7 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Hands answers to who waits for them, until the helper ends.
+/// Delivers answers to the waiting requests, until the helper ends.
 fn hear(socket: &OwnedFd, waiting: &Mutex<Waiting>) {
     let mut receiver = Receiver::new();
     while let Ok(Some(received)) = receiver.next::<Answer>(socket) {
@@ -163,7 +164,8 @@ fn hear(socket: &OwnedFd, waiting: &Mutex<Waiting>) {
         };
         let mut waiting = lock(waiting);
         let Some(asked) = waiting.all.get_mut(&id) else {
-            // What nobody waits for is closed here; what could not be done is said.
+            // Descriptors of an answer without a waiting request are closed here; a failure is
+            // logged.
             if let Some(Answer::Failed { what, .. }) = body {
                 tracing::warn!("{what}");
             }
@@ -185,7 +187,7 @@ fn hear(socket: &OwnedFd, waiting: &Mutex<Waiting>) {
         );
     }
     waiting.has_ended = true;
-    // Nobody waits in vain.
+    // Dropping the entries wakes all waiting threads.
     waiting.all.clear();
 }
 
@@ -199,7 +201,7 @@ impl Helper {
         Ok(Self(Arc::new(Inner { socket, waiting, child: Mutex::new(child), _adds: adds })))
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     fn ask_with(
         &self,
         request: Request,
@@ -244,7 +246,7 @@ impl Helper {
         self.ask(request).map(drop)
     }
 
-    /// Asks without waiting, neither for the answer nor for room: the log has what fails.
+    /// Sends a request, and waits neither for the answer nor for space. Failures are logged.
     fn tell(&self, request: Request) {
         let message = Message { id: 0, body: Some(request) };
         if let Err(error) = wire::send(&self.0.socket, &message, &[], false) {
@@ -252,8 +254,8 @@ impl Helper {
         }
     }
 
-    /// Makes the places of instances; those that are left out are not among them. What was made
-    /// goes if one fails.
+    /// Makes the places of instances. Instances that are left out have no place in the result. If
+    /// one fails, the others that were made are removed.
     pub(crate) fn make(&self, wanted: &[Wanted]) -> Result<Places> {
         let mut places = Places::new();
         let mut rest = wanted.iter().peekable();
@@ -288,17 +290,17 @@ impl Helper {
         Ok(())
     }
 
-    /// Removes namespaces that earlier cards have left, but for these.
+    /// Removes namespaces that earlier cards have left, except these.
     pub(crate) fn sweep(&self, instances: BTreeSet<NamespaceName>) -> Result<()> {
         self.do_it(Request::Sweep(instances))
     }
 
-    /// Removes a namespace, if no program runs in it.
+    /// Removes a namespace if no program runs in it; optionally ends its programs before.
     pub(crate) fn remove(&self, namespace: NamespaceName, ends_programs: bool) {
         self.tell(Request::Remove { namespace, ends_programs });
     }
 
-    /// Makes a device again.
+    /// Makes a deleted device again.
     pub(crate) fn make_device(
         &self,
         namespace: NamespaceName,
@@ -326,7 +328,7 @@ impl Helper {
         queues(&mut descriptors.into_iter(), count, udp_segmentation)
     }
 
-    /// Gives the rings of a device so many entries.
+    /// Sets the size of a device's rings, in entries.
     pub(crate) fn set_ring(
         &self,
         namespace: NamespaceName,
@@ -336,7 +338,7 @@ impl Helper {
         self.do_it(Request::Ring { namespace, device, entries })
     }
 
-    /// Returns the changes by other programs, also of these namespaces and devices.
+    /// Returns changes by other programs, including those of these namespaces and devices.
     pub(crate) fn look(&self, of: Vec<(NamespaceName, Vec<Device>)>) -> Result<Upkeep> {
         let mut all = Upkeep::default();
         for some in in_requests(of)? {
@@ -352,13 +354,13 @@ impl Helper {
         Ok(all)
     }
 
-    /// Puts back what other programs have changed of these namespaces and devices, and of the
-    /// forwarding of packets.
+    /// Restores these namespaces and devices, and the forwarding of packets, after changes by other
+    /// programs.
     pub(crate) fn restore(&self, of: Vec<(NamespaceName, Vec<Device>)>) -> Result<()> {
         in_requests(of)?.into_iter().try_for_each(|some| self.do_it(Request::Restore(some)))
     }
 
-    /// What the kernel has dropped at devices, by namespace.
+    /// Drops of the kernel at devices, by namespace.
     pub(crate) fn drops(
         &self,
         of: Vec<(NamespaceName, Vec<String>)>,
@@ -379,7 +381,7 @@ impl Helper {
         tun.pop().context("the device")
     }
 
-    /// Routes these addresses into it, all or none, and those not any more.
+    /// Routes addresses to the internet's side, all or none, and removes other routes.
     pub(crate) fn route(
         &self,
         add: &BTreeSet<Ipv4Addr>,
@@ -407,9 +409,9 @@ impl Helper {
         Ok(())
     }
 
-    /// Gives namespaces these resolvers, or none.
+    /// Gives namespaces these resolvers, or removes theirs.
     pub(crate) fn set_resolvers(&self, all: &[(NamespaceName, Option<Ipv4Addr>)]) -> Result<()> {
-        /// So many fit into a packet.
+        /// Namespaces that fit into one packet.
         const ONCE: usize = 1000;
         all.chunks(ONCE).try_for_each(|some| self.do_it(Request::Resolvers(some.to_vec())))
     }
@@ -419,18 +421,18 @@ impl Helper {
         self.do_it(Request::End(all))
     }
 
-    /// Meets a front end of vhost-user.
+    /// Opens the socket of a vhost-user device to its front end.
     pub(crate) fn vhost(&self, path: &Path, meets: Meet) -> Result<OwnedFd> {
         let (_, descriptors) = self.ask(Request::Vhost { path: path.to_owned(), meets })?;
         descriptors.into_iter().next().context("the helper opened nothing")
     }
 
-    /// Removes the socket of one.
+    /// Removes the socket of a vhost-user device.
     pub(crate) fn vhost_gone(&self, path: PathBuf) {
         self.tell(Request::VhostGone(path));
     }
 
-    /// Opens a new file of a flow log; returns its name, too.
+    /// Opens a new file of a flow log. Also returns its name.
     pub(crate) fn log(
         &self,
         directory: &str,
@@ -447,7 +449,7 @@ impl Helper {
         }
     }
 
-    /// A file is complete, or is to be removed.
+    /// Completes a file of a flow log, or removes it.
     pub(crate) fn log_ended(
         &self,
         directory: &str,
@@ -466,8 +468,8 @@ impl Helper {
         Ok(srd_vpc_file::read_from(File::from(file), path)?)
     }
 
-    /// Reads the configuration again. Returns its cloud, or none if that is in no file, and which
-    /// other settings differ.
+    /// Reads the configuration again. Returns its cloud (`None` if the cloud is in no file), and
+    /// the names of other settings that differ.
     pub(crate) fn reload(&self) -> Result<(Option<VpcFile>, Vec<String>)> {
         let (answer, descriptors) = self.ask(Request::Reload)?;
         let Answer::Reloaded { vpc, others } = answer else { return odd() };
@@ -476,13 +478,13 @@ impl Helper {
         Ok((Some(srd_vpc_file::read_from(File::from(file), &path)?), others))
     }
 
-    /// An end of this helper for another card.
+    /// Returns an end of this helper for another card.
     pub(crate) fn heir(&self) -> Result<OwnedFd> {
         let (_, descriptors) = self.ask(Request::Heir)?;
         descriptors.into_iter().next().context("the helper opened nothing")
     }
 
-    /// Takes all that another helper has. Returns the namespaces that are held now.
+    /// Takes over all objects of another helper. Returns the namespaces that are held now.
     pub(crate) fn take_on(&self, other: &OwnedFd) -> Result<BTreeSet<NamespaceName>> {
         let (answer, _) = self.ask_with(Request::TakeOn, &[other.as_fd()], ANSWER_WAIT_MAX)?;
         let Answer::Taken(namespaces) = answer else { return odd() };
@@ -490,7 +492,7 @@ impl Helper {
     }
 }
 
-/// In parts that fit into a request each; one at least.
+/// Splits a list into parts that each fit into one request; returns at least one part.
 fn in_requests<T: serde::Serialize>(all: Vec<T>) -> Result<Vec<Vec<T>>> {
     let (mut parts, mut bytes) = (vec![Vec::new()], 0);
     for one in all {
@@ -509,12 +511,12 @@ fn odd<T>() -> Result<T> {
     bail!("the helper answers something else")
 }
 
-/// As many addresses as one request may have, and the others.
+/// Returns the addresses that fit into one request, and the others.
 fn split(all: &BTreeSet<Ipv4Addr>) -> (BTreeSet<Ipv4Addr>, BTreeSet<Ipv4Addr>) {
     (all.iter().take(NAMED_MAX).copied().collect(), all.iter().skip(NAMED_MAX).copied().collect())
 }
 
-/// Queues of a device.
+/// Makes the queues of a device from descriptors.
 fn queues(
     descriptors: &mut impl Iterator<Item = OwnedFd>,
     count: u16,
@@ -542,7 +544,7 @@ impl std::ops::Deref for Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // Threads have it as well: the helper sees its end all the same.
+        // Threads still hold the socket: `shutdown` closes it for the helper anyway.
         let Inner { socket, child, waiting, .. } = &*self.helper.0;
         lock(waiting).is_over = true;
         let _ = shutdown(&**socket, Shutdown::Both);

@@ -13,12 +13,12 @@ use crate::config;
 use crate::logs::files;
 use crate::state::Options;
 
-/// What may be opened.
+/// Files that the card may open.
 #[derive(Debug)]
 pub(super) struct Files {
     /// Directories of flow logs.
     logs: BTreeSet<String>,
-    /// The settings that the card was started with, if they are in a file.
+    /// The settings at the start of the card, if they are in a file.
     runs: Option<Options>,
 }
 
@@ -33,7 +33,7 @@ impl Files {
         Self { logs: spec.logs.clone(), runs: spec.config.as_ref().and_then(read) }
     }
 
-    /// Opens a new file of a flow log. Its directory is made if it is not there.
+    /// Opens a new file of a flow log. Its directory is made if it is missing.
     pub(super) fn log(&self, directory: &str, stem: &str, ending: &str) -> Result<(File, String)> {
         self.check(directory)?;
         let (file, path) = files::create(Path::new(directory), stem, ending)?;
@@ -41,7 +41,7 @@ impl Files {
         Ok((file, name.to_owned()))
     }
 
-    /// A file of a flow log is complete, and loses the last ending; or it is removed.
+    /// Completes a file of a flow log, which then loses its last ending; or removes it.
     pub(super) fn log_ended(&self, directory: &str, name: &str, is_whole: bool) -> Result<()> {
         self.check(directory)?;
         let path = Path::new(directory).join(name);
@@ -61,13 +61,13 @@ impl Files {
         Ok(())
     }
 
-    /// Opens the file of a cloud. Any other file is refused; of one that root alone may change,
-    /// flow logs are written where it says.
+    /// Opens the file of a cloud. Any other file is refused. If only root may change the file, its
+    /// directories of flow logs are permitted as well.
     pub(super) fn vpc(&mut self, path: &Path) -> Result<File> {
         let opened = File::open(path).with_context(|| path.display().to_string())?;
         let file = match srd_vpc_file::read(path) {
             Ok(file) => file,
-            // The text has a line of the file.
+            // The error quotes a line of the file.
             Err(error) if path.extension().is_some_and(|ending| ending == "toml") => {
                 return Err(error.into());
             }
@@ -90,15 +90,16 @@ impl Files {
         let others = others.into_iter().map(str::to_owned).collect();
         let Some(path) = new.file else { return Ok(Reloaded { vpc: None, others }) };
         let opened = File::open(&path).with_context(|| path.display().to_string())?;
-        // Whoever names the configuration names the file.
+        // The owner of the configuration has chosen this file, so its directories of flow logs are
+        // permitted.
         self.logs.extend(directories(&srd_vpc_file::read(&path)?));
         Ok(Reloaded { vpc: Some((opened, path)), others })
     }
 }
 
-/// What a configuration says now.
+/// Result of reading a configuration again.
 pub(super) struct Reloaded {
     pub(super) vpc: Option<(File, std::path::PathBuf)>,
-    /// Settings that differ, and are not changed.
+    /// Settings that differ, and are not applied.
     pub(super) others: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What the helper has made, and gives back when the card ends, however that ends.
+//! Objects that the helper has made, and gives back whenever and however the card ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,24 +28,24 @@ use crate::protocol::NamespaceName;
 use crate::resolv_conf::{DIRECTORY, ResolvConf};
 use crate::{earlier, edge};
 
-/// Another helper answers within this time.
+/// Longest wait for an answer of another helper.
 const HAND_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// All that there is.
+/// All objects of a helper.
 #[derive(Debug)]
 pub(super) struct Holds {
     spec: Arc<Spec>,
     /// The directory of locks.
     locks: PathBuf,
     namespaces: BTreeMap<NamespaceName, Owned>,
-    /// Namespaces that programs keep: they are looked at once more at the end.
+    /// Namespaces that programs still use: they are checked once more at the end.
     left: BTreeSet<NamespaceName>,
     resolvers: BTreeMap<NamespaceName, ResolvConf>,
-    /// Whether this machine forwarded packets before the internet's side was there.
+    /// Whether this machine forwarded packets before the internet's side existed.
     forward: Option<String>,
     guard: Guard,
     shared: Shared,
-    /// Sockets of vhost-user that listen.
+    /// Listening sockets of vhost-user.
     sockets: BTreeMap<PathBuf, Identity>,
     /// The card's own socket.
     listens: Option<Identity>,
@@ -181,7 +181,8 @@ impl Holds {
         Ok(())
     }
 
-    /// One that cannot be set leaves the programs of the namespace with this machine's.
+    /// Sets or removes the resolver of a namespace. If this fails, its programs use this machine's
+    /// resolver.
     fn set_resolver(&mut self, namespace: NamespaceName, resolver: Option<Ipv4Addr>) {
         let before = self.resolvers.get(&namespace).map(ResolvConf::resolver);
         if before == resolver || !self.namespaces.contains_key(&namespace) {
@@ -213,7 +214,7 @@ impl Holds {
         Ok((Answer::Done, vec![listener.into()]))
     }
 
-    /// Takes all that another helper has, and has it forget.
+    /// Takes over all objects of another helper, and makes that helper forget them.
     fn take_on(&mut self, other: &OwnedFd) -> Result<()> {
         for timeout in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(other, timeout, Some(HAND_WAIT_MAX))?;
@@ -252,7 +253,8 @@ impl Holds {
         Ok(())
     }
 
-    /// Hands everything over. This helper has the duty until it is to forget.
+    /// Hands everything over. This helper still has to give everything back until it receives the
+    /// request to forget.
     fn hand(&self) -> Result<Said> {
         let resolvers = self.resolvers.iter().map(|(name, of)| (name.clone(), of.resolver()));
         let held = Held {
@@ -269,8 +271,8 @@ impl Holds {
         Ok((Answer::Done, descriptors))
     }
 
-    /// Looks at what other programs may have changed, and puts packet rules back if they have
-    /// changed (`rules`).
+    /// Checks what other programs may have changed, and restores packet rules that have changed
+    /// (`rules`).
     pub(super) fn tend(&mut self, rules: bool) {
         let Some(before) = &self.forward else { return };
         self.guard.look_at_forwarding(before);
@@ -279,8 +281,8 @@ impl Holds {
         }
     }
 
-    /// Puts back what other programs have changed of these namespaces and of the internet's side.
-    /// The log has what was put back, and what could not be.
+    /// Restores these namespaces and the internet's side after changes by other programs. Each
+    /// repair and each failure is logged.
     fn restore(&mut self, of: &[(NamespaceName, Vec<Device>)]) {
         if let Some(before) = &self.forward {
             self.guard.restore_forwarding(before);
@@ -299,7 +301,7 @@ impl Holds {
         }
     }
 
-    /// Another helper has all this.
+    /// Drops the objects without giving them back: another helper has them.
     pub(super) fn forget(self) {}
 
     /// Gives everything back.
@@ -323,7 +325,7 @@ impl Holds {
     }
 }
 
-/// The answer with queues of a device.
+/// Returns an answer with queues of a device.
 fn said(queues: Vec<Tun>) -> Result<Said> {
     let count = u16::try_from(queues.len()).unwrap_or(u16::MAX);
     let udp_segmentation = queues.iter().all(Tun::udp_segmentation);
@@ -332,7 +334,7 @@ fn said(queues: Vec<Tun>) -> Result<Said> {
     Ok((Answer::Queues { count, udp_segmentation }, descriptors))
 }
 
-/// Asks another helper.
+/// Sends a request to another helper, and waits for the answer.
 fn ask(other: &OwnedFd, request: Request) -> Result<Said> {
     wire::send(other, &Message { id: 1, body: Some(request) }, &[], true)?;
     let (mut receiver, mut descriptors) = (Receiver::new(), Vec::new());

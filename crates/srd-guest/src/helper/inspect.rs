@@ -1,9 +1,9 @@
-//! Namespaces of instances as other programs have left them: those whose name is gone, and devices
-//! that have lost addresses or routes. They are named for the status, and put back when rules are
-//! applied.
+//! Namespaces of instances after changes by other programs: namespaces whose name is gone, and
+//! devices that have lost addresses or routes. The status names these losses, and applying rules
+//! repairs them.
 //!
-//! Nothing is put back at another time: root of an instance may change the network of the instance,
-//! as it may on EC2. A device that is down stays down.
+//! Nothing is repaired at another time: root of an instance may change the instance's network, as
+//! on EC2. A device that is down stays down.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -15,20 +15,20 @@ use anyhow::{Result, bail};
 use crate::namespace::{self, Device, Inside, Owned};
 use crate::protocol::NamespaceName;
 
-/// Bytes of a table of `/proc`: root of an instance may make many routes.
+/// Maximum size of a table of `/proc` in bytes: root of an instance may make many routes.
 const TABLE_BYTES_MAX: u64 = 1 << 22;
-/// The remedy for all of it.
+/// The remedy for all these losses.
 const REMEDY: &str = "`srd card apply FILE` puts it back";
 
 /// Device and inode of a namespace.
 pub(super) type Identity = (u64, u64);
 
-/// The identity of a namespace by a file of it.
+/// Returns the identity of a namespace from an open file of it.
 pub(super) fn identity(file: &File) -> Option<Identity> {
     file.metadata().ok().map(|facts| (facts.dev(), facts.ino()))
 }
 
-/// The namespace that a name leads to.
+/// The namespace that a name refers to.
 enum Named {
     It,
     Nothing,
@@ -47,7 +47,7 @@ fn named(name: &NamespaceName, of: Identity) -> Named {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Lost {
     addresses: Vec<(IpAddr, u8)>,
-    /// Whether there is no default route, of IPv4 and of IPv6.
+    /// Whether the default routes of IPv4 and of IPv6 are missing.
     routes: [bool; 2],
 }
 
@@ -66,9 +66,9 @@ impl Lost {
     }
 }
 
-/// The tables of a namespace that its devices are compared with.
+/// Tables of a namespace, which are compared with its devices.
 struct Tables {
-    /// Addresses of IPv4 that are delivered there.
+    /// Local IPv4 addresses.
     trie: String,
     routes: String,
     addresses6: String,
@@ -76,7 +76,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// Reads them, in the namespace of this thread.
+    /// Reads the tables in the namespace of this thread.
     fn read() -> Self {
         let read = |name: &str| {
             let mut text = String::new();
@@ -111,12 +111,12 @@ impl Tables {
         }
     }
 
-    /// Whether there is a default route by any device.
+    /// Whether a default route exists by any device.
     fn has_default(&self, v6: bool) -> bool {
         let zero = format!("{:032x}", Ipv6Addr::UNSPECIFIED.to_bits());
         let lines = if v6 { self.routes6.lines() } else { self.routes.lines() };
         lines.map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|words| match v6 {
-            // The kernel refuses all that has no route by a route of the loopback.
+            // The kernel's own route for unreachable destinations leads to the loopback device.
             true => words.starts_with(&[&zero, "00"]) && words.last() != Some(&"lo"),
             false => words.get(1) == Some(&"00000000") && words.get(7) == Some(&"00000000"),
         })
@@ -131,7 +131,7 @@ impl Tables {
     }
 }
 
-/// Returns losses of devices that are up.
+/// Returns the losses of devices that are up.
 fn lost(inside: &Inside, devices: &[Device]) -> Result<Vec<(Device, Lost)>> {
     inside.within(|| {
         let up = devices.iter().filter(|of| srd_net::link::is_up(&of.name).unwrap_or(false));
@@ -141,7 +141,7 @@ fn lost(inside: &Inside, devices: &[Device]) -> Result<Vec<(Device, Lost)>> {
     })
 }
 
-/// Returns losses of a namespace and its devices; sentences with remedies.
+/// Returns the losses of a namespace and its devices, as sentences with remedies.
 pub(super) fn look(name: &NamespaceName, of: Identity, devices: &[Device]) -> Vec<String> {
     match named(name, of) {
         Named::Nothing => vec![format!(
@@ -168,7 +168,7 @@ pub(super) fn look(name: &NamespaceName, of: Identity, devices: &[Device]) -> Ve
     }
 }
 
-/// Puts back what is lost. Returns what that was; nothing if nothing was.
+/// Repairs losses. Returns a description of them; `None` if nothing was lost.
 pub(super) fn restore(owned: &Owned, of: Identity, devices: &[Device]) -> Result<Option<String>> {
     let name = owned.name();
     let is_named = match named(name, of) {
@@ -184,7 +184,8 @@ pub(super) fn restore(owned: &Owned, of: Identity, devices: &[Device]) -> Result
     };
     let mut words: Vec<String> =
         (!is_named).then(|| String::from("its name")).into_iter().collect();
-    // Before tables of interfaces are restored: the kernel lists routes of IPv6 of all tables.
+    // This comes before tables of interfaces are restored: the kernel lists IPv6 routes of all
+    // tables.
     let all_lost = lost(owned.inside(), devices)?;
     let several = devices.len() > 1;
     for (number, device) in devices.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! What needs privileges, in a process of its own: the one that reads guests' packets has none.
+//! The helper: a separate process for work that needs privileges. The process that reads guests'
+//! packets runs without privileges.
 //!
 //! ```text
 //!   srd card up (no capability, not root)          srd card-helper (root, few capabilities)
@@ -7,27 +8,27 @@
 //!     ends, however  --- end of file -------->       gives everything back, and ends
 //! ```
 //!
-//! The helper is told at its start what it may touch beside namespaces of instances (`Spec`):
-//! sockets, directories of flow logs, the configuration. Requests name nothing else, and are looked
-//! at before anything is done: `check`. Namespaces have names of instances, devices names as
-//! `ens5`.
+//! The start settings of the helper (`Spec`) list the objects that it may touch beside namespaces
+//! of instances: sockets, directories of flow logs, the configuration. Requests can name nothing
+//! else, and are checked before any work begins: `check`. Namespaces have names of instances,
+//! devices have names like `ens5`.
 //!
-//! Another card that takes over starts a helper of its own, and the card that runs hands it an
-//! *heir's* end of its helper. A helper that has an heir gives nothing back until both ends are
-//! closed; an heir asks for all that it holds (`Request::Hand`), and then has it forget
-//! (`Request::Forget`). So at each moment of a take-over one of both gives back what there is,
-//! whichever process dies.
+//! Another card that takes over starts its own helper, and the card that runs hands it an *heir's*
+//! end of its helper. A helper that has an heir gives nothing back until both ends are closed. The
+//! heir requests all objects of the helper (`Request::Hand`), and then makes it forget them
+//! (`Request::Forget`). So at each moment of a take-over exactly one helper gives the objects back,
+//! whichever process ends.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `wire` | packets with descriptors |
-//! | `check` | what a request may say |
+//! | `check` | checks of requests |
 //! | `client` | the card's side |
 //! | `serve` | the helper's loop |
-//! | `holds` | what it has made, and gives back |
-//! | `files` | files that it opens for the card |
-//! | `inspect` | namespaces and devices as other programs have left them |
-//! | `upkeep` | what other programs have changed, and is put back |
+//! | `holds` | objects that the helper has made, and gives back |
+//! | `files` | files that the helper opens for the card |
+//! | `inspect` | namespaces and devices after changes by other programs |
+//! | `upkeep` | repairs of changes by other programs |
 //!
 //! Bounds: a packet has `PACKET_BYTES_MAX` bytes and `DESCRIPTORS_ONCE` descriptors;
 //! `JOBS_MAX` requests wait.
@@ -59,44 +60,44 @@ pub(crate) use client::{Ending, Helper, Starting};
 pub use serve::serve;
 pub(crate) use upkeep::Upkeep;
 
-/// Bytes of one request or answer.
+/// Maximum size of one request or answer in bytes.
 pub(crate) const PACKET_BYTES_MAX: usize = 128 * 1024;
-/// Descriptors of one packet: Linux takes 253.
+/// Descriptors in one packet: Linux allows 253.
 const DESCRIPTORS_ONCE: usize = 200;
-/// Descriptors of one answer.
+/// Maximum number of descriptors in one answer.
 const DESCRIPTORS_MAX: usize = 65_536;
-/// Requests that wait to be done in their order.
+/// Maximum number of requests that wait; they are done in order.
 const JOBS_MAX: usize = 1024;
-/// Instances that one request makes.
+/// Maximum number of instances that one request makes.
 pub(crate) const MADE_AT_ONCE: usize = 16;
-/// Addresses, namespaces and devices that one request names.
+/// Maximum number of addresses, namespaces and devices in one request.
 pub(crate) const NAMED_MAX: usize = 2048;
 
-/// What a helper may touch beside namespaces of instances.
+/// Objects that a helper may touch beside namespaces of instances.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spec {
-    /// Where the card shall be asked.
+    /// Socket at which the card takes requests.
     pub(crate) socket: PathBuf,
-    /// Where it listens until it has taken over; the same otherwise.
+    /// Socket at which the card listens until it has taken over; otherwise equal to `socket`.
     pub(crate) listens: PathBuf,
-    /// Sockets of vhost-user. An interface that is not the primary one has the name of its device
-    /// behind the path.
+    /// Sockets of vhost-user. If an interface is not the primary one, the name of its device
+    /// follows the path.
     pub(crate) vhost_user: BTreeSet<PathBuf>,
     /// Directories of flow logs.
     pub(crate) logs: BTreeSet<String>,
-    /// The configuration, which is read again.
+    /// The configuration file, which can be read again.
     pub(crate) config: Option<PathBuf>,
-    /// Whether there is an internet's side.
+    /// Whether this card has an internet's side.
     pub(crate) internet: bool,
-    /// Whether that carries private addresses.
+    /// Whether the internet's side carries private addresses.
     pub(crate) internet_private: bool,
-    /// Whether another card runs, whose duties come later.
+    /// Whether another card runs, whose objects are taken over later.
     pub(crate) takes_over: bool,
 }
 
-/// What the helper of a card with these options may touch. `listens`: where the card listens at
-/// first.
+/// Returns the objects that the helper of a card with these options may touch. `listens`: the
+/// socket at which the card listens at first.
 pub(crate) fn spec(options: &Options, vpc: &Vpc, listens: &Path, takes_over: bool) -> Spec {
     Spec {
         socket: options.socket.clone(),
@@ -110,53 +111,53 @@ pub(crate) fn spec(options: &Options, vpc: &Vpc, listens: &Path, takes_over: boo
     }
 }
 
-/// What the helper is asked.
+/// A request to the helper.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum Request {
     /// Make the places of instances, each with its devices and resolver. All or none.
     Make(Vec<Wanted>),
-    /// Remove namespaces that earlier cards have left, but for these.
+    /// Remove namespaces that earlier cards have left, except these.
     Sweep(BTreeSet<NamespaceName>),
-    /// Remove a namespace, if no program runs in it; end those that do before that.
+    /// Remove a namespace if no program runs in it. With `ends_programs`, end its programs before.
     Remove { namespace: NamespaceName, ends_programs: bool },
-    /// Make a device again that was deleted.
+    /// Make a deleted device again.
     Device {
         namespace: NamespaceName,
-        /// Its place among those of the instance.
+        /// Index of the device among those of the instance.
         number: usize,
-        /// Whether there are others.
+        /// Whether the instance has several devices.
         several: bool,
         device: Device,
         queues: u16,
         ring: u32,
     },
-    /// Open more queues of a device with this name now.
+    /// Open more queues of a device, which has this name now.
     Queues { namespace: NamespaceName, device: String, more: u16 },
-    /// Give the rings of a device so many entries.
+    /// Set the size of a device's rings, in entries.
     Ring { namespace: NamespaceName, device: String, entries: u32 },
-    /// Report what other programs have changed, also of these namespaces and devices.
+    /// Report changes by other programs, including those of these namespaces and devices.
     Look(Vec<(NamespaceName, Vec<Device>)>),
-    /// Put back what other programs have changed of these namespaces and devices, and of the
-    /// forwarding of packets.
+    /// Restore these namespaces and devices, and the forwarding of packets, after changes by other
+    /// programs.
     Restore(Vec<(NamespaceName, Vec<Device>)>),
-    /// Read what the kernel has dropped at devices.
+    /// Read the kernel's drops at devices.
     Drops(Vec<(NamespaceName, Vec<String>)>),
     /// Make the device of the internet's side, with routes of these addresses.
     Edge(BTreeSet<Ipv4Addr>),
-    /// Route these addresses to the internet's side, all or none, and others not any more.
+    /// Route addresses to the internet's side, all or none, and remove other routes.
     Route { add: BTreeSet<Ipv4Addr>, remove: BTreeSet<Ipv4Addr> },
-    /// Give namespaces these resolvers, or none.
+    /// Give namespaces these resolvers, or remove theirs.
     Resolvers(Vec<(NamespaceName, Option<Ipv4Addr>)>),
     /// End the programs in these namespaces.
     End(BTreeSet<NamespaceName>),
-    /// Meet a front end of vhost-user.
+    /// Open the socket of a vhost-user device to its front end.
     Vhost { path: PathBuf, meets: Meet },
-    /// Remove the socket of one.
+    /// Remove the socket of a vhost-user device.
     VhostGone(PathBuf),
     /// Open a new file of a flow log.
     Log { directory: String, stem: String, ending: String },
-    /// A file is complete, or is to be removed.
+    /// Complete a file of a flow log, or remove it.
     LogEnded { directory: String, name: String, is_whole: bool },
     /// Open the file of a cloud.
     Vpc(PathBuf),
@@ -164,50 +165,50 @@ enum Request {
     Reload,
     /// Make an end of this helper for another card.
     Heir,
-    /// Take all that the helper has whose end comes with this.
+    /// Take over all objects of the helper whose end comes with this request.
     TakeOn,
-    /// Of an heir: hand everything over.
+    /// Hand everything over. Only an heir may send this.
     Hand,
-    /// Of an heir: another helper has the duty.
+    /// Forget everything, because another helper has it. Only an heir may send this.
     Forget,
 }
 
-/// How a device of vhost-user meets its front end.
+/// Method by which a vhost-user device connects to its front end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Meet {
-    /// It listens.
+    /// The device listens.
     Listens,
-    /// It listens in the place of another process, which ends.
+    /// The device listens in place of another process, which ends.
     Replaces,
-    /// It connects.
+    /// The device connects.
     Joins,
 }
 
-/// What the helper answers.
+/// An answer of the helper.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum Answer {
-    /// It was done. Descriptors come in the order of what was asked for.
+    /// The request was done. Descriptors come in the order of the requested objects.
     Done,
-    /// It was not; why.
+    /// The request failed, for this reason.
     Failed {
         what: String,
-        /// A program is missing, or a privilege.
+        /// Whether a program or a privilege is missing.
         is_missing: bool,
     },
-    /// The places, by the names of instances: the queues of each device. Those whose namespaces
-    /// have programs in the way are missing.
+    /// The places, by the names of instances: the queues of each device. An instance is missing if
+    /// programs of an earlier card use its namespace.
     Made { places: Vec<MadePlace>, udp_segmentation: bool },
     /// Queues of a device.
     Queues { count: u16, udp_segmentation: bool },
     /// Changes by other programs.
     Upkeep(Upkeep),
-    /// Drops of each device, if there is one of its name.
+    /// Drops of each device; `None` if there is no device of its name.
     Drops(Vec<Vec<Option<u64>>>),
     /// The name of a file that was opened.
     Log(String),
-    /// Whether the file that comes with this is one of a cloud, and its path; which settings differ
-    /// that are not changed.
+    /// The path of the cloud's file, which comes with this answer, if the cloud is in a file; and
+    /// the settings that differ but are not applied.
     Reloaded { vpc: Option<PathBuf>, others: Vec<String> },
     /// The namespaces that are held now.
     Taken(BTreeSet<NamespaceName>),
@@ -218,29 +219,29 @@ enum Answer {
 #[serde(deny_unknown_fields)]
 struct MadePlace {
     instance: String,
-    /// Whether an earlier card has left it, with programs inside.
+    /// Whether an earlier card has left the namespace, with programs inside.
     is_found: bool,
     /// Queues of each device.
     queues: Vec<u16>,
 }
 
-/// A packet, either way.
+/// A packet in either direction.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Message<T> {
-    /// The number of the request. Nobody waits for an answer to number zero.
+    /// The number of the request. Number zero requests no answer.
     id: u64,
-    /// None: more descriptors follow.
+    /// `None` if more descriptors follow.
     body: Option<T>,
 }
 
-/// All that a helper holds, for another one; the locks of the namespaces come with it, in their
-/// order.
+/// All objects of a helper, for another helper. The locks of the namespaces come with this, in the
+/// order of the namespaces.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Held {
     namespaces: Vec<NamespaceName>,
-    /// Namespaces that programs keep: they are looked at once more.
+    /// Namespaces that programs still use: they are checked once more at the end.
     left: BTreeSet<NamespaceName>,
     resolvers: BTreeMap<NamespaceName, Ipv4Addr>,
     /// Whether this machine forwarded packets before, as the kernel writes it.

@@ -1,5 +1,5 @@
-//! The helper's loop: requests come from the card and from an heir; what makes or removes something
-//! is done on a thread, in the order of the requests, and the rest at once.
+//! The helper's loop. Requests come from the card and from an heir. A thread does the requests that
+//! make or remove something, in their order. All other requests are done at once.
 
 use std::fs::File;
 use std::io::{self, stdin};
@@ -23,7 +23,7 @@ use crate::failure::Missing;
 use crate::locks;
 use crate::{kernel_counts, place};
 
-/// Time between two looks at settings of whose changes there are no notices.
+/// Time between two checks of settings whose changes cause no notice.
 const TEND_EVERY: Duration = Duration::from_secs(1);
 
 /// An answer with its descriptors.
@@ -45,8 +45,8 @@ pub fn serve() -> Result<()> {
     done
 }
 
-/// What comes before the first request: what helpers of cards that were killed give back, this one
-/// would set in vain.
+/// Prepares the helper before the first request. It waits until the helpers of killed cards have
+/// given their objects back; otherwise they would undo settings of this helper.
 fn begin(card: &OwnedFd) -> Result<(Spec, File)> {
     let said = Receiver::new().next::<Spec>(card)?.context("the card has ended")?;
     let spec = said.message.map_err(anyhow::Error::msg)?.body.context("no settings")?;
@@ -67,7 +67,7 @@ pub(super) fn failed(error: &anyhow::Error) -> Answer {
 enum Next {
     /// A packet from this end.
     From(Arc<OwnedFd>),
-    /// Others may have changed what the helper has set up.
+    /// Other programs may have changed the settings of the helper.
     Tend,
     /// All ends are closed.
     Over,
@@ -76,7 +76,8 @@ enum Next {
 /// A task of the thread.
 enum Work {
     Job(Job),
-    /// Puts back what others have changed; whether packet rules may be among that.
+    /// Restores settings after changes by other programs; `rules`: whether packet rules may have
+    /// changed.
     Tend {
         rules: bool,
     },
@@ -90,20 +91,20 @@ struct Job {
     back: Arc<OwnedFd>,
 }
 
-/// What the loop works on.
+/// State of the helper's loop.
 pub(super) struct Helping {
     spec: Arc<Spec>,
     files: Files,
     card: Option<Arc<OwnedFd>>,
     heir: Option<Arc<OwnedFd>>,
     jobs: SyncSender<Work>,
-    /// Notices of changes of packet rules; none without the internet's side.
+    /// Notices of changes of packet rules; `None` without the internet's side.
     notices: Option<Notices>,
-    /// Time of the last look at changes by other programs.
+    /// Time of the last check for changes by other programs.
     tended: Instant,
     upkeep: upkeep::Shared,
     thread: thread::JoinHandle<Holds>,
-    /// Another helper has the duty: what this one goes on with are files of flow logs.
+    /// Whether another helper has taken over. This helper then serves only files of flow logs.
     is_forgotten: bool,
 }
 
@@ -129,7 +130,7 @@ impl Helping {
         Ok(Self { spec, files, card, heir, jobs, notices, tended, upkeep, thread, is_forgotten })
     }
 
-    /// Obeys until nobody is there any more.
+    /// Serves requests until all ends are closed.
     pub(super) fn run(mut self) -> Result<()> {
         let mut receiver = Receiver::new();
         loop {
@@ -143,7 +144,7 @@ impl Helping {
             };
             match receiver.next::<Request>(&*from) {
                 Ok(Some(received)) => self.obey(&from, received),
-                // Closed, or broken: that is the same.
+                // A closed and a broken connection are handled alike.
                 Ok(None) | Err(_) => self.close(&from),
             }
         }
@@ -159,7 +160,7 @@ impl Helping {
         Ok(())
     }
 
-    /// Waits for a packet from an end, for a notice, or for the next look.
+    /// Waits for a packet from an end, for a notice, or for the next check.
     fn wait(&self) -> io::Result<Next> {
         let all: Vec<&Arc<OwnedFd>> = self.card.iter().chain(&self.heir).collect();
         if all.is_empty() {
@@ -182,13 +183,14 @@ impl Helping {
         Ok(match ready.map(|at| all.get(at)) {
             Some(Some(from)) => Next::From(Arc::clone(from)),
             Some(None) => Next::Tend,
-            // Too early for a notice, perhaps: then this waits again.
+            // The wait may have ended too early for a check. Then it starts again.
             None if is_tended && self.tended.elapsed() >= TEND_EVERY => Next::Tend,
             None => return self.wait(),
         })
     }
 
-    /// Has the thread put back what others have changed. If its queue is full it is late anyway.
+    /// Has the thread restore settings after changes by other programs. A full queue means that the
+    /// thread is late anyway.
     fn tend(&mut self) {
         self.tended = Instant::now();
         let rules = self.notices.as_ref().is_none_or(Notices::drain);
@@ -221,13 +223,14 @@ impl Helping {
             Ok(said) => say(from, id, said),
             Err(request) => {
                 let job = Job { id, request, descriptors, back: Arc::clone(from) };
-                // It waits for a place: then so does the card's thread that asks.
+                // If the queue is full, this waits, and with it the card's thread that sent the
+                // request.
                 let _ = self.jobs.send(Work::Job(job));
             }
         }
     }
 
-    /// Does what is done at once; gives back what is not.
+    /// Does a request that can be done at once; returns any other.
     fn at_once(&mut self, request: Request) -> Result<Result<Said>, Request> {
         Ok(match request {
             Request::Ring { namespace, device, entries } => {
@@ -258,7 +261,7 @@ impl Helping {
         })
     }
 
-    /// Makes an end for another card, in the place of one before.
+    /// Makes an end for another card. It replaces a previous one.
     fn heir(&mut self) -> Result<Said> {
         let (end, other) = wire::pair()?;
         self.heir = Some(Arc::new(end));
@@ -279,12 +282,12 @@ fn say(to: &OwnedFd, id: u64, said: Result<Said>) {
     let all: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let message = Message { id, body: Some(answer) };
     if let Err(error) = wire::send(to, &message, &all, true) {
-        // Nobody waits for it any more, as a rule.
+        // Usually the request's thread does not wait any more.
         tracing::debug!("an answer to {}: {error}", to.as_raw_fd());
     }
 }
 
-/// The thread: one request after the other.
+/// Body of the thread: takes one request after the other.
 fn work(mut holds: Holds, queue: &Jobs<Work>) -> Holds {
     for work in queue {
         match work {

@@ -1,4 +1,4 @@
-//! Helpers on threads of this process, without privileges: what they do with sockets.
+//! Helpers on threads of this process, without privileges: only their work on sockets and files.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -34,7 +34,7 @@ impl Site {
         }
     }
 
-    /// A helper of a card that listens.
+    /// Starts a helper of a listening card.
     fn start(&self, takes_over: bool) -> (Ending, JoinHandle<()>) {
         let spec = self.spec(takes_over);
         drop(UnixListener::bind(&spec.listens).unwrap());
@@ -58,10 +58,10 @@ fn what_a_card_has_goes_when_it_ends() {
     listen(&helper, &other).unwrap();
     assert!(web.exists() && other.exists());
     helper.vhost_gone(other.clone());
-    // In its order: it is gone when this is answered.
+    // Requests are done in their order: when this one is answered, the socket is gone.
     helper.end_programs(BTreeSet::new()).unwrap();
     assert!(!other.exists());
-    // One that a person has put there stays.
+    // A file of the same name that another program has put there stays.
     std::fs::remove_file(&web).unwrap();
     std::fs::write(&web, "a file").unwrap();
     drop(helper);
@@ -78,7 +78,7 @@ fn a_helper_with_an_heir_gives_nothing_back_until_both_have_gone() {
     drop(helper.heir().unwrap());
     let heir = helper.heir().unwrap();
     drop(helper);
-    // It hears an heir after the card has gone, and gives nothing back meanwhile.
+    // The helper serves an heir after the card has gone, and gives nothing back meanwhile.
     let ask = Message { id: 3, body: Some(Request::Hand) };
     wire::send(&heir, &ask, &[], true).unwrap();
     let said = wire::Receiver::new().next::<Answer>(&heir).unwrap().unwrap();
@@ -99,7 +99,7 @@ fn another_helper_takes_all_on_and_the_first_one_forgets() {
     let heir = first.heir().unwrap();
     assert_eq!(second.take_on(&heir).unwrap(), BTreeSet::new());
     drop(heir);
-    // Files of flow logs come to their end after that.
+    // Files of flow logs can still be completed after that.
     let logs = site.path("logs").to_str().unwrap().to_owned();
     first.log(&logs, String::from("1_vpcflowlogs_x"), "log").unwrap();
     drop(first);
@@ -138,7 +138,7 @@ fn files_of_flow_logs_are_made_where_root_has_said_and_nowhere_else() {
     }
 }
 
-/// A cloud's file may be one that root alone reads.
+/// Only root may be able to read the file of a cloud.
 #[test]
 fn no_file_is_opened_that_is_not_of_a_cloud() {
     let site = Site::new();
@@ -156,7 +156,7 @@ fn no_file_is_opened_that_is_not_of_a_cloud() {
     let stem = || String::from("1_vpcflowlogs_x");
     assert!(helper.log(&more, stem(), "log").is_err());
     helper.vpc(&cloud).unwrap();
-    // What root alone may change says where flow logs are.
+    // A file that only root may change permits its directories of flow logs.
     helper.log(&more, stem(), "log").unwrap();
     std::fs::write(&cloud, "hush = 1\n").unwrap();
     assert!(helper.vpc(&cloud).is_err());
@@ -203,7 +203,7 @@ fn requests_name_nothing_but_instances_and_what_the_settings_say() {
     refused(r#"{"Queues":{"namespace":"eth0","device":"ens5","more":2}}"#);
     refused(r#"{"Queues":{"namespace":"srd-i-web","device":"ens5","more":2000}}"#);
     refused(r#"{"Remove":{"namespace":"srd-i-../x","ends_programs":true}}"#);
-    // There is no internet's side.
+    // This card has no internet's side.
     refused(r#"{"Edge":["198.51.100.1"]}"#);
     refused(r#"{"Route":{"add":["198.51.100.1"],"remove":[]}}"#);
     for path in ["/etc/passwd", "web.sock.ens6/../x", "web.sock.passwd", "web.sock.ens6x"] {
@@ -213,7 +213,8 @@ fn requests_name_nothing_but_instances_and_what_the_settings_say() {
     refused(r#"{"Vpc":"etc/shadow"}"#);
     refused(r#"{"Run":"sh"}"#);
     refused(r#""Reload now""#);
-    // What is no request, or an heir's, is answered, and nothing ends by it.
+    // Messages without a valid request, and requests of an heir, get an answer, and the helper
+    // continues.
     let (helper, _thread) = site.start(false);
     let error = format!(
         "{:#}",
@@ -259,7 +260,7 @@ fn an_end_may_ask_for_its_own_and_hears_why_not() {
     thread.join().unwrap();
 }
 
-/// More than one packet takes.
+/// More descriptors than one packet can carry.
 #[test]
 fn an_answer_has_all_its_descriptors_in_their_order() {
     let (here, there) = wire::pair().unwrap();

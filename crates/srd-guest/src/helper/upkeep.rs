@@ -1,9 +1,9 @@
 //! Changes by other programs of this machine to the set-up of the helper: the status shows them,
-//! and packet rules are put back at once.
+//! and packet rules are restored at once.
 //!
-//! The kernel notifies of each change of packet rules ([`Notices`]). Each change leads to a look at
-//! the card's own rules, and those that differ are set again. Between two looks there are at least
-//! [`PAUSE`], so that a program which removes the rules again and again costs little. There are no
+//! The kernel notifies of each change of packet rules ([`Notices`]). After each change the helper
+//! compares the card's own rules, and sets them again if they differ. Two checks are at least
+//! [`PAUSE`] apart, so that a program that removes the rules in a loop costs little. There are no
 //! notices of `net.ipv4.ip_forward`, which is read each second.
 
 use std::collections::BTreeMap;
@@ -21,22 +21,22 @@ use crate::edge;
 use crate::namespace::{Device, Owned};
 use crate::protocol::NamespaceName;
 
-/// The least time from one look to the next.
+/// Minimum time from one check to the next.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
-/// The log has at most one line of a kind in this time.
+/// Minimum time between two log lines of the same kind.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 /// The kernel's group of changes of packet rules (`NFNLGRP_NFTABLES`).
 const RULES_GROUP: u32 = 7;
-/// Notices that are read at once.
+/// Maximum number of notices that are read at once.
 const NOTICES_MAX: usize = 4096;
 
-/// The part of it that the status shows.
+/// Changes that the status shows.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Upkeep {
     /// Number of times that packet rules were put back.
     pub(crate) rules_restored: u64,
-    /// Changes that were not put back; sentences with remedies.
+    /// Changes that were not undone, as sentences with remedies.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -49,16 +49,16 @@ struct State {
     namespaces: BTreeMap<NamespaceName, Identity>,
 }
 
-/// The state, for the threads of the helper.
+/// The state, shared by the threads of the helper.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shared(Arc<Mutex<State>>);
 
 impl Shared {
-    /// Looks at these namespaces and devices.
+    /// Checks these namespaces and devices.
     pub(super) fn look(&self, of: &[(NamespaceName, Vec<Device>)]) -> Upkeep {
         let mut warnings: Vec<String> = Vec::new();
         for (name, devices) in of {
-            // One that is just being made or removed has no identity.
+            // A namespace that is being made or removed has no identity.
             let identity = self.identity(name);
             warnings.extend(identity.iter().flat_map(|of| inspect::look(name, *of, devices)));
         }
@@ -71,14 +71,14 @@ impl Shared {
         self.lock().namespaces.get(name).copied()
     }
 
-    /// A namespace is there.
+    /// Adds a namespace.
     pub(super) fn add(&self, owned: &Owned) {
         if let Some(identity) = owned.file().and_then(inspect::identity) {
             self.lock().namespaces.insert(owned.name().clone(), identity);
         }
     }
 
-    /// A namespace is to go.
+    /// Removes a namespace before its deletion.
     pub(super) fn remove(&self, name: &NamespaceName) {
         self.lock().namespaces.remove(name);
     }
@@ -102,7 +102,7 @@ impl Notices {
         Ok(Self(socket))
     }
 
-    /// Takes all that there are. Returns whether there was one, also one that was lost.
+    /// Takes all notices. Returns whether there was one, including lost ones.
     pub(super) fn drain(&self) -> bool {
         let mut found = false;
         for _ in 0..NOTICES_MAX {
@@ -134,7 +134,7 @@ pub(super) struct Guard {
     /// The packet rules, as `nft` lists them.
     rules: Option<String>,
     logged: Option<Instant>,
-    /// Time of the last line of the log about forwarding.
+    /// Time of the last log line about forwarding.
     said_off: Option<Instant>,
 }
 
@@ -143,13 +143,13 @@ impl Guard {
         Self { shared, rules: None, logged: None, said_off: None }
     }
 
-    /// Packet rules were set: they are to stay as they are.
+    /// Stores the packet rules that were just set, for later comparison.
     pub(super) fn keep_rules(&mut self) {
         self.rules = edge::rules();
     }
 
-    /// Looks whether this machine forwards packets, as it has to. `before`: whether it did so
-    /// before the card.
+    /// Checks whether this machine forwards packets, which the card needs. `before`: whether the
+    /// machine forwarded packets before the card started.
     pub(super) fn look_at_forwarding(&mut self, before: &str) {
         let is_off = edge::forwarding().is_ok_and(|now| now != "1");
         let before_too = "`sysctl -w net.ipv4.ip_forward=1` switches it on";
@@ -179,7 +179,7 @@ impl Guard {
         }
     }
 
-    /// Has this machine forward packets again, if it was the card that switched that on.
+    /// Switches the forwarding of packets on again, if the card had switched it on.
     pub(super) fn restore_forwarding(&mut self, before: &str) {
         let is_off = edge::forwarding().is_ok_and(|now| now != "1");
         if is_off && before != "1" {
@@ -191,8 +191,8 @@ impl Guard {
         self.look_at_forwarding(before);
     }
 
-    /// Puts packet rules back that are others than those that were set. `before`: whether this
-    /// machine forwarded packets before the card.
+    /// Sets packet rules again if they differ from the stored ones. `before`: whether this machine
+    /// forwarded packets before the card started.
     pub(super) fn tend(&mut self, spec: &Spec, before: &str) {
         let found = edge::rules();
         if found.is_some() && found == self.rules {
@@ -200,7 +200,7 @@ impl Guard {
         }
         let what = if found.is_none() { "removed" } else { "changed" };
         let set = edge::set_rules(spec.internet_private, before);
-        // Another program may have removed them again: what was set first is what is to stay.
+        // Another program may have removed the rules again: only the first list of rules is stored.
         if self.rules.is_none() {
             self.rules = edge::rules();
         }

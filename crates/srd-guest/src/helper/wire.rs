@@ -1,4 +1,4 @@
-//! Packets with descriptors, through a pair of sockets that keep their bounds.
+//! Packets with descriptors over a pair of sockets that preserve packet boundaries.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,14 +15,14 @@ use serde::de::DeserializeOwned;
 
 use super::{DESCRIPTORS_ONCE, Message, PACKET_BYTES_MAX};
 
-/// Both ends.
+/// Makes both ends of a connection.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Sends a message, with all these descriptors: in several packets, if they do not fit into one.
-/// `waits`: whether to wait for room.
+/// Sends a message with all these descriptors; in several packets if they do not fit into one.
+/// `waits`: whether to wait for space in the socket.
 pub(super) fn send<T: Serialize>(
     socket: &OwnedFd,
     message: &Message<T>,
@@ -63,12 +63,12 @@ fn packet(
     }
 }
 
-/// The end that messages come from.
+/// The receiving end of a connection.
 pub(super) struct Receiver {
     buffer: Vec<u8>,
 }
 
-/// A message with what came with it, and whether it was understood.
+/// A message and its descriptors; an error if the message could not be parsed.
 pub(super) struct Received<T> {
     pub(super) message: Result<Message<T>, String>,
     pub(super) descriptors: Vec<OwnedFd>,
@@ -79,7 +79,7 @@ impl Receiver {
         Self { buffer: vec![0; PACKET_BYTES_MAX] }
     }
 
-    /// The next packet; none: the other end is closed.
+    /// Returns the next packet; `None` if the other end is closed.
     pub(super) fn next<T: DeserializeOwned>(
         &mut self,
         socket: impl AsFd,

@@ -1,8 +1,8 @@
-//! Questions to the machine's resolver by TCP (RFC 7766), whose answers are too long for a
+//! DNS queries to the machine's resolver by TCP (RFC 7766), if their answers are too long for a
 //! datagram.
 //!
-//! They are rare, so each has a thread for the few seconds that it takes at most. Bounds: so many
-//! threads, and so many for one instance.
+//! Such queries are rare, so each one has a thread for a few seconds at most. Bounds: a maximum
+//! number of threads, and a smaller one for each instance.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -18,13 +18,13 @@ use srd_vpc::id::InstanceId;
 
 const ASKED_MAX: usize = 32;
 const ASKED_OF_ONE_MAX: usize = 4;
-/// How long a question may take.
+/// Longest time for a query.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What came back: the number that it was asked under, and the answer.
+/// The number of a query, and its answer.
 pub(super) type Came = (u64, io::Result<Vec<u8>>);
 
-/// Questions under way.
+/// Queries under way.
 #[derive(Debug)]
 pub(super) struct ByTcp {
     asked: BTreeMap<u64, InstanceId>,
@@ -40,12 +40,12 @@ impl ByTcp {
         Ok(Self { asked: BTreeMap::new(), sender, receiver, wake })
     }
 
-    /// What to wait on.
+    /// Descriptor to wait on.
     pub(super) fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.wake)
     }
 
-    /// Asks under a number. `false` if too much is under way.
+    /// Sends a query with a number. `false` if too many queries are under way.
     pub(super) fn ask(
         &mut self,
         number: u64,
@@ -60,7 +60,7 @@ impl ByTcp {
         let (sender, wake) = (self.sender.clone(), Arc::clone(&self.wake));
         let work = move || {
             let came = ask(server, &query, Instant::now() + PATIENCE);
-            // If both fail, the card has ended.
+            // Both calls fail only after the end of the card.
             let _ = sender.send((number, came));
             let _ = rustix::io::write(&wake, &1_u64.to_ne_bytes());
         };
@@ -71,7 +71,7 @@ impl ByTcp {
         is_started
     }
 
-    /// What has come.
+    /// Returns the answers that have arrived.
     pub(super) fn receive(&mut self) -> Vec<Came> {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.wake, &mut count);
@@ -83,7 +83,7 @@ impl ByTcp {
     }
 }
 
-/// Asks, and waits for the answer until a time.
+/// Sends a query, and waits for the answer until a time.
 fn ask(server: SocketAddr, query: &[u8], until: Instant) -> io::Result<Vec<u8>> {
     let rest = || match until.saturating_duration_since(Instant::now()) {
         Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
@@ -161,7 +161,7 @@ mod tests {
             assert!(!ask(&mut by_tcp, of), "{of}");
         }
         assert!(!ask(&mut by_tcp, owners), "all places are taken");
-        // One connection ends without an answer: its place is free.
+        // One connection ends without an answer, and frees its entry.
         drop(server.accept().unwrap());
         let came = wait(&mut by_tcp);
         assert!(came.len() == 1 && came[0].1.is_err());

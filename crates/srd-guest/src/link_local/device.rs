@@ -1,14 +1,14 @@
-//! The device of a stack: packets in and out.
+//! The device of a stack, with queues in both directions.
 
 use std::collections::VecDeque;
 
 use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
-/// Bytes of the largest packet that is sent.
+/// Size of the largest sent packet in bytes.
 const MTU: usize = 1500;
 
-/// Packets in and out.
+/// Packets in both directions.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     pub(super) into: VecDeque<Vec<u8>>,
@@ -48,7 +48,8 @@ impl Device for Queues {
 
     fn capabilities(&self) -> DeviceCapabilities {
         let mut checksum = ChecksumCapabilities::default();
-        // A guest leaves those of TCP and UDP to its device, which nothing between can damage.
+        // A guest leaves the checksums of TCP and UDP to its device. Packets cannot be damaged on
+        // this path.
         (checksum.tcp, checksum.udp) = (Checksum::Tx, Checksum::Tx);
         let mut all = DeviceCapabilities::default();
         all.medium = Medium::Ip;

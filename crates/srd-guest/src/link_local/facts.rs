@@ -1,4 +1,4 @@
-//! What an instance may know of itself and of its cloud.
+//! Facts that an instance can request about itself and its cloud.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,19 +9,19 @@ use srd_vpc::object::{Eni, World};
 
 use super::name_of;
 
-/// The domain of private names, as in a region without one of its own.
+/// The domain of private names, as in a region without a domain of its own.
 pub(crate) const DOMAIN: &str = "ec2.internal";
 
-/// What the services say to one interface.
+/// Data that the services return to one interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Facts {
-    /// The instance that has the interface.
+    /// The instance of the interface.
     pub(crate) instance: InstanceId,
     /// The address of the cloud's resolver.
     pub(crate) resolver: Ipv4Addr,
     /// Whether the resolver answers.
     pub(crate) dns_support: bool,
-    /// Metadata: paths below `/latest/meta-data/`, and what they say.
+    /// Metadata: paths below `/latest/meta-data/`, and their values.
     pub(crate) metadata: BTreeMap<String, String>,
     /// Private names of the cloud.
     pub(crate) names: Arc<Names>,
@@ -30,7 +30,7 @@ pub(crate) struct Facts {
 /// Names without their domain, and their addresses.
 pub(super) type Names = BTreeMap<String, Vec<IpAddr>>;
 
-/// What was looked up in a world, until there is another. Clouds are large, and questions many.
+/// Cache of lookups, until the world changes. Clouds are large, and queries are frequent.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     facts: BTreeMap<EniId, Arc<Facts>>,
@@ -73,7 +73,7 @@ fn names(world: &World, vpc: VpcId) -> Names {
         for address in &eni.ipv4 {
             names.entry(name_of(*address)).or_default().push((*address).into());
         }
-        // A resource name is that of the primary interface.
+        // A resource name belongs to the primary interface.
         let primary = eni.attachment.as_ref().filter(|at| at.device_index == 0);
         if let Some(at) = primary {
             let of_instance = names.entry(at.instance.to_string()).or_default();

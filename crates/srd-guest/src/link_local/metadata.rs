@@ -1,8 +1,8 @@
-//! Instance metadata over HTTP, version 2: a token first, then what the instance may know.
+//! Instance metadata over HTTP, version 2: first a token, then the facts of the instance.
 //!
 //! A program that can make the instance send a plain GET (an open proxy, a forged request of a
-//! browser) learns nothing: the token takes a PUT and a header of its own, and one that a proxy has
-//! forwarded is refused. Source: EC2 User Guide, *Use the Instance Metadata Service*.
+//! browser) gets nothing: a token needs a PUT with a special header, and a request for one that a
+//! proxy has forwarded is refused. Source: EC2 User Guide, *Use the Instance Metadata Service*.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,27 @@ use srd_proto::time::{Duration, Instant};
 use super::facts::Facts;
 use super::tokens::Tokens;
 
-/// Headers of a request.
+/// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 32;
-/// Bytes of a request.
+/// Maximum size of a request in bytes.
 pub(super) const REQUEST_BYTES_MAX: usize = 2048;
-/// Seconds for which a token may hold.
+/// Permitted lifetimes of a token in seconds.
 const TTL_S: std::ops::RangeInclusive<u64> = 1..=21_600;
 const TTL_HEADER: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
 const TOKEN_PATH: &str = "/latest/api/token";
 const ROOT: &str = "/latest/meta-data";
 
-/// What a guest has sent.
+/// A request of a guest.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     pub(super) now: Instant,
     pub(super) request: &'a [u8],
-    /// Whether it sends no more.
+    /// Whether the guest has closed its side of the connection.
     pub(super) is_over: bool,
 }
 
-/// The answer to a request; `None` as long as it is not whole.
+/// Returns the answer to a request; `None` while the request is incomplete.
 pub(super) fn answer(
     asked: &Asked<'_>,
     facts: &Facts,
@@ -82,14 +82,14 @@ pub(super) fn answer(
     })
 }
 
-/// The time that a token shall hold: digits alone.
+/// The requested lifetime of a token; digits only.
 fn seconds(text: &[u8]) -> Option<u64> {
     let digits =
         std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     digits?.parse().ok().filter(|ttl| TTL_S.contains(ttl))
 }
 
-/// A value, or the names in a directory.
+/// Returns a value, or the names in a directory.
 fn read(path: &str, metadata: &BTreeMap<String, String>) -> Option<String> {
     let path = path.trim_end_matches('/');
     match path {

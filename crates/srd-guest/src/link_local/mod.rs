@@ -1,27 +1,27 @@
-//! The network's own services at link-local addresses: names, instance metadata, time.
+//! The services of the network at link-local addresses: names, instance metadata, time.
 //!
-//! Each interface has a small TCP/IP stack of its own, so that interfaces with the same address in
-//! different clouds never meet, and none sees another's answers. Nothing here touches the machine's
-//! network but [`upstream`], and that only if the machine stands for the internet.
+//! Each interface has a small TCP/IP stack of its own. So interfaces with the same address in
+//! different clouds never meet, and one interface cannot see another's answers. Only [`upstream`]
+//! touches the machine's network, and only if the machine stands for the internet.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `stack` | the stack of one interface: packets in, packets out |
 //! | `device` | the queues that the stack takes for its device |
-//! | `places` | TCP connections, which give way and end in time |
-//! | `facts` | what an instance may know of itself |
+//! | `places` | TCP connections, their eviction and their time limits |
+//! | `facts` | facts that an instance can request about itself |
 //! | `metadata` | the HTTP of instance metadata, version 2 |
-//! | `tokens` | the tokens that it takes |
-//! | `question` | questions of DNS, read and answered |
+//! | `tokens` | the tokens of instance metadata |
+//! | `question` | DNS queries, and answers to them |
 //! | `resolver` | names of the cloud |
-//! | `upstream` | other names, asked of the machine's resolver |
+//! | `upstream` | other names, which the machine's resolver answers |
 //! | `nameserver`, `by_tcp` | that resolver, by datagrams and by TCP |
-//! | `numbers` | numbers that nobody can guess |
+//! | `numbers` | unpredictable numbers |
 //! | `time` | the time |
 //!
-//! Bounds: a stack has 48 connections, of some 6 KB each while there are some, and 40 KB besides;
-//! it is made when its interface first asks, and goes with the interface. Requests are limited
-//! before they come here, to 1,024 packets a second and interface.
+//! Bounds: a stack has 48 connections, of some 6 KB each while it exists, and 40 KB besides. The
+//! stack is made at the first request of its interface, and is removed with the interface. Requests
+//! are limited before they come here, to 1,024 packets a second and interface.
 
 mod by_tcp;
 mod device;
@@ -57,7 +57,7 @@ use stack::{Around, Stack};
 use tokens::Tokens;
 use upstream::Upstream;
 
-/// Packets of one interface that wait for their turn.
+/// Maximum number of packets of one interface that wait for their turn.
 const WAITING_MAX: usize = 256;
 
 /// The services of all interfaces.
@@ -73,8 +73,8 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// With the machine's resolver for names that are none of the cloud's, if the machine stands
-    /// for the internet.
+    /// Makes the services. If the machine stands for the internet, its resolver answers names
+    /// outside the cloud.
     pub(crate) fn new(internet: bool) -> Result<Self> {
         let upstream = internet.then(|| Upstream::of_machine(clock::secret()?)).transpose();
         Ok(Self {
@@ -87,7 +87,7 @@ impl Services {
         })
     }
 
-    /// With the key that another process's tokens have.
+    /// Uses the key of another process's tokens.
     pub(crate) fn with_token_key(mut self, key: [u8; 32]) -> Self {
         self.tokens = Tokens::new(key);
         self
@@ -108,27 +108,28 @@ impl Services {
         has_room
     }
 
-    /// The clouds have changed.
+    /// Drops cached facts because the clouds have changed.
     pub(crate) fn set_world(&mut self) {
         self.known = Known::default();
     }
 
-    /// What the services say to an interface; `None` if it is in no instance.
+    /// Returns the data of the services for an interface; `None` if the interface is in no
+    /// instance.
     pub(crate) fn facts(&mut self, world: &World, eni: EniId) -> Option<Arc<Facts>> {
         self.known.of(world, eni)
     }
 
-    /// What to wait on.
+    /// Descriptors to wait on.
     pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
         self.upstream.as_ref().map(Upstream::fds).unwrap_or_default()
     }
 
-    /// When to call [`Services::serve`] next.
+    /// Time of the next call of [`Services::serve`].
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.stacks.values().filter_map(Stack::poll_timeout).min()
     }
 
-    /// Interfaces that have something to do.
+    /// Interfaces with work to do.
     pub(crate) fn due(&mut self, now: Instant) -> BTreeSet<PortId> {
         let mut due: BTreeSet<PortId> = self.waiting.keys().copied().collect();
         let late = self.stacks.iter().filter_map(|(port, stack)| {
@@ -139,7 +140,8 @@ impl Services {
         due
     }
 
-    /// Works for one interface: frames for its guest, and how many connections got no place.
+    /// Serves one interface. Returns frames for its guest, and the number of connections that were
+    /// dropped because the table was full.
     pub(crate) fn serve(
         &mut self,
         now: Instant,
@@ -152,7 +154,7 @@ impl Services {
         let mut upstream = self.upstream.as_mut();
         if !stack.is_for(facts) {
             *stack = new(&mut self.seeds);
-            // Its answers are for connections that are gone.
+            // Outstanding answers are for connections that are gone.
             upstream.iter_mut().for_each(|upstream| upstream.forget(port));
         }
         let mut around = Around { now, port, facts, tokens: &self.tokens, upstream };
@@ -161,12 +163,12 @@ impl Services {
         (answers.into_iter().map(framed).collect(), std::mem::take(&mut stack.refused))
     }
 
-    /// Messages of the machine's resolver, or in its name, that answered no question.
+    /// Takes the number of messages, apparently of the machine's resolver, that answered no query.
     pub(crate) fn take_wrong_answers(&mut self) -> u64 {
         self.upstream.as_mut().map_or(0, Upstream::take_wrong)
     }
 
-    /// An interface is gone, or has become another's.
+    /// Notes that an interface is gone, or that its port belongs to another one.
     pub(crate) fn forget(&mut self, port: PortId) {
         self.stacks.remove(&port);
         self.waiting.remove(&port);

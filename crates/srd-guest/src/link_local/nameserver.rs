@@ -1,10 +1,10 @@
-//! The machine's resolver: which one it is, and sockets to it, one for each question: the kernel
-//! draws a port for each, which an answer has to reach (RFC 5452).
+//! The machine's resolver: its address, and a socket for each query. The kernel draws a port for
+//! each socket, and an answer has to reach that port (RFC 5452).
 //!
-//! `resolv.conf` is read again when it has changed, and a server that cannot be reached is tried
-//! again: a machine gets its network, its VPN or its Wi-Fi after this process has started. Both
-//! happen at a question, at most once in `AGAIN`. A server that has answered nothing for
-//! `SILENCE` makes place for the next one of the file.
+//! `resolv.conf` is read again when it has changed, and an unreachable server is tried again: a
+//! machine may get its network, its VPN or its Wi-Fi after this process has started. Both happen at
+//! a query, at most once in `AGAIN`. A server that has answered nothing for `SILENCE` is replaced
+//! by the next one of the file.
 
 use std::fs;
 use std::io;
@@ -17,12 +17,12 @@ use srd_proto::time::{Duration, Instant};
 
 const AGAIN: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(5);
-/// Servers of the file that are used (resolv.conf(5)).
+/// Maximum number of servers of the file that are used (resolv.conf(5)).
 const SERVERS_MAX: usize = 3;
-/// Bytes of an answer.
+/// Maximum size of an answer in bytes.
 const ANSWER_BYTES_MAX: usize = 4096;
 
-/// What tells that a file has changed.
+/// Inode, modification time and size, which show whether a file has changed.
 type Stamp = (u64, Option<SystemTime>, u64);
 
 /// The machine's resolver.
@@ -32,17 +32,17 @@ pub(super) struct Nameserver {
     port: u16,
     stamp: Option<Stamp>,
     servers: Vec<IpAddr>,
-    /// Which of them is asked.
+    /// Index of the current server.
     at: usize,
     server: Option<SocketAddr>,
     looked: Option<Instant>,
-    /// When the first question was asked that nothing came back for.
+    /// Time of the first query since the last answer.
     silent: Option<Instant>,
-    /// What was wrong, as the log has it.
+    /// The last problem, as the log has it.
     said: String,
 }
 
-/// A socket at a port of its own.
+/// Opens a socket at a port of its own.
 fn open(server: SocketAddr) -> io::Result<UdpSocket> {
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { [0; 16].into() };
     let socket = UdpSocket::bind((any, 0))?;
@@ -51,10 +51,10 @@ fn open(server: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// A message at a socket; none if there is none now.
+/// Receives a message; `None` if there is no message now.
 ///
 /// # Errors
-/// A question was sent in vain.
+/// A query could not be delivered.
 pub(super) fn receive(socket: &UdpSocket) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = [0; ANSWER_BYTES_MAX];
     match socket.recv(&mut bytes) {
@@ -65,7 +65,7 @@ pub(super) fn receive(socket: &UdpSocket) -> io::Result<Option<Vec<u8>>> {
 }
 
 impl Nameserver {
-    /// The servers of a file like `/etc/resolv.conf`, at this port.
+    /// Uses the servers of a file like `/etc/resolv.conf`, at this port.
     pub(super) fn new(file: &Path, port: u16) -> Self {
         Self {
             file: file.to_owned(),
@@ -80,12 +80,12 @@ impl Nameserver {
         }
     }
 
-    /// The server that is asked.
+    /// The current server.
     pub(super) fn server(&self) -> Option<SocketAddr> {
         self.server
     }
 
-    /// Sees to it that there is a server before a question; whether it is another one.
+    /// Selects a server before a query. Returns whether the server may have changed.
     pub(super) fn follow(&mut self, now: Instant) -> bool {
         if self.looked.is_some_and(|looked| now.since(looked) < AGAIN) {
             return false;
@@ -106,7 +106,7 @@ impl Nameserver {
         true
     }
 
-    /// The next server, if it can be reached as far as the kernel knows.
+    /// Returns the current server of the list, if the kernel has a route to it.
     fn reached(&mut self) -> Option<SocketAddr> {
         let file = self.file.display();
         let Some(server) = self.servers.get(self.at).copied() else {
@@ -128,7 +128,7 @@ impl Nameserver {
         }
     }
 
-    /// Writes to the log what has not been said last.
+    /// Logs a problem unless it is the last one that was logged.
     fn say(&mut self, what: String) {
         if self.said != what {
             tracing::warn!("{what}");
@@ -136,8 +136,8 @@ impl Nameserver {
         }
     }
 
-    /// Asks: the socket where the answer comes. None if the server cannot be reached, which is then
-    /// looked for again.
+    /// Sends a query. Returns the socket for the answer; `None` if the query could not be sent. An
+    /// unreachable server is replaced at a later query.
     pub(super) fn ask(&mut self, now: Instant, query: &[u8]) -> Option<UdpSocket> {
         let server = self.server?;
         let sent = open(server).and_then(|socket| socket.send(query).map(|_| socket));
@@ -155,13 +155,13 @@ impl Nameserver {
         }
     }
 
-    /// It has answered.
+    /// Notes that the server has answered.
     pub(super) fn heard(&mut self) {
         self.silent = None;
     }
 }
 
-/// A queue that is full, or descriptors or ports that are all in use.
+/// Whether an error is temporary: a queue is full, or all descriptors or ports are in use.
 fn is_passing(error: &io::Error) -> bool {
     let used_up = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::ADDRINUSE, Errno::NOBUFS];
     error.raw_os_error().map(Errno::from_raw_os_error).is_some_and(|of| used_up.contains(&of))
@@ -202,7 +202,7 @@ mod tests {
         assert!(servers("nameserver\n").is_empty());
     }
 
-    /// A file that came later used to be read never.
+    /// A file that was made later was never read.
     #[test]
     fn regression_a_resolver_that_is_there_later_is_asked() {
         let directory = tempfile::tempdir().unwrap();
@@ -231,7 +231,7 @@ mod tests {
         assert!(nameserver.follow(NOW) && nameserver.ask(NOW, b"one").is_some());
         assert_eq!(heard(&first), b"one");
         assert!(!nameserver.follow(NOW + AGAIN), "nothing has changed");
-        // As programs replace it: a new file in its place.
+        // Programs replace the file in this way: a new file takes its name.
         let new = directory.path().join("new");
         fs::write(&new, "nameserver 127.0.0.2\n").unwrap();
         fs::rename(&new, &file).unwrap();
@@ -246,7 +246,7 @@ mod tests {
         let file = directory.path().join("resolv.conf");
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = server.local_addr().unwrap().port();
-        // The kernel refuses a connection to the first.
+        // The kernel refuses a connection to the first server.
         fs::write(&file, "nameserver 255.255.255.255\nnameserver 127.0.0.1\n").unwrap();
         let mut nameserver = Nameserver::new(&file, port);
         nameserver.follow(NOW);
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(heard(&server), b"two");
     }
 
-    /// An answer that is no question's, to a port that is guessed, reaches nothing.
+    /// A forged answer to a guessed port has no effect.
     #[test]
     fn regression_each_question_leaves_from_a_port_that_the_kernel_draws() {
         let directory = tempfile::tempdir().unwrap();

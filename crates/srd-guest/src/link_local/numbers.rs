@@ -1,4 +1,4 @@
-//! Numbers that nobody can guess, however many others are known: a pseudo-random function of a
+//! Unpredictable numbers, even for an observer of many others: a pseudo-random function of a
 //! counter.
 
 use std::hash::Hasher;

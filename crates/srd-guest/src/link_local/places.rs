@@ -1,20 +1,20 @@
-//! The TCP connections of one service in a stack: places, each with a time in which a request has
-//! to be whole, and one in which its answer has to be taken.
+//! The TCP connections of one service in a stack. Each has a time limit until its request is
+//! complete, and one until its answer is taken.
 //!
-//! No socket listens. The first packet of a connection gets a socket for it, at the address that
-//! it is for, if there is a place. If there is none, the oldest connection gives its place up: one
-//! that is answered, else one whose request is not whole after `GRACE`, else another one as old.
-//! If there is none of these either, the packet is dropped: its sender comes again after a second,
-//! as it would not if it were refused.
+//! No socket listens. The first packet of a connection gets a socket at its destination address, if
+//! the table has a free entry. If the table is full, the oldest connection is evicted: first one
+//! whose answer is taken, then one whose request is incomplete after `GRACE`, then any other of
+//! that age. If no connection can be evicted, the packet is dropped: its sender tries again after a
+//! second. After a refusal the sender would give up.
 //!
-//! Bounds: so many connections, none without progress for longer than its times.
+//! Bounds: a maximum number of connections, and a time limit for each step of a connection.
 
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::wire::{IpEndpoint, IpProtocol, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket};
 use srd_proto::time::{Duration, Instant};
 
-/// A request follows its connection at once, but for a busy machine.
+/// Time in which the request should follow its connection, even on a busy machine.
 const GRACE: Duration = Duration::from_millis(100);
 const TRANSMIT_BYTES: usize = 4 << 10;
 
@@ -23,15 +23,15 @@ const TRANSMIT_BYTES: usize = 4 << 10;
 pub(super) struct Bounds {
     pub(super) connections: usize,
     pub(super) request_bytes: usize,
-    /// How long a request may take to be whole.
+    /// Longest time until a request is complete.
     pub(super) request: Duration,
-    /// How long an answer may take to be found and taken.
+    /// Longest time until an answer is found and taken.
     pub(super) answer: Duration,
-    /// Routers that a packet may pass, and one.
+    /// Hop limit of sent packets.
     pub(super) hops: u8,
 }
 
-/// The ends of a connection that is asked for.
+/// The ends of a connection that is being opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Opening {
     pub(super) local: IpEndpoint,
@@ -62,28 +62,28 @@ impl Opening {
     }
 }
 
-/// What is said to the bytes that have come.
+/// Result for the bytes that have arrived.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// They are no whole request yet.
+    /// The request is incomplete.
     NotWhole,
-    /// They can be none.
+    /// The bytes are no request.
     Broken,
-    /// So many of them are a request whose answer comes later.
+    /// The first `taken` bytes are a request whose answer comes later.
     Later { taken: usize },
-    /// So many of them are a request, and this is said.
+    /// The first `taken` bytes are a request, and this is the answer.
     Answer { taken: usize, answer: Vec<u8>, is_last: bool },
 }
 
 #[derive(Debug)]
 enum Step {
-    /// For a request.
+    /// Waits for a request.
     Waits,
-    /// For [`Places::deliver`].
+    /// Waits for [`Places::deliver`].
     Asked,
-    /// This is sent, from a byte on.
+    /// Sends this answer, from byte `at` on.
     Answers { answer: Vec<u8>, at: usize, is_last: bool },
-    /// All is sent; the peer has to close.
+    /// Everything is sent; the peer has to close.
     Ends,
 }
 
@@ -93,7 +93,7 @@ struct Place {
     number: u64,
     opening: Opening,
     step: Step,
-    /// Since when it waits for a request.
+    /// Time since which the connection waits for a request.
     since: Instant,
     until: Instant,
 }
@@ -103,7 +103,7 @@ struct Place {
 pub(super) struct Places {
     bounds: Bounds,
     all: Vec<Place>,
-    /// Sockets without a place, until their last packet is sent.
+    /// Sockets without an entry, until their last packet is sent.
     over: Vec<SocketHandle>,
     count: u64,
 }
@@ -113,12 +113,12 @@ impl Places {
         Self { bounds, all: Vec::new(), over: Vec::new(), count: 0 }
     }
 
-    /// When a connection has used up its time.
+    /// Earliest end of a connection's time limit.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.all.iter().map(|place| place.until).min()
     }
 
-    /// Gets a place for a connection. `false` if its packet is to be dropped.
+    /// Adds a connection. `false` if its packet has to be dropped.
     pub(super) fn admit(
         &mut self,
         now: Instant,
@@ -144,7 +144,7 @@ impl Places {
         true
     }
 
-    /// Makes a place free, if there is one that may be.
+    /// Evicts a connection, if possible.
     fn evict(&mut self, now: Instant, sockets: &mut SocketSet<'static>) -> bool {
         let rank = |place: &Place| {
             let is_old = now.since(place.since) >= GRACE;
@@ -167,12 +167,12 @@ impl Places {
         true
     }
 
-    /// Frees the sockets that are over, after their last packets were sent.
+    /// Frees the sockets of ended connections, after their last packets were sent.
     pub(super) fn sweep(&mut self, sockets: &mut SocketSet<'static>) {
         self.all.retain(|place| {
             let state = sockets.get::<Socket<'_>>(place.handle).state();
-            // One that still listens got no packet of its own. One that has closed in order cannot
-            // come back.
+            // A socket that still listens got no packet for it. A connection in `TimeWait` has
+            // closed in order.
             let is_over = [State::Closed, State::Listen, State::TimeWait].contains(&state);
             if is_over {
                 self.over.push(place.handle);
@@ -184,7 +184,7 @@ impl Places {
         }
     }
 
-    /// The answer to a request, if its connection is still there.
+    /// Delivers the answer to a request. Returns whether its connection still exists.
     pub(super) fn deliver(&mut self, number: u64, answer: Vec<u8>) -> bool {
         let mut asked = self.all.iter_mut().filter(|place| matches!(place.step, Step::Asked));
         let place = asked.find(|place| place.number == number);
@@ -195,8 +195,8 @@ impl Places {
         is_there
     }
 
-    /// Goes on with each connection. `talk` gets a connection's number, what has come, and whether
-    /// that is all that will come. Returns whether there is more to do.
+    /// Continues each connection. `talk` gets a connection's number, the bytes that have arrived,
+    /// and whether these are the last ones. Returns whether there is more to do.
     pub(super) fn speak(
         &mut self,
         now: Instant,
@@ -261,7 +261,7 @@ impl Place {
         let length = socket.peek_slice(&mut bytes).unwrap_or(0);
         let (taken, step) = match talk(self.number, &bytes[..length], is_over) {
             Said::NotWhole if !is_over => return false,
-            // The guest has said all, and it was no request.
+            // The guest has closed its side, and its request is incomplete.
             Said::NotWhole => {
                 socket.close();
                 (length, Step::Ends)

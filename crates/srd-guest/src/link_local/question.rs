@@ -1,36 +1,39 @@
-//! Questions of DNS (RFC 1035, RFC 6891), as far as they are read here.
+//! DNS queries (RFC 1035, RFC 6891), in the form that is supported here.
 //!
-//! A question is its header, one name with type and class, and what EDNS says of its size. No other
-//! record is read, so that a message costs little, however many records it says that it has; and
-//! what is asked elsewhere is written afresh, so that nothing else of a guest's gets out (V13).
+//! A query consists of its header, one name with type and class, and the size in its EDNS record.
+//! Other records are not read, so that a message costs little, whatever number of records its
+//! header claims. A query to another server is written afresh, so that no other data of a guest
+//! leaves (V13).
 
-/// Bytes of a question. The longest name, and EDNS with its options, fit.
+/// Maximum size of a query in bytes. The longest name, and EDNS with its options, fit.
 pub(super) const QUESTION_BYTES_MAX: usize = 512;
-/// Bytes of an answer in one datagram, which fit into the packets of most networks. Source: *DNS
-/// flag day 2020*.
+/// Maximum size of an answer in one datagram, in bytes. It fits into the packets of most networks.
+/// Source: *DNS flag day 2020*.
 pub(super) const DATAGRAM_BYTES_MAX: u16 = 1232;
-/// Bytes of an answer in one datagram to a question without EDNS.
+/// Maximum size of an answer in one datagram, in bytes, to a query without EDNS.
 const DATAGRAM_BYTES_PLAIN: u16 = 512;
 const HEADER_BYTES: usize = 12;
 const NAME_BYTES_MAX: usize = 255;
 
-/// Bits of the flags: their first byte, and their second.
+/// Bits of the flags, in their first and their second byte.
 const RESPONSE: u8 = 0x80;
 const OPCODE: u8 = 0x78;
 const AUTHORITATIVE: u8 = 0x04;
 const TRUNCATED: u8 = 0x02;
 const RECURSION_DESIRED: u8 = 0x01;
 const RECURSION_AVAILABLE: u8 = 0x80;
-/// Whether the guest checks signatures itself, and wants to know that the resolver has.
+/// Flags of DNSSEC: the guest checks signatures itself (CD), or requests the result of the
+/// resolver's check (AD).
 const SIGNATURES: u8 = 0x30;
 
 const CLASS_INTERNET: u16 = 1;
 const TYPE_OPT: u16 = 41;
-/// Types that no record has, but for `TYPE_ANY`: transfers of zones, and keys of transactions.
+/// Types of queries without records of their own, except `TYPE_ANY`: transfers of zones, and keys
+/// of transactions.
 const TYPES_OF_QUESTIONS: std::ops::RangeInclusive<u16> = 128..=255;
 pub(super) const TYPE_ANY: u16 = 255;
 
-/// How an answer ends (RFC 1035, RFC 6891).
+/// Response code (RFC 1035, RFC 6891).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Code {
     NoError = 0,
@@ -39,20 +42,20 @@ pub(super) enum Code {
     NameError = 3,
     NotImplemented = 4,
     Refused = 5,
-    /// A version of EDNS that is not known: its upper bits are in the record of EDNS.
+    /// Unknown version of EDNS. The upper bits of this code are in the EDNS record.
     BadVersion = 16,
 }
 
-/// A question for names of the internet's class.
+/// A query for names of the internet's class.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Question {
     id: [u8; 2],
-    /// Whether it asks for what other servers know.
+    /// Whether the guest requests recursion.
     is_recursive: bool,
     signatures: u8,
-    /// Name, type and class, as they came.
+    /// Name, type and class, as received.
     section: Vec<u8>,
-    /// The name in lower case, without the dot at its end.
+    /// The name in lower case, without the final dot.
     pub(super) name: String,
     pub(super) kind: u16,
     edns: Option<Edns>,
@@ -65,24 +68,24 @@ struct Edns {
     wants_signatures: bool,
 }
 
-/// What a message is.
+/// Result of reading a message.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Message {
     Question(Question),
-    /// It gets this answer, which says why.
+    /// The query is refused with this answer, which contains the code.
     Refused(Vec<u8>),
-    /// It is no question, and nothing is said.
+    /// The message is no query, and gets no answer.
     Nothing,
 }
 
 /// The relation of a message to a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answers {
-    /// An answer to just this.
+    /// An answer to exactly this query.
     AsAsked,
-    /// One whose letters are not in the cases that were asked for.
+    /// An answer whose letters have other cases than the query.
     InOtherCases,
-    /// None.
+    /// No answer to this query.
     Nothing,
 }
 
@@ -135,7 +138,7 @@ pub(super) fn read(message: &[u8]) -> Message {
 }
 
 impl Edns {
-    /// Reads the one record behind the question; `None` if it is no whole one of EDNS.
+    /// Reads the one record after the question; `None` if it is no complete EDNS record.
     fn read(record: &[u8]) -> Option<Self> {
         let &[0, high, low, a, b, _, version, flags, _, c, d, ref options @ ..] = record else {
             return None;
@@ -147,7 +150,7 @@ impl Edns {
         (is_whole && is_its).then_some(Self { datagram_bytes, version, wants_signatures })
     }
 
-    /// The record that goes with an answer, or with a question of ours.
+    /// Returns the EDNS record of an answer, or of our own query.
     fn record(self, code: Code) -> [u8; 11] {
         let [[kind, of], [a, b]] = [TYPE_OPT, DATAGRAM_BYTES_MAX].map(u16::to_be_bytes);
         let flags = if self.wants_signatures { 0x80 } else { 0 };
@@ -156,12 +159,12 @@ impl Edns {
 }
 
 impl Question {
-    /// An answer with so many records.
+    /// Returns an answer with `count` records.
     pub(super) fn answer(&self, code: Code, count: u16, records: &[u8]) -> Vec<u8> {
         self.reply(AUTHORITATIVE, code, count, records)
     }
 
-    /// Says that it cannot be answered.
+    /// Returns an answer with an error code.
     pub(super) fn fail(&self, code: Code) -> Vec<u8> {
         self.reply(0, code, 0, &[])
     }
@@ -177,7 +180,8 @@ impl Question {
         [&self.id, &[flags, more_flags][..], &counts, &self.section, records, edns].concat()
     }
 
-    /// The answer for a datagram: if it does not fit, one that sends the guest to TCP.
+    /// Returns the answer for a datagram. If it does not fit, a truncated answer makes the guest
+    /// use TCP.
     pub(super) fn fitting(&self, answer: Vec<u8>) -> Vec<u8> {
         let asked = self.edns.map_or(DATAGRAM_BYTES_PLAIN, |edns| edns.datagram_bytes);
         let most = asked.clamp(DATAGRAM_BYTES_PLAIN, DATAGRAM_BYTES_MAX);
@@ -187,12 +191,12 @@ impl Question {
         self.reply(TRUNCATED, Code::NoError, 0, &[])
     }
 
-    /// Name, type and class, with letters of the name in upper or lower case by the bits of words:
-    /// an answer has to repeat them.
+    /// Returns name, type and class, with letters of the name in upper or lower case by the bits of
+    /// `word`: an answer has to repeat them.
     pub(super) fn mixed(&self, mut word: impl FnMut() -> u64) -> Vec<u8> {
         let mut section = self.section.clone();
         let name = section.len().saturating_sub(4);
-        // Lengths of labels are below all letters.
+        // Lengths of labels are smaller than the codes of letters.
         let letters = section[..name].iter_mut().filter(|byte| byte.is_ascii_alphabetic());
         let mut bits = 0;
         for (number, letter) in letters.enumerate() {
@@ -205,7 +209,7 @@ impl Question {
         section
     }
 
-    /// The question in a message of ours, with letters as in [`Question::mixed`].
+    /// Returns our own query for this question, with letters as in [`Question::mixed`].
     pub(super) fn of_ours(&self, id: [u8; 2], section: &[u8]) -> Vec<u8> {
         let counts = [0, 1, 0, 0, 0, 0, 0, u8::from(self.edns.is_some())];
         let edns = self.edns.map(|edns| edns.record(Code::NoError));
@@ -213,17 +217,19 @@ impl Question {
         [&id, &[RECURSION_DESIRED, self.signatures][..], &counts, section, edns].concat()
     }
 
-    /// The question in a message of ours, with the letters of the guest.
+    /// Returns our own query for this question, with the letters of the guest.
     pub(super) fn as_asked(&self, id: [u8; 2]) -> Vec<u8> {
         self.of_ours(id, &self.section)
     }
 
-    /// Whether a message answers it, whatever case its letters have: its number is not looked at.
+    /// Whether a message answers this question, whatever case its letters have. The id is not
+    /// compared.
     pub(super) fn is_answered_by(&self, message: &[u8]) -> bool {
         self.answers(message, &self.section) != Answers::Nothing
     }
 
-    /// Whether a message answers it as it was asked: its number is not looked at.
+    /// Whether a message answers this question with the letters that were sent. The id is not
+    /// compared.
     pub(super) fn answers(&self, message: &[u8], asked: &[u8]) -> Answers {
         let flags = message.get(2).copied().unwrap_or_default();
         let repeated = section(message).filter(|_| message.get(4..6) == Some(&[0, 1]));
@@ -235,7 +241,7 @@ impl Question {
         }
     }
 
-    /// Another server's answer to it, as the guest has asked.
+    /// Returns another server's answer with the id, the flag and the letters of the guest's query.
     pub(super) fn relayed(&self, mut answer: Vec<u8>) -> Vec<u8> {
         if let Some([a, b, flags, ..]) = answer.get_mut(..HEADER_BYTES) {
             [*a, *b] = self.id;
@@ -248,7 +254,7 @@ impl Question {
     }
 }
 
-/// Whether an answer says that there is more of it, by TCP.
+/// Whether an answer is truncated, so that the rest is available by TCP.
 pub(super) fn is_truncated(answer: &[u8]) -> bool {
     answer.get(2).is_some_and(|flags| flags & TRUNCATED != 0)
 }
@@ -260,7 +266,7 @@ fn section(message: &[u8]) -> Option<&[u8]> {
         match usize::from(*message.get(at)?) {
             0 => break,
             length @ 1..64 => at += 1 + length,
-            // A pointer to another name, before which there is none.
+            // A pointer to an earlier name, but the first question has no earlier name.
             _ => return None,
         }
     }
@@ -268,8 +274,7 @@ fn section(message: &[u8]) -> Option<&[u8]> {
     message.get(HEADER_BYTES..at + 5).filter(|_| is_name)
 }
 
-/// A name as people write it. Bytes that are no letter of a host's name become others that no
-/// name has.
+/// A name as text. Bytes that cannot be in a host's name become characters that no name has.
 fn text(mut name: &[u8]) -> String {
     let mut text = String::new();
     while let Some((length, rest)) = name.split_first() {

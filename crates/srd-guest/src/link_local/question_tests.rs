@@ -13,7 +13,7 @@ fn plain(kind: u8, class: u8) -> Vec<u8> {
     message([1, 0], [0, 1, 0, 0, 0, 0, 0, 0], &[NAME, &[0, kind, 0, class]])
 }
 
-/// With a record behind the question.
+/// A query with a record after the question.
 fn with(record: &[u8]) -> Vec<u8> {
     message([1, 0], [0, 1, 0, 0, 0, 0, 0, 1], &[NAME, &[0, 1, 0, 1], record])
 }
@@ -23,7 +23,7 @@ fn question(message: &[u8]) -> Question {
     question
 }
 
-/// How a message is refused: flags and code.
+/// Flags and code of a refusal.
 fn refused(message: &[u8]) -> (u8, u8) {
     let Message::Refused(reply) = read(message) else { panic!("{message:?}") };
     assert_eq!(reply[..2], [0, 7]);
@@ -51,7 +51,7 @@ fn transfers_of_zones_and_other_classes_are_refused() {
     }
 }
 
-/// The records are not read: that they are wrong makes no difference.
+/// The records are not read, so their errors make no difference.
 #[test]
 fn messages_with_records_are_no_questions() {
     for counts in [
@@ -105,7 +105,7 @@ fn what_is_asked_elsewhere_is_the_question_alone() {
     let own = [0, 0, 41, 0x04, 0xd0, 0, 0, 0x80, 0, 0, 0];
     let header = [8, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1];
     assert_eq!(sent, [&header[..], NAME, &[0, 1, 0, 1], &own].concat());
-    // RD is ours, so that nobody learns what the server knows already.
+    // We always set RD. Otherwise the guest could find out which names are in the server's cache.
     let mut still = plain(1, 1);
     still[2..4].copy_from_slice(&[0, 0x30]);
     let sent = question(&still).as_asked([8, 9]);
@@ -113,7 +113,7 @@ fn what_is_asked_elsewhere_is_the_question_alone() {
     assert_eq!(sent[12..], still[12..]);
 }
 
-/// Letters of one case only, of any length, and none.
+/// Letters in upper case only, in lower case only, and a name with many letters.
 #[test]
 fn an_answer_has_to_repeat_the_cases_that_were_drawn() {
     let question = question(&plain(1, 1));
@@ -128,7 +128,7 @@ fn an_answer_has_to_repeat_the_cases_that_were_drawn() {
     assert_eq!(question.answers(&answer, &all), Answers::InOtherCases);
     answer[13] = b'x';
     assert_eq!(question.answers(&answer, &all), Answers::Nothing);
-    // Each letter has a bit of its own, also beyond one word.
+    // Each letter has a bit of its own, also after the first word.
     let long = [&b"\x3f"[..], &[b'a'; 63], b"\x3f", &[b'b'; 63], &[0]].concat();
     let long = message([1, 0], [0, 1, 0, 0, 0, 0, 0, 0], &[&long, &[0, 1, 0, 1]]);
     let mut words = [1 << 63, 1].into_iter();

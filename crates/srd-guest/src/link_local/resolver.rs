@@ -1,5 +1,5 @@
-//! Names of a cloud: `ip-10-0-1-10.ec2.internal`, `i-0123456789abcdef0.ec2.internal`, and back.
-//! Source: EC2 User Guide, *EC2 instance hostnames and domains*.
+//! Names of a cloud: `ip-10-0-1-10.ec2.internal`, `i-0123456789abcdef0.ec2.internal`, and reverse
+//! names. Source: EC2 User Guide, *EC2 instance hostnames and domains*.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,13 +10,14 @@ use super::facts::{DOMAIN, Names};
 use super::name_of;
 use super::question::{Code, Question, TYPE_ANY};
 
-/// For how long an answer may be kept.
+/// Time for which an answer may be cached.
 const TTL_S: u32 = 60;
 const REVERSE: &str = "in-addr.arpa";
-/// Records of an answer. A name of the cloud has two addresses at most, unless the file says more.
+/// Maximum number of records in an answer. A name of the cloud has two addresses at most, unless
+/// the file gives an interface more.
 const RECORDS_MAX: usize = 64;
 
-/// What is said of a question; `None` if it is about a name that is none of the cloud's.
+/// Returns the answer to a question; `None` if its name is outside the cloud.
 pub(super) fn answer(question: &Question, names: &Names) -> Option<Vec<u8>> {
     let name = question.name.as_str();
     let wants = |kind: TYPE| [u16::from(kind), TYPE_ANY].contains(&question.kind);
@@ -41,7 +42,7 @@ pub(super) fn answer(question: &Question, names: &Names) -> Option<Vec<u8>> {
     Some(said(question, target.map(|name| RData::PTR(PTR(name))).into_iter().collect()))
 }
 
-/// An answer with these records of the question's name.
+/// Returns an answer with these records of the question's name.
 fn said(question: &Question, data: Vec<RData<'_>>) -> Vec<u8> {
     let Ok(name) = Name::new(&question.name) else { return question.fail(Code::ServerFailure) };
     let mut packet = Packet::new_reply(0);
@@ -58,7 +59,7 @@ fn said(question: &Question, data: Vec<RData<'_>>) -> Vec<u8> {
     }
 }
 
-/// `10.1.0.10` of `10.1.0.10.in-addr.arpa`, turned round.
+/// Returns the address of a reverse name: `10.0.1.10` for `10.1.0.10.in-addr.arpa`.
 fn address_of_reverse(labels: &str) -> Option<Ipv4Addr> {
     let [d, c, b, a] = labels.parse::<Ipv4Addr>().ok()?.octets();
     Some(Ipv4Addr::new(a, b, c, d))
@@ -121,7 +122,7 @@ mod tests {
         assert_eq!(back, one("ip-10-0-1-10.ec2.internal"));
         assert_eq!(said("ip-10-0-1-10.ec2.internal", TYPE::AAAA), (RCODE::NoError, vec![]));
         assert_eq!(said("ip-10-0-1-11.ec2.internal", TYPE::A), (RCODE::NameError, vec![]));
-        // Types that have no record here, known or not, and all together.
+        // Types without a record here, whether known or unknown, and a query for all types.
         assert_eq!(said("i-01.ec2.internal", TYPE::MX), (RCODE::NoError, vec![]));
         let unknown = ask("i-01.ec2.internal", 99).unwrap();
         assert_eq!((unknown[3] & 15, &unknown[6..8]), (0, &[0, 0][..]));

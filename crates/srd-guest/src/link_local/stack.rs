@@ -1,7 +1,7 @@
 //! The TCP/IP stack of one interface's services.
 //!
-//! Each service is at its own addresses only, as the rules judge them (V12): what is for another
-//! service's port is refused as a closed port is.
+//! Each service exists only at its own addresses, as in the rules (V12). The stack refuses a packet
+//! for another service's port, as for a closed port.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
@@ -28,7 +28,7 @@ use super::upstream::{Asker, Back, Upstream};
 const HTTP: u16 = 80;
 const DNS: u16 = 53;
 const NTP: u16 = 123;
-/// Answers do not leave the instance.
+/// Hop limit: answers do not leave the instance.
 const HOPS: u8 = 1;
 /// Connections for instance metadata.
 const METADATA: Bounds = Bounds {
@@ -38,7 +38,7 @@ const METADATA: Bounds = Bounds {
     answer: Duration::from_secs(5),
     hops: HOPS,
 };
-/// Bytes before a message of DNS in a connection.
+/// Bytes of the length before a DNS message in a connection.
 const LENGTH_BYTES: usize = 2;
 /// Connections for names. The machine's resolver has some seconds for an answer.
 const NAMES: Bounds = Bounds {
@@ -48,11 +48,11 @@ const NAMES: Bounds = Bounds {
     answer: Duration::from_secs(12),
     hops: HOPS,
 };
-/// Datagrams, and their bytes, that wait in either direction.
+/// Datagrams that may wait in either direction, and their bytes.
 const DATAGRAMS: usize = 8;
 const DATAGRAM_BYTES: usize = 10 << 10;
 
-/// What a stack works with.
+/// Surroundings of a stack.
 #[derive(Debug)]
 pub(super) struct Around<'a> {
     pub(super) now: Instant,
@@ -62,7 +62,7 @@ pub(super) struct Around<'a> {
     pub(super) upstream: Option<&'a mut Upstream>,
 }
 
-/// The stack of one interface.
+/// The stack of the services of one interface.
 pub(super) struct Stack {
     interface: Interface,
     queues: Queues,
@@ -71,12 +71,12 @@ pub(super) struct Stack {
     names: Places,
     dns: SocketHandle,
     ntp: SocketHandle,
-    /// The resolver's address that it has.
+    /// The resolver's address in this stack.
     resolver: Ipv4Addr,
-    /// Connections that got no place.
+    /// Connections that were dropped because the table was full.
     pub(super) refused: u64,
-    /// When there is something to do without a packet. Only [`Stack::serve`] changes it: the loop
-    /// asks before each wait, and a stack has many timers.
+    /// Time of the next work without a packet. Only [`Stack::serve`] changes it: the loop reads it
+    /// before each wait, and a stack has many timers.
     next: Option<Instant>,
 }
 
@@ -87,8 +87,8 @@ impl std::fmt::Debug for Stack {
 }
 
 impl Stack {
-    /// A stack that answers at the services' addresses. Its numbers that a guest must not guess
-    /// follow from the seed.
+    /// Makes a stack that answers at the services' addresses. Its unpredictable numbers depend on
+    /// the seed.
     pub(super) fn new(resolver: Ipv4Addr, now: Instant, seed: u64) -> Self {
         let mut queues = Queues::default();
         let mut config = Config::new(HardwareAddress::Ip);
@@ -100,11 +100,11 @@ impl Stack {
             let whole =
                 v4.into_iter().chain([IpAddress::Ipv4(resolver)]).map(|a| IpCidr::new(a, 32));
             for address in whole.chain(v6.map(|a| IpCidr::new(a, 128))) {
-                // The limit of the library's feature is above these seven.
+                // The library's limit of addresses is above these seven.
                 let _ = all.push(address);
             }
         });
-        // Everything else is the guest; a gateway is a formality of the library.
+        // All other addresses belong to the guest; the library needs a gateway nevertheless.
         let routes = interface.routes_mut();
         let _ = routes.add_default_ipv4_route(Ipv4Address::new(169, 254, 169, 254));
         let _ =
@@ -117,7 +117,7 @@ impl Stack {
             };
             let mut socket = udp::Socket::new(buffer(), buffer());
             socket.set_hop_limit(Some(HOPS));
-            // The socket is closed, and the port is not zero: it cannot fail.
+            // The socket is closed, and the port is not zero, so this cannot fail.
             let _ = socket.bind(port);
             sockets.add(socket)
         });
@@ -126,17 +126,17 @@ impl Stack {
         Self { interface, queues, sockets, metadata, names, dns, ntp, resolver, refused, next }
     }
 
-    /// Whether it has the address of this resolver.
+    /// Whether the stack has the address of this resolver.
     pub(super) fn is_for(&self, facts: &Facts) -> bool {
         self.resolver == facts.resolver
     }
 
-    /// When [`Stack::serve`] has something to do without a packet.
+    /// Time at which [`Stack::serve`] has work without a packet.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Takes packets, and returns those for the guest.
+    /// Takes packets, and returns packets for the guest.
     pub(super) fn serve(&mut self, packets: Vec<Vec<u8>>, around: &mut Around<'_>) -> Vec<Vec<u8>> {
         let now = around.now;
         for packet in packets {
@@ -156,19 +156,19 @@ impl Stack {
         std::mem::take(&mut self.queues.out)
     }
 
-    /// Sees to it that somebody listens. `false` if the packet is to be dropped.
+    /// Makes a socket for a new connection. `false` if the packet has to be dropped.
     fn admit(&mut self, around: &Around<'_>, opening: Opening) -> bool {
         let service = service_at(around.facts, Some(opening.local.addr));
         let places = match (service, opening.local.port) {
             (Some(Service::Metadata), HTTP) => &mut self.metadata,
             (Some(Service::Resolver), DNS) => &mut self.names,
-            // Nobody listens there, and the stack says so.
+            // No service listens there, and the stack refuses the connection.
             _ => return true,
         };
         places.admit(around.now, &mut self.sockets, opening)
     }
 
-    /// Takes a packet, says what is to be said, and sends that.
+    /// Takes a packet, makes the answers, and sends them.
     fn turn(&mut self, around: &mut Around<'_>) {
         let now = stack_time(around.now);
         loop {
@@ -199,7 +199,7 @@ impl Stack {
         })
     }
 
-    /// What the machine's resolver has said.
+    /// Delivers answers of the machine's resolver.
     fn tell_answers(&mut self, around: &mut Around<'_>) {
         let answers = around.upstream.as_mut().map(|upstream| upstream.answers(around.port));
         for (back, answer) in answers.unwrap_or_default() {
@@ -207,7 +207,7 @@ impl Stack {
                 Back::Datagram(back) => {
                     let socket = self.sockets.get_mut::<udp::Socket<'_>>(self.dns);
                     let _ = socket.send_slice(&answer, back);
-                    // The queue of a stack is short: each answer is sent before the next one.
+                    // A stack has a short queue, so each answer is sent before the next one.
                     let now = stack_time(around.now);
                     self.interface.poll_egress(now, &mut self.queues, &mut self.sockets);
                 }
@@ -282,7 +282,7 @@ impl Stack {
     }
 }
 
-/// What is said of a question at once; `None` if the machine's resolver is asked.
+/// Returns the immediate answer to a question; `None` if the machine's resolver has to answer.
 fn reply(around: &mut Around<'_>, question: &question::Question, back: Back) -> Option<Vec<u8>> {
     if let Some(answer) = resolver::answer(question, &around.facts.names) {
         return Some(answer);
@@ -293,13 +293,13 @@ fn reply(around: &mut Around<'_>, question: &question::Question, back: Back) -> 
     (!is_asked).then(|| question.fail(Code::ServerFailure))
 }
 
-/// The service that is at an address, as the rules say.
+/// Returns the service at an address, by the rules.
 fn service_at(facts: &Facts, address: Option<IpAddress>) -> Option<Service> {
     let address: IpAddr = address?.into();
     judge::service(facts.resolver, facts.dns_support, address)
 }
 
-/// A message as it is in a connection.
+/// Returns a message with its length before it, as in a connection.
 fn with_length(message: &[u8]) -> Vec<u8> {
     let length = u16::try_from(message.len()).unwrap_or(u16::MAX);
     let message = &message[..usize::from(length)];

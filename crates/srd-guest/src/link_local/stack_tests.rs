@@ -1,4 +1,4 @@
-//! A stack, and a guest with a stack of its own at the other end. Time is an argument.
+//! A stack, and a guest with its own stack at the other end. Time is an argument.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -27,7 +27,7 @@ fn facts() -> Facts {
     Facts { instance, resolver: RESOLVER, dns_support: true, metadata, names }
 }
 
-/// A guest before a stack.
+/// A guest and a stack.
 struct Setting {
     now: Instant,
     stack: Stack,
@@ -62,7 +62,7 @@ impl Setting {
         }
     }
 
-    /// With a resolver for the names of the outside.
+    /// Makes a setting with a resolver for names outside the cloud.
     fn with_upstream() -> (Self, UdpSocket, tempfile::TempDir) {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         server.set_nonblocking(true).unwrap();
@@ -81,7 +81,7 @@ impl Setting {
         self.stack.serve(packets, &mut around)
     }
 
-    /// Lets both ends work until neither has anything to say.
+    /// Lets both ends work until neither sends anything.
     fn exchange(&mut self) {
         loop {
             self.interface.poll(stack_time(self.now), &mut self.queues, &mut self.sockets);
@@ -95,7 +95,7 @@ impl Setting {
         }
     }
 
-    /// Long enough for acknowledgements that are held back.
+    /// Waits long enough for delayed acknowledgements.
     fn settle(&mut self) {
         self.pass(Duration::from_millis(20));
     }
@@ -105,7 +105,7 @@ impl Setting {
         self.exchange();
     }
 
-    /// Opens a connection without waiting for it.
+    /// Opens a connection, and does not wait for it.
     fn open(&mut self, to: IpAddress, port: u16) -> SocketHandle {
         let buffer = |bytes| tcp::SocketBuffer::new(vec![0; bytes]);
         let mut socket = tcp::Socket::new(buffer(70_000), buffer(4096));
@@ -139,7 +139,7 @@ impl Setting {
         self.exchange();
     }
 
-    /// What has come.
+    /// Returns the bytes that have arrived.
     fn said(&mut self, handle: SocketHandle) -> Vec<u8> {
         let socket = self.socket(handle);
         let taken = socket.recv(|bytes| (bytes.len(), bytes.to_vec()));
@@ -147,7 +147,7 @@ impl Setting {
         taken.unwrap_or_default()
     }
 
-    /// The answer to a datagram.
+    /// Returns the answer to a datagram.
     fn ask(&mut self, to: IpAddress, port: u16, bytes: &[u8]) -> Option<Vec<u8>> {
         let buffer = || udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY; 4], vec![0; 4096]);
         let mut socket = udp::Socket::new(buffer(), buffer());
@@ -164,7 +164,7 @@ impl Setting {
         })
     }
 
-    /// What is said to a request of instance metadata.
+    /// Returns the answer to a request of instance metadata.
     fn http(&mut self, request: &str) -> String {
         let handle = self.connect(METADATA_AT, HTTP);
         self.send(handle, request.as_bytes());
@@ -175,7 +175,7 @@ impl Setting {
     }
 }
 
-/// A question for the address of a name.
+/// A query for the address of a name.
 fn query(name: &str) -> Vec<u8> {
     let mut bytes = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
@@ -186,7 +186,7 @@ fn query(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Each service used to answer at each address, also names of a cloud without names. (V12)
+/// Earlier, each service answered at each address, even in a cloud without DNS. (V12)
 #[test]
 fn regression_a_service_is_at_its_own_addresses_only() {
     let v6 = |last| IpAddress::v6(0xfd00, 0xec2, 0, 0, 0, 0, 0, last);
@@ -232,7 +232,7 @@ fn answers_go_one_hop_and_no_further() {
     assert_eq!((said[0][8], &said[0][16..20]), (HOPS, &[10, 0, 1, 10][..]));
 }
 
-/// A byte now and then used to hold a place for hours.
+/// Earlier, one byte now and then kept a connection for hours.
 #[test]
 fn regression_a_request_has_to_be_whole_in_time() {
     let mut setting = Setting::new();
@@ -243,7 +243,7 @@ fn regression_a_request_has_to_be_whole_in_time() {
         setting.pass(SECOND);
     }
     assert!(slow.iter().all(|handle| setting.is_established(*handle)));
-    // While all of them are there, others have their turn.
+    // While all these connections exist, other ones get their turn.
     for _ in 0..3 {
         assert!(setting.http("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 401"));
     }
@@ -254,7 +254,7 @@ fn regression_a_request_has_to_be_whole_in_time() {
     assert!(setting.stack.metadata.poll_timeout().is_none(), "all places are free");
 }
 
-/// Half a request and an end used to hold a place for ten seconds.
+/// Earlier, half a request and an end kept a connection for ten seconds.
 #[test]
 fn regression_a_request_that_never_becomes_whole_ends_at_once() {
     let mut setting = Setting::new();
@@ -270,7 +270,7 @@ fn regression_a_request_that_never_becomes_whole_ends_at_once() {
     assert!(setting.stack.metadata.poll_timeout().is_none(), "both places are free");
 }
 
-/// It used to be refused, and a program that is refused does not come again.
+/// Earlier, a connection beyond the limit was refused, and a refused program does not try again.
 #[test]
 fn regression_a_connection_without_a_place_waits() {
     let mut setting = Setting::new();
@@ -281,7 +281,7 @@ fn regression_a_connection_without_a_place_waits() {
     assert_eq!(established, METADATA.connections);
     assert!(all.iter().all(|handle| !setting.is_refused(*handle)));
     assert_eq!(setting.stack.refused, u64::try_from(waiting).unwrap());
-    // All that have a place say something and end; the others come again.
+    // All established connections send a request and end. The others try again.
     let mut answered = 0;
     for _ in 0..20 {
         for handle in &all {
@@ -297,7 +297,7 @@ fn regression_a_connection_without_a_place_waits() {
     assert_eq!(answered, 64);
 }
 
-/// A guest that takes its answer and does not close keeps no other out.
+/// A guest that takes its answer and does not close its connection keeps no other connection out.
 #[test]
 fn a_connection_that_is_answered_makes_place_at_once() {
     let mut setting = Setting::new();
@@ -315,7 +315,7 @@ fn a_connection_that_is_answered_makes_place_at_once() {
     assert_eq!(setting.stack.sockets.iter().count(), 2, "names and time");
 }
 
-/// Questions without answers, and answers that nobody takes, keep no other out.
+/// Queries without answers, and answers that the guest does not take, keep no other connection out.
 #[test]
 fn connections_that_wait_for_names_give_way() {
     let (mut setting, _server, _directory) = Setting::with_upstream();
@@ -341,7 +341,7 @@ fn connections_that_wait_for_names_give_way() {
     assert!(setting.stack.names.poll_timeout().is_none(), "all places are free");
 }
 
-/// It used to be of one interface. (V11)
+/// Earlier, a token was valid at one interface only. (V11)
 #[test]
 fn regression_a_token_of_one_interface_holds_at_each_of_its_instance() {
     let mut first = Setting::new();
@@ -359,8 +359,8 @@ fn regression_a_token_of_one_interface_holds_at_each_of_its_instance() {
     assert!(first.http(&get).starts_with("HTTP/1.1 401"), "it is over");
 }
 
-/// All but plain questions used to be handed on as they came, under the machine's address; and
-/// many records used to be read. (V13)
+/// Earlier, all messages except plain queries were forwarded unchanged, under the machine's
+/// address; and all records of a message were read. (V13)
 #[test]
 fn regression_only_plain_questions_get_out() {
     let (mut setting, server, _directory) = Setting::with_upstream();
@@ -404,7 +404,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
     with_length(message)
 }
 
-/// Names had no TCP.
+/// Earlier, names were not available over TCP.
 #[test]
 fn regression_names_are_there_by_tcp_one_after_the_other() {
     let mut setting = Setting::new();
@@ -428,7 +428,7 @@ fn regression_names_are_there_by_tcp_one_after_the_other() {
     assert!(setting.is_refused(long), "longer than a question is");
 }
 
-/// An answer of any length comes whole.
+/// An answer of any length arrives completely.
 #[test]
 fn long_answers_come_whole_by_tcp() {
     let (mut setting, server, _directory) = Setting::with_upstream();
@@ -451,7 +451,7 @@ fn long_answers_come_whole_by_tcp() {
     assert_eq!(said, framed(&answer));
 }
 
-/// A packet of a guest, without checksums of its transport, as a guest's device leaves them.
+/// A packet of a guest, without checksums of its transport, which a guest leaves to its device.
 fn packet(protocol: u8, to: [u8; 4], transport: &[u8]) -> Vec<u8> {
     let length = u16::try_from(20 + transport.len()).unwrap().to_be_bytes();
     let mut bytes = vec![0x45, 0, length[0], length[1], 0, 0, 0, 0, 64, protocol, 0, 0];

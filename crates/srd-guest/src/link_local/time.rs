@@ -1,19 +1,19 @@
-//! The time, as this machine has it (RFC 5905, mode 4).
+//! The time of this machine (RFC 5905, mode 4).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of a packet without extensions.
+/// Size of a packet without extensions, in bytes.
 const BYTES: usize = 48;
-/// Seconds from 1900, where the protocol counts from, to 1970.
+/// Seconds from 1900, the epoch of the protocol, to 1970.
 const ERA_S: u64 = 2_208_988_800;
 const CLIENT: u8 = 3;
 const SERVER: u8 = 4;
-/// This machine is one step from the servers that it asks, of which nothing is known here.
+/// Assumed distance to a reference clock: the servers of this machine are not known here.
 const STRATUM: u8 = 3;
 /// 2^-20 s.
 const PRECISION: u8 = 0xec;
 
-/// The answer to a request; `None` if it is none.
+/// Returns the answer to a request; `None` if the packet is not a client's request.
 pub(super) fn answer(request: &[u8], wall: SystemTime) -> Option<[u8; BYTES]> {
     let first = *request.first()?;
     let version = first >> 3 & 7;
@@ -27,7 +27,7 @@ pub(super) fn answer(request: &[u8], wall: SystemTime) -> Option<[u8; BYTES]> {
     reply[..4].copy_from_slice(&[version << 3 | SERVER, STRATUM, request[2], PRECISION]);
     reply[12..16].copy_from_slice(&[169, 254, 169, 123]);
     reply[16..24].copy_from_slice(&stamp);
-    // The client's own time of sending, as it came.
+    // The client's own transmit timestamp, unchanged.
     reply[24..32].copy_from_slice(&request[40..48]);
     reply[32..40].copy_from_slice(&stamp);
     reply[40..48].copy_from_slice(&stamp);

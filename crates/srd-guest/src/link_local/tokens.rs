@@ -1,9 +1,9 @@
 //! Tokens of instance metadata.
 //!
-//! A token says until when it holds, and a keyed MAC says that it is ours and for whose instance.
-//! So nothing is kept, no program can throw another's token away, and a token that was got through
-//! one interface of an instance holds at each (V11). The key lives as long as
-//! the card, whichever process it is.
+//! A token contains its expiry, and a keyed MAC proves its origin and its instance. So no tokens
+//! are stored, no program can invalidate another's token, and a token that was issued at one
+//! interface of an instance is valid at all of them (V11). The key stays the same for the life of
+//! the card, even after a hand-over to another process.
 
 use std::fmt::Write as _;
 
@@ -11,20 +11,20 @@ use ring::hmac;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::InstanceId;
 
-/// Bytes of a token: its end, chance that makes it another one than all others, and the MAC.
+/// Parts of a token: its expiry, random bytes that make it unique, and the MAC.
 const END_BYTES: usize = 8;
 const CHANCE_BYTES: usize = 8;
 const MAC_BYTES: usize = 32;
 const BYTES: usize = END_BYTES + CHANCE_BYTES + MAC_BYTES;
 
-/// Makes tokens, and knows them again.
+/// Issues tokens, and checks them.
 #[derive(Debug)]
 pub(super) struct Tokens {
     key: hmac::Key,
     secret: Secret,
 }
 
-/// The bytes of the key, which nobody sees in a log.
+/// The bytes of the key, which no log contains.
 struct Secret([u8; 32]);
 
 impl std::fmt::Debug for Secret {
@@ -34,17 +34,17 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Tokens {
-    /// With a key of 32 random bytes.
+    /// Uses a key of 32 random bytes.
     pub(super) fn new(key: [u8; 32]) -> Self {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), secret: Secret(key) }
     }
 
-    /// The bytes of the key, for the process that goes on with it.
+    /// The bytes of the key, for the next process of the card.
     pub(super) fn secret(&self) -> [u8; 32] {
         self.secret.0
     }
 
-    /// A token of an instance.
+    /// Issues a token for an instance.
     pub(super) fn issue(
         &self,
         now: Instant,
@@ -57,13 +57,13 @@ impl Tokens {
         let mac = hmac::sign(&self.key, &authenticated(of, &said));
         let mut text = String::new();
         for byte in said.iter().chain(mac.as_ref()) {
-            // A string takes all that is written to it.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{byte:02x}");
         }
         text
     }
 
-    /// Whether a token is one of this instance, and not over.
+    /// Whether a token belongs to this instance and has not expired.
     pub(super) fn holds(&self, now: Instant, of: InstanceId, token: &[u8]) -> bool {
         let Some(bytes) = bytes_of(token) else { return false };
         let (said, mac) = bytes.split_at(END_BYTES + CHANCE_BYTES);
@@ -73,12 +73,12 @@ impl Tokens {
     }
 }
 
-/// What the MAC is over: fields of fixed length.
+/// Returns the data of the MAC: fields of fixed length.
 fn authenticated(of: InstanceId, said: &[u8]) -> Vec<u8> {
     [&of.0.to_be_bytes(), said].concat()
 }
 
-/// The bytes of a token; `None` if a text is none.
+/// Parses the bytes of a token; `None` if the text is malformed.
 fn bytes_of(token: &[u8]) -> Option<[u8; BYTES]> {
     let digit = |at: usize| match *token.get(at)? {
         digit @ b'0'..=b'9' => Some(digit - b'0'),
@@ -116,7 +116,7 @@ mod tests {
         assert_ne!(token, tokens.issue(NOW, ONE, MINUTE, [4; 8]));
     }
 
-    /// 256 tokens of another program used to throw it away.
+    /// Earlier, 256 tokens of another program invalidated a token.
     #[test]
     fn regression_no_number_of_other_tokens_ends_one() {
         let tokens = Tokens::new([1; 32]);

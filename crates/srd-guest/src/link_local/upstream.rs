@@ -1,16 +1,17 @@
-//! Names that are none of the cloud's: the machine's own resolver is asked.
+//! Names outside the cloud, which the machine's own resolver answers.
 //!
-//! A question is asked by a datagram; one that a guest has asked by TCP is asked by TCP again if
-//! its answer does not fit. An answer counts only from the resolver that was asked, to the port of
-//! its question, under its number, and if it repeats the name with the letters' cases that were
-//! drawn for it (RFC 5452): somebody who cannot see the question has to guess all of these. If
-//! nothing but the cases is wrong, the resolver may be one that changes them: it is asked by TCP,
-//! where nobody else can answer.
+//! A query is sent in a datagram. If a guest has sent it by TCP and the answer does not fit into a
+//! datagram, the query is repeated by TCP. An answer counts only if it comes from that resolver, to
+//! the port of its query, with the query's id, and repeats the name with the cases of letters that
+//! were drawn for it (RFC 5452). An attacker that cannot see the query has to guess all of these.
+//! If only the cases differ, the resolver may be one that changes them. Then the query is repeated
+//! by TCP, where no other host can answer.
 //!
-//! Bounds: [`ASKED_MAX`] questions are under way, each for a few seconds and with a socket of its
-//! own. When all places are taken, the oldest question of the instance with most makes place,
-//! whatever number of interfaces it has: an instance that asks much hurts itself. One turn reads
-//! [`RECEIVED_MAX`] messages, and an interface has [`ANSWERS_MAX`] answers that it has not taken.
+//! Bounds: [`ASKED_MAX`] queries are under way, each for a few seconds and with its own socket. If
+//! the table is full, the oldest query of the instance with most queries is dropped, whatever
+//! number of interfaces the instance has: an instance with many queries harms only itself. One turn
+//! reads [`RECEIVED_MAX`] messages, and an interface has at most [`ANSWERS_MAX`] answers that it
+//! has not taken.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -32,20 +33,21 @@ use super::nameserver::{Nameserver, receive};
 use super::numbers::Numbers;
 use super::question::{Answers, Code, DATAGRAM_BYTES_MAX, Question, is_truncated};
 
-/// Questions under way.
+/// Maximum number of queries under way.
 const ASKED_MAX: usize = 1024;
-/// How long an answer is waited for.
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Messages that are read in one turn.
+/// Maximum number of messages that are read in one turn.
 const RECEIVED_MAX: usize = 256;
-/// Answers of one interface that it has not taken: it takes them in the same turn.
+/// Maximum number of answers that an interface has not taken. Usually it takes them in the same
+/// turn.
 const ANSWERS_MAX: usize = 2 * ASKED_MAX;
-/// Where a machine names its resolvers, and their port.
+/// File with the resolvers of a machine, and their port.
 const FILE: &str = "/etc/resolv.conf";
 const PORT: u16 = 53;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Where a question came from, in the stack of an interface.
+/// Source of a query, in the stack of an interface.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Back {
     Datagram(UdpMetadata),
@@ -53,7 +55,7 @@ pub(super) enum Back {
     Connection(u64),
 }
 
-/// Whose question it is.
+/// Owner of a query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
     pub(super) instance: InstanceId,
@@ -61,46 +63,46 @@ pub(super) struct Asker {
     pub(super) back: Back,
 }
 
-/// A question.
+/// A query of a guest.
 #[derive(Debug)]
 struct Asked {
     by: Asker,
     question: Question,
 }
 
-/// A question under way by a datagram.
+/// A query under way in a datagram.
 #[derive(Debug)]
 struct Waits {
     asked: Asked,
-    /// Its own: the kernel has drawn the port.
+    /// The query's own socket, at a port that the kernel has drawn.
     socket: UdpSocket,
     id: [u8; 2],
-    /// Name, type and class with the cases that were drawn.
+    /// Name, type and class, with the cases of letters that were drawn.
     section: Vec<u8>,
     until: Instant,
 }
 
-/// What is asked of the machine's resolver.
+/// Queries to the machine's resolver.
 #[derive(Debug)]
 pub(super) struct Upstream {
     nameserver: Nameserver,
     by_tcp: ByTcp,
-    /// By their places in the order of asking.
+    /// Queries under way, by their sequence numbers.
     waits: BTreeMap<u64, Waits>,
     next: u64,
-    /// Waits for all sockets.
+    /// The epoll instance of all sockets.
     epoll: Arc<OwnedFd>,
-    /// The places of an instance's questions, the oldest first.
+    /// Sequence numbers of each instance's queries, the oldest first.
     of_instances: BTreeMap<InstanceId, VecDeque<u64>>,
     asked_by_tcp: BTreeMap<u64, Asked>,
     answers: BTreeMap<PortId, Vec<(Back, Vec<u8>)>>,
     numbers: Numbers,
-    /// Messages that answer no question.
+    /// Messages that answer no query.
     wrong: u64,
 }
 
 impl Upstream {
-    /// The resolver of this machine.
+    /// Uses the resolver of this machine.
     pub(super) fn of_machine(secret: Secret) -> io::Result<Self> {
         Self::new(Nameserver::new(Path::new(FILE), PORT), secret)
     }
@@ -120,15 +122,15 @@ impl Upstream {
         })
     }
 
-    /// What to wait on.
+    /// Descriptors to wait on.
     pub(super) fn fds(&self) -> Vec<Arc<OwnedFd>> {
         vec![Arc::clone(&self.epoll), self.by_tcp.fd()]
     }
 
-    /// Asks. `false` if the resolver cannot be reached.
+    /// Sends a query. `false` if the resolver cannot be reached.
     pub(super) fn ask(&mut self, now: Instant, by: Asker, question: &Question) -> bool {
         if self.nameserver.follow(now) {
-            // Nothing comes back from the one before.
+            // The previous server's answers are not accepted any more.
             self.waits.clear();
             self.of_instances.clear();
         }
@@ -149,8 +151,7 @@ impl Upstream {
         true
     }
 
-    /// Sees to it that there is a place for one more, and that none is kept for longer than an
-    /// answer is waited for.
+    /// Removes queries that have waited too long, and makes space for one more.
     fn make_place(&mut self, now: Instant) {
         while let Some((place, _)) = self.waits.first_key_value().filter(|(_, of)| of.until <= now)
         {
@@ -167,7 +168,7 @@ impl Upstream {
         }
     }
 
-    /// A question that is under way no more.
+    /// Removes a query that is no longer under way.
     fn take(&mut self, place: u64) -> Option<Waits> {
         let waits = self.waits.remove(&place)?;
         let instance = waits.asked.by.instance;
@@ -186,7 +187,7 @@ impl Upstream {
             Back::Connection(_) => answer,
         };
         let answers = self.answers.entry(asked.by.port).or_default();
-        // The guest asks again.
+        // If the answer is dropped here, the guest repeats its query.
         if answers.len() < ANSWERS_MAX {
             answers.push((asked.by.back, answer));
         }
@@ -196,13 +197,13 @@ impl Upstream {
         self.say(asked, asked.question.fail(Code::ServerFailure));
     }
 
-    /// Takes what the resolver says: the interfaces that have an answer now.
+    /// Receives answers of the resolver. Returns the interfaces that have answers now.
     pub(super) fn receive(&mut self, now: Instant) -> Vec<PortId> {
         let mut events = [const { MaybeUninit::uninit() }; RECEIVED_MAX];
         let waited = epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME));
         let ready = waited.map_or(&[][..], |(events, _)| events);
         for event in ready {
-            // One message of each: the kernel tells of further ones again.
+            // One message of each socket: the kernel reports the socket again if there are more.
             self.receive_at(now, event.data.u64());
         }
         for (number, answer) in self.by_tcp.receive() {
@@ -217,13 +218,13 @@ impl Upstream {
         self.answers.keys().copied().collect()
     }
 
-    /// Takes a message at the socket of a question.
+    /// Receives a message at the socket of a query.
     fn receive_at(&mut self, now: Instant, place: u64) {
         let Some(waits) = self.waits.get(&place) else { return };
         let answer = match receive(&waits.socket) {
             Ok(Some(answer)) => answer,
             Ok(None) => return,
-            // Nobody listens there.
+            // No process listens at the resolver's port.
             Err(_) => {
                 if let Some(waits) = self.take(place) {
                     self.fail(&waits.asked);
@@ -265,17 +266,17 @@ impl Upstream {
         }
     }
 
-    /// The answers for an interface.
+    /// Takes the answers for an interface.
     pub(super) fn answers(&mut self, port: PortId) -> Vec<(Back, Vec<u8>)> {
         self.answers.remove(&port).unwrap_or_default()
     }
 
-    /// Messages since the last call that answered no question.
+    /// Takes the number of messages since the last call that answered no query.
     pub(super) fn take_wrong(&mut self) -> u64 {
         std::mem::take(&mut self.wrong)
     }
 
-    /// An interface is gone.
+    /// Notes that an interface is gone.
     pub(super) fn forget(&mut self, port: PortId) {
         let of_port = self.waits.iter().filter(|(_, waits)| waits.asked.by.port == port);
         let places: Vec<u64> = of_port.map(|(place, _)| *place).collect();
@@ -287,8 +288,8 @@ impl Upstream {
     }
 }
 
-/// Whether a datagram has all of an answer. One that is longer than was asked for may have been
-/// cut on its way to us.
+/// Whether a datagram has a complete answer. An answer above the announced maximum may have been
+/// truncated on its way.
 fn is_whole(answer: &[u8]) -> bool {
     !is_truncated(answer) && answer.len() <= usize::from(DATAGRAM_BYTES_MAX)
 }

@@ -1,4 +1,4 @@
-//! Questions to a resolver that stands for the machine's.
+//! Queries to a resolver in place of the machine's.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -14,7 +14,7 @@ use super::*;
 const NOW: Instant = Instant::ZERO;
 const QUERY: [u8; 21] = [9, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 3, b'a', b'b', b'c', 0, 0, 1, 0, 1];
 const BACK: [u8; 2] = [9, 9];
-/// How long anything here may take.
+/// Longest time for any step of these tests.
 const LONG: WallDuration = WallDuration::from_secs(60);
 
 fn question() -> Question {
@@ -27,7 +27,7 @@ fn asker(instance: u64, port: u32) -> Asker {
     Asker { instance: InstanceId(instance), port: PortId(port), back: Back::Datagram(back.into()) }
 }
 
-/// A resolver, and what asks it.
+/// A resolver, and its client.
 struct Setting {
     server: UdpSocket,
     upstream: Upstream,
@@ -39,9 +39,9 @@ impl Setting {
         Self::with(UdpSocket::bind("127.0.0.1:0").unwrap())
     }
 
-    /// With a resolver that is there by TCP, too.
+    /// Makes a setting whose resolver also listens on TCP.
     fn with_tcp() -> (Self, TcpListener) {
-        // A port that is free for one protocol may be taken for the other.
+        // A port that is free for one protocol may be in use for the other.
         let both = |_| {
             let by_tcp = TcpListener::bind("127.0.0.1:0").unwrap();
             let server = UdpSocket::bind(by_tcp.local_addr().unwrap()).ok()?;
@@ -65,14 +65,14 @@ impl Setting {
         self.upstream.ask(NOW, by, &question())
     }
 
-    /// A question, as the resolver gets it.
+    /// Receives a query at the resolver.
     fn heard(&self) -> (Vec<u8>, SocketAddr) {
         let mut bytes = [0; 512];
         let (length, from) = self.server.recv_from(&mut bytes).unwrap();
         (bytes[..length].to_vec(), from)
     }
 
-    /// The answers at an interface, when there are some.
+    /// Waits for answers at an interface.
     fn answers(&mut self, port: u32) -> Vec<(Back, Vec<u8>)> {
         let began = std::time::Instant::now();
         while began.elapsed() < LONG {
@@ -113,8 +113,8 @@ fn an_answer_counts_if_it_repeats_the_question() {
     assert_eq!(answers[0].1[..2], BACK);
 }
 
-/// 64 questions of each interface used to be allowed, so that one instance with eight of them
-/// had all places.
+/// Earlier, each interface could have 64 queries, so that one instance with many interfaces filled
+/// the whole table.
 #[test]
 fn regression_one_instance_with_many_interfaces_takes_no_other_s_place() {
     let mut setting = Setting::new();
@@ -130,7 +130,7 @@ fn regression_one_instance_with_many_interfaces_takes_no_other_s_place() {
     }
     assert_eq!(setting.upstream.of_instances[&InstanceId(2)].len(), 1);
     assert_eq!(setting.upstream.waits.len(), ASKED_MAX);
-    // Those that made place are told so.
+    // A query that was dropped for another one gets an error.
     let (_, said) = &setting.answers(1)[0];
     assert_eq!(said[..4], [9, 9, 0x81, 0x82]);
 }
@@ -143,13 +143,13 @@ fn places_of_old_questions_are_free() {
     setting.upstream.make_place(later);
     assert!(setting.upstream.waits.is_empty() && setting.upstream.of_instances.is_empty());
     assert!(setting.upstream.answers(PortId(1)).is_empty());
-    // What comes too late is nobody's.
+    // Queries of a removed interface are removed.
     assert!(setting.ask(asker(1, 1)));
     setting.upstream.forget(PortId(1));
     assert!(setting.upstream.waits.is_empty() && setting.upstream.of_instances.is_empty());
 }
 
-/// They used to vanish, since no packet has room for them.
+/// Earlier, long answers were lost, because no packet has space for them.
 #[test]
 fn regression_long_answers_go_on_by_tcp() {
     let (mut setting, by_tcp) = Setting::with_tcp();
@@ -160,7 +160,8 @@ fn regression_long_answers_go_on_by_tcp() {
     let cut = setting.answers(1).remove(0).1;
     assert!(is_truncated(&cut) && cut[12..] == QUERY[12..], "in the guest's letters");
 
-    // The same by a connection: what the resolver cuts is asked of it by TCP.
+    // If a guest has sent the query by TCP, a truncated answer makes the resolver's client use TCP
+    // as well.
     let connection = Asker { back: Back::Connection(5), ..asker(1, 1) };
     assert!(setting.ask(connection));
     let (asked, from) = setting.heard();
@@ -198,11 +199,11 @@ fn without_a_server_for_tcp_the_question_fails() {
     }
 }
 
-/// A resolver's port, number and cases of letters are all that an attacker who does not see the
-/// question lacks. One port for all questions left 16 bits.
-/// A question that the resolver heard, and where it came from.
+/// A query that the resolver received, and its source.
 type Heard = (Vec<u8>, SocketAddr);
 
+/// An attacker that does not see the query lacks only the resolver's port, the id and the cases of
+/// letters. Earlier, one port for all queries left 16 bits.
 #[test]
 fn regression_a_forger_has_to_guess_port_number_and_letters() {
     let mut setting = Setting::new();
@@ -216,7 +217,7 @@ fn regression_a_forger_has_to_guess_port_number_and_letters() {
     assert_eq!(distinct(&|(_, from)| from.port().to_be_bytes().to_vec()), 32, "ports");
     assert!(distinct(&|(query, _)| query[..2].to_vec()) > 30, "numbers");
     assert!(distinct(&|(query, _)| query[13..16].to_vec()) > 4, "of eight ways to write abc");
-    // A forger that knows number and letters of one question, and the port of another.
+    // Attack: the id and the letters of one query, sent to the port of another.
     for (at, (query, _)) in heard.iter().enumerate() {
         let (_, other) = &heard[(at + 1) % heard.len()];
         let differs = query[..2] != heard[(at + 1) % heard.len()].0[..2];
@@ -224,7 +225,7 @@ fn regression_a_forger_has_to_guess_port_number_and_letters() {
             setting.server.send_to(&answer_to(query), other).unwrap();
         }
     }
-    // One that comes from elsewhere does not reach the socket at all.
+    // A message from another source does not reach the socket at all.
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     stranger.send_to(&answer_to(&heard[0].0), heard[0].1).unwrap();
     let began = std::time::Instant::now();
@@ -240,7 +241,8 @@ fn regression_a_forger_has_to_guess_port_number_and_letters() {
     assert_eq!(setting.answers(3).len(), 1);
 }
 
-/// A resolver that writes all letters small is asked where nobody else can answer.
+/// If a resolver changes all letters to lower case, the query is repeated by TCP, where no other
+/// host can answer.
 #[test]
 fn an_answer_in_other_letters_is_asked_for_by_tcp() {
     let (mut setting, by_tcp) = Setting::with_tcp();
@@ -267,7 +269,7 @@ fn an_answer_in_other_letters_is_asked_for_by_tcp() {
     assert_eq!(answers[0].1, answer_to(&QUERY));
 }
 
-/// Each has a socket, which goes with it.
+/// Each query has a socket, which is closed with the query.
 #[test]
 fn questions_have_so_many_sockets_and_give_them_back() {
     let mut setting = Setting::new();

@@ -1,4 +1,4 @@
-//! Names of files, as EC2 gives them.
+//! Names of files, in the format of EC2.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,16 +10,16 @@ use srd_vpc::id::FlowLogId;
 
 use crate::helper::Helper;
 
-/// Files of one log that begin in one minute.
+/// Maximum number of files of one log that begin in one minute.
 const FILES_MAX: u32 = 10_000;
 
-/// A new file of a log in its directory, which is made if it is not there. No file is ever
+/// Makes a new file of a log in its directory, which is made if it is missing. No file is
 /// overwritten.
 pub(crate) fn create(directory: &Path, stem: &str, ending: &str) -> io::Result<(File, PathBuf)> {
     fs::create_dir_all(directory)?;
     for number in 0..FILES_MAX {
         let path = directory.join(format!("{stem}_{number}.{ending}"));
-        // A file that is complete has lost this ending.
+        // A complete file has lost this ending.
         if ending.ends_with(".part") && path.with_extension("").exists() {
             continue;
         }
@@ -32,11 +32,11 @@ pub(crate) fn create(directory: &Path, stem: &str, ending: &str) -> io::Result<(
     Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many files of this minute"))
 }
 
-/// Who opens files: a helper, or this process itself.
+/// Method to open files: by a helper, or in this process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files(Option<Helper>);
 
-/// A file with its name.
+/// A file and its name.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) file: File,
@@ -49,7 +49,7 @@ impl Files {
         Self(Some(helper))
     }
 
-    /// A new file of a log.
+    /// Makes a new file of a log.
     pub(crate) fn create(
         &self,
         directory: &str,
@@ -68,7 +68,7 @@ impl Files {
         Ok(Opened { file, directory: directory.to_owned(), name })
     }
 
-    /// A file is complete, and loses its last ending; or it is removed.
+    /// Completes a file, which then loses its last ending; or removes it.
     pub(crate) fn end(&self, directory: &str, name: String, is_whole: bool) -> io::Result<()> {
         if let Some(helper) = &self.0 {
             return helper.log_ended(directory, name, is_whole);
@@ -79,7 +79,7 @@ impl Files {
 }
 
 impl Opened {
-    /// Writes it whole. Without success there is no file.
+    /// Writes the complete file. On failure the file is removed.
     pub(crate) fn fill(
         self,
         files: &Files,
@@ -96,7 +96,7 @@ impl Opened {
     }
 }
 
-/// `ACCOUNT_vpcflowlogs_REGION_fl-0123_20261123T1745Z`.
+/// Returns a name like `ACCOUNT_vpcflowlogs_REGION_fl-0123_20261123T1745Z`.
 fn stem(facts: &Facts, log: FlowLogId, at: SystemTime) -> String {
     let unix = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, seconds) = (unix / 86_400, unix % 86_400);
@@ -108,8 +108,8 @@ fn stem(facts: &Facts, log: FlowLogId, at: SystemTime) -> String {
     parts.join("_")
 }
 
-/// Year, month and day of a day since 1970, in the Gregorian calendar. A year begins in March here,
-/// so that the leap day is its last.
+/// Returns year, month and day of a day since 1970, in the Gregorian calendar. The calculation lets
+/// a year begin in March, so that the leap day is its last day.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468; // since the first of March of the year 0
     let era = days / 146_097;

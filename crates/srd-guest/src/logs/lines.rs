@@ -1,6 +1,7 @@
-//! A thread for each flow log, so that a disk which is slow or hangs holds up no other log.
+//! One thread for each flow log, so that a slow or hanging disk delays no other log.
 //!
-//! Bound: [`LINES_MAX`] threads, each with a queue of its own; logs beyond share them.
+//! Bound: [`LINES_MAX`] threads, each with its own queue. If there are more logs, they share
+//! threads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,32 +15,32 @@ use srd_vpc::id::FlowLogId;
 use super::files::Files;
 use super::{Active, END_WAIT_MAX, Logs, Plan};
 
-/// Threads that write flow logs.
+/// Maximum number of threads that write flow logs.
 pub(crate) const LINES_MAX: usize = 64;
 
 /// The flow logs of a service.
 #[derive(Debug)]
 pub(crate) struct FlowLogs {
-    /// All of them.
+    /// The plan of all logs.
     pub(crate) plan: Arc<Plan>,
     lines: Vec<Logs>,
-    /// Which line writes a log.
+    /// Index of the thread that writes a log.
     places: BTreeMap<FlowLogId, usize>,
     unix_ns_at_zero: fn() -> u64,
     files: Files,
 }
 
 impl FlowLogs {
-    /// Without logs. `unix_ns_at_zero`: as for [`Logs::start`].
+    /// Starts without logs. `unix_ns_at_zero`: see [`Logs::start`].
     pub(crate) fn new(unix_ns_at_zero: fn() -> u64, files: Files) -> Self {
         let (plan, lines, places) = (Arc::default(), Vec::new(), BTreeMap::new());
         Self { plan, lines, places, unix_ns_at_zero, files }
     }
 
-    /// Takes another plan: each line gets the part that is about its logs.
+    /// Takes another plan. Each thread gets the part about its own logs.
     ///
     /// # Errors
-    /// No thread can be started; logs that have one get the plan.
+    /// A thread could not be started. Logs that have a thread get the plan.
     pub(crate) fn set_plan(&mut self, plan: Plan) -> Result<()> {
         self.plan = Arc::new(plan);
         self.places.retain(|id, _| self.plan.logs.contains_key(id));
@@ -59,7 +60,7 @@ impl FlowLogs {
         started
     }
 
-    /// Finds the line with the fewest logs for another one, or starts one.
+    /// Selects the thread with the fewest logs for a new log, or starts one.
     fn place(&mut self, id: FlowLogId) -> Result<()> {
         let logs = |line: usize| self.places.values().filter(|at| **at == line).count();
         let least = (0..self.lines.len()).min_by_key(|line| logs(*line));
@@ -74,12 +75,12 @@ impl FlowLogs {
         Ok(())
     }
 
-    /// A log as another process had it, before the first plan.
+    /// Adds a log with the counters of a previous process, before the first plan.
     pub(crate) fn adopt(&mut self, id: FlowLogId, active: Active) {
         Arc::make_mut(&mut self.plan).logs.insert(id, active);
     }
 
-    /// Hands a window to all lines whose logs it is for.
+    /// Sends a window to all threads whose logs need it.
     pub(crate) fn offer(&mut self, logged: LoggedWindow) {
         let key = (logged.eni, logged.length);
         let mut lines = self.lines.iter_mut().filter(|line| line.plan.windows.contains_key(&key));
@@ -94,10 +95,10 @@ impl FlowLogs {
         self.lines.iter_mut().for_each(Logs::send_plan);
     }
 
-    /// Waits until what was handed to the threads is written, but not for ever. Returns how many
-    /// threads have not ended.
+    /// Waits for a limited time until all sent windows are written. Returns the number of threads
+    /// that have not ended.
     pub(crate) fn end(&mut self) -> usize {
-        // All of them end at the same time.
+        // All threads end at the same time.
         self.lines.iter_mut().for_each(|line| line.queue = None);
         let until = Instant::now() + END_WAIT_MAX;
         let has_not_ended = |line: &Logs| {
@@ -116,7 +117,7 @@ impl FlowLogs {
 }
 
 impl Plan {
-    /// The part that is about some logs.
+    /// Returns the part about some logs.
     fn of_logs(&self, wanted: impl Fn(&FlowLogId) -> bool) -> Self {
         let logs = self.logs.iter().filter(|(id, _)| wanted(id));
         let logs = logs

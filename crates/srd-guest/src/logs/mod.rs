@@ -1,12 +1,12 @@
-//! Flow logs: which interfaces have which, and the thread that writes their files.
+//! Flow logs: their assignment to interfaces, and the threads that write their files.
 //!
 //! ```text
 //!  loop: card --> windows --> queue (bounded) --> thread of a log: records --> files
 //!                         \-> queue           --> thread of another
 //! ```
 //!
-//! The loop never waits for a disk. When more than [`RECORDS_QUEUED_MAX`] flows wait for the
-//! thread, those of a window are given up and counted, and its record says SKIPDATA. // F7
+//! The loop never waits for a disk. If more than [`RECORDS_QUEUED_MAX`] flows wait for the thread,
+//! the flows of a window are dropped and counted, and its record has the status SKIPDATA. // F7
 
 pub(crate) mod files;
 mod lines;
@@ -35,21 +35,21 @@ use files::Files;
 pub(crate) use lines::FlowLogs;
 use writer::Writer;
 
-/// Flows that wait for the thread.
+/// Maximum number of flows that wait for a thread.
 const RECORDS_QUEUED_MAX: u64 = 1 << 18;
-/// Windows and plans that wait for the thread.
+/// Maximum number of windows and plans that wait for a thread.
 const MESSAGES_MAX: usize = 4096;
-/// Windows of interfaces of Nitro instances, whatever the log says.
+/// Length of windows of Nitro instances in seconds, whatever interval the log has.
 const NITRO_INTERVAL_S: u16 = 60;
-/// The end waits so long for what is to be written.
+/// Longest wait at the end for windows that have to be written.
 pub(crate) const END_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// What became of a log's records.
+/// Counters of a log's records.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) written: AtomicU64,
     pub(crate) dropped: AtomicU64,
-    /// Why the last write failed; none after one that worked.
+    /// Error of the last write; `None` after a successful one.
     pub(crate) failure: Mutex<Option<String>>,
 }
 
@@ -59,7 +59,7 @@ impl Counts {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Counts records that could not be written; logs the first failure of several.
+    /// Counts records that could not be written. Logs the first of several failures.
     pub(crate) fn fail(&self, records: u64, log: &FlowLog, error: &std::io::Error) {
         self.dropped.fetch_add(records, Ordering::Relaxed);
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,14 +74,14 @@ impl Counts {
     }
 }
 
-/// A log, and what became of its records.
+/// A log and its counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
     pub(crate) log: FlowLog,
     pub(crate) counts: Arc<Counts>,
 }
 
-/// Which logs a window of an interface is for.
+/// Assignment of the windows of interfaces to logs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) logs: BTreeMap<FlowLogId, Active>,
@@ -90,7 +90,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The plan for interfaces of this host; counts of logs that were there go on.
+    /// Returns the plan for interfaces of this host. Counters of existing logs continue.
     pub(crate) fn new(world: &World, enis: &BTreeSet<EniId>, before: &Self) -> Self {
         let mut plan = Self::default();
         for (id, log) in &world.flow_logs {
@@ -127,7 +127,7 @@ impl Plan {
     }
 }
 
-/// What records say of an interface.
+/// Returns the fields of records that describe an interface.
 fn facts(world: &World, id: EniId) -> Option<(Facts, srd_vpc::id::SubnetId, srd_vpc::id::VpcId)> {
     let eni = world.enis.get(&id)?;
     let subnet = world.subnets.get(&eni.subnet)?;
@@ -144,39 +144,39 @@ fn facts(world: &World, id: EniId) -> Option<(Facts, srd_vpc::id::SubnetId, srd_
         region: world.region.clone().unwrap_or_default(),
         zone: subnet.zone.clone(),
         addresses: [eni.ipv4.first().map(|address| IpAddr::V4(*address)), first_v6],
-        // What the wall clock says when a window is written.
+        // The wall clock at the time of writing replaces this.
         unix_ns: 0,
         is_nitro: kind.is_none_or(|kind| kind.hypervisor != Hypervisor::Xen),
     };
     Some((facts, eni.subnet, subnet.vpc))
 }
 
-/// What the thread is told.
+/// A message to the thread.
 pub(crate) enum Message {
     Plan(Box<Plan>),
     Window(Box<LoggedWindow>),
 }
 
-/// The logs that a thread writes, and the way to it.
+/// The logs of one thread, and the queue to that thread.
 #[derive(Debug)]
 pub(crate) struct Logs {
     pub(crate) plan: Plan,
-    /// Whether the thread has not got the plan yet.
+    /// Whether the plan still has to be sent to the thread.
     pub(crate) owes_plan: bool,
     pub(crate) queue: Option<SyncSender<Message>>,
     /// Flows that wait for the thread.
     queued: Arc<AtomicU64>,
-    /// Packets of windows that were given up: the next one of the interface says so.
+    /// Packets of dropped windows. The next window of the interface counts them as skipped.
     owed: BTreeMap<(EniId, Duration), u64>,
     pub(crate) ended: Receiver<()>,
 }
 
 impl Logs {
-    /// `unix_ns_at_zero`: the nanosecond of Unix at which the clock of packets was zero, as the
-    /// wall clock has it then.
+    /// Starts the thread. `unix_ns_at_zero` returns the Unix time in nanoseconds at which the clock
+    /// of packets was zero, by the current wall clock.
     pub(crate) fn start(unix_ns_at_zero: fn() -> u64, files: Files) -> Result<Self> {
         let (queue, messages) = sync_channel(MESSAGES_MAX);
-        // Nothing is ever sent: the thread's end shows by the end of the channel.
+        // Nothing is ever sent: the channel closes when the thread ends.
         let (end, ended) = sync_channel(1);
         let queued = Arc::new(AtomicU64::new(0));
         let writer = Writer::new(Arc::clone(&queued), unix_ns_at_zero, files);
@@ -189,7 +189,7 @@ impl Logs {
         Ok(Self { plan, owes_plan: false, queue: Some(queue), queued, owed, ended })
     }
 
-    /// Hands a window to the thread, if there is room.
+    /// Sends a window to the thread, if the queue has space.
     pub(crate) fn offer(&mut self, mut logged: LoggedWindow) {
         let owed = self.owed.remove(&(logged.eni, logged.length)).unwrap_or_default();
         let skipped = &mut logged.window.skipped_packets;
@@ -209,8 +209,8 @@ impl Logs {
         }
     }
 
-    /// Hands the plan to the thread, if it has not got it. Called again and again: a disk that
-    /// hangs may come back.
+    /// Sends the plan to the thread if that has not succeeded yet. This is called repeatedly: a
+    /// hanging disk may recover.
     pub(crate) fn send_plan(&mut self) {
         if self.owes_plan {
             self.owes_plan = !self.send(Message::Plan(Box::new(self.plan.clone())));
@@ -229,7 +229,7 @@ impl Logs {
     }
 }
 
-/// The logs of a plan, for people.
+/// Returns the logs of a plan for the protocol.
 pub(crate) fn report(plan: &Plan) -> Vec<protocol::FlowLog> {
     let of = |id: &FlowLogId| {
         let windows = plan.windows.iter();
@@ -254,7 +254,7 @@ pub(crate) fn report(plan: &Plan) -> Vec<protocol::FlowLog> {
     logs.collect()
 }
 
-/// How many records a log writes of a window.
+/// Returns the number of records that a log writes for a window.
 fn records_of(facts: &Facts, window: &Window, log: &FlowLog) -> u64 {
     srd_card::observe::records(facts, window, log.traffic).count() as u64
 }

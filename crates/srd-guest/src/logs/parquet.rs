@@ -1,8 +1,7 @@
-//! Files of Apache Parquet. A file is whole when it has its end, so it is written at once, under
-//! another name until then.
+//! Files of Apache Parquet. A file is readable only when it has its footer. So it is written at
+//! once, and has another name until then.
 //!
-//! Columns have the names that EC2's files have: underscores for hyphens. A value that there is
-//! none of is null.
+//! Columns have the names of EC2's files, with underscores for hyphens. A missing value is null.
 
 use std::fs::File;
 use std::io;
@@ -17,10 +16,10 @@ use parquet::schema::types::Type;
 use srd_card::observe::{Record, Value, version_of};
 use srd_vpc::object::{FieldType, LogField};
 
-/// Rows of a file.
+/// Maximum number of rows in a file.
 pub(crate) const ROWS_MAX: usize = 65_536;
 
-/// Values of a field, none of them for rows without one.
+/// Values of a field. Rows without a value have no entry.
 #[derive(Debug)]
 enum Column {
     Text(Vec<ByteArray>),
@@ -32,7 +31,7 @@ enum Column {
 #[derive(Debug)]
 pub(crate) struct Rows {
     fields: Vec<LogField>,
-    /// The values, and for each row whether it has one.
+    /// Values of each field, and for each row whether it has a value.
     columns: Vec<(Column, Vec<i16>)>,
     count: usize,
 }
@@ -73,7 +72,7 @@ impl Rows {
                     all.push(number);
                     true
                 }
-                // The type of a field is that of its values.
+                // The type of a field determines the type of its values.
                 (Value::Text(_), Column::Int32(_) | Column::Int64(_))
                 | (Value::Number(_), Column::Text(_)) => false,
             };

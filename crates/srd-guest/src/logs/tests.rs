@@ -1,4 +1,4 @@
-//! Files of flow logs, from windows to what readers find.
+//! Files of flow logs, from windows to readers.
 
 use std::fs;
 use std::io::Read;
@@ -15,7 +15,7 @@ use std::sync::mpsc::RecvTimeoutError;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ENI: EniId = EniId(7);
-/// How long anything here may take.
+/// Longest time for any step of these tests.
 const LONG: std::time::Duration = std::time::Duration::from_secs(60);
 
 fn log(directory: &Path, format: LogFormat, fields: &[LogField]) -> FlowLog {
@@ -48,10 +48,10 @@ fn plan(log: FlowLog) -> Plan {
     }
 }
 
-/// When the clock of packets was zero, in nanoseconds of Unix.
+/// Unix time in nanoseconds at which the clock of packets was zero.
 const NOON: fn() -> u64 = || 1_418_530_010_000_000_000;
 
-/// A window with so many flows, the first of them refused.
+/// A window with `flows` flows, the first of which is refused.
 fn window(flows: u16) -> LoggedWindow {
     let mut log = Aggregator::new(Instant::ZERO, MINUTE, Secret::known(1));
     for n in 0..flows {
@@ -75,7 +75,7 @@ fn end(mut logs: Logs) {
     assert_eq!(logs.ended.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
 }
 
-/// Writes these windows, and returns what became of the records.
+/// Writes these windows, and returns the counters of the log.
 fn write(plan: Plan, windows: &[u16]) -> (u64, u64, Option<String>) {
     let mut logs = Logs::start(NOON, Files::default()).unwrap();
     assert!(logs.send(Message::Plan(Box::new(plan.clone()))));
@@ -111,7 +111,7 @@ fn text_begins_with_the_names_of_the_fields_and_can_be_read_at_any_time() {
         let mut text = String::new();
         if format == LogFormat::Gzip {
             assert!(all[0].to_str().unwrap().ends_with(".log.gz"));
-            // One member for each window.
+            // One gzip member for each window.
             flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_string(&mut text).unwrap();
         } else {
             text = String::from_utf8(bytes).unwrap();
@@ -156,7 +156,7 @@ fn a_full_disk_costs_records_and_leaves_whole_lines() {
 
     let (written, dropped, failure) =
         write(plan(log(disk.0.path(), LogFormat::Parquet, LogField::ALL)), &[3000]);
-    // Columns of equal values take little room: fill the rest first.
+    // Columns of equal values need little space, so the rest of the disk is filled first.
     if dropped == 0 {
         assert_eq!((written, failure), (3000, None));
         let filler = fs::write(disk.0.path().join("filler"), vec![1; 1 << 17]);
@@ -182,7 +182,7 @@ fn a_directory_that_cannot_be_made_is_said() {
     }
 }
 
-/// Without a thread that reads, flows beyond the limit are given up: memory has a bound.
+/// If no thread reads, flows beyond the limit are dropped, so that memory is bounded.
 #[test]
 fn flows_that_wait_for_a_slow_disk_are_bounded_and_counted() {
     let (queue, messages) = sync_channel(MESSAGES_MAX);
@@ -207,21 +207,21 @@ fn flows_that_wait_for_a_slow_disk_are_bounded_and_counted() {
     let last = messages.try_iter().last();
     let Some(Message::Window(logged)) = last else { panic!("a window") };
     assert_eq!((logged.window.len(), logged.window.skipped_packets), (0, 600_000));
-    // Windows themselves have a limit, too.
+    // The number of windows is limited as well.
     for _ in 0..MESSAGES_MAX + 3 {
         logs.offer(window(0));
     }
     let dropped = counts.dropped.load(Ordering::Relaxed);
     logs.offer(window(1));
     assert_eq!(counts.dropped.load(Ordering::Relaxed), dropped + 1);
-    // The next window that has room says that packets are missing.
+    // The next window that fits contains the number of missing packets.
     assert_eq!(messages.try_iter().count(), MESSAGES_MAX);
     logs.offer(window(0));
     let Ok(Message::Window(logged)) = messages.try_recv() else { panic!("a window") };
     assert_eq!(logged.window.skipped_packets, 20);
 }
 
-/// A python with duckdb: that of the target directory, as CI makes it, or the system's.
+/// Returns a Python with duckdb: that of the target directory, as CI makes it, or the system's.
 fn python() -> Option<PathBuf> {
     let target = std::env::current_exe().ok()?;
     let own = target.ancestors().nth(3)?.join("python/bin/python3");
@@ -233,7 +233,7 @@ fn python() -> Option<PathBuf> {
     })
 }
 
-/// All fields of all types, read by a reader that is not ours.
+/// All fields of all types, read by an independent reader.
 #[test]
 fn duckdb_reads_parquet_files_as_they_were_written() {
     let Some(python) = python() else {
@@ -277,7 +277,7 @@ print([(c[0], c[1]) for c in duckdb.sql(types).fetchall()])
     );
 }
 
-/// A machine's clock is set after this process has started, or the machine has slept.
+/// The machine's clock is set after the start of this process, or the machine has slept.
 #[test]
 fn regression_times_are_those_of_the_wall_clock_when_a_window_is_written() {
     static ZERO: AtomicU64 = AtomicU64::new(1_418_530_010_000_000_000);
@@ -301,7 +301,7 @@ fn regression_times_are_those_of_the_wall_clock_when_a_window_is_written() {
     assert_eq!(starts, [1_418_530_010, 1_418_530_010 + 86_400]);
 }
 
-/// A plan that finds the queue full reaches the thread once there is room.
+/// A plan that finds the queue full is sent when there is space.
 #[test]
 fn regression_a_plan_that_could_not_be_sent_is_sent_later() {
     let (queue, messages) = sync_channel(1);
@@ -332,7 +332,7 @@ fn a_disk_that_hangs_holds_up_no_other_log() {
     let counts = |logs: &FlowLogs, id| Arc::clone(&logs.plan.logs[&id].counts);
     let mut logs = FlowLogs::new(NOON, Files::default());
     logs.set_plan(both).unwrap();
-    // The lock of its counters is a disk that does not answer: writing ends with taking it.
+    // The lock of the counters simulates a hanging disk: each write takes it at its end.
     let of_slow = counts(&logs, slow);
     let hangs = of_slow.failure.lock().unwrap();
     logs.send_plans();
@@ -352,7 +352,7 @@ fn a_disk_that_hangs_holds_up_no_other_log() {
     assert_eq!((files(&good).len(), files(&bad).len()), (1, 1));
 }
 
-/// Logs beyond the number of threads share them.
+/// If there are more logs than threads, logs share threads.
 #[test]
 fn threads_for_logs_are_bounded() {
     let directory = tempfile::tempdir().unwrap();

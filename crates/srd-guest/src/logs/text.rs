@@ -1,8 +1,8 @@
-//! Files of text, compressed or not.
+//! Text files, compressed or not.
 //!
-//! A file begins with the names of the fields. What is appended is whole lines, or with gzip a
-//! whole member of lines, so that a file can be read at any time; what could not be written whole
-//! is cut off again.
+//! A file begins with the names of the fields. Each addition consists of complete lines, or with
+//! gzip of a complete member of lines, so that a file can be read at any time. After a failed write
+//! the incomplete part is cut off.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -10,14 +10,14 @@ use std::io::{self, Seek, SeekFrom, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// A file ends when it has so many bytes, as EC2's do.
+/// Size in bytes at which a file ends, as on EC2.
 pub(crate) const FILE_BYTES_MAX: u64 = 75_000_000;
 
-/// A file that lines are appended to.
+/// A file to which lines are appended.
 #[derive(Debug)]
 pub(crate) struct TextFile {
     file: File,
-    /// Bytes that were written whole.
+    /// Bytes that were written completely.
     bytes: u64,
     gzip: bool,
 }
@@ -39,7 +39,8 @@ impl TextFile {
     pub(crate) fn append(&mut self, lines: &str) -> io::Result<()> {
         let written = self.write(lines);
         if written.is_err() {
-            // A device that cannot be cut is no regular file, and holds nothing back either.
+            // If the file cannot be truncated, it is a device and not a regular file, and keeps no
+            // data.
             let _ = self.file.set_len(self.bytes);
             let _ = self.file.seek(SeekFrom::Start(self.bytes));
         }

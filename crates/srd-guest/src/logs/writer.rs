@@ -1,4 +1,4 @@
-//! The thread that turns windows into files.
+//! The thread that writes windows to files.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -17,17 +17,17 @@ use super::parquet::Rows;
 use super::text::TextFile;
 use super::{Active, Message, Plan, records_of};
 
-/// A file gets records for so long, as EC2's do.
+/// Longest time for which a file gets records, as on EC2.
 const FILE_TIME: Duration = Duration::from_secs(300);
 
-/// What of a log is being written.
+/// The open file of a log, or its rows.
 #[derive(Debug)]
 enum Open {
     Text(TextFile),
     Parquet(Box<(Rows, Facts)>),
 }
 
-/// Writes the files of all logs.
+/// Writes the files of all logs of a thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     plan: Plan,
@@ -42,7 +42,7 @@ impl Writer {
         Self { plan: Plan::default(), open: BTreeMap::new(), queued, unix_ns_at_zero, files }
     }
 
-    /// Works until nobody sends messages any more.
+    /// Works until the channel is closed.
     pub(crate) fn run(mut self, messages: &Receiver<Message>) {
         loop {
             let next = self.open.values().map(|(since, _)| *since + FILE_TIME).min();
@@ -68,7 +68,7 @@ impl Writer {
         self.close(|_, _| true);
     }
 
-    /// Takes another plan. Files of logs that are other ones now are closed.
+    /// Takes another plan. Closes files of logs that have changed.
     fn take(&mut self, plan: Plan) {
         let log = |plan: &Plan, id: &FlowLogId| plan.logs.get(id).map(|active| active.log.clone());
         let changed: Vec<FlowLogId> =
@@ -127,7 +127,7 @@ impl Writer {
                 place.insert((Instant::now(), Open::Text(TextFile::new(opened.file, gzip))))
             }
         };
-        // A log whose files become others is closed before: the plan says so.
+        // A log that changes its format is closed before, when the plan arrives.
         let Open::Text(file) = open else { return Ok(()) };
         let mut lines = String::new();
         if file.is_empty() {

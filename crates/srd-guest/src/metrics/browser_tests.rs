@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Milliseconds of the page's own time, which passes as fast as answers come.
+/// Budget of the page's virtual time in milliseconds. This time passes as fast as answers arrive.
 const TIME: &str = "--virtual-time-budget=30000";
-/// Packets held up in a second.
+/// Packets that are held up in a second.
 const HELD: u64 = 812;
 
-/// A counter of one instance grows from status to status; everything else stands still.
+/// Status with growing counters of one instance; all other counters stay constant.
 fn status(second: u64) -> Value {
     let interface = |held: u64, bytes: u64| {
         json!({
@@ -26,7 +26,7 @@ fn status(second: u64) -> Value {
             "bandwidth_bps": [125_000_000, 7_810_000], "packets_per_second": 10_000,
         })
     };
-    // The rate changes, and nothing is held up at first.
+    // The rate changes, and no packet is held up at first.
     let bytes = second * 900_000 + second * second % 7 * 100_000;
     let held = second.saturating_sub(8) * HELD;
     json!({
@@ -77,7 +77,7 @@ fn regression_the_page_says_first_which_limit_holds_packets_up_and_since_when() 
         }
     };
     let _server = Server::start(listener, Box::new(answer)).unwrap();
-    // To look at: SRD_SCREENSHOTS names a directory for pictures.
+    // Screenshots for inspection: SRD_SCREENSHOTS names their directory.
     if let Some(directory) = std::env::var_os("SRD_SCREENSHOTS") {
         for (scheme, name, size) in [
             ("0", "card-dark", "1200,1700"),

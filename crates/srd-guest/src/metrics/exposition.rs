@@ -1,9 +1,9 @@
 //! A status as OpenMetrics text.
 //!
-//! The counters of `ethtool -S` have the names that exporters give them on EC2, of the type that
-//! these give (unknown): `node_ethtool_bw_in_allowance_exceeded{guest="web",device="ens5"}`, so
-//! that dashboards and alerts for EC2's limits work as they are. The rest is `srd_card_*`. The
-//! label is `guest`, since `instance` is Prometheus's own.
+//! The counters of `ethtool -S` have the names and the type (unknown) of exporters on EC2:
+//! `node_ethtool_bw_in_allowance_exceeded{guest="web",device="ens5"}`. So dashboards and alerts for
+//! EC2's limits work unchanged. All other names begin with `srd_card_`. The label is `guest`,
+//! because `instance` is a label of Prometheus.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,9 +18,10 @@ use prometheus_client::registry::Registry;
 use super::counters::meaning;
 use crate::protocol::{FlowLog, Instance, Interface, PeerHost, Status};
 
-/// Of which media type the text is.
+/// Media type of the text.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Counters that each packet moves; the others are those of the driver, or ours beside them.
+/// Counters that each packet changes. All others are those of the driver, or additional ones of
+/// ours.
 const PACKET_COUNTERS: [&str; 5] =
     ["tx_packets", "tx_bytes", "rx_packets", "rx_bytes", "judged_packets"];
 
@@ -78,7 +79,7 @@ fn each(status: &Status) -> impl Iterator<Item = (&Instance, &Interface)> {
         .flat_map(|of| of.interfaces.iter().map(move |interface| (of, interface)))
 }
 
-/// The counters of all interfaces: a family for each name.
+/// Writes the counters of all interfaces, with one family for each name.
 fn interfaces(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let mut names: Vec<&str> = Vec::new();
     for (_, interface) in each(status) {
@@ -131,11 +132,11 @@ fn drops(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// A figure of every instance.
+/// A figure of each instance.
 struct InstanceFamily {
     name: &'static str,
     help: &'static str,
-    /// The values, by direction if there are two.
+    /// Values of an instance; one for each direction if there are two.
     value: fn(&Instance) -> Values,
 }
 
@@ -216,10 +217,10 @@ fn flow_logs(logs: &[FlowLog], encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
     Ok(())
 }
 
-/// A count of another host.
+/// A counter of another host.
 type HostCount = fn(&PeerHost) -> u64;
 
-/// A figure of another host, if there is one.
+/// A figure of another host, which may be missing.
 type HostFigure = fn(&PeerHost) -> Option<f64>;
 
 fn hosts(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

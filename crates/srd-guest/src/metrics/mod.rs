@@ -1,16 +1,16 @@
-//! Figures over HTTP: for Prometheus, and as a page for people. Off unless asked for.
+//! Figures over HTTP, for Prometheus and as a web page. Off by default.
 //!
-//! | path | what |
+//! | path | content |
 //! |---|---|
-//! | `/` | the page: one file, nothing from elsewhere |
+//! | `/` | the page: one file, without external resources |
 //! | `/status.json` | [`Status`], and the flow logs; `?instance=NAME` adds flows of that instance |
 //! | `/metrics` | OpenMetrics text |
 //!
-//! Which readers get an answer is up to `srd_http`. However many there are, figures are put
-//! together at most once in [`PAUSE`], on the reader's thread: they are no older than that, unless
-//! [`Status::stale_s`] says so.
+//! `srd_http` decides which readers get an answer. Whatever their number, figures are collected at
+//! most once in [`PAUSE`], on the reader's thread. So they are at most that old, unless
+//! [`Status::stale_s`] has a larger age.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `exposition` | a status as OpenMetrics text |
 //! | `counters` | meanings of the counters of an interface |
@@ -35,43 +35,43 @@ use crate::protocol::{Flow, FlowLog, Status};
 use crate::state::Metrics;
 use crate::views;
 
-/// The page; style and functions that all pages have are `srd_http`'s.
+/// The page. Styles and functions of all pages are in `srd_http`.
 const PAGE: &str = include_str!("page.html");
-/// Figures are put together at most once in this time; what is not older is given to another.
+/// Minimum time between two collections of figures. Meanwhile readers share the last figures.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Flows of each interface in `/status.json`.
+/// Maximum number of flows of each interface in `/status.json`.
 const FLOWS_MAX: usize = 50;
 
-/// What there is.
+/// The figures of one collection.
 #[derive(Debug)]
 struct Figures {
     status: Status,
     logs: Vec<FlowLog>,
 }
 
-/// Puts figures together, seldom.
+/// Collects figures at a limited rate.
 struct Asking {
     orders: Orders,
-    /// Held meanwhile: another reader waits.
+    /// The last figures. Locked during a collection, while other readers wait.
     last: Mutex<Option<(Instant, Arc<Figures>)>>,
-    /// The same for the flows of an instance.
+    /// The last flows of an instance. Locked during a collection.
     flows: Mutex<Option<FlowsOf>>,
 }
 
-/// Flows of an instance, and when they were asked for.
+/// Flows of an instance, and the time of their collection.
 struct FlowsOf {
     at: Instant,
     instance: String,
     flows: Arc<Vec<Flow>>,
 }
 
-/// Listens where figures are to be had.
+/// Opens the listening socket for figures.
 pub(crate) fn listen(metrics: &Metrics) -> Result<Listener> {
     let Metrics { listen, allow_remote, host_names } = metrics;
     Ok(Listener::bind(*listen, *allow_remote)?.also_named(host_names))
 }
 
-/// Serves figures, until what it returns is dropped.
+/// Serves figures until the result is dropped.
 pub(crate) fn start(listener: Listener, orders: Orders) -> Result<Server> {
     let asking = Asking { orders, last: Mutex::default(), flows: Mutex::default() };
     let page = srd_http::page(PAGE);
@@ -88,7 +88,7 @@ fn answer(request: &Request, asking: &Asking, page: &str) -> Result<Response> {
         "/status.json" => {
             let figures = asking.figures()?;
             let instance = srd_http::query_value(&request.query, "instance");
-            // An instance that is gone has no flows.
+            // An instance that no longer exists has no flows.
             let is_there = |name: &String| figures.status.instances.iter().any(|i| i.name == *name);
             let flows = match instance.filter(is_there) {
                 Some(name) => asking.flows(&name)?,
@@ -128,10 +128,10 @@ impl Asking {
             if last.at.elapsed() <= PAUSE && last.instance == instance {
                 return Ok(Arc::clone(&last.flows));
             }
-            // Another instance: not more often for that.
+            // Alternating requests for several instances wait at least a tenth of the pause.
             std::thread::sleep((PAUSE / 10).saturating_sub(last.at.elapsed()));
         }
-        // It may be gone since.
+        // The instance may be gone by now.
         let flows = views::flows(&self.orders, instance, FLOWS_MAX).unwrap_or_default();
         let flows = Arc::new(flows);
         let (at, instance) = (Instant::now(), instance.to_owned());

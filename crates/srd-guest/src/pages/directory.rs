@@ -1,5 +1,5 @@
-//! What rows of pages are about, by name. The packet thread makes it once after a change, when
-//! somebody reads; it is replaced as a whole.
+//! Names of the objects that rows of pages are about. The packet thread makes the directory once
+//! after a change, when a reader needs it, and replaces it as a whole.
 //!
 //! Bound: one entry for each interface and each other host, and the VPC's file, which is shared.
 
@@ -22,33 +22,33 @@ use crate::namespace::Device;
 use crate::protocol::NamespaceName;
 use crate::world::Vpc;
 
-/// Causes of losses that have a count of their own; the others share one.
+/// Maximum number of causes of losses with separate counters; all other causes share one counter.
 pub(crate) const LOST_MAX: usize = 64;
-/// The cause of those that share one.
+/// Name of the shared counter.
 pub(crate) const LOST_OTHERWISE: &str = "other causes";
 
-/// Everything that has a name.
+/// All objects that have names.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     pub(crate) about: About,
-    /// By name.
+    /// Instances, sorted by name.
     pub(crate) instances: Vec<Listed>,
-    /// In the order of their names.
+    /// Hosts, sorted by name.
     pub(crate) hosts: Vec<ListedHost>,
     pub(crate) logs: Arc<Plan>,
     vpc: Option<Vpc>,
-    /// All objects, as the first reader that needs them has made them of `vpc`.
+    /// All objects, which the first reader that needs them makes from `vpc`.
     file: OnceLock<VpcFile>,
 }
 
-/// What does not change while a card runs.
+/// Properties that do not change while a card runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
     pub(crate) host: String,
     pub(crate) scale: u32,
     pub(crate) internet: bool,
     pub(crate) began: Option<Instant>,
-    /// Whether there is a way to other hosts.
+    /// Whether this card has a transport to other hosts.
     pub(crate) has_transport: bool,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct ListedInterface {
     pub(crate) port: PortId,
     pub(crate) eni: EniId,
     pub(crate) device: Device,
-    /// Its socket, if it has one.
+    /// The socket, if the interface has one.
     pub(crate) socket: Option<PathBuf>,
     pub(crate) row: Arc<InterfaceRow>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct ListedInterface {
 #[derive(Debug)]
 pub(crate) struct InterfaceRow {
     pub(crate) page: Page,
-    /// Why its device could not be made again, if it is gone.
+    /// Error of the last attempt to make the device, if it is gone.
     pub(crate) failed: Slot<Option<Arc<str>>>,
 }
 
@@ -115,8 +115,8 @@ impl Directory {
     }
 }
 
-/// The names of causes of losses, each at the place of its count. Only the packet thread adds some,
-/// and none is ever taken away.
+/// The names of causes of losses, at the indices of their counters. Only the packet thread adds
+/// names, and no name is ever removed.
 #[derive(Debug)]
 pub(crate) struct LostNames([OnceLock<Cow<'static, str>>; LOST_MAX]);
 
@@ -127,7 +127,7 @@ impl Default for LostNames {
 }
 
 impl LostNames {
-    /// The counts in their places, and behind them that of all causes without a place.
+    /// Returns the counters at their indices, followed by the shared counter.
     pub(crate) fn places(&self, lost: &BTreeMap<Cow<'static, str>, u64>) -> [u64; LOST_MAX + 1] {
         let mut counts = [0; LOST_MAX + 1];
         for (why, packets) in lost {
@@ -138,7 +138,7 @@ impl LostNames {
         counts
     }
 
-    /// Those that there are, with the counts that [`LostNames::places`] made.
+    /// Returns the names that exist, with the counters of [`LostNames::places`].
     pub(crate) fn with<'a>(
         &'a self,
         counts: &'a [u64; LOST_MAX + 1],
@@ -158,7 +158,7 @@ mod tests {
         let names = LostNames::default();
         let mut lost = BTreeMap::from([(Cow::from("b"), 2)]);
         assert_eq!(names.places(&lost)[0], 2);
-        // One that comes before it in the order of names.
+        // A cause that precedes the first one in alphabetical order.
         lost.insert(Cow::from("a"), 1);
         let counts = names.places(&lost);
         assert_eq!(counts[..2], [2, 1]);

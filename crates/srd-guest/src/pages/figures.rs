@@ -1,4 +1,5 @@
-//! Figures as words, in the order in which the packet thread writes them and readers take them.
+//! Figures as 64-bit words, in the order in which the packet thread writes them and readers take
+//! them.
 
 use std::array::from_fn;
 
@@ -12,7 +13,7 @@ use crate::adapter::QueueCounts;
 use crate::port::DEVICE_DROPS;
 use crate::protocol::Tables;
 
-/// What is a fixed number of words.
+/// Data with a fixed number of words.
 pub(crate) trait Figures: Sized {
     const WORDS: usize;
     fn put(&self, to: &mut Writer<'_>);
@@ -43,7 +44,7 @@ impl Figures for bool {
     }
 }
 
-/// No time and no count is as large as the word that says that there is none.
+/// The largest word represents `None`: no time and no counter is that large.
 impl Figures for Option<u64> {
     const WORDS: usize = 1;
 
@@ -68,7 +69,7 @@ impl<T: Figures, const N: usize> Figures for [T; N] {
     }
 }
 
-/// The words of a struct are those of its members, each of which has to be named.
+/// The words of a struct are the words of its members. Each member has to be named.
 macro_rules! figures {
     ($type:ty { $($member:ident: $of:ty),+ $(,)? }) => {
         impl Figures for $type {
@@ -86,12 +87,12 @@ macro_rules! figures {
     };
 }
 
-/// The figures of an interface. Behind them are those of its queues: their number, then each.
+/// The figures of an interface. Those of its queues follow them: their number, then each queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InterfaceFigures {
     pub(crate) counts: PortCounts,
     pub(crate) allowances: Allowances,
-    /// Connections that its instance may still track.
+    /// Connections that the instance may still track.
     pub(crate) available: u64,
     pub(crate) drops: [u64; Cause::COUNT],
     pub(crate) device: DeviceFigures,
@@ -106,12 +107,12 @@ pub(crate) struct DeviceFigures {
     pub(crate) is_connected: bool,
     pub(crate) is_running: bool,
     pub(crate) pairs: u64,
-    /// It was deleted, and is being made again.
+    /// Whether the device was deleted, and is being made again.
     pub(crate) is_gone: bool,
     pub(crate) drops: [u64; DEVICE_DROPS.len()],
 }
 
-/// The figures of an instance, which stand with each of its interfaces.
+/// The figures of an instance, which are stored with each of its interfaces.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct InstanceFigures {
     pub(crate) credits_bits: [u64; 2],
@@ -120,10 +121,10 @@ pub(crate) struct InstanceFigures {
     pub(crate) fragments_dropped: u64,
 }
 
-/// The figures of the card. Behind them are the frames that were lost between hosts, by cause.
+/// The figures of the card. Frames that were lost between hosts follow them, by cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Totals {
-    /// Packets that were dropped and belong to no interface.
+    /// Dropped packets that belong to no interface.
     pub(crate) drops: [u64; Cause::COUNT],
     pub(crate) lost: [u64; LOST_MAX + 1],
     pub(crate) tables: Tables,
@@ -209,12 +210,12 @@ figures!(Totals {
     is_edge_gone: bool,
 });
 
-/// Words of an interface with so many queues at most.
+/// Words of an interface with at most `queues_max` queues.
 pub(crate) fn interface_words(queues_max: usize) -> usize {
     InterfaceFigures::WORDS + 1 + queues_max * QueueCounts::WORDS
 }
 
-/// An interface from its page: its figures, and those of its queues.
+/// Reads an interface from its page: its figures, and those of its queues.
 pub(crate) fn take_interface(
     from: &mut Reader<'_>,
     queues_max: usize,
@@ -224,12 +225,12 @@ pub(crate) fn take_interface(
     (figures, (0..queues).map(|_| QueueCounts::take(from)).collect())
 }
 
-/// Words of [`Totals`] and of what follows them.
+/// Words of [`Totals`] and of the figures after them.
 pub(crate) fn totals_words() -> usize {
     Totals::WORDS + lost_between().count()
 }
 
-/// Causes for which frames are lost between hosts, in the order of their counts.
+/// Causes of the loss of frames between hosts, in the order of their counters.
 pub(crate) fn lost_between() -> impl Iterator<Item = &'static str> {
     Counters::default().drops().map(|(why, _)| why)
 }
@@ -239,7 +240,8 @@ mod tests {
     use super::*;
     use srd_net::page::Page;
 
-    /// Writes words that all differ, takes figures of them, and writes these to another page.
+    /// Writes words that alternate between 0 and 1, takes figures from them, and writes these to
+    /// another page.
     #[track_caller]
     fn come_back<T: Figures>() {
         let (page, again) = (Page::new(T::WORDS), Page::new(T::WORDS + 1));

@@ -1,29 +1,29 @@
-//! Figures as pages: the thread that moves packets copies plain numbers where any other thread may
-//! read them. Readers put them into words on threads of their own.
+//! Figures as pages: the thread that moves packets copies plain numbers into memory that any other
+//! thread may read. Readers format them on their own threads.
 //!
 //! ```text
-//!  reader: wants new figures, wakes the loop          packet thread: rows, some in each turn
+//!  reader: requests new figures, wakes the loop       packet thread: rows, some in each turn
 //!          waits for them, but not for ever   <------ pages: counters of each interface, of each
 //!          Status, OpenMetrics, JSON                  other host, and of the card
 //! ```
 //!
-//! However many readers there are, one sweep over all rows serves those that asked before it
-//! began. The packet thread takes no lock that a reader may hold: what is named by texts (the
-//! [`directory`]) it puts in its place by [`Slot::try_put`], and tries again in the next turn.
-//! Without readers it writes nothing.
+//! Whatever the number of readers, one sweep over all rows serves all that requested figures before
+//! it began. The packet thread takes no lock that a reader may hold: it stores texts (the
+//! [`directory`]) by [`Slot::try_put`], and tries again in the next turn if that fails. Without
+//! readers it writes nothing.
 //!
-//! A reader sees figures from after its question. If the packet thread does not write them within
-//! [`WRITTEN_WITHIN`], the reader gets those that there are, with their age.
+//! A reader gets figures that are newer than its request. If the packet thread does not write them
+//! within [`WRITTEN_WITHIN`], the reader gets the last ones, with their age.
 //!
 //! Bounds: one row for each interface and each other host, and [`directory::LOST_MAX`] causes of
 //! losses.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`directory`] | what rows are about, by name |
+//! | [`directory`] | names of the objects in rows |
 //! | [`figures`] | figures as words |
-//! | [`publisher`] | which rows are written in which turn |
-//! | [`read`] | a status of all that |
+//! | [`publisher`] | selection of the rows that a turn writes |
+//! | [`read`] | a status from all pages |
 
 pub(crate) mod directory;
 pub(crate) mod figures;
@@ -41,18 +41,18 @@ use srd_proto::time::Instant;
 
 use self::directory::{Directory, LostNames};
 
-/// New figures are there within this time, or a reader gets older ones. A client waits a second
+/// Longest wait for new figures; after that a reader gets older ones. A client waits a second
 /// longer.
 pub(crate) const WRITTEN_WITHIN: Duration = Duration::from_secs(4);
-/// A reader that waits looks at least so often: a wake-up may be lost.
+/// Longest pause between two checks of a waiting reader: a wake-up may be lost.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A place that one thread fills without waiting.
+/// A value that one thread replaces without waiting.
 #[derive(Debug, Default)]
 pub(crate) struct Slot<T>(Mutex<T>);
 
 impl<T: Clone> Slot<T> {
-    /// Puts another value there, unless a reader is at it just now.
+    /// Replaces the value, unless a reader holds the lock now.
     pub(crate) fn try_put(&self, value: T) -> Result<(), T> {
         let mut place = match self.0.try_lock() {
             Ok(place) => place,
@@ -70,31 +70,31 @@ impl<T: Clone> Slot<T> {
     }
 }
 
-/// The figures of a card, and what readers and the packet thread know of each other.
+/// The figures of a card, and the state that readers and the packet thread share.
 #[derive(Debug)]
 pub(crate) struct Pages {
     pub(crate) directory: Slot<Arc<Directory>>,
     /// Figures of the card as a whole.
     pub(crate) totals: Page,
     pub(crate) lost_names: LostNames,
-    /// Why the device of the internet's side could not be made again.
+    /// Error of the last attempt to make the device of the internet's side.
     pub(crate) edge_failed: Slot<Option<Arc<str>>>,
-    /// The number of the sweep that somebody waits for.
+    /// Number of the latest requested sweep.
     wanted: AtomicU64,
-    /// The sweep that has begun last.
+    /// Number of the sweep that has begun last.
     begun: AtomicU64,
-    /// The sweep that has ended last.
+    /// Number of the sweep that has ended last.
     ended: AtomicU64,
-    /// When it ended, in nanoseconds of the machine's clock.
+    /// End of the last sweep, in nanoseconds of the machine's clock.
     ended_ns: AtomicU64,
-    /// No other sweep comes.
+    /// Whether no other sweep follows.
     is_over: AtomicBool,
-    /// The packet thread never takes it.
+    /// Lock of waiting readers. The packet thread never takes it.
     waiting: Mutex<()>,
     written: Condvar,
 }
 
-/// Seconds since figures were written that are older than the question; none of those that are not.
+/// Age of the figures in seconds if they are older than the request; otherwise `None`.
 pub(crate) type Stale = Option<f64>;
 
 impl Pages {
@@ -114,13 +114,14 @@ impl Pages {
         }
     }
 
-    /// Waits for figures from after this call, at most `within`. `wake` wakes the packet thread.
+    /// Waits for figures that are newer than this call, at most `within`. `wake` wakes the packet
+    /// thread.
     ///
     /// # Errors
-    /// The card has ended, or has not written any yet.
+    /// The card has ended, or has not written any figures yet.
     pub(crate) fn refresh(&self, wake: impl Fn(), within: Duration) -> Result<Stale> {
         let until = WallInstant::now() + within;
-        // A sweep that has begun has passed rows already.
+        // A sweep that has begun has already passed some rows.
         let ticket = self.begun.load(Ordering::SeqCst) + 1;
         self.wanted.fetch_max(ticket, Ordering::SeqCst);
         wake();
@@ -147,7 +148,7 @@ impl Pages {
         Ok(Some(Duration::from_nanos(age_ns).as_secs_f64()))
     }
 
-    /// The packet thread ends: readers need not wait for it.
+    /// Notes the end of the packet thread, so that readers do not wait for it.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.written.notify_all();
@@ -158,16 +159,16 @@ impl Pages {
         self.wanted.load(Ordering::SeqCst) > self.begun.load(Ordering::SeqCst)
     }
 
-    /// A sweep begins.
+    /// Notes the start of a sweep.
     fn begin(&self) {
         self.begun.store(self.wanted.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
-    /// The sweep has ended.
+    /// Notes the end of the sweep.
     fn written(&self, now: Instant) {
         self.ended_ns.store(now.as_nanos(), Ordering::Relaxed);
         self.ended.store(self.begun.load(Ordering::Relaxed), Ordering::Release);
-        // No lock is held: a reader that begins to wait just now looks again soon.
+        // No lock is held. If a reader misses this wake-up, it checks again soon.
         self.written.notify_all();
     }
 }
@@ -191,7 +192,7 @@ mod tests {
         let error = pages.refresh(|| (), AT_ONCE).unwrap_err().to_string();
         assert!(error.contains("has not begun"), "{error}");
         assert!(pages.is_wanted());
-        // One has begun when the second question comes: it passed rows before.
+        // The second request comes after the start of a sweep, which has already passed some rows.
         pages.begin();
         assert!(!pages.is_wanted());
         let late = thread::scope(|scope| {
@@ -239,7 +240,7 @@ mod tests {
         pages.written(Instant::from_nanos(then));
         let stale = pages.refresh(|| (), Duration::from_millis(20)).unwrap();
         assert!(stale.is_some_and(|age_s| age_s > 3.0), "{stale:?}");
-        // It goes on: the next figures are new.
+        // After the sweep, the next figures are new.
         sweep(&pages);
         pages.wanted.fetch_add(1, Ordering::SeqCst);
         pages.end();

@@ -1,10 +1,9 @@
-//! Which rows of the pages the packet thread writes in which turn.
+//! Selection of the rows of the pages that the packet thread writes in a turn.
 //!
-//! A sweep begins when a reader waits for one, [`SWEEP_PAUSE`] after the one before at the
-//! earliest. It writes every row once, [`ROWS_PER_TURN_MAX`] of them in a turn, and the totals in a
-//! turn of their own. So what a turn does for readers depends neither on how many there are nor on
-//! how many rows there are. Once after a change the rows are listed anew, which costs less than
-//! the change itself.
+//! A sweep begins when a reader waits for one, and at least [`SWEEP_PAUSE`] after the previous one.
+//! It writes every row once: [`ROWS_PER_TURN_MAX`] of them in a turn, and the totals in a separate
+//! turn. So the work of a turn for readers depends neither on the number of readers nor on that of
+//! rows. Once after a change the rows are listed again, which costs less than the change itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,16 +18,16 @@ use super::directory::{Directory, InterfaceRow};
 use super::figures::interface_words;
 use crate::protocol::Tables;
 
-/// Rows that are written in one turn: some 10 us.
+/// Maximum number of rows that are written in one turn: some 10 us.
 pub(crate) const ROWS_PER_TURN_MAX: usize = 16;
-/// From the beginning of a sweep to that of the next.
+/// Minimum time from the beginning of one sweep to that of the next.
 pub(crate) const SWEEP_PAUSE: Duration = Duration::from_millis(20);
 
 /// A row of the pages.
 #[derive(Clone, Debug)]
 pub(crate) enum Row {
     Interface(PortId, Arc<InterfaceRow>),
-    /// Another host, by its place.
+    /// Another host, by its index.
     Host(usize, Arc<Page>),
     Totals,
 }
@@ -37,18 +36,18 @@ pub(crate) enum Row {
 #[derive(Debug)]
 pub(crate) struct Publisher {
     pub(crate) pages: Arc<Pages>,
-    /// The newest one.
+    /// The newest directory.
     directory: Arc<Directory>,
-    /// What of the tables changes with names alone.
+    /// Sizes of tables that change only with names.
     lasting: Tables,
-    /// Names have changed since it was made.
+    /// Whether names have changed since the directory was made.
     is_outdated: bool,
-    /// Readers do not have it yet.
+    /// Whether readers still have an older directory.
     is_owed: bool,
     rows: Vec<Row>,
-    /// The next row of a sweep that has begun.
+    /// Index of the next row of a sweep that has begun.
     at: Option<usize>,
-    /// No sweep begins before.
+    /// Earliest start of the next sweep.
     not_before: Instant,
 }
 
@@ -66,12 +65,12 @@ impl Publisher {
         }
     }
 
-    /// Instances, interfaces, flow logs or rules have changed.
+    /// Notes that instances, interfaces, flow logs or rules have changed.
     pub(crate) fn names_have_changed(&mut self) {
         self.is_outdated = true;
     }
 
-    /// Whether a directory has to be made: [`Publisher::list`].
+    /// Whether a new directory has to be made: [`Publisher::list`].
     pub(crate) fn is_outdated(&self) -> bool {
         self.is_outdated
     }
@@ -85,7 +84,7 @@ impl Publisher {
         self.lasting
     }
 
-    /// Takes another directory. A sweep that has begun begins again.
+    /// Takes another directory. A sweep under way starts again.
     pub(crate) fn list(&mut self, directory: Directory, lasting: Tables) {
         self.lasting = lasting;
         let interfaces = directory.instances.iter().flat_map(|of| &of.interfaces);
@@ -97,13 +96,13 @@ impl Publisher {
         self.at = self.at.map(|_| 0);
     }
 
-    /// The rows of interfaces that are known, so that their figures stay in their places.
+    /// The rows of known interfaces, so that their figures stay in the same pages.
     pub(crate) fn known_rows(&self) -> BTreeMap<(PortId, EniId), Arc<InterfaceRow>> {
         let interfaces = self.directory.instances.iter().flat_map(|of| &of.interfaces);
         interfaces.map(|of| ((of.port, of.eni), Arc::clone(&of.row))).collect()
     }
 
-    /// When a turn has something to write; none if no reader waits.
+    /// Time of the next turn that has rows to write; `None` if no reader waits.
     pub(crate) fn due(&self) -> Option<Instant> {
         match self.at {
             Some(_) => Some(Instant::ZERO),
@@ -111,7 +110,7 @@ impl Publisher {
         }
     }
 
-    /// Whether there is something to write now: a sweep has begun, or begins.
+    /// Whether rows have to be written now. Begins a sweep if one is due.
     pub(crate) fn begins(&mut self, now: Instant) -> bool {
         if self.at.is_none() && now >= self.not_before && self.pages.is_wanted() {
             self.pages.begin();
@@ -121,8 +120,8 @@ impl Publisher {
         self.at.is_some()
     }
 
-    /// Writes the next rows of a sweep that has begun. `write` says whether it could: what it could
-    /// not is the next turn's.
+    /// Writes the next rows of a sweep under way. `write` returns whether it has written the row;
+    /// otherwise the row is left to the next turn.
     pub(crate) fn turn(&mut self, now: Instant, mut write: impl FnMut(&Pages, &Row) -> bool) {
         let Some(at) = self.at else { return };
         if self.is_owed {
@@ -137,7 +136,7 @@ impl Publisher {
         self.at = Some(at).filter(|_| !is_over);
     }
 
-    /// No more turns come.
+    /// Notes that no more turns follow.
     pub(crate) fn end(&self) {
         self.pages.end();
     }
@@ -150,12 +149,12 @@ impl Drop for Publisher {
 }
 
 impl InterfaceRow {
-    /// That of an interface with so many queues at most.
+    /// Makes the row of an interface with at most `queues_max` queues.
     pub(crate) fn new(queues_max: usize) -> Self {
         Self { page: Page::new(interface_words(queues_max)), failed: super::Slot::default() }
     }
 
-    /// Whether it has room for so many queues, and not for more.
+    /// Whether the row has exactly the space for `queues_max` queues.
     pub(crate) fn has_room_for(&self, queues_max: usize) -> bool {
         self.page.words() == interface_words(queues_max)
     }
@@ -203,11 +202,11 @@ mod tests {
     }
 
     fn ask(publisher: &Publisher) {
-        // It gives up at once: nobody answers meanwhile.
+        // This returns at once, because no thread writes figures meanwhile.
         let _ = publisher.pages.refresh(|| (), WallDuration::ZERO);
     }
 
-    /// Rows that each turn writes, from a beginning on.
+    /// Returns the number of rows that each turn writes, until the sweep ends.
     fn turns(publisher: &mut Publisher, now: Instant) -> Vec<usize> {
         let mut turns = Vec::new();
         while publisher.begins(now) {
@@ -276,7 +275,7 @@ mod tests {
         assert_eq!((refused, ports), (3, (0..INSTANCES * INTERFACES).collect()));
     }
 
-    /// A sweep over rows of before would leave out interfaces that a reader knows of.
+    /// A sweep over the previous rows would omit interfaces of the new directory.
     #[test]
     fn a_sweep_begins_again_with_another_directory_and_ends_when_readers_have_it() {
         let mut publisher = publisher();

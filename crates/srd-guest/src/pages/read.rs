@@ -1,4 +1,4 @@
-//! A status of the pages: what there is, in words. Runs on the reader's thread.
+//! A status from the pages, in the form of the protocol. This runs on the reader's thread.
 
 use std::collections::BTreeMap;
 use std::iter::zip;
@@ -19,7 +19,7 @@ use crate::hosts::Contact;
 use crate::port::DEVICE_DROPS;
 use crate::protocol::{Instance, Interface, PeerHost, Status, VhostUser};
 
-/// What there is.
+/// Returns the status.
 pub(crate) fn status(pages: &Pages, stale_s: Stale) -> Status {
     let directory = pages.directory.get();
     let now = clock::now();
@@ -52,7 +52,7 @@ pub(crate) fn status(pages: &Pages, stale_s: Stale) -> Status {
     }
 }
 
-/// One instance; none if there is none of this name.
+/// Returns one instance; `None` if there is no instance of this name.
 pub(crate) fn instance_of(pages: &Pages, name: &str) -> Option<Instance> {
     let directory = pages.directory.get();
     let (totals, _) = totals(pages);
@@ -72,7 +72,7 @@ fn totals(pages: &Pages) -> (Totals, Vec<(&'static str, u64)>) {
     })
 }
 
-/// Causes that have occurred.
+/// Returns the causes with at least one packet.
 fn causes(drops: [u64; Cause::COUNT]) -> impl Iterator<Item = (String, u64)> {
     let all = zip(Cause::all(), drops).filter(|(_, packets)| *packets > 0);
     all.map(|(cause, packets)| (cause.name().to_owned(), packets))
@@ -141,7 +141,7 @@ fn interface(
     }
 }
 
-/// The counters of an interface, in the order of `ethtool -S`. // V22
+/// Returns the counters of an interface, in the order of `ethtool -S`. // V22
 pub(crate) fn counters(
     figures: &InterfaceFigures,
     ExpressSpec { enabled, udp }: ExpressSpec,

@@ -1,6 +1,6 @@
 //! The device of an interface: its queues, rings, steering and interrupts, and changes of them.
 //!
-//! A rule of steering is written as for `ethtool -N`: `tcp4 dst-port 22 action 1 loc 0`.
+//! A rule of steering has the syntax of `ethtool -N`: `tcp4 dst-port 22 action 1 loc 0`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::NamespaceName;
 
-/// What a device is set to.
+/// Settings of a device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeviceSettings {
     /// Queue pairs.
@@ -18,19 +18,19 @@ pub struct DeviceSettings {
     pub tx_ring: u32,
     /// Packets that wait in a queue for the instance while interrupts are held back.
     pub rx_ring: u32,
-    /// The key of the hash, bytes in hexadecimal; none: the adapter's own.
+    /// The key of the hash, bytes in hexadecimal; `None` for the adapter's own key.
     pub rss_key: Option<String>,
     /// The queue of each entry of the indirection table.
     pub rss_table: Vec<u16>,
-    /// Whether a user has filled the table; otherwise it follows the number of queues.
+    /// Whether the user has filled the table; otherwise it follows the number of queues.
     pub rss_table_is_set: bool,
     /// Microseconds from a packet for the instance to its interrupt.
     pub rx_usecs: u32,
-    /// Whether that time follows the traffic instead.
+    /// Whether the time to the interrupt adapts to the traffic instead.
     pub adaptive_rx: bool,
 }
 
-/// A change of a device: what is none, or empty, stays.
+/// A change of a device. Missing or empty fields change nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceChange {
@@ -40,29 +40,29 @@ pub struct DeviceChange {
     pub tx_ring: Option<u32>,
     /// Entries of the ring to the instance.
     pub rx_ring: Option<u32>,
-    /// How the indirection table is filled.
+    /// New contents of the indirection table.
     pub rss: Option<RssTable>,
     /// The key of the hash: 40 bytes in hexadecimal with colons, or `default`.
     pub rss_key: Option<String>,
-    /// Places whose rules are taken away, first of all.
+    /// Locations whose rules are removed, before all other changes.
     pub delete_rules: Vec<u32>,
-    /// Rules to be added, each in its place.
+    /// Rules to be added, each at its location.
     pub rules: Vec<DeviceRule>,
     /// Microseconds from a packet for the instance to its interrupt.
     pub rx_usecs: Option<u32>,
-    /// Whether that time follows the traffic instead.
+    /// Whether the time to the interrupt adapts to the traffic instead.
     pub adaptive_rx: Option<bool>,
 }
 
-/// How the indirection table is filled.
+/// Contents of the indirection table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RssTable {
-    /// The first so many queues in turn.
+    /// The first queues in turn, this number of them.
     Equal(u16),
-    /// Queues from 0 on in proportion to these.
+    /// Queues from 0 on, in proportion to these weights.
     Weights(Vec<u32>),
-    /// All queues in turn, also after their number has changed.
+    /// All queues in turn, even after their number has changed.
     Default,
 }
 
@@ -73,20 +73,21 @@ pub struct DeviceReport {
     pub instance: String,
     /// Its type.
     pub instance_type: String,
-    /// Its network namespace.
+    /// The network namespace of the instance.
     pub namespace: Option<NamespaceName>,
-    /// The device in it.
+    /// The device in the namespace.
     pub device: String,
-    /// The name that the instance has given it instead, if any.
+    /// The name that the instance has given the device instead, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renamed: Option<String>,
-    /// Queue pairs that the type lets it have.
+    /// Maximum number of queue pairs for this type.
     pub queues_max: u16,
-    /// What it is set to.
+    /// The settings of the device.
     pub settings: DeviceSettings,
-    /// The rules that steer packets before the hash is asked, by place.
+    /// The rules that steer packets before the hash is used, by location.
     pub rules: Vec<DeviceRule>,
-    /// Places for rules, which all interfaces of the instance share; none, if the type has none.
+    /// Entries for rules, which all interfaces of the instance share; 0 if the type has no
+    /// steering.
     pub rule_places: u32,
 }
 
@@ -95,17 +96,17 @@ pub struct DeviceReport {
 pub struct DeviceRule {
     /// tcp4, udp4, tcp6, udp6, ip4 or ip6.
     pub flow_type: String,
-    /// The block that packets come from, as 10.0.0.0/24.
+    /// The block of source addresses, like 10.0.0.0/24.
     pub source: Option<String>,
-    /// The block that packets go to.
+    /// The block of destination addresses.
     pub destination: Option<String>,
-    /// The port that they come from.
+    /// The source port.
     pub source_port: Option<u16>,
-    /// The port that they go to.
+    /// The destination port.
     pub destination_port: Option<u16>,
-    /// Their queue.
+    /// The queue of matching packets.
     pub queue: u16,
-    /// The rule's place.
+    /// The location of the rule.
     pub location: Option<u32>,
 }
 

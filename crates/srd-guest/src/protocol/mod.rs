@@ -1,4 +1,4 @@
-//! What the service is asked and answers: one line of JSON each.
+//! Requests to the service and its answers: one line of JSON each.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,61 +18,62 @@ pub use trace::{
     TraceRecord, TraceRefusal,
 };
 
-/// Bytes of one line.
+/// Maximum size of one line in bytes.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// What the service is asked.
+/// A request to the service.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// What there is.
+    /// Report the status.
     Status,
-    /// The flows of an instance.
+    /// Report the flows of an instance.
     Flows {
         /// The instance.
         instance: String,
-        /// At most so many of each interface.
+        /// Maximum number of flows of each interface.
         most: u16,
     },
-    /// Change the device of an interface, and say what it is set to.
+    /// Change the device of an interface, and report its settings.
     Device {
         /// The instance.
         instance: String,
-        /// The device in it, as `ens6`; the first if none is given.
+        /// The device in the instance, like `ens6`; the first device if this is missing.
         device: Option<String>,
-        /// The change: nothing to only ask.
+        /// The change; empty for a report only.
         change: DeviceChange,
     },
-    /// The flow logs.
+    /// Report the flow logs.
     Logs,
-    /// Hand everything over to this process, which goes on with it. What follows is no JSON.
+    /// Hand everything over to this process, which continues with it. The following data is not
+    /// JSON.
     TakeOver {
-        /// The version of the form that it reads.
+        /// The version of the format that the process reads.
         version: u32,
     },
-    /// Take the rules of this file, whose instances and interfaces are those that are there. The
-    /// answer comes when no packet is judged by the old ones any more.
+    /// Put the rules of this file in force, and make or remove instances to match it. The answer is
+    /// sent when no packet is admitted by the old rules any more.
     Apply {
         /// The file, an absolute path.
         file: PathBuf,
     },
-    /// Add an instance. It goes when this connection ends.
+    /// Add an instance. It is removed when this connection ends.
     Attach(Attach),
-    /// Follow packets. It ends when this connection ends.
+    /// Follow packets. The trace ends when this connection ends.
     Trace {
-        /// The instance whose packets are followed, those that it sends and those for it; those of
-        /// all instances of this host, if none is given.
+        /// The instance whose packets are followed, in both directions; without it, the packets of
+        /// all instances of this host.
         instance: Option<String>,
-        /// Which of them.
+        /// Conditions for packets.
         filter: TraceFilter,
-        /// How many.
+        /// Maximum number of packets.
         packets: u32,
-        /// How many of the first bytes of each are kept.
+        /// Bytes of each packet that are kept, from its beginning.
         head_bytes: u16,
     },
-    /// What happened to the packets of a trace since this was last asked.
+    /// Report the records of a trace since the last such request.
     Traced {
-        /// The trace, of this connection.
+        /// The trace, which belongs to this connection.
         id: u64,
     },
 }
@@ -81,60 +82,60 @@ pub enum Request {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attach {
-    /// Its name; the service picks one if none is given.
+    /// The name; without it the service chooses one.
     pub name: Option<String>,
-    /// Its type, as `c7i.large`.
+    /// The instance type, like `c7i.large`.
     pub instance_type: String,
-    /// The instance whose subnet and groups it has, unless they are given.
+    /// The instance that defines subnet and groups, unless these are given.
     pub peer_of: Option<String>,
-    /// Its subnet, by name.
+    /// The name of the subnet.
     pub subnet: Option<String>,
-    /// Its groups, by name; the VPC's default group if there are none.
+    /// The names of the groups; without them, the VPC's default group.
     pub groups: Vec<String>,
 }
 
-/// What the service answers.
+/// An answer of the service.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
-    /// To [`Request::Status`].
+    /// Answer to [`Request::Status`].
     Status(Status),
-    /// To [`Request::Flows`].
+    /// Answer to [`Request::Flows`].
     Flows {
         /// The flows.
         flows: Vec<Flow>,
     },
-    /// To [`Request::Device`].
+    /// Answer to [`Request::Device`].
     Device(Box<DeviceReport>),
-    /// To [`Request::Logs`].
+    /// Answer to [`Request::Logs`].
     Logs {
         /// The logs.
         logs: Vec<FlowLog>,
     },
-    /// To [`Request::Apply`].
+    /// Answer to [`Request::Apply`].
     Applied {
         /// Time from the reading of the file to the end of the old rules, microseconds.
         microseconds: u64,
     },
-    /// To [`Request::Attach`].
+    /// Answer to [`Request::Attach`].
     Attached(Instance),
-    /// To [`Request::Trace`].
+    /// Answer to [`Request::Trace`].
     Tracing {
         /// The trace.
         id: u64,
     },
-    /// To [`Request::Traced`].
+    /// Answer to [`Request::Traced`].
     Traced {
-        /// In the order of their times.
+        /// Records in the order of their times.
         records: Vec<TraceRecord>,
-        /// Packets that could not be followed, since too many records waited to be asked for.
+        /// Packets that could not be followed, because too many records waited to be read.
         lost: u64,
-        /// Whether no other record comes.
+        /// Whether no other record follows.
         is_over: bool,
     },
-    /// It could not be done.
+    /// The request failed.
     Failed {
-        /// What went wrong, and what to do.
+        /// The error, with a remedy.
         what: String,
     },
 }
@@ -150,19 +151,19 @@ pub struct Flow {
     pub local: String,
     /// The other end.
     pub remote: String,
-    /// The state of the connection; none if it is not tracked.
+    /// The state of the connection; `None` if it is not tracked.
     pub connection: Option<String>,
     /// Whether the interface sent the first packet.
     pub local_first: bool,
-    /// What the card keeps of packets that the interface sends: pending, complete, or the reason
-    /// why they are refused.
+    /// State of packets that the interface sends: pending, complete, or the reason of their
+    /// refusal.
     pub sent: String,
-    /// The same of packets that it receives.
+    /// State of packets that the interface receives, in the same form.
     pub received: String,
-    /// Whether packets that the interface sends ride SRD; none if the rules are still to be asked.
+    /// Whether packets that the interface sends use SRD; `None` while the rules are still unknown.
     #[serde(default)]
     pub rides_srd: Option<bool>,
-    /// Why they go plainly.
+    /// Reason why they are sent plainly.
     #[serde(default)]
     pub plainly: Option<String>,
 }
@@ -170,138 +171,138 @@ pub struct Flow {
 /// A flow log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FlowLog {
-    /// Its name in the VPC's file.
+    /// The name of the log in the VPC's file.
     pub name: String,
-    /// Its identifier.
+    /// The identifier of the log.
     pub id: String,
-    /// The cloud, subnet or interface that it is about.
+    /// The cloud, subnet or interface of the log.
     pub resource: String,
     /// accept, reject or all.
     pub traffic: String,
-    /// Where its files are.
+    /// The directory of its files.
     pub directory: String,
     /// text, gzip or parquet.
     pub files: String,
-    /// How many interfaces of this host it is about.
+    /// Interfaces of this host that the log covers.
     pub interfaces: usize,
-    /// Records that were written.
+    /// Written records.
     pub records_written: u64,
-    /// Records that were not: the disk is full or too slow.
+    /// Dropped records: the disk is full or too slow.
     pub records_dropped: u64,
-    /// Why the last write failed, unless one worked since.
+    /// Error of the last write, unless a later one succeeded.
     pub failure: Option<String>,
 }
 
-/// What there is.
+/// The status of the card.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// The name of this host in the VPC's file.
     pub host: String,
-    /// By what all rates are divided.
+    /// The divisor of all rates.
     pub scale: u32,
     /// Whether the network of this machine stands for the internet.
     pub internet: bool,
     /// The version of the card.
     pub version: String,
-    /// Seconds since it began to move packets.
+    /// Seconds since the card began to move packets.
     pub uptime_s: f64,
-    /// What the card's tables hold, and what it has asked.
+    /// Sizes of the card's tables, and its queries.
     pub tables: Tables,
-    /// The other hosts that it was told of, by name.
+    /// The other hosts of its settings, by name.
     #[serde(default)]
     pub hosts: Vec<PeerHost>,
     /// The instances of this host, by name.
     pub instances: Vec<Instance>,
     /// Packets that were dropped and belong to no interface, by cause.
     pub drops: BTreeMap<String, u64>,
-    /// Why the device of the internet's side is not there; none if it is.
+    /// Reason why the device of the internet's side is missing; `None` if it exists.
     #[serde(default)]
     pub internet_gone: Option<String>,
-    /// Number of times that the card's packet rules were put back after another program had
-    /// removed or changed them.
+    /// Number of times that the card's packet rules were restored after another program had removed
+    /// or changed them.
     #[serde(default)]
     pub rules_restored: u64,
-    /// Changes by other programs to the set-up of the card; sentences with remedies.
+    /// Changes by other programs to the set-up of the card, as sentences with remedies.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// Seconds since these figures were written, if the thread that moves packets has not written
-    /// newer ones since it was asked for them; none if it has.
+    /// Age of these figures in seconds, if the thread that moves packets has not written newer ones
+    /// after this request; `None` if it has.
     #[serde(default)]
     pub stale_s: Option<f64>,
 }
 
-/// Another host: packets of instances that were sent to it and that came from it.
+/// Another host, and the packets of instances that were sent to it and received from it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PeerHost {
-    /// Its name in the VPC's file.
+    /// The name of the host in the VPC's file.
     pub name: String,
-    /// Its address and the first of its ports.
+    /// The address of the host, and the first of its ports.
     pub address: SocketAddr,
-    /// Whether a session with it is up.
+    /// Whether a session with the host is up.
     pub up: bool,
-    /// Frames for it: packets, or super-packets that are cut on the way.
+    /// Frames sent to the host: packets, or super-packets that are segmented on the way.
     pub sent_frames: u64,
-    /// Their bytes, from the IP header of the instance's packet on.
+    /// Bytes of the sent frames, from the IP header of the instance's packet on.
     pub sent_bytes: u64,
-    /// Those of them that ride SRD; the others go plainly.
+    /// Sent frames that use SRD. All others are sent plainly.
     pub sent_by_srd_frames: u64,
-    /// Frames that came from it.
+    /// Frames received from the host.
     pub received_frames: u64,
-    /// Their bytes, counted alike.
+    /// Bytes of the received frames, from the IP header of the instance's packet on.
     pub received_bytes: u64,
-    /// Those of them that came by SRD.
+    /// Received frames that used SRD.
     pub received_by_srd_frames: u64,
-    /// Seconds since a frame came, or the session began; none if neither happened yet.
+    /// Seconds since the last frame, or since the start of the session; `None` before both.
     pub heard_s: Option<f64>,
-    /// Seconds since the session ended, or since one is missing; none while one is up.
+    /// Seconds since the session ended, or since one is missing; `None` while one is up.
     pub down_s: Option<f64>,
-    /// Whether it has not answered for five seconds or more.
+    /// Whether the host has not answered for five seconds or more.
     pub silent: bool,
-    /// The obstacle to a session with it, with a remedy, if one is known.
+    /// The obstacle to a session with the host, with a remedy, if one is known.
     #[serde(default)]
     pub problem: Option<String>,
 }
 
-/// The tables by which the card judges: those of its own interfaces, what their rules name, and
-/// what was answered of others.
+/// The tables that admit packets: those of the card's own interfaces, the groups in their rules,
+/// and answers about other interfaces.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Tables {
     /// Interfaces of this host.
     pub interfaces: u64,
     /// Blocks of addresses whose interface is on this host.
     pub mapped: u64,
-    /// Blocks of addresses of the groups that rules of this host name.
+    /// Blocks of addresses of groups in the rules of this host.
     pub members: u64,
-    /// Answers about interfaces of other hosts that are remembered.
+    /// Cached answers about interfaces of other hosts.
     pub answers: u64,
-    /// About how many bytes all of that takes.
+    /// Approximate size of all tables in bytes.
     pub bytes: u64,
-    /// Questions that were asked.
+    /// Queries that were sent.
     pub asked: u64,
-    /// Of these, those that were answered.
+    /// Queries that were answered.
     pub answered: u64,
-    /// Of these, those without an answer: this host holds as many as it may.
+    /// Queries without an answer, because this host holds the maximum number of answers.
     pub refused: u64,
-    /// Questions that were not asked, since too many were on the way.
+    /// Queries that were not sent, because too many were under way.
     pub not_asked: u64,
 }
 
 /// An instance.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Instance {
-    /// Its name.
+    /// The name of the instance.
     pub name: String,
-    /// Its identifier.
+    /// The identifier of the instance.
     pub id: String,
-    /// Its type.
+    /// The type of the instance.
     pub instance_type: String,
-    /// Its network namespace, unless it is a virtual machine or a DPDK program.
+    /// The network namespace, unless the instance is a virtual machine or a DPDK program.
     pub namespace: Option<NamespaceName>,
-    /// Its interfaces, the primary one first.
+    /// The interfaces, the primary one first.
     pub interfaces: Vec<Interface>,
-    /// Connections that are tracked.
+    /// Tracked connections.
     pub tracked: u32,
-    /// Flows that are remembered without being tracked.
+    /// Flows that are stored without being tracked.
     pub untracked: u32,
     /// Credits left, in bits, to the guest and from it.
     pub credits_bits: [u64; 2],
@@ -309,8 +310,8 @@ pub struct Instance {
     pub bandwidth_bps: [u64; 2],
     /// Packets a second.
     pub packets_per_second: u64,
-    /// Fragments that the limit of an interface has dropped. They are among those that
-    /// `pps_allowance_exceeded` counts.
+    /// Fragments that the limit of an interface has dropped. They are part of
+    /// `pps_allowance_exceeded`.
     #[serde(default)]
     pub fragments_dropped: u64,
 }
@@ -318,23 +319,23 @@ pub struct Instance {
 /// An interface.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Interface {
-    /// Its name in the VPC's file.
+    /// The name of the interface in the VPC's file.
     pub name: String,
-    /// Its identifier.
+    /// The identifier of the interface.
     pub id: String,
-    /// Its device in the instance.
+    /// The device of the interface in the instance.
     pub device: String,
-    /// Its hardware address, which guests that see Ethernet have to use.
+    /// The hardware address, which guests on Ethernet have to use.
     pub mac: String,
-    /// Its addresses.
+    /// The addresses of the interface.
     pub addresses: Vec<String>,
     /// The counters, in the order of `ethtool -S`: allowances first, then packets.
     pub counters: Vec<(String, u64)>,
-    /// Packets that were dropped, by cause.
+    /// Dropped packets, by cause.
     pub drops: BTreeMap<String, u64>,
-    /// Its socket, if it is no device in a namespace.
+    /// The socket, if the interface has no device in a namespace.
     pub vhost_user: Option<VhostUser>,
-    /// Why the device is not there; none if it is.
+    /// Reason why the device is missing; `None` if it exists.
     #[serde(default)]
     pub gone: Option<String>,
 }
@@ -342,18 +343,18 @@ pub struct Interface {
 /// An interface of a virtual machine or a DPDK program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct VhostUser {
-    /// Where front ends connect.
+    /// The path to which front ends connect.
     pub path: String,
-    /// Whether one is connected.
+    /// Whether a front end is connected.
     pub connected: bool,
-    /// Whether its driver takes frames.
+    /// Whether the driver of the front end takes frames.
     pub running: bool,
-    /// Pairs of rings that its driver uses.
+    /// Pairs of rings that the driver uses.
     pub pairs: usize,
 }
 
 impl Interface {
-    /// A counter by its name.
+    /// Returns a counter by its name.
     pub fn counter(&self, name: &str) -> u64 {
         self.counters.iter().find(|(n, _)| n == name).map_or(0, |(_, value)| *value)
     }

@@ -1,11 +1,11 @@
-//! The name of an instance's network namespace. `ip netns exec` takes it for a file's name, so that
-//! a text from elsewhere is one only if it is the prefix of ours and the name of an instance.
+//! The name of an instance's network namespace. `ip netns exec` uses it as the name of a file, so a
+//! text from another process is accepted only if it is our prefix and the name of an instance.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Names of our namespaces begin with this.
+/// Prefix of the names of our namespaces.
 pub(crate) const PREFIX: &str = "srd-i-";
 
 /// The name of a namespace.
@@ -13,7 +13,7 @@ pub(crate) const PREFIX: &str = "srd-i-";
 #[serde(try_from = "String", into = "String")]
 pub struct NamespaceName(String);
 
-/// A text that is no name of a namespace of an instance.
+/// Error for a text that is not the name of an instance's namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NoNamespace(String);
 
@@ -27,7 +27,8 @@ impl fmt::Display for NoNamespace {
 impl std::error::Error for NoNamespace {}
 
 impl NamespaceName {
-    /// That of the instance with this name; none, if an instance cannot have it.
+    /// The namespace name of the instance with this name; `None` if an instance cannot have this
+    /// name.
     pub(crate) fn of_instance(name: &str) -> Option<Self> {
         is_name(name).then(|| Self(format!("{PREFIX}{name}")))
     }
@@ -59,7 +60,7 @@ impl fmt::Display for NamespaceName {
     }
 }
 
-/// Whether a text may be the name of an instance, and so a part of a namespace's name.
+/// Whether a text may be the name of an instance, and so part of a namespace's name.
 pub(crate) fn is_name(text: &str) -> bool {
     let fits = (1..=40).contains(&text.len()) && !text.starts_with('-');
     fits && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
@@ -85,7 +86,7 @@ mod tests {
         assert_eq!(NamespaceName::of_instance("../x"), None);
     }
 
-    /// `srd run` runs `ip netns exec` as root with it.
+    /// `srd run` passes the name to `ip netns exec`, which it runs as root.
     #[test]
     fn regression_an_answer_with_a_path_in_the_place_of_a_namespace_is_not_understood() {
         let answer = |namespace: &str| {

@@ -1,11 +1,11 @@
-//! Packets that are followed: which ones, and what happened to them.
+//! Traced packets: their selection, and their events.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use srd_vpc_file::words::Line;
 
-/// Which packets are followed: all conditions hold that are given.
+/// Conditions for traced packets. A packet has to fulfil all given conditions.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TraceFilter {
@@ -25,29 +25,29 @@ pub struct TraceFilter {
     pub port: Option<u16>,
 }
 
-/// Something that happened to a packet.
+/// An event of a packet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceRecord {
-    /// The packet. One that goes from an interface of this host to another has a number on each.
+    /// The number of the packet. A packet between two interfaces of this host has a number at each.
     pub packet: u32,
-    /// When, in nanoseconds since 1970.
+    /// Time of the event, in nanoseconds since 1970.
     pub unix_ns: u64,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub event: TraceEvent,
 }
 
-/// What happened to a packet.
+/// An event of a packet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum TraceEvent {
     /// The card has read it: the first event of each packet.
     Arrived(TraceArrived),
-    /// Groups, lists and routes have spoken; if they refuse the packet, this is the last event.
+    /// Groups, lists and routes were applied. If they refuse the packet, this is the last event.
     Judged(TraceJudged),
-    /// A limit holds it up.
+    /// A limit holds the packet up.
     Waits {
-        /// The limit; none if it stands behind other packets of the same limit.
+        /// The limit; `None` if the packet waits behind other packets of the same limit.
         limit: Option<TraceLimit>,
     },
     /// The packet is held for another reason than a limit.
@@ -55,17 +55,17 @@ pub enum TraceEvent {
         /// The reason.
         why: String,
     },
-    /// A limit has dropped it: the last event.
+    /// A limit has dropped the packet. This is the last event.
     OverLimit {
         /// The limit.
         limit: TraceLimit,
     },
-    /// The rules changed while it waited, and refuse it now; or it is too large for its way: the
-    /// last event.
+    /// The rules changed while the packet waited, and refuse it now; or it is too large for its
+    /// route. This is the last event.
     Dropped(TraceRefusal),
-    /// It is through: the last event.
+    /// The packet has passed. This is the last event.
     Gone {
-        /// Where it went.
+        /// Next hop of the packet.
         to: TraceHop,
     },
 }
@@ -81,32 +81,33 @@ impl TraceEvent {
     }
 }
 
-/// A packet as it came.
+/// A packet at its arrival.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceArrived {
-    /// The instance whose packet it is.
+    /// The instance of the packet.
     pub instance: String,
-    /// Its device there.
+    /// The device in the instance.
     pub device: String,
-    /// Whether the interface sends it; else it is for the interface.
+    /// Whether the interface sends the packet; otherwise the packet is for the interface.
     pub is_egress: bool,
-    /// Its source address.
+    /// The source address.
     pub source: IpAddr,
-    /// Its destination address.
+    /// The destination address.
     pub destination: IpAddr,
     /// tcp, udp, icmp, icmpv6, or a number.
     pub protocol: String,
-    /// Its ports, or type and code of ICMP; none of other protocols, and of fragments without them.
+    /// The ports, or type and code of ICMP; `None` for other protocols, and for fragments without
+    /// ports.
     pub ports: Option<(u16, u16)>,
-    /// Whether it is a fragment.
+    /// Whether the packet is a fragment.
     pub is_fragment: bool,
-    /// Its bytes, from the IP header on; those of all packets that a super-packet stands for.
+    /// Size in bytes, from the IP header on. A super-packet has the size of all its packets.
     pub bytes: u32,
-    /// How many packets it stands for.
+    /// Packets that this one represents.
     pub packets: u32,
-    /// Its flow before it; none if the card knew none.
+    /// The state of the flow before the packet; `None` if the flow was new to the card.
     pub flow: Option<TraceFlow>,
-    /// Its first bytes, in base64.
+    /// The first bytes of the packet, in base64.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub head: String,
 }
@@ -114,95 +115,96 @@ pub struct TraceArrived {
 /// The state of a flow.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceFlow {
-    /// The state of its connection: opening, established, closing, closed, single or stream.
+    /// The state of the connection: opening, established, closing, closed, single or stream.
     pub state: String,
-    /// Whether it is tracked, or only remembered.
+    /// Whether the flow is tracked, or only stored.
     pub is_tracked: bool,
-    /// Whether the interface sent its first packet.
+    /// Whether the interface sent the first packet of the flow.
     pub local_first: bool,
 }
 
-/// What groups, lists and routes said.
+/// Result of groups, lists and routes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceJudged {
-    /// Whether the rules were asked; else the verdict was kept with the flow.
+    /// Whether the rules were applied; otherwise the verdict was stored with the flow.
     pub by_rules: bool,
-    /// Where it goes; none if it is refused.
+    /// The next hop; `None` if the packet is refused.
     pub next: Option<TraceHop>,
-    /// Why it is refused.
+    /// The reason of a refusal.
     pub refusal: Option<TraceRefusal>,
-    /// What each table said, if the rules were asked or refuse it.
+    /// Decision of each table, if the rules were applied or refuse the packet.
     pub steps: Vec<Line>,
-    /// Its flow after it.
+    /// The state of the flow after the packet.
     pub flow: Option<TraceFlow>,
 }
 
-/// Why a packet is dropped.
+/// Reason why a packet is dropped.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceRefusal {
-    /// The cause, by its name in `srd card status`.
+    /// The name of the cause in `srd card status`.
     pub cause: String,
-    /// The same in words.
+    /// The cause as a sentence.
     pub why: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
 /// A limit of an instance or an interface.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceLimit {
-    /// What is limited.
+    /// The limited quantity.
     pub what: String,
-    /// The counter of `ethtool -S` that has counted it.
+    /// The counter of `ethtool -S` that has counted the packet.
     pub counter: String,
 }
 
-/// Where a packet goes.
+/// The next hop of a packet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum TraceHop {
-    /// To the interface that it is for.
+    /// The interface that the packet is for.
     Guest,
-    /// To an interface of this host.
+    /// An interface of this host.
     Interface {
         /// The instance.
         instance: String,
-        /// The device there.
+        /// The device in the instance.
         device: String,
     },
-    /// To an interface of another host.
+    /// An interface of another host.
     Host {
         /// The host.
         host: String,
         /// The interface.
         interface: String,
-        /// Whether it rides SRD.
+        /// Whether the packet uses SRD.
         express: bool,
-        /// Why it goes plainly.
+        /// The reason why the packet is sent plainly.
         #[serde(default)]
         plainly: Option<String>,
         /// Whether it waits on this host: there is no session with that one yet.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         waits: bool,
     },
-    /// To a gateway.
+    /// A gateway.
     Gateway {
         /// The gateway.
         gateway: String,
-        /// The host that is its edge.
+        /// The host that is the edge of the gateway.
         host: String,
         /// Whether it waits on this host: there is no session with that one yet.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         waits: bool,
     },
-    /// To a NAT gateway that leads to an interface.
+    /// A NAT gateway that leads to an interface.
     Nat {
         /// The gateway.
         gateway: String,
-        /// The interface; none: it is an answer, which goes back to where its connection is from.
+        /// The interface; `None` if the packet is an answer, which returns to the origin of its
+        /// connection.
         interface: Option<String>,
     },
-    /// To a service of the network's own.
+    /// A service of the network itself.
     Service {
         /// The service.
         service: String,

@@ -1,7 +1,7 @@
-//! Packets that a person follows through the card.
+//! Traced packets: tracing for users.
 //!
-//! The loop hands over what the card has noted, as it is; the thread of the connection puts it into
-//! words, and asks all objects once more what each of them says of a packet ([`words`]).
+//! The loop hands over the raw records of the card. The thread of the connection formats them, and
+//! applies the rules again to list the decision of each table ([`words`]).
 
 mod words;
 
@@ -16,7 +16,7 @@ pub(crate) use words::{Words, protocol_name};
 
 use crate::pages::directory::Directory;
 
-/// What the card has noted, and what its words need.
+/// Records of the card, and the data that their text needs.
 pub(crate) struct Noted {
     pub(crate) taken: Taken,
     pub(crate) directory: Arc<Directory>,

@@ -1,4 +1,4 @@
-//! What the card has noted of packets, in words.
+//! The card's records of packets as text.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,23 +26,23 @@ use crate::protocol::{
     TraceRefusal,
 };
 
-/// The words of one trace.
+/// Formatting state of one trace.
 #[derive(Default)]
 pub(crate) struct Words {
     /// The directory that was used last, and the interfaces in it.
     known: Option<(Arc<Directory>, Places)>,
-    /// The packet that has arrived last: what is said of it comes next.
+    /// The packet that has arrived last: its verdict is the next record.
     last: Option<(u32, Arrived)>,
-    /// Packets that are held until it is known where an interface is. Bound: [`HELD_MAX`].
+    /// Packets that are held until the location of an interface is known. Bound: [`HELD_MAX`].
     held: BTreeMap<u32, Arrived>,
 }
 
-/// Packets that are held whose headers are remembered: without them the steps of rules are not
-/// shown.
+/// Maximum number of held packets whose headers are stored. Without a header the steps of the rules
+/// are not shown.
 const HELD_MAX: usize = 4096;
 
 impl Words {
-    /// What was noted, for the side that asks.
+    /// Formats records for the client.
     pub(crate) fn say(&mut self, noted: Noted) -> Answer {
         let Noted { taken, directory, now, waiting } = noted;
         let known = self.known.take().filter(|(of, _)| Arc::ptr_eq(of, &directory));
@@ -159,7 +159,7 @@ fn flow(seen: FlowSeen) -> TraceFlow {
 }
 
 fn names(places: &Places, port: PortId) -> (String, String) {
-    // An instance may be gone before its records are asked for.
+    // The instance may be gone when its records are read.
     let place = places.get(&port).map(|place| (place.instance.clone(), place.device.clone()));
     place.unwrap_or_else(|| (String::from("(gone)"), String::new()))
 }
@@ -270,7 +270,7 @@ fn refusal(cause: Cause) -> TraceRefusal {
     TraceRefusal { cause, why: why.to_owned(), remedy: remedy.to_owned() }
 }
 
-/// Why a NAT gateway has not translated a packet.
+/// Reason why a NAT gateway has not translated a packet.
 fn by_nat(error: NatError) -> (&'static str, &'static str) {
     match error {
         NatError::Protocol => (
@@ -296,9 +296,10 @@ fn by_nat(error: NatError) -> (&'static str, &'static str) {
     }
 }
 
-/// What each table that is asked here says of a packet: of one that an interface sends, all but the
-/// receiver's groups; of one that comes from another interface, these alone. None if that is not
-/// what the card has said: the rules have changed since.
+/// Returns the decision of each table that concerns a packet here. For a packet that an interface
+/// sends, these are all tables except the receiver's groups; for a packet from another interface,
+/// only the receiver's groups. `None` if the result differs from the card's verdict, because the
+/// rules have changed since.
 fn steps(
     file: &VpcFile,
     places: &Places,
@@ -316,12 +317,13 @@ fn steps(
         (Verdict::Dropped(reason), Some(Cause::Rule(of))) => reason == of,
         (Verdict::Dropped(_), Some(Cause::FirstFragment)) => true,
         (Verdict::Dropped(reason), _) => {
-            // The receiver's side says that, and that of a gateway which knows its connections.
+            // The receiver's side decides this, or a gateway, which has the state of its
+            // connections.
             let later = matches!(reason, Reason::GroupsIn | Reason::OutwardsOnly);
             later && arrived.direction == Direction::Egress
         }
         (_, Some(Cause::Rule(_))) => false,
-        // The rules pass it. What the card has refused for another cause is none of their business.
+        // The rules admit the packet. The card has refused it for a cause outside the rules.
         (_, _) => true,
     };
     let of_receiver = |step: &Step| match step {
@@ -331,7 +333,8 @@ fn steps(
         Step::Established { eni: of } => origin != Origin::Eni(*of),
         _ => false,
     };
-    // A flow is tracked, or not, as its first packet was: an answer's rules do not decide it.
+    // The first packet determines whether a flow is tracked: the rules of an answer have no
+    // influence.
     let is_first = |flow: &FlowSeen| flow.local_first == (arrived.direction == Direction::Egress);
     if arrived.flow.is_some_and(|flow| !flow.tracked && !is_first(&flow)) {
         for step in &mut judgement.steps {
@@ -349,7 +352,7 @@ fn steps(
     agrees.then(|| words::lines(file, &judgement))
 }
 
-/// Where a packet for an interface came from, and its form there.
+/// Returns the origin of a packet for an interface, and its form at the origin.
 fn from_where(world: &World, eni: EniId, packet: Packet) -> (Origin, Packet) {
     let vpc = |eni: EniId| {
         let subnet = world.enis.get(&eni).map(|eni| eni.subnet);
@@ -361,12 +364,12 @@ fn from_where(world: &World, eni: EniId, packet: Packet) -> (Origin, Packet) {
         IpAddr::V6(address) => of.ipv6.contains(&address),
     };
     let senders = world.enis.iter().filter(|(_, of)| has(of)).map(|(id, _)| *id);
-    // Clouds may overlap: the own one first.
+    // Clouds may overlap: the interface's own cloud has priority.
     let sender = senders.min_by_key(|sender| vpc(*sender) != own);
     if let Some(sender) = sender {
         return (Origin::Eni(sender), packet);
     }
-    // The internet knows the interface by its public address.
+    // On the internet's side, the interface has its public address.
     let mut all = world.addresses.values();
     let public = all.find(|address| {
         address
@@ -377,7 +380,7 @@ fn from_where(world: &World, eni: EniId, packet: Packet) -> (Origin, Packet) {
     (Origin::Internet, Packet { destination, ..packet })
 }
 
-/// A transport protocol by its name or its number.
+/// Returns the name of a transport protocol, or its number.
 pub(crate) fn protocol_name(number: u8) -> String {
     match number {
         1 => String::from("icmp"),
@@ -450,8 +453,8 @@ instance = "app"
         lines.into_iter().map(|line| line.says).find(|says| says.contains("tracked")).expect("rule")
     }
 
-    /// The groups of a web server let HTTPS in and everything out: a connection is not tracked, and
-    /// neither is its answer, although a connection that began with that packet would be.
+    /// The groups of a web server admit HTTPS in and everything out. Its connection is not tracked,
+    /// and neither is its answer, although a connection that began with that packet would be.
     #[test]
     fn regression_the_answer_of_a_connection_is_tracked_as_its_first_packet_is() {
         let first = tracked_words(None, Direction::Ingress);
@@ -463,7 +466,7 @@ instance = "app"
         assert!(own.contains("; tracked"), "its own first packet, after a change: {own}");
     }
 
-    /// Packets that wait used to be shown as dropped, and without the decisions of the tables.
+    /// Earlier, waiting packets were shown as dropped, and without the decisions of the tables.
     #[test]
     fn regression_a_packet_that_is_held_is_told_with_the_reason_and_with_the_steps_of_its_rules() {
         let (file, places) = cloud();
@@ -477,7 +480,7 @@ instance = "app"
         assert!(!held.is_last());
         let TraceEvent::Held { why } = held else { panic!("{held:?}") };
         assert_eq!(why, "until it is known where its sender is");
-        // Another one comes meanwhile.
+        // Another packet arrives meanwhile.
         say(2, Event::Arrived(arrived(None, Direction::Ingress)));
         for packet in [2, 1] {
             let TraceEvent::Judged(said) = say(packet, judged()) else { panic!() };

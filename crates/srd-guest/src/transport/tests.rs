@@ -8,7 +8,7 @@ use std::time::{Duration as Wall, Instant as WallInstant};
 
 /// Paths of a test's hosts.
 const PATHS: u16 = 4;
-/// The traffic of each host.
+/// Returns the traffic of each host.
 fn report(of: &Transport) -> Vec<PeerHost> {
     let hosts = of.hosts().enumerate();
     let report = |(place, (name, at)): (usize, (&Arc<str>, SocketAddr))| {
@@ -17,7 +17,7 @@ fn report(of: &Transport) -> Vec<PeerHost> {
     hosts.map(report).collect()
 }
 
-/// The longest wait of a test on a busy machine.
+/// The longest wait of a test, on a busy machine.
 const LONG: Wall = Wall::from_secs(60);
 
 fn key(n: u8) -> SecretKey {
@@ -43,7 +43,7 @@ fn options(at: u8, ports: &[u16], keys: &[u8]) -> TransportOptions {
     }
 }
 
-/// Ports of so many hosts: runs that nothing has.
+/// Returns free runs of ports for `hosts` hosts.
 fn ports(hosts: usize) -> Vec<u16> {
     let free = |_| {
         let mut sockets = UdpOptions::new(([127, 0, 0, 1], 0).into());
@@ -74,7 +74,8 @@ fn send(from: &mut Transport, to: &str, number: u8, express: bool) {
     from.flush();
 }
 
-/// Runs all until one has so many frames. Returns who sent which.
+/// Runs all transports until one has received `wanted` frames. Returns the sender and the number of
+/// each.
 fn run(all: &mut [Transport], at: usize, wanted: usize) -> Vec<(String, u8)> {
     let began = WallInstant::now();
     let mut seen = Vec::new();
@@ -94,7 +95,7 @@ fn run(all: &mut [Transport], at: usize, wanted: usize) -> Vec<(String, u8)> {
     seen
 }
 
-/// Runs all until something is so.
+/// Runs all transports until a condition is true.
 fn run_until(all: &mut [Transport], is_so: impl Fn(&[Transport]) -> bool) {
     let began = WallInstant::now();
     while !is_so(all) && began.elapsed() < LONG {
@@ -129,12 +130,12 @@ fn frames_of_several_hosts_arrive_by_srd_and_plainly_and_are_counted() {
     assert!(!all[0].send(clock::now(), &way, frame(1)), "there is no such host");
 }
 
-/// Whatever address and port a program has: without the key of a host it is not believed.
+/// A program without the key of a host cannot pose as that host, whatever its address and port.
 #[test]
 fn regression_a_program_without_a_host_s_key_does_not_speak_for_it() {
     let ports = ports(2);
     let honest = options(1, &ports, &[1, 2]);
-    // It has the address and the port of alpha, and another key.
+    // The forged transport has the address and the port of alpha, and another key.
     let forged = options(0, &ports, &[9, 2]);
     let mut all = vec![open(&forged), open(&honest)];
     for number in 0..20 {
@@ -147,7 +148,7 @@ fn regression_a_program_without_a_host_s_key_does_not_speak_for_it() {
             assert!(transport.receive(64).frames.is_empty());
         }
     }
-    // The host itself is, when it comes.
+    // Frames of the host itself are accepted.
     drop(all.remove(0));
     all.insert(0, open(&options(0, &ports, &[1, 2])));
     send(&mut all[0], "beta", 7, true);
@@ -165,9 +166,9 @@ fn another_process_goes_on_with_the_sockets_and_frames_pass_both_ways() {
     let plan = Plan::new(&options(0, &ports, &[1, 2])).unwrap();
     let mut next = Transport::adopt(plan, sockets).unwrap();
     next.adopt_contacts(&contacts);
-    // The former one says nothing at its end: the sockets are another's.
+    // The previous transport sends nothing at its end, because the sockets belong to the next one.
     all[0] = next;
-    // What is on its way under the former session is lost, and nothing after it.
+    // Packets in flight in the previous session are lost, but no later ones.
     send(&mut all[1], "alpha", 2, true);
     run_until(&mut all, |all| all[1].stage.express.counters().send_failed == 1);
     send(&mut all[1], "alpha", 3, true);
@@ -181,7 +182,7 @@ fn another_process_goes_on_with_the_sockets_and_frames_pass_both_ways() {
     assert!(refused.to_string().contains("end that first"), "{refused:#}");
 }
 
-/// Its envelopes would be those of the internet's side.
+/// Otherwise its envelopes would count as those of the internet's side.
 #[test]
 fn regression_no_peer_has_the_name_of_the_edge() {
     let mut options = options(0, &[7535, 7635], &[1, 2]);
@@ -192,15 +193,16 @@ fn regression_no_peer_has_the_name_of_the_edge() {
     assert!(Plan::new(&options).unwrap_err().to_string().contains("are both at"));
 }
 
-/// Datagrams of a stranger bring no frame. A call that read until there are enough frames would not
-/// end while they arrive faster than they are discarded, and no packet of any instance would pass.
+/// Datagrams of an unknown peer contain no frame. A call that reads until it has enough frames
+/// would not end while such datagrams arrive faster than they are discarded, and no packet of any
+/// instance would pass.
 #[test]
 fn regression_a_call_reads_a_bounded_number_of_a_strangers_datagrams() {
     let ports = ports(2);
     let mut card = open(&options(0, &ports, &[1, 2]));
     let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     for _ in 0..5_000 {
-        // The kernel may have no room for all of them.
+        // The kernel's buffer may be too small for all of them.
         let _ = stranger.send_to(&[0; 60], ("127.0.0.1", ports[0]));
     }
     let mut calls = 0;

@@ -1,5 +1,5 @@
 //! Replays the fuzzer's corpus of the cloud's data plane on a stable toolchain, through the same
-//! function, and changes it at random.
+//! function, and also with random changes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ fn seeds_and_what_chance_makes_of_them_replay() {
     let seeds = seeds::read("instances");
     assert!(seeds.len() >= 6, "the seeds are there");
     for seed in &seeds {
-        // But for NAT, whose packets the body looks at by itself.
+        // Except NAT, whose packets the body itself checks.
         assert!(bodies::instances(seed) > 1 || seed[0] == 7, "nothing came out");
     }
     let mut rng = Rng::new(1);
@@ -23,7 +23,7 @@ fn seeds_and_what_chance_makes_of_them_replay() {
     }
 }
 
-/// A seed with hand-overs between its steps, of a whole state and of damaged ones.
+/// A seed with hand-overs of a complete state and of damaged ones between its steps.
 fn handed_over(rng: &mut Rng, seed: &[u8]) -> Vec<u8> {
     let (mut rest, mut bytes) = (seed, Vec::new());
     while let Some((head, more)) = rest.split_first_chunk::<3>() {
@@ -32,7 +32,7 @@ fn handed_over(rng: &mut Rng, seed: &[u8]) -> Vec<u8> {
         bytes.extend_from_slice(&more[..length]);
         rest = &more[length..];
         match below(rng, 5) {
-            // Milliseconds: some, and those in which connections end.
+            // A pause in milliseconds: short ones, and ones after which connections end.
             2 => {
                 let milliseconds = 1 << below(rng, 16);
                 let [high, low] = u16::try_from(milliseconds).unwrap().to_be_bytes();
@@ -51,8 +51,8 @@ fn handed_over(rng: &mut Rng, seed: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A card that takes another's place in the middle does what the other one would have done, and a
-/// damaged state breaks nothing.
+/// A card that takes over in the middle acts like the previous one, and a damaged state does no
+/// harm.
 #[test]
 fn a_card_that_was_handed_over_does_what_it_would_have_done() {
     let seeds = seeds::read("instances");

@@ -1,4 +1,4 @@
-//! Instances under the seeds of their fuzzer.
+//! Replays the fuzzer's seeds of instances as tests.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
