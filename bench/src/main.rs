@@ -6,9 +6,9 @@
 //! | [`s2n`], [`quinn_peer`] | the streams of two libraries |
 //! | [`table`] | medians and ratios of a directory of results |
 //!
-//! Both libraries are driven alike: TLS 1.3 with a certificate that the server draws at its start,
-//! one thread, one stream, the same flow-control windows and socket buffers, and the largest
-//! packets that the library can use. What else they do is their default.
+//! Both libraries run under equal conditions: TLS 1.3 with a certificate that the server creates
+//! at its start, one thread, one stream, equal flow-control windows and socket buffers, and the
+//! largest packets that the library can use. Everything else has the library's defaults.
 
 mod quinn_peer;
 mod s2n;
@@ -22,10 +22,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Bytes that may be on their way in a stream and in a connection: far above what these links
-/// hold, so that flow control is never what is measured.
+/// Bytes that may be in flight in a stream and in a connection: far above the capacity of these
+/// links, so that flow control does not limit the measurement.
 pub(crate) const WINDOW_BYTES: u32 = 32 << 20;
-/// Socket buffers asked for. The kernel gives at most `net.core.rmem_max` and `wmem_max`.
+/// Requested socket buffers. The kernel allows at most `net.core.rmem_max` and `wmem_max`.
 pub(crate) const SOCKET_BUFFER_BYTES: usize = 8 << 20;
 /// The name in the certificate.
 pub(crate) const SERVER_NAME: &str = "localhost";
@@ -48,7 +48,7 @@ enum Command {
     Quinn(End),
     /// Prints medians and ratios of a directory of results.
     Table {
-        /// Holds files named KIND-WHO-ROUND.json, each the JSON of one measurement.
+        /// Contains files named KIND-WHO-ROUND.json, each the JSON of one measurement.
         directory: PathBuf,
     },
 }
@@ -61,7 +61,7 @@ enum End {
     Client(ClientArgs),
 }
 
-/// What both ends are told.
+/// Arguments of both ends.
 #[derive(Args, Clone)]
 pub(crate) struct Common {
     /// The server's address.
@@ -84,15 +84,15 @@ struct ServerArgs {
 struct ClientArgs {
     #[command(flatten)]
     common: Common,
-    /// What to measure.
+    /// Quantity to measure.
     #[arg(long, value_enum, default_value_t = Mode::Bulk)]
     mode: Mode,
-    /// Seconds to measure for.
+    /// Duration in seconds.
     #[arg(long, default_value_t = 3.0)]
     time: f64,
 }
 
-/// How the data flows.
+/// Direction of the data.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// As much as possible on one stream, from client to server.
@@ -101,14 +101,14 @@ pub(crate) enum Mode {
     Rr,
 }
 
-/// A certificate for [`SERVER_NAME`] that signs itself, and its key; both as PEM.
+/// A self-signed certificate for [`SERVER_NAME`], and its key; both as PEM.
 pub(crate) struct Identity {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
 impl Identity {
-    /// Draws one, and leaves the certificate where clients find it.
+    /// Creates an identity, and writes the certificate to the file that clients read.
     fn draw(common: &Common) -> Result<Self> {
         let drawn = rcgen::generate_simple_self_signed([SERVER_NAME.to_string()])?;
         let certificate = drawn.cert.pem();

@@ -20,9 +20,9 @@ use std::time::Duration;
 const ALPN: &[u8] = b"peer-bench";
 /// Bytes taken from the stream at a time.
 const READ_BYTES: usize = 1 << 20;
-/// Largest UDP payload that quinn can use: it hands the kernel ten segments at a time, the kernel
-/// takes 65,507 bytes, and what it refuses quinn counts as lost. With 8,972 bytes next to nothing
-/// arrives.
+/// Largest UDP payload that quinn can use. Quinn passes ten segments to the kernel at a time, and
+/// the kernel accepts 65,507 bytes; quinn counts segments that the kernel refuses as lost. With
+/// 8,972 bytes nearly all segments are lost.
 const PAYLOAD_BYTES_MAX: u16 = 6500;
 /// IPv6 and UDP headers.
 const HEADER_BYTES: u16 = 48;
@@ -101,14 +101,14 @@ pub(crate) async fn client(
     Ok(report)
 }
 
-/// ring's, with AES-256-GCM alone: what SRD seals with.
+/// The provider of ring, restricted to AES-256-GCM, which SRD uses.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = ring::default_provider();
     provider.cipher_suites.retain(|s| s.suite() == CipherSuite::TLS13_AES_256_GCM_SHA384);
     Arc::new(provider)
 }
 
-/// What QUIC prescribes for the first packets, before anything is negotiated.
+/// Returns the cipher suite that QUIC prescribes for the first packets, before the negotiation.
 fn initial() -> Suite {
     let suite = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite());
     suite.expect("ring has it")

@@ -1,8 +1,8 @@
-//! One measurement over one stream, whoever carries the stream.
+//! One measurement over one stream of any library.
 //!
-//! The client's first byte says what is measured. In bulk mode the rest is data until the end of
-//! the stream; in rr mode the server returns every 64 bytes. Then the server says what it saw, as
-//! JSON, and ends its side. As in `srd perf`, throughput is what the receiver got between its first
+//! The client's first byte selects the measurement. In bulk mode the rest is data until the end of
+//! the stream; in rr mode the server returns every 64 bytes. Then the server sends its results as
+//! JSON, and ends its side. As in `srd perf`, throughput is that of the receiver between its first
 //! byte and its last, and CPU time is that of both processes.
 
 use crate::Mode;
@@ -15,26 +15,26 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a request and of its answer.
 const REQUEST_BYTES: usize = 64;
-/// Round trips before any counts.
+/// Round trips that do not count, at the start.
 const WARM_UP: u32 = 500;
 /// Bytes handed to the library at a time.
 const WRITE_BYTES: usize = 256 << 10;
-/// Longest account of itself that a server may give.
+/// Longest report of a server.
 const ACCOUNT_BYTES_MAX: usize = 4096;
-/// Longest round trip that is told apart.
+/// Longest round trip that is recorded; longer ones count as this.
 const RTT_MAX_NS: u64 = 60_000_000_000;
 
 /// A stream in both directions.
 pub(crate) trait Stream {
-    /// Hands over bytes; waits while the library has enough.
+    /// Passes bytes to the library; waits while its buffer is full.
     async fn send(&mut self, bytes: Bytes) -> Result<()>;
     /// Ends this side.
     async fn finish(&mut self) -> Result<()>;
-    /// The next bytes in order, or `None` at the end of the other side.
+    /// Returns the next bytes in order, or `None` at the end of the other side.
     async fn receive(&mut self) -> Result<Option<Bytes>>;
 }
 
-/// What a server saw.
+/// Results of a server.
 #[derive(Serialize, Deserialize)]
 struct Account {
     bytes: u64,
@@ -56,7 +56,7 @@ pub(crate) struct CpuSeconds {
     pub(crate) server: f64,
 }
 
-/// A result. The names are those of `srd perf --json`, of which these are the part that the
+/// A result. The names are a subset of those of `srd perf --json`: the fields that the
 /// [table](crate::table) reads.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Report {
@@ -65,12 +65,12 @@ pub(crate) struct Report {
     pub(crate) cpu_s_per_gb: f64,
     pub(crate) cpu_s: CpuSeconds,
     pub(crate) seconds: f64,
-    /// What the packets were sealed with, where the library says so.
+    /// Cipher of the packets, if the library reports it.
     #[serde(default)]
     pub(crate) cipher: Option<String>,
 }
 
-/// Measures from the client's end.
+/// Runs the client's end of a measurement.
 pub(crate) async fn client(stream: &mut impl Stream, mode: Mode, time: Duration) -> Result<Report> {
     let cpu_before = cpu();
     let start = Instant::now();
@@ -186,7 +186,7 @@ async fn read_account(stream: &mut impl Stream) -> Result<Account> {
     serde_json::from_slice(&text).context("the server gave no account")
 }
 
-/// CPU time of this process, all its threads.
+/// Returns the CPU time of this process, including all its threads.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))

@@ -1,8 +1,8 @@
 //! Medians and ratios of a directory of results.
 //!
-//! A file is called KIND-WHO-ROUND.json. A ratio is taken within a round, where both were measured
-//! in the same minute, and then the median of the rounds: it may differ from the quotient of two
-//! medians above it.
+//! Files are named KIND-WHO-ROUND.json. A ratio is computed within a round, in which both
+//! transports were measured in the same minute. The table contains the median of these ratios,
+//! which may differ from the quotient of the medians above it.
 
 use crate::session::Report;
 use anyhow::{Context, Result};
@@ -27,7 +27,7 @@ const KINDS: [(&str, &str); 3] = [
     ("spin", "64 bytes there and back, spinning"),
 ];
 
-/// Quotients that are printed: kind, above, below.
+/// Ratios that are printed: kind, numerator, denominator.
 const RATIOS: [(&str, &str, &str); 9] = [
     ("bulk", "srd_plain", "udp"),
     ("bulk", "srd_plain", "tcp"),
@@ -40,7 +40,7 @@ const RATIOS: [(&str, &str, &str); 9] = [
     ("spin", "srd_aes", "udp"),
 ];
 
-/// Results by kind, who, and round. A measurement that failed is not there.
+/// Results by kind, transport, and round. A measurement that failed has no entry.
 pub(crate) type Results = BTreeMap<(String, String, u32), Report>;
 
 /// Reads a directory.
@@ -65,7 +65,7 @@ fn key(name: &str) -> Option<(String, String, u32)> {
     Some((kind.to_string(), who.to_string(), round.parse().ok()?))
 }
 
-/// The tables as text.
+/// Returns the tables as text.
 pub(crate) fn render(results: &Results) -> String {
     let mut text = String::new();
     for (kind, title) in KINDS {
@@ -116,7 +116,7 @@ fn row(text: &mut String, all: &[&Report], bulk: bool) {
     let figure = |of: &dyn Fn(&Report) -> f64| sorted(all.iter().map(|report| of(report)));
     if bulk {
         let gbps = figure(&|r| r.gbps);
-        // Of both ends, then each by itself.
+        // CPU time of both ends together, then of each end separately.
         let gb = |r: &Report| r.gbps * r.seconds / 8.0;
         let cpu = figure(&|r| r.cpu_s_per_gb);
         let client = figure(&|r| r.cpu_s.client / gb(r));
@@ -174,7 +174,7 @@ fn sorted(figures: impl Iterator<Item = f64>) -> Vec<f64> {
     figures
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// Returns the middle value, or the mean of the two middle values.
 fn median(sorted: &[f64]) -> f64 {
     let n = sorted.len();
     (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0

@@ -1,5 +1,5 @@
-//! The fuzz targets of capture files: the input is read whole and byte by byte, and each packet is
-//! looked into as `srd watch` and `srd profile` do.
+//! The fuzz targets of capture files: the input is read at once and byte by byte, and each packet
+//! is parsed like in `srd watch` and `srd profile`.
 #![allow(dead_code)] // each target uses one function
 
 use std::io::{self, Read};
@@ -7,8 +7,7 @@ use std::io::{self, Read};
 use srd_pcapng::read::{BLOCK_BYTES_MAX, INTERFACES_MAX, ReadError, Reader, Record};
 use srd_watch::file::{self, FileError};
 
-/// The head of a pcap file for an input without a magic number of its own: microseconds, version
-/// 2.4, Ethernet.
+/// Header of a pcap file for an input without a magic number: microseconds, version 2.4, Ethernet.
 const PCAP: [u8; 24] =
     [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0];
 const PCAP_MAGICS: [[u8; 4]; 4] = [
@@ -17,7 +16,7 @@ const PCAP_MAGICS: [[u8; 4]; 4] = [
     [0x4d, 0x3c, 0xb2, 0xa1],
     [0xa1, 0xb2, 0x3c, 0x4d],
 ];
-/// A section of pcapng, and an interface of Ethernet.
+/// A section header of pcapng, and an Ethernet interface.
 const SECTION_TYPE: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const PCAPNG: [u8; 48] = [
     0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0, 0xff, 0xff, 0xff,
@@ -63,12 +62,12 @@ fn check(bytes: &[u8]) {
     }
 }
 
-/// The content of a file, in short.
+/// Summary of a file.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Summary {
     interfaces: usize,
     packets: u64,
-    /// A sum over all that is known of packets.
+    /// Checksum over all fields of packets.
     sum: u64,
     error: Option<String>,
 }
@@ -109,7 +108,7 @@ fn records(source: impl Read, length: usize) -> Summary {
     summary
 }
 
-/// A source that gives one byte at a time.
+/// A source that returns one byte at a time.
 struct Dribble<'a>(&'a [u8]);
 
 impl Read for Dribble<'_> {

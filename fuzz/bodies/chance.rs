@@ -1,4 +1,4 @@
-//! What chance makes of seeds, for tests on a stable toolchain.
+//! Random changes of seeds, for tests on a stable toolchain.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use srd_proto::rng::Rng;
@@ -7,7 +7,7 @@ pub(crate) fn below(rng: &mut Rng, n: usize) -> usize {
     usize::try_from(rng.next_u64() % n.max(1) as u64).unwrap()
 }
 
-/// A seed with bytes changed, parts doubled, cut out, or taken from another.
+/// Returns a seed with bytes changed, parts doubled or removed, or another seed appended.
 pub(crate) fn changed(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = seeds[below(rng, seeds.len())].clone();
     for _ in 0..=below(rng, 8) {

@@ -1,11 +1,11 @@
-//! What the fuzz target of the cloud's data plane does with its input: guests, other hosts and the
-//! internet write what they like to a card, in the order that the bytes say.
+//! Fuzz target of the cloud's data plane: a card receives arbitrary bytes from guests, other hosts
+//! and the internet, in the order of the input.
 //!
-//! Each step is an opcode, a length of two bytes, and so many bytes.
+//! Each step is an opcode, a length of two bytes, and this number of bytes.
 //!
-//! A second card gets the same. Whenever the bytes say so, another takes its place with what it
-//! exports; the first one is told the same rules again then. Both have to do the same, byte for
-//! byte.
+//! A second card receives the same input. If the input requests it, a new card replaces the second
+//! one and imports its state; the first card then gets its rules again. Both cards must produce
+//! the same output, byte for byte.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,7 +30,7 @@ use srd_vpc_file::parse;
 const HOST: &str = "here";
 const OTHER: &str = "there";
 const EDGE: &str = "edge";
-/// Steps of one input: more is slow, not wrong.
+/// Most steps of one input; more would be slow, not wrong.
 const STEPS_MAX: usize = 256;
 const CLOUD: &str = "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n";
 const REST: &str = r#"
@@ -102,15 +102,15 @@ filter = "all"
 number = 1
 "#;
 
-/// What comes out is a packet as good as what went in.
+/// Output of a card; every frame must contain a valid packet.
 #[derive(Default)]
 struct Out {
     frames: usize,
-    /// All since both cards were compared.
+    /// Output since the last comparison of both cards.
     said: Vec<Said>,
 }
 
-/// What a card says to what is around it.
+/// A frame that a card sends, by destination.
 #[derive(PartialEq, Eq, Debug)]
 enum Said {
     Guest(PortId, Vec<u8>),
@@ -142,7 +142,7 @@ impl Around for Out {
     }
 }
 
-/// A world, and its rules.
+/// A world, and its compiled rules.
 struct Cloud {
     world: World,
     rules: Arc<Rules>,
@@ -156,12 +156,12 @@ impl Cloud {
         Self { world, rules }
     }
 
-    /// A card with two instances, and their interfaces.
+    /// Creates a card with two instances; returns the card and the ports of their interfaces.
     fn card(&self, now: Instant) -> (Card, Vec<PortId>) {
-        // A secret decides the source ports of copies: both cards have one.
+        // A secret determines the source ports of copies, so both cards have the same one.
         let mut card = Card::new(HOST, Arc::clone(&self.rules), Secret::known(7));
         let kind = InstanceType::find("c7i.large").expect("a type");
-        // Slow, so that packets wait.
+        // The rates are low, so that packets wait.
         let profile = Profile::of(kind).with_tracking_allowance(20).scaled(2000);
         let mut ports = Vec::new();
         for name in ["a", "b"] {
@@ -176,7 +176,7 @@ impl Cloud {
         (card, ports)
     }
 
-    /// What is counted and copied reads all that guests write.
+    /// Switches mirrors and flow logs on, which read all packets of guests.
     fn observe(&self, now: Instant, card: &mut Card) {
         card.set_mirrors(&self.world);
         let lengths = self.world.enis.keys().map(|eni| (*eni, [Duration::from_secs(60)].into()));
@@ -184,12 +184,12 @@ impl Cloud {
     }
 }
 
-/// A card, its NAT gateways, and what came out.
+/// A card, its NAT gateways, and its output.
 struct Lane {
     card: Card,
     ports: Vec<PortId>,
     nat: Nat,
-    /// The gateway of the cloud.
+    /// NAT gateway of the cloud.
     gateway: NatGatewayId,
     out: Out,
 }
@@ -235,7 +235,7 @@ impl Lane {
         }
     }
 
-    /// All that can be asked of a card.
+    /// Returns all observable state of a card as text.
     fn facts(&mut self, now: Instant) -> String {
         let Self { card, ports, nat, .. } = self;
         let mut facts = format!("{:?} {:?}", card.drops_of_none(), nat.len());
@@ -263,7 +263,7 @@ impl Lane {
         facts
     }
 
-    /// Another card takes the place of this one.
+    /// Replaces this card by another one that imports its state.
     fn hand_over(&mut self, cloud: &Cloud, now: Instant) {
         let (mut card, ports) = cloud.card(now);
         assert_eq!(card.import(&self.card.export()), Ok(ports.len()));
@@ -272,7 +272,7 @@ impl Lane {
         self.nat = Nat::import(&self.nat.export()).expect("what is written is read");
     }
 
-    /// A card goes on with what is not quite this one's state.
+    /// Runs a few steps on a new card that imports a damaged copy of this card's state.
     fn hand_over_damaged(&mut self, cloud: &Cloud, now: Instant, data: &[u8], last: &[u8]) {
         let Some((at, with)) = data.split_first_chunk::<4>() else { return };
         let at = u32::from_le_bytes(*at);
@@ -301,7 +301,7 @@ impl Lane {
     }
 }
 
-/// Runs the steps; how many frames came out.
+/// Runs the steps; returns the number of frames that the cards sent.
 pub(crate) fn instances(bytes: &[u8]) -> usize {
     let clouds = [Cloud::new("g"), Cloud::new("shut")];
     let (mut now, mut cloud) = (Instant::ZERO, &clouds[0]);
@@ -325,7 +325,7 @@ pub(crate) fn instances(bytes: &[u8]) -> usize {
             }
         }
         if matches!(head[0] % 10, 6 | 8) {
-            // A card that was handed over judges every flow again, and so has the other one to.
+            // A new card judges every flow again, so the other card has to do this, too.
             for lane in [&mut stays, &mut passes_on] {
                 let rules = Arc::clone(&cloud.rules);
                 lane.card.set_rules_that_concern(rules, &Concern::Everything);
@@ -341,7 +341,7 @@ pub(crate) fn instances(bytes: &[u8]) -> usize {
     }
     for lane in [&mut stays, &mut passes_on] {
         lane.card.set_flow_logs(now, &BTreeMap::new());
-        // Whatever waits goes on or is dropped within the longest delay of each limit.
+        // Every waiting packet is sent or dropped within the longest delay of each limit.
         let mut at = now;
         while let Some(next) = lane.card.poll_timeout() {
             at = at.max(next);
@@ -354,7 +354,7 @@ pub(crate) fn instances(bytes: &[u8]) -> usize {
     frames.max(stays.out.frames)
 }
 
-/// What leaves by a NAT gateway and is answered comes back to where it was from.
+/// Passes copies of a packet through a NAT gateway in both directions, and checks the results.
 fn through_nat(nat: &mut Nat, now: Instant, data: &[u8]) {
     let mut frame = data.to_vec();
     let public = Ipv4Addr::new(198, 51, 100, 9);

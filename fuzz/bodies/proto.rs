@@ -1,6 +1,6 @@
-//! What the core's fuzz targets do with their input. Codecs: what decodes encodes to the same
-//! bytes. Endpoint: two of them and a wire in an attacker's hands, driven by a script; nothing
-//! panics, nothing goes on for ever, nothing grows without bound.
+//! Fuzz targets of the core. Codecs: decoded data must encode to the same bytes. Endpoint: a
+//! script drives two endpoints and a wire under an attacker's control; nothing must panic, loop
+//! for ever, or grow without bound.
 #![allow(dead_code, clippy::cast_possible_truncation)] // each target uses one function
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -105,20 +105,21 @@ pub(crate) fn endpoint_sealed(bytes: &[u8]) {
     World::new(protection).run(script);
 }
 
-/// Steps of a script.
+/// Most steps of a script.
 const STEPS_MAX: usize = 256;
-/// Time in which everything must have ended afterwards.
+/// Time in which everything must end after the script.
 const FINISH: Duration = Duration::from_secs(10);
-/// The longest that endpoints are not called meanwhile. A caller that comes later than timers are
-/// due stands still itself, which is not held against peers.
+/// Longest time between two calls of the endpoints in this phase. If a caller is late for its
+/// timers, the delay is its own, and must not count against its peers.
 const FINISH_STEP: Duration = Duration::from_millis(5);
-/// Packets that the wire holds; older ones are lost.
+/// Most packets on the wire; older ones are lost.
 const WIRE_MAX: usize = 64;
 /// Peers of an endpoint.
 const PEERS_MAX: u32 = 8;
-/// Largest packet; above what MTU discovery takes for granted, so that it has something to do.
+/// Largest packet; above the size that MTU discovery assumes, so that it has something to
+/// discover.
 const PACKET_BYTES_MAX: u16 = 1600;
-/// What the wire passes when a script has made it narrow.
+/// Largest packet that passes after a script has made the wire narrow.
 const NARROW_BYTES: usize = 1400;
 const PORT: u16 = 7471;
 const ENTROPY_BASE: u16 = 49_152;
@@ -136,7 +137,7 @@ struct World {
     to: [PeerId; 2],
     now: Instant,
     wire: Vec<Packet>,
-    /// The last packets that came off the wire, to be sent once more.
+    /// The last packets that left the wire, for replays.
     seen: Vec<Packet>,
     handed: [u64; 2],
     accepted: [u64; 2],
@@ -237,7 +238,7 @@ impl World {
         self.finish();
     }
 
-    /// One step: the low bits say what, the top bit at or to whom.
+    /// Runs one step: the low bits select the action, the top bit selects the endpoint.
     fn step(&mut self, step: u8, script: &mut Script<'_>) {
         let end = usize::from(step >> 7);
         match step & 15 {
@@ -321,7 +322,7 @@ impl World {
         self.hand(packet);
     }
 
-    /// An old packet again, perhaps from elsewhere.
+    /// Replays an old packet, possibly from another address.
     fn replay(&mut self, script: &mut Script<'_>) {
         if self.seen.is_empty() {
             return;
@@ -334,7 +335,7 @@ impl World {
         self.hand(packet);
     }
 
-    /// Bytes from nowhere.
+    /// Sends random bytes from a random address.
     fn inject_raw(&mut self, end: usize, script: &mut Script<'_>) {
         let from = usize::from(script.byte().unwrap_or(0) & 7);
         let n = usize::from(script.byte().unwrap_or(0));
@@ -342,7 +343,7 @@ impl World {
         self.inject(end, from, bytes);
     }
 
-    /// A header that names a context in use, from the peer's own address, then anything.
+    /// Sends random bytes with a header that names a context in use, from the peer's own address.
     fn inject_crafted(&mut self, end: usize, script: &mut Script<'_>) {
         let to_b = end == 1;
         let known = self.seen.iter().rev().find(|p| p.to_b == to_b && p.bytes[4..8] != [0; 4]);
@@ -373,7 +374,7 @@ impl World {
         if let Some(delivery) = delivery {
             assert!(delivery.payload.len() <= packet.bytes.len());
         }
-        // Neither end ever moves, wherever copies of its packets come from.
+        // Neither endpoint ever moves, from whatever address copies of its packets arrive.
         let at = SocketAddr::new(address(1 - end), PORT);
         assert_eq!(self.ends[end].address_of(self.to[end]), Some(at), "an address moved");
         let stats = self.ends[end].stats();
@@ -386,7 +387,7 @@ impl World {
         }
     }
 
-    /// Takes out everything that the endpoints have, and checks that it ends.
+    /// Sends all packets of the endpoints, and checks that this ends.
     fn drain(&mut self) {
         let mut buf = TransmitBuf::new(4, 8000);
         for end in 0..2 {
@@ -397,7 +398,7 @@ impl World {
                 assert!(n < 1000, "poll_transmit never ends");
                 assert!(t.segments == buf.len() && t.segments > 0);
                 let source = SocketAddr::new(address(end), ENTROPY_BASE + t.entropy.0);
-                // What goes elsewhere does not arrive.
+                // Packets to another address do not arrive.
                 let lost = t.destination.ip() != address(1 - end);
                 for (head, payload) in buf.segments() {
                     let bytes = [head, payload].concat();
@@ -425,7 +426,7 @@ impl World {
         self.wire.drain(..excess);
     }
 
-    /// Lets time pass on a good wire until everything has ended one way or the other.
+    /// Lets time pass on a good wire until all datagrams have completed.
     fn finish(&mut self) {
         self.wire.clear();
         let (half, end) = (self.now + FINISH.over(2), self.now + FINISH);
@@ -433,8 +434,8 @@ impl World {
             if self.completed == self.accepted {
                 return;
             }
-            // A wire that has become narrow after the search for the size that passes is found out
-            // by nobody while the peer answers.
+            // If the wire becomes narrow after MTU discovery, the endpoints do not notice this as
+            // long as the peer answers.
             self.narrow &= self.now < half;
             self.advance(FINISH_STEP.as_nanos());
             self.drain();

@@ -1,6 +1,6 @@
-//! What the messaging layer's fuzz target does with its input: two endpoints, a wire, and a script
-//! that uses them and throws at one what the other's frames become when bytes of them change.
-//! Nothing panics, nothing goes on for ever, and whoever is not lied to still gets through.
+//! Fuzz target of the messaging layer: two endpoints, a wire, and a script. The script uses the
+//! endpoints, and sends changed copies of one endpoint's frames to the other. Nothing must panic
+//! or loop for ever, and the attacked endpoint must still deliver a valid message.
 #![allow(dead_code, clippy::cast_possible_truncation)] // each target uses one function
 
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use srd_proto::{
 };
 
 const RAM_BYTES: usize = 1 << 18;
-/// Frames that are kept to be changed and thrown.
+/// Most frames that are kept for changed copies.
 const TEMPLATES_MAX: usize = 64;
 
 struct Ram(Vec<u8>);
@@ -44,7 +44,7 @@ struct Pair {
     nodes: [Node; 2],
     now: Instant,
     templates: Vec<(u64, Vec<u8>)>,
-    /// Every so many packets one is lost; never, if zero.
+    /// One packet in this number is lost; zero means none.
     loss: u32,
     packets: u32,
 }
@@ -75,7 +75,7 @@ impl Pair {
         call(rdm, &mut World { now: self.now, endpoint, memory: ram }, *peer)
     }
 
-    /// Everything that is due, for a millisecond.
+    /// Runs everything that is due, for a millisecond.
     fn run(&mut self) {
         let mut buf = TransmitBuf::new(16, 65_000);
         for _ in 0..20 {
@@ -124,7 +124,7 @@ impl Pair {
         });
     }
 
-    /// Throws at node 1 what node 0 once sent, changed.
+    /// Sends a changed copy of a frame of node 0 to node 1.
     fn throw(&mut self, which: u8, at: u8, with: u8, fewer: u8) {
         if self.templates.is_empty() {
             return;
@@ -224,7 +224,8 @@ impl Pair {
     }
 }
 
-/// A script: steps of four bytes; those of 128 and above throw.
+/// Runs a script: steps of four bytes; steps with a first byte of 128 and above send changed
+/// copies.
 pub(crate) fn rdm(bytes: &[u8]) {
     let now = Instant::ZERO + Duration::from_secs(1);
     let mut pair = Pair {
@@ -249,7 +250,7 @@ pub(crate) fn rdm(bytes: &[u8]) {
     }
     pair.loss = 0;
     pair.run();
-    // Whatever node 1 was told, it goes on: a message to itself finds its receive.
+    // Node 1 must still work after all forged frames: a message to itself finds its receive.
     let iov = &[Iov { addr: 0, length: 8 }];
     let want = Selector { tag: 99, ignore: 0, source: None };
     pair.on(1, |rdm, world, _| {

@@ -4,13 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The directory of all seeds, of a test program of any crate.
+/// Returns the directory of all seeds, for a test program of any crate.
 pub(crate) fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
 }
 
-/// The seeds of a target. An input that a fuzzer has added locally is named by a hash, and left to
-/// it.
+/// Returns the seeds of a target. Inputs that a fuzzer has added locally are named by a hash, and
+/// are skipped.
 pub(crate) fn paths(target: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(corpus().join(target)).expect("every target has seeds");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -20,12 +20,12 @@ pub(crate) fn paths(target: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// The bytes of the seeds of a target.
+/// Returns the bytes of the seeds of a target.
 pub(crate) fn read(target: &str) -> Vec<Vec<u8>> {
     paths(target).into_iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// Gives each seed of a target to its body, and returns how many there are.
+/// Runs a body with each seed of a target; returns the number of seeds.
 pub(crate) fn replay<T>(target: &str, mut body: impl FnMut(&[u8]) -> T) -> usize {
     let paths = paths(target);
     for path in &paths {

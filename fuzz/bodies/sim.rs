@@ -1,5 +1,5 @@
-//! What the simulator's fuzz targets do with their input: read it, and if it is read, build
-//! what it describes. A reader refuses with a message that says something, or succeeds.
+//! Fuzz targets of the simulator. Each one parses its input and builds the result. A parser must
+//! succeed, or fail with a message that is not empty.
 #![allow(dead_code, clippy::cast_possible_truncation)] // each target uses one function
 
 use std::path::Path;
@@ -11,10 +11,10 @@ use srd_sim::workload::chakra::{self, Groups};
 use srd_sim::workload::cm::{self, TimeUnit};
 use srd_sim::workload::{Workload, goal};
 
-/// Most hosts and ports that a target builds: building more is slow, not wrong.
+/// Most hosts and ports that a target builds; more would be slow, not wrong.
 const HOSTS_MAX: u64 = 4096;
 
-/// A scenario, and its network if it needs no file.
+/// Reads a scenario, and builds its network if that needs no file.
 pub(crate) fn scenario(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match Scenario::read("fuzz.toml", text, Path::new("/nonexistent"), &[]) {
@@ -47,7 +47,7 @@ fn has_few_links(spec: &ClosSpec) -> bool {
     spec.tiers.iter().all(|tier| tier.radix_up <= 64 && tier.radix_down <= 512 && tier.bundle <= 8)
 }
 
-/// A topology file of htsim's.
+/// Reads a topology file of htsim.
 pub(crate) fn topo(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match topo_file::parse(text) {
@@ -61,7 +61,7 @@ pub(crate) fn topo(bytes: &[u8]) {
     }
 }
 
-/// A connection matrix of htsim's.
+/// Reads a connection matrix of htsim.
 pub(crate) fn cm(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for unit in [TimeUnit::Picoseconds, TimeUnit::Microseconds] {
@@ -76,8 +76,8 @@ pub(crate) fn cm(bytes: &[u8]) {
     }
 }
 
-/// The files of the ranks of a Chakra trace: of one rank, of two that do the same, or of two that
-/// do not, the first byte saying where the second one begins.
+/// Reads the files of the ranks of a Chakra trace: of one rank, of two equal ranks, and of two
+/// different ranks. The first byte determines the start of the second rank's file.
 pub(crate) fn chakra(bytes: &[u8]) {
     let hosts: Vec<u32> = (0..16).collect();
     let cut = bytes.first().map_or(0, |byte| usize::from(*byte) * bytes.len() / 256);
@@ -97,9 +97,9 @@ pub(crate) fn chakra(bytes: &[u8]) {
     }
 }
 
-/// A schedule in GOAL, in either form (`txt2bin.goal.bin` is what `txt2bin` of LogGOPSim made of
-/// the text in the reader's tests), or the file of a rank of a Chakra trace, which one rank has,
-/// or two.
+/// Reads a schedule in GOAL, in either form (`txt2bin.goal.bin` is the output of LogGOPSim's
+/// `txt2bin` for the text in the reader's tests), or a Chakra trace with the same file for one
+/// rank or two.
 pub(crate) fn traces(bytes: &[u8]) {
     let hosts: Vec<u32> = (0..16).collect();
     let check = |workload: Workload| {

@@ -1,5 +1,5 @@
-//! What the fuzz target of `vpc.toml` does with its input: a text is refused with its place, a
-//! cause and a remedy, or every packet between its interfaces is judged.
+//! Fuzz target of `vpc.toml`: a text is refused with position, cause and remedy; otherwise packets
+//! between its interfaces are judged.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -9,7 +9,7 @@ use srd_vpc::nau;
 use srd_vpc::packet::{Inner, Packet};
 use srd_vpc_file::parse;
 
-/// Pairs that are judged: more is slow, not wrong.
+/// Most pairs that are judged; more would be slow, not wrong.
 const PAIRS_MAX: usize = 256;
 
 /// Reads a file and judges packets.
@@ -37,7 +37,7 @@ pub(crate) fn vpc(bytes: &[u8]) {
         {
             let packet = Packet { source, destination, inner };
             let found = connection(world, Origin::Eni(id), &packet);
-            // The file was checked, so nothing that is referred to is missing.
+            // The file was checked, so no referenced object is missing.
             assert!(!matches!(
                 found.first.verdict,
                 Verdict::Dropped(srd_vpc::judge::Reason::Missing(_))

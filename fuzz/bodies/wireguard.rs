@@ -1,9 +1,9 @@
-//! The fuzz target of WireGuard's files: a text is refused with its line and a cause, or it becomes
-//! TOML in the form of `srd.toml`, in which no value of the text has become more than a value.
+//! The fuzz target of WireGuard's files: a text is refused with its line and a cause, or it is
+//! converted to TOML in the form of `srd.toml`. A value of the text must remain a value.
 
 use srd_daemon::config::wireguard::{Names, convert, is_meant};
 
-/// Keys that the result may have, by table.
+/// Keys that the result may have, for each table.
 const INTERFACE: [&str; 6] = ["name", "private_key_file", "address", "listen", "paths", "table"];
 const PEER: [&str; 4] = ["public_key", "preshared_key_file", "endpoint", "allowed"];
 

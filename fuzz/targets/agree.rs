@@ -1,4 +1,4 @@
-//! Fuzzes what `explain` says of flows against what cards do.
+//! Fuzzes the cards against the results of `explain`.
 #![no_main]
 
 #[path = "../bodies/agree/mod.rs"]

@@ -9,10 +9,10 @@
 //! | [`report`] | the lines at the end: slow programs, skipped tests, failures by name |
 //! | [`busy`] | load beside the tests, to find those that depend on an idle machine |
 //!
-//! A process for each test means that one test cannot change what another one finds: ports,
-//! interfaces, routing tables, `/run` and processes are its own, and whatever it leaves behind ends
-//! with it. It also means that tests which wait do not keep the processors from those which
-//! compute.
+//! Each test runs in a process of its own, so one test cannot affect another. Ports, interfaces,
+//! routing tables, `/run` and child processes are private to the test, and everything that the
+//! test leaves behind ends with its process. In addition, tests that wait do not occupy processors
+//! that other tests could use.
 
 mod busy;
 mod outcome;

@@ -1,4 +1,4 @@
-//! What the kernel's TCP does on the fabric: one flow, a dead spine, an incast.
+//! Measures the kernel's TCP on the fabric: one flow, a failed spine, an incast.
 //!
 //! `kernel_tcp flow|failover|incast [cubic|bbr|reno] [subflows] [rounds]`, as root.
 

@@ -1,11 +1,11 @@
 //! SRD for libfabric: the provider `libsrd-fi.so`.
 //!
-//! **What there is.** Reliable datagram endpoints (`FI_EP_RDM`): messages with and without tags,
-//! reads, writes and atomic operations on peers' memory, receives for many messages, looking for
+//! **Supported.** Reliable datagram endpoints (`FI_EP_RDM`): messages with and without tags,
+//! reads, writes and atomic operations on peers' memory, receives for many messages, peeking at
 //! and claiming messages, data and sources in completions, counters, and waiting by call or file
-//! descriptor. Beside them datagrams (`FI_EP_DGRAM`), and the verbs alone as the fabric
-//! `srd-direct`: see [`service`]. All over IPv4 and IPv6. Every interface that is up is
-//! offered to applications that name it, and one to those that name none ([`preferred`]).
+//! descriptor. In addition datagrams (`FI_EP_DGRAM`), and the verbs alone as the fabric
+//! `srd-direct`: see [`service`]. Everything works over IPv4 and IPv6. Applications may name any
+//! interface that is up; without a name, one interface is offered ([`preferred`]).
 //!
 //! **What there is not.** `FI_EP_MSG`; memory of devices (`FI_HMEM`); triggered operations,
 //! fences, collectives, shared and scalable contexts, and shared address vectors; atomics on
@@ -36,15 +36,16 @@
 //! | [`abi`] | libfabric's binary interface |
 //! | [`core`] | the calls of libfabric that the provider makes |
 //! | [`provider`] | what libfabric finds in the library |
-//! | [`settings`] `parameters` | the parameters `FI_SRD_*`, and what libfabric knows of them |
-//! | [`service`] [`offers`] [`hints`] [`negotiate`] | what there is, what is asked for, what fits |
-//! | [`preferred`] [`order`] | which interface; which operations do not overtake which |
+//! | [`settings`] `parameters` | the parameters `FI_SRD_*`, and their registration with libfabric |
+//! | [`service`] [`offers`] [`hints`] [`negotiate`] | capabilities, requests, and their match |
+//! | [`preferred`] [`order`] | choice of the interface; ordering guarantees between operations |
 //! | [`address`] | the form of addresses |
 //! | [`fabric`] [`domain`] [`vector`] [`endpoint`] | objects |
 //! | [`transfer`] [`arithmetic`] | operations of endpoints |
 //! | [`sink`] [`ledger`] [`failure`] | completions |
-//! | [`hosts`] [`handle`] | which endpoints an object drives, and how |
-//! | [`queue`] [`completion`] [`event`] [`counter`] [`region`] [`registration`] | what they fill and know |
+//! | [`hosts`] [`handle`] | the endpoints that an object drives |
+//! | [`queue`] [`completion`] [`event`] [`counter`] | queues and counters |
+//! | [`region`] [`registration`] | registered memory |
 //! | [`entry`] | C calls to these objects, and back |
 //!
 //! # Safety and panics

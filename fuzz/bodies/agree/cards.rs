@@ -22,18 +22,19 @@ const EDGE: &str = "edge";
 const TCP_SYN: u8 = 2;
 const TCP_SYN_ACK: u8 = 18;
 
-/// How a packet ended.
+/// End of a packet's processing.
 #[derive(Debug)]
 pub(super) enum Ended {
     At(EniId, Vec<u8>),
-    /// At the internet's side, as it is there.
+    /// On the internet's side, in the form that it has there.
     Left(Exit, Vec<u8>),
     Served(Service),
-    /// Nowhere: for which of these causes.
+    /// Dropped, for one of these causes.
     Dropped(BTreeSet<Cause>),
 }
 
-/// A frame that is this packet, or its fragments; `id` is the identification, also that of an echo.
+/// Returns a frame with this packet, or its fragments; `id` is the IP identification, and that of
+/// an echo.
 pub(super) fn frames(packet: &Packet, is_cut: bool, id: u16) -> Vec<Vec<u8>> {
     let mut transport = vec![7_u8; 48];
     match packet.inner {
@@ -74,7 +75,7 @@ pub(super) fn frames(packet: &Packet, is_cut: bool, id: u16) -> Vec<Vec<u8>> {
     }
 }
 
-/// The packet that a frame is, if it shows its ports.
+/// Parses the packet of a frame if the frame contains its ports.
 fn packet_of(frame: &[u8]) -> Option<Packet> {
     let bytes = frame.get(OFFLOAD_BYTES..)?;
     let word = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
@@ -91,7 +92,7 @@ fn packet_of(frame: &[u8]) -> Option<Packet> {
 }
 
 impl Ended {
-    /// The answer of the other end, and where it is from.
+    /// Returns the answer of the other end, and its origin.
     pub(super) fn answer(&self) -> Option<(Origin, Packet)> {
         let (origin, frame) = match self {
             Self::At(eni, frame) => (Origin::Eni(*eni), frame),
@@ -101,7 +102,7 @@ impl Ended {
         Some((origin, packet_of(frame)?.answer()))
     }
 
-    /// The identifier of an echo, as it is at the other end.
+    /// Returns the identifier of an echo, as the other end receives it.
     pub(super) fn echo_id(&self) -> Option<u16> {
         let (Self::At(_, frame) | Self::Left(_, frame)) = self else { return None };
         let bytes = frame.get(OFFLOAD_BYTES..)?;
@@ -109,7 +110,7 @@ impl Ended {
         (bytes[9] == 1).then(|| u16::from_be_bytes(id))
     }
 
-    /// The port that a NAT gateway has taken.
+    /// Returns the source port that a NAT gateway has allocated.
     pub(super) fn nat_port(&self, sent: &Packet, by_nat: bool) -> Option<u16> {
         let frame = match self {
             Self::At(_, frame) | Self::Left(_, frame) if by_nat => frame,
@@ -141,7 +142,7 @@ impl Around for Out {
 
 pub(super) struct Cards {
     all: [Card; 2],
-    /// The connections of public NAT gateways, at the edge of each host.
+    /// Connections of the public NAT gateways, at the edge of each host.
     nats: [Nat; 2],
     directory: Option<Directory>,
     has_public: bool,
@@ -185,7 +186,7 @@ impl Cards {
         sums
     }
 
-    /// Answers what a card asks.
+    /// Answers the queries of a card.
     fn answer(&mut self, at: usize, out: &mut Out) {
         let Some(directory) = &mut self.directory else { return };
         while let Some(question) = self.all[at].poll_question() {
@@ -194,7 +195,7 @@ impl Cards {
         }
     }
 
-    /// A packet, until it has ended.
+    /// Sends a packet, and returns its end.
     pub(super) fn send(&mut self, origin: Origin, frame: Vec<u8>) -> Ended {
         self.now += Duration::from_millis(10);
         let before = self.drops();

@@ -1,5 +1,5 @@
-//! The fuzz target of rules and card: the bytes make a small cloud and flows in it. The cards of
-//! two hosts do with each flow, its answer and fragments included, as `explain` says, and for the
+//! The fuzz target of rules and card: the bytes create a small cloud and flows in it. The cards of
+//! two hosts must treat each flow, its answer and its fragments as `explain` predicts, and for the
 //! same reason.
 
 mod cards;
@@ -14,10 +14,10 @@ use srd_vpc::packet::{Inner, Packet};
 use cards::{Cards, Ended, frames};
 use cloud::Tape;
 
-/// Flows of one input: more is slow, not wrong.
+/// Most flows of one input; more flows would be slow, not wrong.
 const FLOWS_MAX: u16 = 24;
 
-/// How often each end was reached.
+/// Number of packets with each kind of end.
 #[derive(Default, Debug)]
 pub(crate) struct Reached {
     pub(crate) answered: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Reached {
     pub(crate) reasons: std::collections::BTreeSet<Reason>,
 }
 
-/// Makes a cloud, and sends flows.
+/// Creates a cloud, and sends flows.
 pub(crate) fn agree(bytes: &[u8]) -> Reached {
     let mut tape = Tape(bytes);
     let world = cloud::world(&mut tape);
@@ -59,7 +59,7 @@ fn one(
 ) {
     let Connection { first, .. } = connection_by_port(world, origin, &packet, None);
     let by_nat = is_by_nat(&first);
-    // A NAT gateway passes fragments of UDP only.
+    // A NAT gateway only passes fragments of UDP.
     let is_cut = is_cut && (!by_nat || matches!(packet.inner, Inner::Udp(..)));
     let mut arrived = Vec::new();
     for frame in frames(&packet, is_cut, number + 9) {
@@ -78,7 +78,7 @@ fn one(
     let port = there.nat_port(&packet, by_nat);
     let connection = connection_by_port(world, origin, &packet, port);
     let Some(wanted) = connection.answer else { return };
-    // A packet that leaves by another gateway is lost at the other end.
+    // A packet that leaves through another gateway is lost at the other end.
     if wanted.verdict == Verdict::Dropped(Reason::AnotherWayBack) {
         return;
     }
@@ -89,7 +89,8 @@ fn one(
     let answers = frames(&answer.1, is_cut, there.echo_id().unwrap_or(number));
     for (at, frame) in answers.into_iter().enumerate() {
         let ended = cards.send(answer.0, frame);
-        // T1: a NAT gateway keeps no first fragment that the ACL of its subnet refuses.
+        // T1: a NAT gateway drops a first fragment that the ACL of its subnet refuses, and does
+        // not store it.
         let is_refused = matches!(wanted.verdict, Verdict::Dropped(_));
         if !(at > 0 && by_nat && is_refused && is_headless(&ended)) {
             check(&wanted, &ended, "the answer");
@@ -98,7 +99,7 @@ fn one(
     }
 }
 
-/// Whether a later fragment was dropped because its first one is not known.
+/// Whether a later fragment was dropped because its first fragment is missing.
 fn is_headless(ended: &Ended) -> bool {
     matches!(ended, Ended::Dropped(causes) if causes.contains(&Cause::FirstFragment))
 }
@@ -109,7 +110,7 @@ fn check(wanted: &Judgement, ended: &Ended, what: &str) {
         (Verdict::Left(exit), Ended::Left(by, ..)) => exit == *by,
         (Verdict::Served(service), Ended::Served(by)) => service == *by,
         (Verdict::Dropped(reason), Ended::Dropped(causes)) => match reason {
-            // The gateway has no connection, and says so in its own words.
+            // The gateway has no connection, and reports this as a cause of its own.
             Reason::OutwardsOnly => {
                 causes.contains(&Cause::NoNatConnection) || causes.contains(&Cause::Rule(reason))
             }

@@ -1,11 +1,11 @@
-//! Frames: mostly such as a guest sends, with something about them changed.
+//! Frames: mostly those of a normal guest, with some changes.
 
 use super::oracle;
 use super::script::Input;
 
 const PAYLOADS: [usize; 10] = [0, 1, 4, 40, 500, 1360, 1400, 3000, 20_000, 65_000];
 
-/// A frame from one machine to another, with a sender's mark.
+/// Creates a frame from one machine to another, with the sender's mark.
 pub(super) fn frame(input: &mut Input<'_>, mark: u8, from: usize, to: usize) -> Vec<u8> {
     let shape = input.byte();
     let (v6, protocol) = (shape & 1 == 1, [6, 17, 6, 1, 47, 58, 4, 6][usize::from(shape >> 1 & 7)]);
@@ -25,7 +25,7 @@ pub(super) fn frame(input: &mut Input<'_>, mark: u8, from: usize, to: usize) -> 
     let mut frame = offload(input, v6, protocol, transport_at).to_vec();
     frame.extend_from_slice(&packet);
     for _ in 0..input.byte().saturating_sub(250) {
-        // Something about it is not so.
+        // Changes a random byte.
         let (at, to) = (input.below(frame.len().min(90)), input.byte());
         frame[at] = to;
     }
@@ -47,7 +47,7 @@ fn ip4(input: &mut Input<'_>, from: usize, to: usize) -> Vec<u8> {
         0..=150 => packet[6] = 0x40,
         151..=200 => {}
         201..=220 => packet[6] = 0x20,
-        // A later part.
+        // A later fragment.
         offset => packet[7] = offset,
     }
     if input.byte() > 230 {
@@ -66,7 +66,7 @@ fn ip6(input: &mut Input<'_>, from: usize, to: usize) -> Vec<u8> {
     packet
 }
 
-/// Headers between that of IPv6 and the transport's.
+/// Inserts extension headers between the IPv6 header and the transport header.
 fn extend(input: &mut Input<'_>, packet: &mut Vec<u8>) {
     let mut next_at = 6;
     for _ in 0..1 + input.below(10) {
@@ -99,7 +99,7 @@ fn transport(input: &mut Input<'_>, protocol: u8, packet: &mut Vec<u8>) {
     }
 }
 
-/// What is left to hardware.
+/// Creates the offload header: work that is left to the hardware.
 fn offload(input: &mut Input<'_>, v6: bool, protocol: u8, transport_at: usize) -> [u8; 10] {
     let mut header = [0; 10];
     let choice = input.byte();

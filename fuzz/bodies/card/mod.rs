@@ -1,19 +1,18 @@
-//! What the fuzz target of the card does with its input: a card whose guest and whose peers write
-//! what they like, beside one that is true, and a script that names the writer, the bytes and the
-//! time.
+//! Fuzz target of the card. A card receives arbitrary bytes from its guest and its peers, one of
+//! which is a real card. A script selects the sender, the bytes and the time.
 //!
-//! The card under test knows three peers: the true one, reached through endpoints and a wire, and
-//! two that exist in the script alone. All three throw datagrams at it: whole frames, chunks in any
-//! order, offers, noise; between them time passes, peers are removed and come back, addresses
-//! move, SRD is switched off and on, the transport reports failures. What must hold:
+//! The card under test has three peers: a real one, reached through endpoints and a wire, and two
+//! that only exist in the script. All three send datagrams to it: whole frames, chunks in any
+//! order, offers, noise. Between them time passes, peers are removed and added again, addresses
+//! move, SRD is switched off and on, the transport reports failures. These conditions must hold:
 //!
-//! * nothing panics, and nothing goes on for ever;
-//! * a frame that is delivered is a packet behind a header that agrees with it (`oracle`);
-//! * it comes from an address that is allowed, at that moment, to the peer that sent it, and not
-//!   from a peer that was removed: each frame carries the mark of its sender;
-//! * tables and queues stay within their limits, counters only grow, no timer stays due;
-//! * receivers forget everything when all is silent.
-// Each target uses a part, and bytes of a script become choices.
+//! * nothing panics, and nothing loops for ever;
+//! * a delivered frame is a packet with a consistent header (`oracle`);
+//! * the source address of a frame belongs, at that moment, to the peer that sent the frame, and
+//!   this peer has not been removed: each frame carries the mark of its sender;
+//! * tables and queues stay within their limits, counters only grow, and no timer stays due;
+//! * receivers remove all state after a long silence.
+// Each target uses a part of this module, and bytes of a script become choices.
 #![allow(dead_code, clippy::cast_possible_truncation)]
 
 mod forge;
@@ -37,26 +36,26 @@ use srd_proto::{
 use self::oracle::Oracle;
 use self::script::Input;
 
-/// Steps of a script.
+/// Most steps of a script.
 const STEPS_MAX: usize = 400;
-/// Peers of the card under test; the first is a true card.
+/// Peers of the card under test; the first is a real card.
 const PEERS: usize = 3;
 const FLOWS_MAX: u32 = 16;
 const RECEIVE_BYTES_MAX: usize = 300_000;
 const QUEUE_BYTES_MAX: usize = 150_000;
-/// Times that may pass at once, in microseconds.
+/// Durations by which the time may advance at once, in microseconds.
 const TIMES_US: [u64; 8] = [0, 1, 300, 10_000, 101_000, 1_100_000, 11_000_000, 130_000_000];
 
 /// A peer of the card under test.
 struct Known {
     id: PeerId,
     slot: Option<PeerSlot>,
-    /// How often it was removed.
+    /// Number of times that it was removed.
     generation: u8,
     allowed: Vec<Prefix>,
 }
 
-/// The card under test, or the true one.
+/// The card under test, or the real peer.
 struct Node {
     endpoint: Endpoint,
     express: Express,
@@ -65,14 +64,14 @@ struct Node {
 }
 
 struct World {
-    /// The card under test, and the true one.
+    /// The card under test, and the real peer.
     nodes: [Node; 2],
     peers: [Known; PEERS],
-    /// The true card's name for the other.
+    /// The real peer's id for the card under test.
     back: PeerId,
     now: Instant,
     buf: TransmitBuf,
-    /// Every so many packets one is lost; never, if zero.
+    /// One packet in this number is lost; zero means none.
     loss: u32,
     packets: u32,
 }
@@ -85,7 +84,7 @@ fn prefix(text: &str) -> Prefix {
     text.parse().expect("a prefix")
 }
 
-/// The addresses behind a machine: the card under test is 0, its peers follow.
+/// Returns the addresses behind a machine: the card under test is 0, its peers follow.
 fn own_addresses(machine: usize) -> Vec<Prefix> {
     vec![prefix(&format!("10.0.{machine}.0/24")), prefix(&format!("fd00:{machine}::/32"))]
 }
@@ -115,7 +114,7 @@ impl Node {
         Self { endpoint, express, guest: Oracle::default(), before: Counters::default() }
     }
 
-    /// What must hold after every step.
+    /// Checks the conditions that must hold after every step.
     fn check(&mut self, now: Instant) {
         assert!(self.express.resource_utilization() <= 100);
         let (out, back) = self.express.flow_counts();
@@ -166,7 +165,7 @@ impl World {
         world
     }
 
-    /// Updates the oracle: the addresses that each peer may send from.
+    /// Updates the addresses from which each peer may send, in the oracle.
     fn update_oracle(&mut self) {
         let known = self
             .peers
@@ -176,7 +175,8 @@ impl World {
         self.nodes[0].guest.marks = (0..PEERS).map(|peer| Some(self.mark(peer))).collect();
     }
 
-    /// The mark of what a peer sends now. The true card's frames may be under way for long.
+    /// Returns the mark of a peer's next frames. Frames of the real peer may be in flight for a
+    /// long time, so its mark never changes.
     fn mark(&self, peer: usize) -> u8 {
         let generation = if peer == 0 { 0 } else { self.peers[peer].generation };
         oracle::mark(peer, generation)
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// A guest gives a frame: mostly one that could be.
+    /// Passes a frame from a guest to its card: mostly a plausible one.
     fn give(&mut self, node: usize, input: &mut Input<'_>) {
         let mark = self.mark(0);
         let (from, to) = (node, if node == 0 { 1 + input.below(4) } else { 0 });
@@ -214,7 +214,7 @@ impl World {
         guest.answers = false;
     }
 
-    /// The card under test receives a datagram of a peer.
+    /// Passes a datagram of a peer to the card under test.
     fn receive(&mut self, peer: usize, dst_qpn: Qpn, imm: u64, reliable: bool, payload: &[u8]) {
         let Node { express, guest, .. } = &mut self.nodes[0];
         let peer = self.peers[peer].id;
@@ -223,7 +223,7 @@ impl World {
         express.delivered(self.now, &delivery, guest);
     }
 
-    /// A peer sends a frame: plainly, whole, or in chunks of which some may be missing.
+    /// Sends a frame of a peer: plainly, whole, or in chunks of which some may be missing.
     fn throw_frame(&mut self, peer: usize, input: &mut Input<'_>) {
         let from = 1 + if input.byte() < 200 { peer } else { input.below(4) };
         let frame = forge::frame(input, self.mark(peer), from, 0);
@@ -252,7 +252,7 @@ impl World {
         }
     }
 
-    /// A peer sends a chunk of anything, from anywhere to anywhere.
+    /// Sends a random chunk of a peer, with any position and destination.
     fn throw_noise(&mut self, peer: usize, input: &mut Input<'_>) {
         let mut imm = 0;
         for _ in 0..8 {
@@ -269,7 +269,7 @@ impl World {
         }
         let reliable = input.byte() < 200;
         let dst_qpn = if input.byte() < 240 { FRAME_QPN } else { Qpn(input.byte().into()) };
-        // Wherever in its frame this may be, the byte of the mark is right.
+        // If the bytes at this position contain the mark, the mark is made right.
         let place = Place::decode(imm);
         let offset = if reliable { place.offset(bytes) } else { Some(0) };
         let at = offset.and_then(|offset| oracle::MARK_AT.checked_sub(offset));
@@ -285,7 +285,7 @@ impl World {
         self.receive(peer, OFFER_QPN, 0, input.byte() < 230, &bytes[..length]);
     }
 
-    /// A peer is removed, or comes back; its endpoint, too, if so.
+    /// Removes a peer, or adds it again; with `wholly` also its endpoint.
     fn leave_or_join(&mut self, peer: usize, wholly: bool) {
         let now = self.now;
         let Node { endpoint, express, .. } = &mut self.nodes[0];
@@ -307,7 +307,7 @@ impl World {
         self.update_oracle();
     }
 
-    /// A peer may send from other addresses than before, none that another has.
+    /// Changes the addresses from which a peer may send; no other peer has the new ones.
     fn move_addresses(&mut self, peer: usize, choice: u8) {
         let own = own_addresses(1 + peer);
         let allowed = match choice % 4 {
@@ -320,7 +320,7 @@ impl World {
         known.allowed = allowed;
         let express = &mut self.nodes[0].express;
         match known.slot {
-            // All rules at once, as another snapshot.
+            // Replaces all rules at once by another snapshot.
             Some(slot) if choice >= 128 => {
                 let mut rules = Rules::clone(express.rules());
                 rules.set_allowed(slot, known.allowed.clone());
@@ -349,7 +349,7 @@ impl World {
         }
     }
 
-    /// The transport reports something.
+    /// Reports an event of the transport.
     fn happen(&mut self, peer: usize, input: &mut Input<'_>) {
         let peer = self.peers[peer].id;
         let event = match input.byte() % 4 {
@@ -368,7 +368,7 @@ impl World {
         self.nodes[0].express.event(self.now, &event);
     }
 
-    /// Everything that is due, for so many turns of 50 microseconds.
+    /// Runs everything that is due, for this number of turns of 50 microseconds.
     fn run(&mut self, turns: usize) {
         for _ in 0..turns {
             self.settle();
@@ -377,7 +377,7 @@ impl World {
         self.settle();
     }
 
-    /// Until nothing more is to be done at this moment.
+    /// Runs until no work is left at this moment.
     fn settle(&mut self) {
         for turn in 0.. {
             assert!(turn < 10_000, "there always is more to do");
@@ -385,7 +385,7 @@ impl World {
                 endpoint.handle_timeout(self.now);
                 express.handle_timeout(self.now, guest);
             }
-            // What arrived just now may be due at once.
+            // A frame that has just arrived may be due at once.
             let busy = self.drain(0) | self.drain(1);
             let mut timers = self.nodes.iter().filter_map(|node| node.express.poll_timeout());
             if !busy && timers.all(|at| at > self.now) {
@@ -394,7 +394,8 @@ impl World {
         }
     }
 
-    /// Hands over and sends what a node has. Returns whether there was anything.
+    /// Moves frames to the endpoint and sends packets of a node. Returns whether there was any
+    /// work.
     fn drain(&mut self, at: usize) -> bool {
         let mut busy = false;
         for turn in 0.. {
@@ -449,7 +450,7 @@ impl World {
         }
     }
 
-    /// All is silent: what waited ends, and nothing of any peer is remembered.
+    /// Lets time pass in silence: pending work ends, and all state of peers is removed.
     fn finish(mut self) {
         for _ in 0..4 {
             self.now += Duration::from_secs(40);
@@ -465,7 +466,7 @@ impl World {
     }
 }
 
-/// The most specific of all prefixes that hold an address, and whose it is.
+/// Returns the peer with the most specific prefix that contains an address.
 fn owner(allowed: &[Vec<Prefix>], address: IpAddr) -> Option<usize> {
     let all = allowed.iter().enumerate().flat_map(|(at, list)| list.iter().map(move |p| (p, at)));
     let holding = all.filter(|(prefix, _)| prefix.contains(address));

@@ -1,37 +1,38 @@
-//! Each frame for the guest is checked without the code under test: it is a packet, its header
-//! agrees with it, and its sender may send it.
+//! Checks each frame for the guest without the code under test: the frame contains a packet with a
+//! consistent header, and its sender may send it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use srd_card::{Guest, Prefix};
 
-/// Where in a frame the mark of its sender is: the type of service, or part of the traffic class.
+/// Offset of the sender's mark in a frame: in the type of service, or in a part of the traffic
+/// class.
 pub(super) const MARK_AT: usize = 11;
-/// Bits of it that are a mark; marks of congestion lie beside them in both families.
+/// Bits of this byte that form the mark; the ECN bits lie beside them in both families.
 const MARK: u8 = 0xcc;
-/// Packets that a super-packet may stand for.
+/// Most packets that a super-packet may represent.
 const PACKETS_MAX: usize = 1366;
 
-/// The mark of a peer that was removed so often.
+/// Returns the mark of a peer that was removed `generation` times.
 pub(super) fn mark(peer: usize, generation: u8) -> u8 {
     (1 + peer as u8) << 6 | (generation & 3) << 2
 }
 
-/// Puts a mark into its byte.
+/// Writes a mark into its byte.
 pub(super) fn stamp(byte: &mut u8, mark: u8) {
     *byte = *byte & !MARK | mark;
 }
 
-/// A guest that looks at what it gets.
+/// A guest that checks the frames that it receives.
 #[derive(Default)]
 pub(super) struct Oracle {
-    /// By peer: the addresses that it may send from.
+    /// Addresses from which each peer may send.
     pub(super) allowed: Vec<Vec<Prefix>>,
-    /// By peer: its mark, if its frames have one.
+    /// Mark of each peer, if its frames have one.
     pub(super) marks: Vec<Option<u8>>,
-    /// The guest has just given a packet, and may be answered.
+    /// Whether the guest has just sent a packet, so that it may receive an answer.
     pub(super) answers: bool,
-    /// Frames so far.
+    /// Number of frames so far.
     pub(super) got: u64,
 }
 
@@ -53,7 +54,7 @@ impl Guest for Oracle {
     }
 }
 
-/// The source of a frame that is one.
+/// Returns the source address of a well-formed frame.
 fn well_formed(frame: &[u8]) -> Option<IpAddr> {
     if frame.len() > 65_535 {
         return None;
@@ -68,7 +69,7 @@ fn well_formed(frame: &[u8]) -> Option<IpAddr> {
         }
         6 => {
             let address: [u8; 16] = packet.get(8..24)?.try_into().ok()?;
-            // Behind extension headers the protocol is another.
+            // After extension headers the protocol differs.
             let plain = Some(packet[6]).filter(|next| matches!(next, 6 | 17));
             (IpAddr::V6(Ipv6Addr::from(address)), 40, plain)
         }

@@ -1,37 +1,37 @@
-//! Frames as a peer might write them, with numbers of the liar's choice. `docs/spec/rdm.md` says
-//! what they mean.
+//! Frames like those of a peer, with numbers that the attacker chooses. `docs/spec/rdm.md` defines
+//! them.
 
 use super::man::Man;
 use super::node;
 use super::script::Input;
 
-/// A datagram: its opaque bits, and its bytes.
+/// A datagram: its immediate data, and its bytes.
 pub(crate) struct Forged {
     pub(crate) imm: u64,
     pub(crate) payload: Vec<u8>,
 }
 
-/// The 24 bits of a Q key that travel.
+/// Returns the 24 bits of a Q key that packets carry.
 fn check_of(qkey: u32) -> u32 {
     qkey.wrapping_mul(0x9e37_79b1) >> 8
 }
 
-/// The Q key of a run.
+/// Returns the Q key of a run.
 fn qkey_of(run: u64) -> u32 {
     (run.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
-/// What is forged, for whom, and with what.
+/// Creates forged datagrams for one receiver from the script and the attacker's records.
 pub(crate) struct Forger<'a, 'b> {
     pub(crate) input: &'a mut Input<'b>,
     pub(crate) man: &'a mut Man,
     pub(crate) to: usize,
-    /// The run of the receiver, and of whom the frame claims to be from.
+    /// The run of the receiver, and the run of the claimed sender.
     pub(crate) runs: [u64; 2],
 }
 
 impl Forger<'_, '_> {
-    /// A number that has been seen, or a special one, or close to it.
+    /// Returns a number that was observed, a special one, or one near it.
     fn word(&mut self) -> u64 {
         let word = self.input.of(&self.man.words);
         match self.input.byte() {
@@ -60,14 +60,14 @@ impl Forger<'_, '_> {
         vec![self.input.byte(); length]
     }
 
-    /// What travels of the receiver's run, and of the session towards it.
+    /// Returns the check values of the receiver's run, and of the session towards it.
     fn checks(&self) -> (u32, u32) {
         let qkey = qkey_of(self.runs[0]);
         let session = self.man.session[self.to];
         (check_of(qkey), check_of(qkey ^ session.wrapping_mul(0x85eb_ca6b)))
     }
 
-    /// One datagram.
+    /// Forges one datagram.
     pub(crate) fn forge(&mut self) -> Forged {
         let (run, session) = self.checks();
         match self.input.below(20) {
@@ -93,7 +93,7 @@ impl Forger<'_, '_> {
         }
     }
 
-    /// More of a transfer.
+    /// Returns the immediate data of a later datagram of a transfer.
     fn transfer(&mut self, kind: u64) -> u64 {
         let number = self.word() & 0xff_ffff;
         let low = if kind == 4 { 0 } else { self.word() & 0xffff_ffff };
@@ -123,7 +123,8 @@ impl Forger<'_, '_> {
         Forged { imm: 5 << 60 | u64::from(check) << 32, payload: self.header(length) }
     }
 
-    /// A frame of the Messaging Layer. `n`: its kind, less one, or rubbish.
+    /// Returns a frame of the messaging layer. `n` is its kind minus one; larger values give
+    /// random frames.
     fn frame(&mut self, n: u8) -> Vec<u8> {
         let kind = n + 1;
         let flags = self.input.byte();
@@ -196,7 +197,7 @@ impl Forger<'_, '_> {
     }
 }
 
-/// The opaque bits of a SEND.
+/// Returns the immediate data of a SEND.
 fn send(check: u32, part: Option<u32>) -> u64 {
     let (flag, low) = (u64::from(part.is_some()), u64::from(part.unwrap_or(0)));
     1 << 60 | flag << 56 | u64::from(check) << 32 | low

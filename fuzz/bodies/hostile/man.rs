@@ -1,47 +1,47 @@
-//! The man: he sits behind the encryption, so whatever he says is authentic.
+//! The attacker sits behind the encryption, so all its datagrams are authentic.
 
 use srd_proto::rng::Rng;
 use srd_proto::{Delivery, PeerId, Qpn, Status};
 
-/// Frames and words that he remembers.
+/// Most frames, and most words, that the attacker records.
 const KNOWN_MAX: usize = 64;
 
-/// How many of a hundred datagrams he does something to.
+/// Percentage of datagrams with each manipulation.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Rates {
     /// Packets that are lost.
     pub(crate) loss: u32,
-    /// Datagrams that he swallows, and has acknowledged.
+    /// Datagrams that are discarded, but acknowledged.
     pub(crate) swallow: u32,
-    /// That he refuses.
+    /// Datagrams that are refused.
     pub(crate) refuse: u32,
-    /// That come twice.
+    /// Datagrams that are delivered twice.
     pub(crate) twice: u32,
-    /// That come later.
+    /// Datagrams that are delayed.
     pub(crate) hold: u32,
-    /// Of which a byte is changed.
+    /// Datagrams with a changed bit.
     pub(crate) change: u32,
 }
 
-/// A datagram that he knows.
+/// A recorded datagram.
 #[derive(Clone)]
 pub(crate) struct Known {
-    /// To whom it was sent.
+    /// Node to which it was sent.
     pub(crate) to: usize,
     pub(crate) imm: u64,
     pub(crate) payload: Vec<u8>,
 }
 
-/// What he does, and what he has seen.
+/// State of the attacker.
 pub(crate) struct Man {
     rng: Rng,
     dead: bool,
     pub(crate) rates: Rates,
     pub(crate) templates: Vec<Known>,
     pub(crate) held: Vec<Known>,
-    /// Numbers that frames named: tokens, keys, addresses.
+    /// Numbers from recorded frames: tokens, keys, addresses.
     pub(crate) words: Vec<u64>,
-    /// The last session that was opened towards each node, and the last id of a message.
+    /// The latest session towards each node, and the next message id.
     pub(crate) session: [u32; 2],
     pub(crate) id: [u32; 2],
 }
@@ -61,13 +61,13 @@ impl Default for Man {
     }
 }
 
-/// A datagram from a peer, to the queue pair that all have.
+/// Creates a datagram from a peer, for the queue pair that all nodes use.
 pub(crate) fn delivery(peer: PeerId, imm: u64, payload: &[u8]) -> Delivery<'_> {
     Delivery { peer, src_qpn: Qpn(1), dst_qpn: Qpn(1), imm, reliable: true, ce: false, payload }
 }
 
 impl Man {
-    /// A wire that carries nothing.
+    /// Returns an attacker that drops every packet.
     pub(crate) fn dead() -> Self {
         Self { dead: true, ..Self::default() }
     }
@@ -81,12 +81,12 @@ impl Man {
         self.dead || self.chance(loss)
     }
 
-    /// A node has ended: nothing of what was for it is held.
+    /// Discards the delayed datagrams for a node that has ended.
     pub(crate) fn forget(&mut self, at: usize) {
         self.held.retain(|known| known.to != at);
     }
 
-    /// A datagram has come to a node: what becomes of it.
+    /// Manipulates a datagram that has arrived at a node; returns its status.
     pub(crate) fn meddle(
         &mut self,
         to: usize,
@@ -124,7 +124,7 @@ impl Man {
         admit(delivery)
     }
 
-    /// Remembers what a datagram says.
+    /// Records the contents of a datagram.
     fn learn(&mut self, to: usize, delivery: &Delivery<'_>) {
         let payload = delivery.payload;
         if self.templates.len() == KNOWN_MAX {

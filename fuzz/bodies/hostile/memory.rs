@@ -1,8 +1,8 @@
-//! Memory that knows what may be touched.
+//! Memory that checks every access.
 //!
-//! Buffers of operations lie in region 0, each at addresses of its own that are never used again;
-//! shared pieces are regions of their own. Bytes that are handed out to be sent are remembered as
-//! long as anybody holds them.
+//! Buffers of operations lie in region 0, each at addresses of its own that are never used again.
+//! Shared pieces are regions of their own. Ranges that were lent for sending are recorded until
+//! they are released.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,33 +11,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use srd_efa::Memory;
 
-/// What may be done to a buffer.
+/// Permitted use of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
-    /// It is sent from.
+    /// The buffer is sent.
     Read,
-    /// It is received into.
+    /// The buffer is received into.
     Write,
 }
 
 struct Buffer {
     bytes: Vec<u8>,
     of: Use,
-    /// The operation that it belongs to.
+    /// Operation that the buffer belongs to.
     context: u64,
 }
 
-/// A shared piece.
+/// A shared piece of memory.
 struct Region {
     bytes: Vec<u8>,
     write: bool,
     read: bool,
 }
 
-/// Ranges of region 0 that somebody holds, by a number of each.
+/// Ranges of region 0 that are lent, by a number of each.
 type Held = Arc<Mutex<BTreeMap<u64, Range<u64>>>>;
 
-/// Bytes that were handed out.
+/// Bytes that were lent.
 struct Lent {
     bytes: Vec<u8>,
     number: u64,
@@ -67,9 +67,9 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    /// A buffer for an operation; its address.
+    /// Creates a buffer for an operation; returns its address.
     pub(crate) fn place(&mut self, context: u64, of: Use, length: usize) -> u64 {
-        // The gap makes sure that the next buffer does not begin where this one ends.
+        // The gap ensures that the next buffer does not begin at the end of this one.
         let at = 4096 + self.next;
         self.next += length as u64 + 64;
         let bytes = (0..length).map(|n| (n as u64 ^ context) as u8).collect();
@@ -77,7 +77,7 @@ impl Checked {
         at
     }
 
-    /// An operation has ended: its buffers are the application's again, and nobody holds them.
+    /// Frees the buffers of an operation that has ended; checks that no part of them is lent.
     pub(crate) fn free(&mut self, context: u64) {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         self.buffers.retain(|at, buffer| {
@@ -99,13 +99,13 @@ impl Checked {
         self.regions.remove(&number);
     }
 
-    /// Everything is over: nobody holds anything.
+    /// Checks at the end that no range is lent.
     pub(crate) fn assert_untouched(&self) {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(held.is_empty(), "held after the end: {held:?}");
     }
 
-    /// Where in its buffer a range of region 0 begins, if it lies in one.
+    /// Returns the buffer that contains a range of region 0, and the offset of the range in it.
     fn find(&self, offset: u64, bytes: usize) -> Option<(u64, usize)> {
         let (at, buffer) = self.buffers.range(..=offset).next_back()?;
         let inside = usize::try_from(offset - at).ok()?;
@@ -119,11 +119,11 @@ impl Memory for Checked {
             return Bytes::new();
         }
         if region != 0 {
-            // What peers read of a region is copied, as in the world of sockets.
+            // Data that peers read of a region is copied, as in a host with real sockets.
             let from = self.regions.get(&region).expect("a region that is not shared is read");
             let at = offset as usize;
             let part = from.bytes.get(at..at + bytes).expect("read beyond a region");
-            // What peers write with a condition, or fetch, is read first.
+            // Compare and fetch operations of peers read the data first.
             assert!(from.read || from.write, "read without the right");
             return Bytes::copy_from_slice(part);
         }

@@ -1,15 +1,15 @@
-//! A peer that is let in and lies: two messaging layers at work, and a man behind the encryption of
-//! both who changes, drops, repeats, holds back and forges what they say.
+//! A malicious peer with valid credentials: two messaging layers, and an attacker behind the
+//! encryption of both that changes, drops, repeats, delays and forges their datagrams.
 //!
-//! What must hold, whatever he does:
+//! These conditions must hold, whatever the attacker does:
 //!
-//! * nothing panics, and nothing goes on for ever;
-//! * no byte is touched outside of buffers that are posted and regions that are shared, and none
-//!   that was sent is still referred to when its operation has ended (`memory`);
+//! * nothing panics, and nothing loops for ever;
+//! * no byte is accessed outside of posted buffers and shared regions, and no sent byte is still
+//!   referred to when its operation has ended (`memory`);
 //! * every operation ends at most once (`node`);
 //! * every refusal is counted once;
 //! * tables stay within their bounds.
-// Each target uses a part, and bytes of a script become choices.
+// Each target uses a part of this module, and bytes of a script become choices.
 #![allow(dead_code, clippy::cast_possible_truncation)]
 
 pub(crate) mod forge;
@@ -26,10 +26,10 @@ use self::man::Man;
 use self::node::Node;
 use self::script::Input;
 
-/// Steps of a script.
+/// Most steps of a script.
 const STEPS_MAX: usize = 300;
 
-/// Two nodes, what lies between them, and the man.
+/// Two nodes, the network between them, and the attacker.
 struct Pair {
     nodes: [Node; 2],
     now: Instant,
@@ -66,14 +66,14 @@ impl Pair {
         pair
     }
 
-    /// A node learns of the other, or of itself.
+    /// Adds the other node, or the node itself, as a peer of a node.
     fn meet(&mut self, at: usize, of: usize) {
         if let Some(peer) = self.nodes[at].add_peer(self.now, node::address(of)) {
             self.nodes[at].peers[usize::from(of == at)] = peer;
         }
     }
 
-    /// A node ends, with all that was under way, and another run of it begins.
+    /// Ends a node, with all its pending operations, and starts another run of it.
     fn restart(&mut self, at: usize) {
         let run = self.nodes[at].run + 1;
         self.man.forget(at);
@@ -83,7 +83,7 @@ impl Pair {
         self.meet(at, at);
     }
 
-    /// Everything that is due, for so many turns of 50 microseconds.
+    /// Runs everything that is due, for this number of turns of 50 microseconds.
     fn run(&mut self, turns: u32) {
         for _ in 0..turns {
             for at in 0..2 {
@@ -96,7 +96,7 @@ impl Pair {
         }
     }
 
-    /// Hands over and sends what a node has, until there is nothing more.
+    /// Sends all packets of a node until no work is left.
     fn drain(&mut self, at: usize) {
         for turn in 0.. {
             assert!(turn < 100_000, "there always is more to send");
@@ -105,7 +105,8 @@ impl Pair {
             let sent = node.endpoint.poll_transmit(self.now, &mut self.buf);
             let packets: Vec<Vec<u8>> =
                 self.buf.segments().map(|(head, body)| [head, body].concat()).collect();
-            // The batch has left before anybody hears of ends: it refers to what it carries.
+            // The batch is released before events are processed, because it refers to the buffers
+            // that it carries.
             self.buf.clear();
             let told = node.take_events(self.now);
             let Some(transmit) = sent else {
@@ -134,7 +135,7 @@ impl Pair {
         self.nodes[at].take_events(now);
     }
 
-    /// The man says something under a peer's name.
+    /// Delivers a forged datagram in the name of a peer.
     fn throw(&mut self, at: usize, imm: u64, payload: &[u8]) {
         let Some(peer) = self.nodes[at].endpoint.peer_at(node::address(1 - at)) else { return };
         self.nodes[at].judge.admit(self.now, &man::delivery(peer, imm, payload));
@@ -145,8 +146,8 @@ impl Pair {
         self.nodes.iter().for_each(Node::check);
     }
 
-    /// Nobody lies any more, but the wire is dead. What is under way ends when its peer is given
-    /// up or removed; receives end when they are cancelled.
+    /// Ends the run: the attacker stops, but the network drops all packets. Pending operations end
+    /// when their peer times out or is removed; receives end when they are cancelled.
     fn finish(mut self) {
         self.man = Man::dead();
         for node in &mut self.nodes {
@@ -175,19 +176,19 @@ impl Pair {
         self.nodes[at].on(self.now, |rdm, world| rdm.remove_peer(world, peer));
     }
 
-    /// Ten seconds in which nothing arrives: more than any timeout.
+    /// Lets ten seconds pass without arrivals: longer than any timeout.
     fn silence(&mut self) {
         let end = self.now + Duration::from_secs(10);
         for turn in 0.. {
             assert!(turn < 20_000, "timers without end");
             self.run(1);
-            // When something is due is known when there is nothing more to send.
+            // The next due time is known when all packets are sent.
             self.drain(0);
             self.drain(1);
             let due = self.nodes.iter().filter_map(|node| node.endpoint.poll_timeout()).min();
             match due {
                 Some(due) if due < end => self.now = self.now.max(due),
-                // What the last timer brought is heard as well.
+                // The effects of the last timer are processed, too.
                 _ => return self.run(1),
             }
         }

@@ -1,4 +1,4 @@
-//! A node: transport, messaging layer, and what its application waits for.
+//! A node: transport, messaging layer, and the pending operations of its application.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,29 +13,29 @@ use super::memory::{Checked, Use};
 
 const OPERATIONS_MAX: u32 = 16;
 const RECEIVES_MAX: u32 = 16;
-/// The keys of shared memory are this and the next.
+/// The keys of shared memory are this one and the next.
 pub(crate) const RKEY: u8 = 5;
 /// Bytes of each shared piece.
 pub(crate) const SHARED_BYTES: usize = 4096;
 
-/// What judges datagrams, and the memory that it uses.
+/// Messaging layer that admits datagrams, and the memory that it uses.
 pub(crate) struct Judge {
     pub(crate) rdm: Rdm,
     pub(crate) memory: Checked,
 }
 
-/// Ends that an operation may still have.
+/// Completions that an operation may still have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ends {
-    /// One.
+    /// One completion.
     Once,
-    /// Any number, until one releases it.
+    /// Any number of completions, until one releases it.
     UntilReleased,
-    /// One, and perhaps a failure behind it.
+    /// One completion, which a failure may follow.
     Injected,
-    /// Perhaps a failure.
+    /// At most a failure.
     Late,
-    /// One, which tells whether a message was claimed.
+    /// One completion, which reports whether a message was claimed.
     Claim,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Node {
     incarnation: u64,
     /// The other node, and itself.
     pub(crate) peers: [Peer; 2],
-    /// Whether its application looks for ends.
+    /// Whether its application polls for completions.
     pub(crate) polls: bool,
     pending: BTreeMap<u64, Ends>,
     context_next: u64,
@@ -59,12 +59,12 @@ pub(crate) fn address(node: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1 + node as u8], 7471))
 }
 
-/// The address that a packet of a node comes from.
+/// Returns the source address of a node's packet.
 pub(crate) fn source(node: usize, entropy: Entropy) -> SocketAddr {
     SocketAddr::new(address(node).ip(), 7471 + entropy.0)
 }
 
-/// The run as addresses name it.
+/// Returns the run as addresses name it.
 pub(crate) fn incarnation(node: usize, run: u64) -> u64 {
     100 * (1 + node as u64) + run
 }
@@ -77,8 +77,8 @@ fn refusals(rdm: &Rdm) -> u64 {
 }
 
 impl Judge {
-    /// Lets the messaging layer judge. What it refuses is counted once; what it takes may bring
-    /// kept parts into their place that do not fit there.
+    /// Passes a datagram to the messaging layer. Every refusal is counted once. An accepted
+    /// datagram may cause stored parts to be counted as refused.
     pub(crate) fn admit(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
         let before = refusals(&self.rdm);
         let status = self.rdm.admit(now, delivery, &mut self.memory);
@@ -129,7 +129,7 @@ impl Node {
         self.incarnation
     }
 
-    /// Calls the messaging layer, and hears what came of it.
+    /// Calls the messaging layer, and processes the events that result.
     pub(crate) fn on<R>(
         &mut self,
         now: Instant,
@@ -145,7 +145,7 @@ impl Node {
         self.on(now, |rdm, world| rdm.add_peer(world, at, 0)).ok()
     }
 
-    /// Shares one of two pieces, if it is not shared.
+    /// Shares one of two pieces, unless it is shared already.
     pub(crate) fn share(&mut self, which: u8, read: bool, write: bool) {
         let access = Access { local_write: write, remote_write: write, remote_read: read };
         let (region, rkey) = (u64::from(which) + 1, u64::from(RKEY + which));
@@ -160,7 +160,7 @@ impl Node {
         self.judge.memory.unshare(u64::from(which) + 1);
     }
 
-    /// What the transport tells, and then what has ended. Whether there was anything.
+    /// Processes the transport's events, then the completions; returns whether there was an event.
     pub(crate) fn take_events(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(event) = self.endpoint.poll_event() {
@@ -209,7 +209,7 @@ impl Node {
         }
     }
 
-    /// The next operation's number.
+    /// Returns the number of the next operation.
     pub(crate) fn next_context(&mut self) -> u64 {
         self.context_next += 1;
         self.context_next
@@ -219,7 +219,7 @@ impl Node {
         self.judge.memory.place(context, of, length)
     }
 
-    /// An operation may have begun. What was refused is over.
+    /// Records an operation that was accepted; frees the buffers of a refused one.
     fn posted(&mut self, context: u64, ends: Ends, result: Result<(), Refused>) {
         if result.is_err() {
             assert!(!self.pending.contains_key(&context));
@@ -237,7 +237,7 @@ impl Node {
         sort: Sort,
         call: impl FnOnce(&mut Rdm, &mut World<'_>) -> Result<(), Refused>,
     ) {
-        // What comes to an end within the call is heard of after it.
+        // Completions within the call are processed after it.
         let polls = std::mem::replace(&mut self.polls, false);
         let result = self.on(now, call);
         self.polls = polls;
@@ -249,13 +249,13 @@ impl Node {
         };
         self.posted(context, ends, result);
         if sort == Sort::Injected {
-            // It was copied.
+            // The data was copied.
             self.judge.memory.free(context);
         }
         self.take_events(now);
     }
 
-    /// Cancels the receive that was posted first after a context.
+    /// Cancels the first pending operation from this context on.
     pub(crate) fn cancel(&mut self, from: u64) {
         let context = self.pending.range(from..).next().map(|(context, _)| *context);
         if let Some(context) = context {
@@ -269,7 +269,7 @@ impl Node {
         }
     }
 
-    /// Tables keep their bounds.
+    /// Checks that tables stay within their bounds.
     pub(crate) fn check(&self) {
         let held = self.judge.rdm.occupancy();
         assert!(held.operations <= OPERATIONS_MAX as usize, "{held:?}");
@@ -279,21 +279,22 @@ impl Node {
         assert!(held.reorder_bytes <= 64 << 20, "{held:?}");
     }
 
-    /// Nothing is under way. What was injected and went well says nothing more.
+    /// Checks that no operation is pending. Injected operations that succeeded have no further
+    /// completion.
     pub(crate) fn assert_all_ended(&self) {
         let open = self.pending.iter().filter(|(_, ends)| !matches!(ends, Ends::Late));
         let open: Vec<_> = open.collect();
         assert!(open.is_empty(), "{open:?} never ended: {:?}", self.judge.rdm.occupancy());
     }
 
-    /// The node ends: what is left of its memory.
+    /// Ends the node; returns its memory.
     pub(crate) fn end(self) -> Checked {
         let Self { judge: Judge { memory, .. }, .. } = self;
         memory
     }
 }
 
-/// How often an operation ends.
+/// Kind of operation, which determines the number of its completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sort {
     Once,

@@ -1,6 +1,6 @@
-//! A script: bytes that become choices.
+//! A script: bytes that select choices.
 
-/// What is left of it. At the end everything is zero.
+/// Remaining bytes of a script; zeros after its end.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl Input<'_> {
@@ -18,7 +18,7 @@ impl Input<'_> {
         self.byte() & 1 == 1
     }
 
-    /// One of so many.
+    /// Returns a number below `many`.
     pub(crate) fn below(&mut self, many: usize) -> usize {
         usize::from(self.byte()) % many.max(1)
     }

@@ -1,4 +1,4 @@
-//! Steps of a script: what applications ask for, and what the man does.
+//! Steps of a script: operations of applications, and manipulations of the attacker.
 
 use srd_efa::layer::{
     Atomic, AtomicOp, Datatype, Iov, Message, Peek, Receive, Rma, RmaIov, Selector, Until,
@@ -52,7 +52,7 @@ impl Pair {
         }
     }
 
-    /// Buffers of an operation, in one or two pieces.
+    /// Creates the buffers of an operation, in one or two pieces.
     fn iov(&mut self, at: usize, context: u64, of: Use, length: usize, two: bool) -> Vec<Iov> {
         let first = if two { length / 3 } else { length };
         let lengths = if two { vec![first, length - first] } else { vec![first] };
@@ -102,7 +102,7 @@ impl Pair {
             .post(self.now, context, sort, |rdm, _| rdm.peek(tagged, want, what, context));
     }
 
-    /// A claimed message is received, or thrown away.
+    /// Receives or discards a claimed message.
     fn claimed(&mut self, at: usize, input: &mut Input<'_>) {
         let length = input.of(&LENGTHS);
         let Some((context, tagged)) = self.nodes[at].claims.pop() else { return };
@@ -119,7 +119,7 @@ impl Pair {
             .post(now, context, Sort::Once, |rdm, world| rdm.recv_claimed(world, receive));
     }
 
-    /// A piece of the other's shared memory, or beyond it.
+    /// Returns a piece of the other node's shared memory, or a range beyond it.
     fn remote(length: usize, input: &mut Input<'_>) -> RmaIov {
         let near = u64::from(input.byte()) * 16;
         let addr = if input.byte() > 250 { u64::MAX - near } else { near };
@@ -199,20 +199,20 @@ impl Pair {
         Forger { input, man: &mut self.man, to, runs }.forge()
     }
 
-    /// One lie, many times, before anybody comes to answer.
+    /// Delivers a forged datagram many times, before any answer.
     fn flood(&mut self, at: usize, input: &mut Input<'_>) {
         let Forged { imm, mut payload } = self.forge(at, input);
         let (which, times) = (input.below(16), input.byte());
         for _ in 0..times {
             self.throw(at, imm, &payload);
-            // Ids and the like count up.
+            // Ids and similar fields count up.
             if let Some(byte) = payload.get_mut(which) {
                 *byte = byte.wrapping_add(1);
             }
         }
     }
 
-    /// What was said once is said again, perhaps to the other, perhaps changed.
+    /// Repeats a recorded datagram, possibly to the other node, possibly changed.
     fn replay(&mut self, input: &mut Input<'_>) {
         if self.man.templates.is_empty() {
             return;
@@ -232,7 +232,7 @@ impl Pair {
         self.throw(to, imm, &payload);
     }
 
-    /// Some of what was held back arrives, in any order.
+    /// Delivers some of the delayed datagrams, in any order.
     fn let_go(&mut self, input: &mut Input<'_>) {
         for _ in 0..=input.below(16) {
             if self.man.held.is_empty() {
@@ -243,7 +243,7 @@ impl Pair {
         }
     }
 
-    /// Nothing happens until a timer is due.
+    /// Advances the time to the next timer.
     fn jump(&mut self, input: &mut Input<'_>) {
         for _ in 0..input.byte() & 15 {
             let due = self.nodes.iter().filter_map(|node| node.endpoint.poll_timeout()).min();

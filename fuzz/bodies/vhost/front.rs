@@ -1,4 +1,4 @@
-//! A front end of vhost-user, and the driver behind it: both say whatever they are told to.
+//! A vhost-user front end, and the driver behind it: both send whatever the test requests.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -18,21 +18,21 @@ use srd_vhost::session::feature;
 pub(super) const REGION_BYTES: u64 = 0x4_0000;
 /// Bytes of a good frame's packet.
 pub(super) const PACKET_BYTES: usize = 50;
-/// The name of the memory.
+/// Name of the memory file.
 pub(super) const MEMORY: &str = "srd-fuzz-guest";
 
-/// The front end's own address of the first region.
+/// The front end's virtual address of the first region.
 const USER: u64 = 0x7f00_0000_0000;
 /// Entries of each ring.
 const SIZE: u16 = 64;
-/// Bytes between two rings, and where their parts are.
+/// Bytes between two rings, and the offsets of their parts.
 const RING_BYTES: u64 = 0x1000;
 const AVAILABLE: u64 = 0x800;
 const USED: u64 = 0xa00;
-/// Where buffers begin.
+/// Offset of the first buffer.
 const BUFFERS: u64 = 0x2_0000;
 const WRITABLE: u16 = 2;
-/// Descriptors of one message: more than the device takes.
+/// Most descriptors of one message, more than the device accepts.
 const DESCRIPTORS_MAX: usize = 16;
 
 /// The front end.
@@ -58,9 +58,9 @@ impl Front {
         Self { stream, regions: [region(), region()], kick, other }
     }
 
-    /// Says all that it takes for so many pairs of rings.
+    /// Sends all messages that set up `pairs` pairs of rings.
     pub(super) fn set_up(&mut self, device: &mut Device, features: u8, pairs: u8) {
-        // The first turn accepts.
+        // The first turn accepts the connection.
         device.turn();
         let some = [feature::MRG_RXBUF, feature::EVENT_IDX, feature::INDIRECT_DESC, feature::MQ];
         let some = some.iter().enumerate().filter(|(bit, _)| features & 1 << bit != 0);
@@ -85,14 +85,14 @@ impl Front {
         self.raw(&[&header, body].concat(), kinds);
     }
 
-    /// A request whose header may be none, and whose length may be another.
+    /// Sends a request whose header may be invalid, and whose length may be wrong.
     pub(super) fn request(&self, number: u8, flags: u8, claimed: u16, body: &[u8], kinds: &[u8]) {
         let length = u32::from(claimed).wrapping_add(u32::try_from(body.len()).unwrap_or(0));
         let head = [u32::from(number), u32::from(flags) ^ 1, length].map(u32::to_ne_bytes);
         self.raw(&[&head.concat(), body].concat(), kinds);
     }
 
-    /// Bytes, with descriptors of these kinds.
+    /// Sends bytes, with file descriptors of these kinds.
     pub(super) fn raw(&self, bytes: &[u8], kinds: &[u8]) {
         let fds: Vec<BorrowedFd<'_>> =
             kinds.iter().take(DESCRIPTORS_MAX).map(|kind| self.descriptor_of(*kind)).collect();
@@ -101,7 +101,7 @@ impl Front {
         if !fds.is_empty() {
             control.push(SendAncillaryMessage::ScmRights(&fds));
         }
-        // A socket that is full or closed is the device's right.
+        // The device may let the socket fill up, or close it.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let _ = sendmsg(&self.stream, &[IoSlice::new(bytes)], &mut control, flags);
     }
@@ -116,7 +116,7 @@ impl Front {
         }
     }
 
-    /// Shares regions: their guest address, bytes, address of the front end's, place in the file.
+    /// Shares regions, each with guest address, size, front end's address, and offset in the file.
     pub(super) fn share(&self, regions: &[[u64; 4]], kinds: &[u8]) {
         let count = u32::try_from(regions.len()).unwrap_or(0);
         let mut body = [count, 0].map(u32::to_ne_bytes).concat();
@@ -124,7 +124,7 @@ impl Front {
         self.say(request::SET_MEM_TABLE, &body, kinds);
     }
 
-    /// Says where a ring is: descriptors, used, available.
+    /// Sends the addresses of a ring: descriptors, used, available.
     pub(super) fn place(&self, ring: u8, places: [u64; 3]) {
         let mut body = [u32::from(ring), 0].map(u32::to_ne_bytes).concat();
         let places = places.map(|at| USER.wrapping_add(at));
@@ -145,13 +145,13 @@ impl Front {
 
     pub(super) fn connect_ring(&self, what: u8, number: u64, kinds: &[u8]) {
         let requests = [request::SET_VRING_KICK, request::SET_VRING_CALL, request::SET_VRING_ERR];
-        // One kind is no descriptor at all.
+        // One of the kinds means that no descriptor is sent.
         let none = kinds.first().is_some_and(|kind| kind % 8 == 7);
         let (number, kinds) = if none { (number | 0x100, &[][..]) } else { (number, kinds) };
         self.say(requests[usize::from(what % 3)], &number.to_ne_bytes(), kinds);
     }
 
-    /// Reads what the device says.
+    /// Reads and discards messages of the device.
     pub(super) fn hear(&self) {
         let mut bytes = [0; 4096];
         let _ = recv(&self.stream, &mut bytes[..], RecvFlags::DONTWAIT);
@@ -172,7 +172,7 @@ impl Front {
         u16::from_le_bytes(bytes)
     }
 
-    /// Writes a descriptor of a ring, or, from the ring 128 on, of a table that is no ring's.
+    /// Writes a descriptor of a ring, or, for rings from 128 on, of a table outside of the rings.
     pub(super) fn descriptor(
         &self,
         ring: u8,
@@ -195,13 +195,13 @@ impl Front {
         self.write(base + 2, &index.wrapping_add(1).to_le_bytes());
     }
 
-    /// Says that so many chains are available.
+    /// Sets the index of available chains.
     pub(super) fn set_index(&self, ring: u8, index: u16) {
         let base = u64::from(ring % 4) * RING_BYTES + AVAILABLE;
         self.write(base + 2, &index.to_le_bytes());
     }
 
-    /// Says when the driver wants to be told.
+    /// Sets the flags and the event index with which the driver requests notifications.
     pub(super) fn set_flags(&self, ring: u8, flags: u16, event: u16) {
         let base = u64::from(ring % 4) * RING_BYTES + AVAILABLE;
         self.write(base, &flags.to_le_bytes());
@@ -212,20 +212,20 @@ impl Front {
         let _ = rustix::io::write(&self.kick, &u64::from(times).to_ne_bytes());
     }
 
-    /// Sends a frame as it should be, by the first pair.
+    /// Sends a valid frame on the first pair.
     pub(super) fn send_good(&self) {
         let bytes = u32::try_from(12 + 14 + PACKET_BYTES).unwrap_or(0);
         self.descriptor(1, 0, (BUFFERS, bytes), (0, 0));
         self.offer(1, 0);
     }
 
-    /// Gives the first pair a buffer.
+    /// Makes a buffer available on the first pair.
     pub(super) fn give_good(&self) {
         self.descriptor(0, 0, (REGION_BYTES, 2048), (WRITABLE, 0));
         self.offer(0, 0);
     }
 
-    /// How many buffers of the first pair came back.
+    /// Returns the number of used buffers of the first pair.
     pub(super) fn used(&self) -> [u16; 2] {
         [0, 1].map(|ring| self.read_u16(ring * RING_BYTES + USED + 2))
     }

@@ -1,8 +1,8 @@
-//! What the fuzz target of the vhost-user device does with its input: a front end and its driver
-//! that say and write what they like, in the order that the bytes say.
+//! Fuzz target of the vhost-user device: a front end and its driver send and write arbitrary data,
+//! in the order of the input.
 //!
-//! Each step is an opcode and what it takes ([`step`]). Afterwards a front end that does nothing
-//! wrong gets its frames through, and neither descriptors nor mappings are left.
+//! Each step is an opcode and its arguments ([`step`]). Afterwards the frames of a correct front
+//! end must pass, and no descriptor and no mapping must be left.
 
 mod front;
 
@@ -13,14 +13,14 @@ use srd_vhost::{Counts, Device, Frame, HEADER_BYTES};
 
 use front::{Front, PACKET_BYTES, REGION_BYTES};
 
-/// Steps of one input: more is slow, not wrong.
+/// Most steps of one input; more would be slow, not wrong.
 const STEPS_MAX: usize = 256;
-/// How long other tests may have what they have opened meanwhile.
+/// Longest time for which other tests may hold descriptors that they opened meanwhile.
 const LEFT_MAX: Duration = Duration::from_secs(60);
 /// Bytes of the longest packet of a frame.
 const FRAME_BYTES_MAX: usize = HEADER_BYTES + 65_535;
 
-/// What is left of the input; zeros behind its end.
+/// Remaining input; zeros after its end.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -44,7 +44,7 @@ impl Script<'_> {
         now.to_vec()
     }
 
-    /// A place in the memory, or beside it.
+    /// Returns an address in the memory, or beside it.
     fn place(&mut self) -> u64 {
         let (kind, at) = (self.byte(), u64::from(self.half()));
         match kind % 8 {
@@ -60,14 +60,16 @@ thread_local! {
     static DEVICE: RefCell<Option<(tempfile::TempDir, Device)>> = const { RefCell::new(None) };
 }
 
-/// Runs a script. Returns how many frames the device took, and how many the driver got of it.
+/// Runs a script. Returns the number of frames that the device received, and that it delivered to
+/// the driver.
 pub(crate) fn vhost(bytes: &[u8]) -> (u64, u64) {
     DEVICE.with_borrow_mut(|kept| {
         let (directory, device) = kept.get_or_insert_with(|| {
             let directory = tempfile::tempdir().expect("a directory");
             let path = directory.path().join("port");
             let mut device = Device::open(&path).expect("a device");
-            // The first front end that asks for a signal has descriptors made that stay.
+            // The first front end that requests a signal causes descriptors to be created that
+            // stay open.
             good(&mut device, &path);
             (directory, device)
         });
@@ -140,7 +142,7 @@ fn step(
     front.hear();
 }
 
-/// Says the next request.
+/// Sends the next request.
 fn request(kind: u8, script: &mut Script<'_>, front: &mut Front, device: &mut Device) {
     match kind {
         0 => {
@@ -182,23 +184,24 @@ fn request(kind: u8, script: &mut Script<'_>, front: &mut Front, device: &mut De
     }
 }
 
-/// A frame whose packet has so many bytes.
+/// Returns a frame with a packet of this length.
 fn frame(bytes: usize) -> Frame {
     let mut packet = vec![0x55; HEADER_BYTES + bytes];
     packet[..HEADER_BYTES].fill(0);
     Frame { ethernet: *b"DDDDDDSSSSSSTT", packet }
 }
 
-/// The device has seen that its front end is gone, and each one that waited behind it: a turn takes
-/// one of them, and so many of its requests.
+/// Waits until the device has noticed the end of its front end, and of all front ends that waited
+/// behind it. A turn serves one of them, and a limited number of its requests.
 fn gone(device: &mut Device) {
     for _ in 0..2 * STEPS_MAX {
-        // A thread closes refused descriptors; meanwhile no other front end is met.
+        // A thread closes refused descriptors; until it ends, the device accepts no other front
+        // end.
         while device.is_closing() {
             std::thread::yield_now();
             device.turn();
         }
-        // One that had a front end at its beginning does not look for the next one.
+        // A turn that began with a front end does not accept the next one.
         let (had, before) = (device.is_connected(), device.counts().connected);
         device.turn();
         let is_over = !had && !device.is_connected() && !device.is_closing();
@@ -211,7 +214,7 @@ fn gone(device: &mut Device) {
     assert!(!device.write(&frame(60), 0));
 }
 
-/// A front end that does nothing wrong is served, whatever the one before it was.
+/// Checks that a correct front end is served, whatever the previous one did.
 fn good(device: &mut Device, path: &std::path::Path) {
     let before = device.counts();
     let mut front = Front::connect(path);
@@ -243,8 +246,8 @@ fn grew(before: &Counts, now: &Counts) -> bool {
         && before.no_driver <= now.no_driver
 }
 
-/// No more descriptors and mappings are there than before. Other tests of the same process have
-/// descriptors for a while.
+/// Checks that there are no more descriptors and mappings than before. Other tests of this process
+/// may hold descriptors for some time.
 fn nothing_is_left(before: (usize, usize)) {
     let began = Instant::now();
     loop {
@@ -257,12 +260,12 @@ fn nothing_is_left(before: (usize, usize)) {
     }
 }
 
-/// Descriptors of this process.
+/// Number of this process's descriptors.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Front ends' memory that this process has mapped.
+/// Number of this process's mappings of front ends' memory.
 fn mappings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     maps.lines().filter(|line| line.contains(front::MEMORY)).count()

@@ -1,6 +1,6 @@
-//! The soak of the Express stage: hours of simulated time, nodes that restart, links that die,
-//! settings that change, flows that come and go; and a check that only uses the packets which
-//! guests sent and received.
+//! The soak of the Express stage: hours of simulated time in which nodes restart, links fail,
+//! settings change, and flows come and go. Its check only uses the packets that guests sent and
+//! received.
 //!
 //! An hour is a number of *turns*: two bursts of traffic, things that happen in and around the
 //! first of them, and a time without traffic. At the end of each hour everything heals, a calm

@@ -8,7 +8,7 @@
 /// The document that holds the word lists.
 pub(super) const DOCUMENT: &str = "docs/language.md";
 
-/// First words of a headless clause. "Whether" is none of them: it has a plain meaning.
+/// First words of a headless clause. "Whether" is not in the list: it has a plain meaning.
 const HEADLESS: [&str; 13] = [
     "What",
     "Whatever",

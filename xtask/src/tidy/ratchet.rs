@@ -1,8 +1,8 @@
 //! Counts that may only fall, in [`FILE`]: what was there before its check was.
 //!
-//! A line is a kind, a name and a count; a name without a line may have none. A count above its
-//! line is a finding. A count below it is printed, and `cargo xtask tidy --write` lowers the line.
-//! Only an editor can raise one, and that is seen in review.
+//! A line is a kind, a name and a count; without a line, the bound is zero. A count above its line
+//! is a finding. A count below it is printed, and `cargo xtask tidy --write` lowers the line. Only
+//! an editor can raise a line, and review shows the change.
 
 use std::collections::BTreeMap;
 

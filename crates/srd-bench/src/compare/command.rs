@@ -1,4 +1,4 @@
-//! The command: its words, its time limit, its output.
+//! The command: its arguments, its time limit, its output.
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,26 +15,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What stands for the server's address in the words of a command.
+/// Placeholder for the server's address in the arguments of a command.
 pub const SERVER: &str = "{server}";
-/// The most that is kept of what a command prints.
+/// Most bytes of a command's output that are kept.
 const KEPT_BYTES: usize = 16 << 20;
-/// How long a command gets between SIGTERM and SIGKILL.
+/// Time between SIGTERM and SIGKILL.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
-/// How often a wait looks whether it is to stop.
+/// Interval at which a wait checks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The most characters of an error of the command that are shown.
+/// Most characters of the command's error output that are shown.
 const COMPLAINT_CHARS: usize = 600;
 
-/// The words of a command, of which one at least names the server.
+/// Program and arguments of a command, which usually contain the server's address.
 #[derive(Clone, Debug)]
 pub struct Words(Vec<OsString>);
 
 impl Words {
-    /// Takes the words.
+    /// Creates the command from a program and its arguments.
     ///
     /// # Errors
-    /// There are none.
+    /// The list is empty.
     pub fn new(words: Vec<OsString>) -> Result<Words> {
         if words.is_empty() {
             bail!("no command to run: write it behind --");
@@ -42,20 +42,20 @@ impl Words {
         Ok(Words(words))
     }
 
-    /// Whether the server's address stands anywhere in them.
+    /// Whether the placeholder for the server's address occurs in any of them.
     #[must_use]
     pub fn name_the_server(&self) -> bool {
         self.0.iter().any(|word| word.to_string_lossy().contains(SERVER))
     }
 
-    /// The words as people write them.
+    /// Returns the command in one line, as a user types it.
     #[must_use]
     pub fn shown(&self) -> String {
         let words: Vec<_> = self.0.iter().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
     }
 
-    /// The program, if it is nowhere.
+    /// Returns the program's name if the program does not exist.
     #[must_use]
     pub fn missing_program(&self) -> Option<String> {
         let program = self.0.first()?.to_string_lossy();
@@ -63,7 +63,7 @@ impl Words {
         (!is_there).then(|| program.into_owned())
     }
 
-    /// The command for one address; it is also in its environment as `SRD_SERVER`.
+    /// Returns the command for one address, which is also in its environment as `SRD_SERVER`.
     ///
     /// # Errors
     /// There is no such program.
@@ -84,29 +84,29 @@ impl Words {
     }
 }
 
-/// A command in a process group of its own, with its output to us and nothing to read.
+/// Sets up a command with a process group of its own, piped output and an empty input.
 pub(super) fn piped(command: &mut Command) -> &mut Command {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0)
 }
 
-/// A command that has ended, by itself or because its time was up.
+/// A command that has ended, or that was ended because its time was up.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// From its start to its end.
+    /// Duration from its start to its end.
     pub(super) seconds: f64,
-    /// How it ended; nothing if its time was up.
+    /// Exit status; `None` if its time was up.
     status: Option<ExitStatus>,
-    /// What it printed.
+    /// Standard output.
     pub(super) out: Printed,
     err: Printed,
 }
 
 impl Ended {
-    /// Waits for a child of [`piped`]. When it has ended, or its time is up, what it started and
-    /// left in its process group is ended, too.
+    /// Waits for a child of [`piped`]. When the child has ended, or its time is up, all other
+    /// processes of its process group are ended, too.
     ///
     /// # Errors
-    /// `stop` was set meanwhile; the kernel refuses to wait.
+    /// `stop` was set during the wait; the kernel refuses to wait.
     pub(super) fn wait(mut child: Child, at_most: Duration, stop: &AtomicBool) -> Result<Ended> {
         let began = Instant::now();
         let out = Reader::start(child.stdout.take())?;
@@ -121,7 +121,7 @@ impl Ended {
         Ok(Ended { seconds, status: ended_itself.then_some(status), out, err })
     }
 
-    /// What went wrong, if anything did.
+    /// Describes the failure, if there was one.
     pub(super) fn failure(&self, limit: Duration) -> Option<String> {
         let how = match self.status {
             Some(status) if status.success() => return None,
@@ -134,7 +134,8 @@ impl Ended {
     }
 }
 
-/// A server beside the command. Dropped, it ends, with what it started in its process group.
+/// A server that runs during the command. Dropping it ends the server and all processes of its
+/// process group.
 pub(super) struct Server {
     child: Child,
     out: Option<Reader>,
@@ -142,14 +143,14 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Takes charge of a child of [`piped`].
+    /// Takes over a child of [`piped`].
     pub(super) fn new(mut child: Child) -> Result<Server> {
         let out = Some(Reader::start(child.stdout.take())?);
         let err = Some(Reader::start(child.stderr.take())?);
         Ok(Server { child, out, err })
     }
 
-    /// What went wrong, if it has ended; a server is to stay.
+    /// Describes the failure if the server has ended; a server is expected to stay.
     pub(super) fn failure(&mut self) -> Result<Option<String>> {
         if !sleep_until_end(&self.child, Duration::ZERO, &AtomicBool::new(false))? {
             return Ok(None);
@@ -167,20 +168,21 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended before, and been reaped: then its number is not used again.
+        // The server may have ended before and been reaped: its number must not be used again
+        // then.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = end_group(&mut self.child, false);
         }
     }
 }
 
-/// The last characters of what a program complains about.
+/// Returns the last characters of the error output of a program.
 fn last_of(said: &str) -> String {
     let said: Vec<char> = said.trim().chars().collect();
     said[said.len().saturating_sub(COMPLAINT_CHARS)..].iter().collect()
 }
 
-/// What was printed last, up to a limit.
+/// Last part of an output, up to a limit.
 #[derive(Debug, Default)]
 pub(super) struct Printed {
     kept: Vec<u8>,
@@ -188,19 +190,19 @@ pub(super) struct Printed {
 }
 
 impl Printed {
-    /// As text; what is no UTF-8 is replaced.
+    /// Returns the output as text; invalid UTF-8 is replaced.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.kept).into_owned()
     }
 
-    /// How many bytes came before what is kept.
+    /// Returns the number of bytes that were dropped before the kept ones.
     pub(super) fn cut_bytes(&self) -> u64 {
         self.cut
     }
 
     fn push(&mut self, bytes: &[u8]) {
         self.kept.extend_from_slice(bytes);
-        // Twice the limit before a move, so that each byte moves at most once.
+        // The limit is exceeded twofold before a move, so that each byte moves at most once.
         if self.kept.len() > 2 * KEPT_BYTES {
             self.trim();
         }
@@ -213,7 +215,7 @@ impl Printed {
     }
 }
 
-/// Reads what a command prints, so that it never waits for us.
+/// Reads the output of a command, so that the command never waits for a reader.
 struct Reader {
     printed: Arc<Mutex<Printed>>,
     /// Closed when the last writer has closed its end.
@@ -238,8 +240,8 @@ impl Reader {
         Ok(Reader { printed, over })
     }
 
-    /// What was printed. A process that left the group may keep the pipe open for ever: what it
-    /// prints later is not waited for.
+    /// Returns the output. A process that left the group may keep the pipe open for ever, so later
+    /// output is ignored.
     fn finish(self) -> Printed {
         let _: Result<(), RecvTimeoutError> = self.over.recv_timeout(LEAVE_MAX);
         let mut printed = std::mem::take(&mut *lock(&self.printed));
@@ -252,8 +254,8 @@ fn lock(printed: &Mutex<Printed>) -> MutexGuard<'_, Printed> {
     printed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the child ended by itself within that time, and before `stop` was set. It is not
-/// reaped.
+/// Whether the child ended on its own within that time, and before `stop` was set. The child is
+/// not reaped.
 fn sleep_until_end(child: &Child, at_most: Duration, stop: &AtomicBool) -> Result<bool> {
     let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).context("pidfd_open")?;
     let deadline = Instant::now() + at_most;
@@ -270,15 +272,15 @@ fn sleep_until_end(child: &Child, at_most: Duration, stop: &AtomicBool) -> Resul
     }
 }
 
-/// Ends what is left of the child's process group, and reaps the child.
+/// Ends the remaining processes of the child's process group, and reaps the child.
 ///
-/// The child is reaped last: until then its number, and so its group's, is nobody else's.
+/// The child is reaped last: until then no other process or group can get its number.
 fn end_group(child: &mut Child, ended_itself: bool) -> Result<ExitStatus> {
     let group = Pid::from_child(child);
     if !ended_itself && kill_process_group(group, Signal::TERM).is_ok() {
         sleep_until_end(child, LEAVE_MAX, &AtomicBool::new(false))?;
     }
-    // A group without members is none: nothing was left.
+    // An error means that the group has no members left.
     let _ = kill_process_group(group, Signal::KILL);
     child.wait().context("wait")
 }
@@ -287,7 +289,7 @@ fn end_group(child: &mut Child, ended_itself: bool) -> Result<ExitStatus> {
 mod tests {
     use super::*;
 
-    /// How long anything here may take.
+    /// Longest duration of a test's command.
     const LIMIT: Duration = Duration::from_secs(60);
 
     fn run(shell: &str, limit: Duration) -> Ended {
@@ -311,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_command_that_does_not_end_is_ended_with_what_it_started() {
-        // A shell of a busy machine may not have printed anything at the first limit.
+        // On a busy machine the shell may not have printed anything at the first limit.
         let limits = [300, 3000, 30_000].map(Duration::from_millis);
         let run_for = |limit| {
             let ended = run("sleep 90 & echo $!; wait", limit);
@@ -345,7 +347,7 @@ mod tests {
         let gone_away = run("echo first; setsid sleep 90 & exit 0", LIMIT);
         assert!(gone_away.failure(LIMIT).is_none());
         assert_eq!(gone_away.out.text(), "first\n");
-        // Either sleeps for longer.
+        // Both sleeping commands would take longer.
         assert!(began.elapsed() < Duration::from_secs(60));
     }
 

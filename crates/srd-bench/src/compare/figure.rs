@@ -1,24 +1,24 @@
-//! Numbers in what a command prints.
+//! Numbers in the output of a command.
 
 use anyhow::{Context, Result, bail};
 use regex::Regex;
 use serde_json::Value;
 use std::str::FromStr;
 
-/// The most characters of a command's output in an error.
+/// Most characters of a command's output in an error.
 const SHOWN_CHARS: usize = 200;
 
-/// A number to look for: `NAME=REGEX` or `NAME=/JSON/POINTER`.
+/// A number to find: `NAME=REGEX` or `NAME=/JSON/POINTER`.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// What it is called; a unit may follow after a comma.
+    /// Name of the figure; a unit may follow after a comma.
     pub name: String,
     place: Place,
 }
 
 #[derive(Clone, Debug)]
 enum Place {
-    /// The first group of a regular expression, where it matches last.
+    /// First group of a regular expression, in its last match.
     Text(Regex),
     /// A pointer of RFC 6901 into the JSON that the command prints.
     Json(String),
@@ -52,10 +52,10 @@ impl FromStr for Source {
 }
 
 impl Source {
-    /// The number in what a command printed.
+    /// Returns the number in the output of a command.
     ///
     /// # Errors
-    /// It is not there, or it is no number.
+    /// The output does not contain it, or it is not a number.
     pub fn find(&self, printed: &str) -> Result<f64> {
         let found = match &self.place {
             Place::Text(regex) => of_text(regex, printed),
@@ -91,7 +91,7 @@ fn of_json(pointer: &str, printed: &str) -> Result<f64> {
 }
 
 fn number(text: &str) -> Result<f64> {
-    // People write 12,345.6; a comma before the point separates thousands.
+    // A comma separates thousands, as in 12,345.6.
     let number: f64 =
         text.trim().replace(',', "").parse().with_context(|| format!("`{text}` is no number"))?;
     if !number.is_finite() {

@@ -1,7 +1,7 @@
-//! Between two real machines: the command is given one address of the server, then another.
+//! Between two real machines: the command gets one address of the server, then another.
 //!
-//! Nothing is set up and nothing is changed: both addresses work already, and the server listens
-//! at both.
+//! The comparison sets up nothing and changes nothing: both addresses work already, and the server
+//! listens at both.
 
 use super::command::Ended;
 use super::{ABOUT, SUMMARY, Settings, headline, measured};
@@ -17,19 +17,19 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pause between two runs, for what is still in a queue.
+/// Pause between two runs, in which queues empty.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Packets of the programs that went over SRD.
+/// Counter of the programs' packets that went over SRD.
 const OVER_SRD: &str = "ena_srd_tx_pkts";
 
 /// Counters of the daemon on this machine.
 pub type Counters<'a> = &'a dyn Fn() -> Result<BTreeMap<String, f64>>;
 
-/// Runs the command in turns; `say` gets a line when a run has ended. With `counters`, runs of
-/// [`Variant::Express`] must have moved packets over SRD.
+/// Runs the command in turns; calls `say` with a line when a run has ended. With `counters`, runs
+/// of [`Variant::Express`] must have moved packets over SRD.
 ///
 /// # Errors
-/// A run failed, or it did not use the transport that it stands for.
+/// A run failed, or did not use its transport.
 pub fn run(
     settings: &Settings,
     addresses: &BTreeMap<Variant, IpAddr>,
@@ -86,7 +86,7 @@ fn one(
     if express.as_ref().is_some_and(unmoved) && !measured.is_failure() {
         bail!("no packet went over SRD to {address}: is it the address of a peer of `srd up`?");
     }
-    // The whole machine's: what else runs here is not told apart.
+    // The load of the whole machine: load of other programs cannot be separated.
     let own_cpu_share = cpu.busy_share();
     Ok(Run { variant, repetition, measured, cpu, own_cpu_share, late, express })
 }

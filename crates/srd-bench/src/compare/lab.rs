@@ -1,4 +1,5 @@
-//! Between two hosts of a fabric of network namespaces: the same links and queues for all.
+//! Between two hosts of a fabric of network namespaces: the same links and queues for all
+//! transports.
 
 use super::command::{Ended, Server, piped};
 use super::{ABOUT, SUMMARY, Settings, measured};
@@ -14,24 +15,24 @@ use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a server may take until it listens.
+/// Longest time until a server listens.
 const READY_MAX: Duration = Duration::from_secs(30);
-/// How long a server without a port gets before the command starts.
+/// Time that a server without a port gets before the command starts.
 const HEAD_START: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Where the command runs, and beside what.
+/// Placement of the command, and the load beside it.
 #[derive(Clone, Debug)]
 pub struct Lab {
     /// The fabric.
     pub fabric: FabricConfig,
     /// The host of the command.
     pub client: HostId,
-    /// The host whose address the command is given.
+    /// The host whose address the command gets.
     pub server: HostId,
-    /// What runs in the server's host, in the words of a shell.
+    /// Shell command that runs in the server's host.
     pub serve: Option<String>,
-    /// The TCP port where it listens when it is ready.
+    /// TCP port where the server listens when it is ready.
     pub port: Option<u16>,
     /// Load on the same links.
     pub beside: Beside,
@@ -40,12 +41,12 @@ pub struct Lab {
 /// Long TCP flows of other hosts while the command runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Beside {
-    /// None.
+    /// No load.
     #[default]
     Nothing,
-    /// Six between three other pairs of hosts: some uplinks are full.
+    /// Six flows between three other pairs of hosts: some uplinks are full.
     Collisions,
-    /// Four from two other hosts to the server: its own link is full.
+    /// Four flows from two other hosts to the server: its own link is full.
     Incast,
 }
 
@@ -79,7 +80,7 @@ impl FromStr for Beside {
     }
 }
 
-/// Runs the command in turns; `say` gets a line when a run has ended.
+/// Runs the command in turns; calls `say` with a line when a run has ended.
 ///
 /// # Errors
 /// A program is missing, the fabric cannot be built, the server does not stay, a run failed.
@@ -100,10 +101,10 @@ pub fn run(
 }
 
 impl Lab {
-    /// Checks that the hosts are there, and are different.
+    /// Checks that the hosts exist and differ.
     ///
     /// # Errors
-    /// They are not, or the fabric cannot be built.
+    /// The hosts are missing or equal, or the fabric cannot be built.
     pub fn check(&self) -> Result<()> {
         self.fabric.validate()?;
         let elephants = self.beside.pairs(self.server);
@@ -153,7 +154,8 @@ impl Lab {
             let child = stage.fabric.spawn(self.client, &mut command)?;
             Ended::wait(child, settings.time_limit, &settings.stop)
         })?;
-        // A server that serves one client ends with it; one that failed says so below.
+        // A server that serves a single client ends with it. If the server failed, the failure is
+        // reported below.
         let served = server.as_mut().map(Server::failure).transpose()?.flatten();
         measured(settings, &ended).with_context(|| match served {
             Some(failure) => format!("the server {failure}"),

@@ -1,16 +1,16 @@
 //! A command of the user's own, with SRD and without, in turns.
 //!
-//! What is measured is what the user runs, not a benchmark of somebody else's: how long it takes,
-//! and the numbers that it prints and that the user points at. Every second repetition runs in
-//! the opposite order.
+//! The comparison measures the user's own command instead of a fixed benchmark: its duration, and
+//! the numbers in its output that the user selects. Every second repetition runs in the opposite
+//! order.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`figure`] | numbers in what a command prints |
-//! | [`command`] | the command: its words, its time limit, its output |
+//! | [`figure`] | numbers in the output of a command |
+//! | [`command`] | the command: its arguments, its time limit, its output |
 //! | [`lab`] | between two hosts of a fabric of network namespaces |
 //! | [`hosts`] | between two real machines: only the address differs |
-//! | [`verdict`] | which difference is more than the spread of the repetitions |
+//! | [`verdict`] | differences that are larger than the spread of the repetitions |
 //! | [`page`] | the answer, charts and every run as a page |
 
 pub mod command;
@@ -29,16 +29,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What both places have in common.
+/// Settings that the lab and real hosts share.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The command.
     pub words: Words,
-    /// The numbers to look for in what it prints.
+    /// Numbers to find in its output.
     pub figures: Vec<Source>,
-    /// Which transports, in their order of the first repetition.
+    /// Transports, in their order of the first repetition.
     pub variants: Vec<Variant>,
-    /// How often each.
+    /// Number of runs with each transport.
     pub repetitions: u32,
     /// A command that takes longer has failed.
     pub time_limit: Duration,
@@ -48,17 +48,17 @@ pub struct Settings {
     pub stop: Arc<AtomicBool>,
 }
 
-/// What is printed as the question of a comparison.
+/// Summary of a comparison, as it is printed.
 const SUMMARY: &str = "The same command over each transport, in turns.";
-/// How it is measured.
+/// Description of the method.
 const ABOUT: &str = "The command runs once for each transport and repetition, every second \
                      repetition in the opposite order. Its time is that from its start to its \
                      end; the other figures are what it printed itself.";
 
-/// What a command that has ended measures.
+/// Returns the figures of a command that has ended.
 ///
 /// # Errors
-/// It failed, and failures are not to be counted; a number is not where it should be.
+/// The command failed, and failures are not to be counted; a number is missing from the output.
 fn measured(settings: &Settings, ended: &Ended) -> Result<Measured> {
     let outcome = match ended.failure(settings.time_limit) {
         Some(failure) => Err(anyhow!("the command {failure}")),
@@ -82,7 +82,7 @@ fn measured(settings: &Settings, ended: &Ended) -> Result<Measured> {
     Ok(measured)
 }
 
-/// The time, and what a command printed.
+/// Returns the duration, and the numbers that a command printed.
 fn figures(settings: &Settings, ended: &Ended) -> Result<Vec<Figure>> {
     let printed = ended.out.text();
     let mut figures = vec![Figure::new("time", "s", ended.seconds)];
@@ -92,7 +92,7 @@ fn figures(settings: &Settings, ended: &Ended) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The first figures, for a line of progress.
+/// Formats the first figures, for a line of progress.
 fn headline(measured: &Measured) -> String {
     let figures = measured.figures.iter().take(3);
     let said = figures.map(|f| format!("{} {:.3} {}", f.name, f.value, f.unit).trim().to_owned());

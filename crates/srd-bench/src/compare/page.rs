@@ -1,5 +1,4 @@
-//! The comparison as a page: the answer in a sentence, the figures as charts, and then how they
-//! came about.
+//! The comparison as a page: the result in a sentence, the figures as charts, and then the method.
 //!
 //! Bound: `RUNS_MAX` runs are listed.
 
@@ -13,28 +12,28 @@ use srd_lab::config::FabricConfig;
 
 /// Runs that are listed one by one.
 const RUNS_MAX: usize = 200;
-/// Notes that are seen at once.
+/// Most notes that are shown unfolded.
 const NOTES_FEW: usize = 3;
-/// A limit is drawn if it is at most so many times the greatest value.
+/// A limit is drawn if it is at most this many times the greatest value.
 const LIMIT_FAR: f64 = 4.0;
-/// Packets that went over SRD.
+/// Counter of the packets that went over SRD.
 const OVER_SRD: &str = "ena_srd_tx_pkts";
 
-/// Where the command ran.
+/// Environment in which the command ran.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
     /// Between two hosts of a fabric on this machine.
     Lab(&'a FabricConfig),
     /// Between this machine and a peer of the daemon that runs here.
     Peer(&'a str),
-    /// Between this machine and a server at addresses that were given.
+    /// Between this machine and a server at given addresses.
     Addresses {
-        /// Whether a daemon here counted packets over SRD.
+        /// Whether a daemon on this machine counted packets over SRD.
         is_counted: bool,
     },
 }
 
-/// The page, as one HTML file.
+/// Returns the page, as one HTML file.
 #[must_use]
 pub fn page(outcome: &Outcome, place: Place<'_>) -> String {
     let mut page = Page::new(&title(outcome));
@@ -44,7 +43,7 @@ pub fn page(outcome: &Outcome, place: Place<'_>) -> String {
     page.finish()
 }
 
-/// The program and the transports.
+/// Names the program and the transports.
 fn title(outcome: &Outcome) -> String {
     let Some(case) = outcome.cases.first() else { return SUMMARY.to_owned() };
     let program = case.name.split_whitespace().next().unwrap_or("the command");
@@ -74,14 +73,14 @@ fn add(page: &mut Page, outcome: &Outcome, case: &CaseResult, place: Place<'_>) 
     details(page, outcome, case, place);
 }
 
-/// The most telling difference first: of ENA Express, and of what the user asked for before time.
+/// Sorts the differences: first those of ENA Express, then the user's figures before the time.
 fn in_order(mut all: Vec<Beside<'_>>) -> Vec<Beside<'_>> {
     all.retain(|beside| !is_count_of_failures(beside.figure));
     all.sort_by_key(|beside| (!beside.is_of(Variant::Express), beside.figure.name == TIME));
     all
 }
 
-/// The figures, those that the user asked for before the time.
+/// Returns the figures; those of the user come before the time.
 fn figures(case: &CaseResult) -> Vec<&FigureSummary> {
     let all = case.summaries.iter().flat_map(|summary| &summary.figures);
     let mut figures: Vec<&FigureSummary> = Vec::new();
@@ -94,7 +93,7 @@ fn figures(case: &CaseResult) -> Vec<&FigureSummary> {
     figures
 }
 
-/// How many runs failed, if any did.
+/// Returns the number of failed runs in words, if there are any.
 fn failures(case: &CaseResult) -> String {
     let failed = |summary: Variant| {
         let of = case.runs.iter().filter(|run| run.variant == summary);
@@ -108,7 +107,7 @@ fn failures(case: &CaseResult) -> String {
     case.summaries.iter().filter_map(|summary| failed(summary.variant)).collect()
 }
 
-/// How many runs show the machine rather than the transport, if any do.
+/// Returns a warning if some runs were affected by load on the machine.
 fn doubt(case: &CaseResult) -> Option<String> {
     let doubtful = case.runs.iter().filter(|run| is_doubtful(run)).count();
     let all = case.runs.len();
@@ -120,7 +119,7 @@ fn doubt(case: &CaseResult) -> Option<String> {
     })
 }
 
-/// Where and how the command ran, for a reader in a hurry.
+/// Describes the environment and the number of runs.
 fn introduction(outcome: &Outcome, case: &CaseResult, place: Place<'_>) -> String {
     let times = match case.runs.iter().map(|run| run.repetition + 1).max().unwrap_or(0) {
         1 => "once".to_owned(),
@@ -193,7 +192,7 @@ fn value(run: &Run, figure: &FigureSummary) -> Option<f64> {
     found.map(|found| found.value)
 }
 
-/// What the fabric's links carry, in the unit of a figure that is a rate of bits.
+/// Returns the rates of the fabric's links, in the unit of a figure that is a bit rate.
 fn limits(fabric: &FabricConfig, unit: &str) -> Vec<Mark> {
     let (host, path) = (fabric.host_rate_mbps, fabric.uplink_rate_mbps);
     let all = path.saturating_mul(u32::from(fabric.spines)).min(host);
@@ -208,7 +207,7 @@ fn limits(fabric: &FabricConfig, unit: &str) -> Vec<Mark> {
     links.into_iter().filter_map(mark).collect()
 }
 
-/// The figures as a table, how they came about, and every run.
+/// Adds the figures as a table, the method, and every run.
 fn details(page: &mut Page, outcome: &Outcome, case: &CaseResult, place: Place<'_>) {
     page.section("Figures");
     let mut columns = vec![""];

@@ -1,4 +1,4 @@
-//! Which difference is more than the spread of the repetitions.
+//! Differences that are larger than the spread of the repetitions.
 
 use crate::experiment::Variant;
 use crate::experiment::result::{CaseResult, FigureSummary, Measured};
@@ -7,18 +7,18 @@ use srd_chart::{Unit, figure, more_is_better};
 /// The name of the command's time.
 pub(super) const TIME: &str = "time";
 
-/// How the runs of two transports lie to each other.
+/// Positions of the runs of two transports relative to each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Spread {
     /// No run of one is within the runs of the other.
     Apart,
-    /// They overlap.
+    /// The ranges of the runs overlap.
     Overlap,
-    /// There is one run of each.
+    /// Each transport has one run only.
     Unknown,
 }
 
-/// A figure of one transport beside that of the first one.
+/// A figure of one transport, with that of the first one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beside<'a> {
     pub(super) base: &'a FigureSummary,
@@ -34,7 +34,7 @@ pub(super) fn is_count_of_failures(figure: &FigureSummary) -> bool {
     figure.name == Measured::failed(true).name
 }
 
-/// Each figure of each transport beside the first one's.
+/// Compares each figure of each transport with the first one's.
 pub(super) fn all(case: &CaseResult) -> Vec<Beside<'_>> {
     let Some((first, others)) = case.summaries.split_first() else { return Vec::new() };
     let repetitions = case.runs.iter().map(|run| run.repetition + 1).max().unwrap_or(0);
@@ -57,7 +57,7 @@ pub(super) fn all(case: &CaseResult) -> Vec<Beside<'_>> {
     all
 }
 
-/// Each figure of each transport beside the first one's, a line each.
+/// Compares each figure of each transport with the first one's; returns a line for each.
 #[must_use]
 pub fn verdict(case: &CaseResult) -> String {
     let line = |beside: &Beside<'_>| {
@@ -68,7 +68,7 @@ pub fn verdict(case: &CaseResult) -> String {
 }
 
 impl Beside<'_> {
-    /// Whether it is a figure of this transport.
+    /// Whether the figure belongs to this transport.
     pub(super) fn is_of(&self, variant: Variant) -> bool {
         self.variant == variant
     }
@@ -89,14 +89,15 @@ impl Beside<'_> {
         format!("{} x that of {} ({spread})", figure(self.ratio()), self.first)
     }
 
-    /// Whether the difference is a gain; nothing if none is shown, or the figure may mean either.
+    /// Whether the difference is a gain; `None` if no difference is shown, or if the unit does not
+    /// define which direction is better.
     pub(super) fn is_gain(&self) -> Option<bool> {
         let more = more_is_better(self.figure.parts().1)?;
         let is_more = self.figure.median > self.base.median;
         (self.spread == Spread::Apart).then_some(is_more == more)
     }
 
-    /// The difference in a sentence or two.
+    /// Describes the difference in a sentence or two.
     pub(super) fn sentence(&self) -> String {
         let (name, unit) = self.figure.parts();
         let shown = Unit::fitting(unit, [self.figure.median, self.base.median]);
@@ -130,7 +131,7 @@ pub(super) mod tests {
     use crate::experiment::result::{Figure, Run};
     use srd_lab::priority::CpuUse;
 
-    /// Runs of plain and of express with one figure more than the time.
+    /// Runs of plain and of express with one figure.
     pub(in super::super) fn case_of(
         name: &'static str,
         unit: &'static str,

@@ -1,10 +1,10 @@
-//! The demonstration in sentences: each part in one, with the ratio.
+//! The results of the demonstration in sentences: one for each part, with the ratio.
 
 use super::story::{CUBIC, Contestant, Failover, Goal, IncastRun, Story, size};
 use crate::talk::tour::Tour;
 use srd_chart::{Unit, figure, quantity};
 
-/// The answer in a sentence, and how many goals are met.
+/// Returns the result in a sentence, and the number of goals that are met.
 pub(super) fn verdict(story: &Story, goals: &[Goal]) -> String {
     let first = single(story)
         .or_else(|| incast(story))
@@ -20,7 +20,8 @@ pub(super) fn verdict(story: &Story, goals: &[Goal]) -> String {
     }
 }
 
-/// Each part: what it is, what SRD took, what kernel TCP took, and what is possible at best.
+/// Returns a row for each part: its name, the figure of SRD, that of kernel TCP, and the best
+/// possible one.
 pub(super) fn parts(story: &Story) -> Vec<[String; 4]> {
     let mut parts = Vec::new();
     if !story.singles.is_empty() {
@@ -47,7 +48,7 @@ pub(super) fn parts(story: &Story) -> Vec<[String; 4]> {
     parts
 }
 
-/// Figures of SRD and of kernel TCP beside what is possible at best, in one unit.
+/// Formats the figures of SRD and of kernel TCP and the best possible figure in one unit.
 fn row(what: String, unit: &str, both: [Option<f64>; 2], best: f64) -> [String; 4] {
     let unit = Unit::fitting(unit, both.into_iter().flatten().chain([best]));
     let [srd, tcp] = both.map(|figure| figure.map_or("-".to_owned(), |value| unit.show(value)));
@@ -85,7 +86,7 @@ pub(super) fn incast(story: &Story) -> Option<String> {
     ))
 }
 
-/// (c) A spine dies.
+/// (c) A spine fails.
 pub(super) fn failover(story: &Story) -> Option<String> {
     let srd = of_failover(story, Contestant::Srd)?;
     let tcp = of_failover(story, CUBIC)?;
@@ -131,7 +132,8 @@ pub(super) fn cloud(tour: &Tour) -> String {
     )
 }
 
-/// The silence of a failover with its unit. One that is shorter than an interval is not zero.
+/// Formats the silence of a failover with its unit. A silence that is shorter than an interval is
+/// not zero.
 pub(super) fn silence(run: &Failover) -> String {
     match run.silence_ms {
         0 => format!("less than {} ms", run.interval_ms),

@@ -5,7 +5,7 @@ use crate::experiment::MissingPrograms;
 use crate::talk::tour::{Tour, tour};
 use anyhow::{Context, Result};
 
-/// Goes through it. Nothing, with a word about it, where a program is missing.
+/// Runs the tour. If a program is missing, prints a message and returns `None`.
 pub(super) fn measure(say: Say<'_>) -> Result<Option<Tour>> {
     say("(e) a VPC on this machine: srd card, two instances")?;
     let program = std::env::current_exe().context("where is this program")?;

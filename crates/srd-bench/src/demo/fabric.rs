@@ -16,11 +16,11 @@ const TO: HostId = HostId { leaf: 1, host: 0 };
 const INTERVAL_MS: u64 = 5;
 /// Subflows of MPTCP beside the first one.
 const EXTRA_SUBFLOWS: u16 = 4;
-/// What Linux uses when nothing is set.
+/// Linux's default for the minimum retransmission timeout.
 const RTO_MIN_DEFAULT_MS: u32 = 200;
-/// How long another measurement on this machine may take to end.
+/// Longest wait for another measurement on this machine to end.
 const TURN_MAX: Duration = Duration::from_secs(60);
-/// How long a leaf's counters are watched to find the flow's spine.
+/// Time for which a leaf's counters are watched to identify the flow's spine.
 const WATCH: Duration = Duration::from_millis(200);
 /// Flows per sending host.
 const FLOWS: u16 = 12;
@@ -47,7 +47,7 @@ struct Course {
     passes: usize,
 }
 
-/// Measures all parts that are asked for.
+/// Runs all selected parts.
 pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<Story> {
     let scale = options.seconds_scale;
     let setup = Setup::new(options.plain)?;
@@ -98,7 +98,8 @@ fn courses(scale: f64) -> [Course; 2] {
     ]
 }
 
-/// What a contestant did; one that this kernel does not have is left out, with a word about it.
+/// Returns the result of a contestant. If this kernel does not support a contestant, reports this
+/// and leaves it out.
 fn or_left_out<T>(contestant: Contestant, seen: Result<T>, say: Say<'_>) -> Result<Option<T>> {
     match seen {
         Ok(seen) => Ok(Some(seen)),
@@ -159,7 +160,8 @@ fn singles(fabric: &Fabric, setup: &Setup, scale: f64, say: Say<'_>) -> Result<V
     Ok(singles)
 }
 
-/// The goodput of one flow; the first fifth is its own to get going, for everyone alike.
+/// Returns the goodput of one flow; the first fifth is the start-up of the flow, and is skipped
+/// for every contestant.
 fn one_flow(fabric: &Fabric, setup: &Setup, contestant: Contestant, seconds: u64) -> Result<f64> {
     let intervals = match tcp_flow(contestant, seconds) {
         Some(flow) => tcp::single_flow(fabric, &flow)?.intervals,
@@ -177,7 +179,7 @@ fn srd_flow(seconds: u64) -> Flow {
     Flow { from: FROM, to: TO, lasts, interval_ms: INTERVAL_MS }
 }
 
-/// The kernel's flow of a contestant; `None` if it is SRD.
+/// Returns the kernel's flow of a contestant; `None` if it is SRD.
 fn tcp_flow(contestant: Contestant, seconds: u64) -> Option<tcp::Flow> {
     let (congestion, mptcp_subflows) = kernel(contestant)?;
     Some(tcp::Flow {
@@ -191,7 +193,7 @@ fn tcp_flow(contestant: Contestant, seconds: u64) -> Option<tcp::Flow> {
     })
 }
 
-/// Congestion control and extra subflows of a contestant; `None` if it is SRD.
+/// Returns congestion control and extra subflows of a contestant; `None` if it is SRD.
 fn kernel(contestant: Contestant) -> Option<(Congestion, u16)> {
     match contestant {
         Contestant::Cubic { .. } => Some((Congestion::Cubic, 0)),

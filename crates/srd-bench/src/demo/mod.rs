@@ -1,14 +1,14 @@
-//! The demonstration: one flow, an incast and a dead spine, over kernel TCP and over SRD on the
-//! same wires; and an ordinary program that knows nothing of SRD, with `srd up` and without.
+//! The demonstration: one flow, an incast and a failed spine, over kernel TCP and over SRD on the
+//! same links; and an ordinary program without SRD support, with `srd up` and without.
 //!
 //! | module | what |
 //! |---|---|
-//! | `story` | the figures, and which goals they meet |
+//! | `story` | the figures, and the goals that they meet |
 //! | `fabric` | the three measurements in a fabric of network namespaces |
-//! | `srd_probe`, `srd_incast` | SRD's side of them |
-//! | `cloud` | a virtual private cloud, and what its rules and limits do |
-//! | `program` | iperf3, as it is, with `srd up` and without |
-//! | `simulated` | the same three in the simulator, where there is no root |
+//! | `srd_probe`, `srd_incast` | the SRD side of these measurements |
+//! | `cloud` | a virtual private cloud, and the effects of its rules and limits |
+//! | `program` | iperf3, unmodified, with `srd up` and without |
+//! | `simulated` | the first three measurements in the simulator, without root |
 //! | `answer` | each part in a sentence, with the ratio |
 //! | `show`, `page` | the table, and the page with the charts |
 
@@ -28,19 +28,19 @@ use serde::Serialize;
 use std::time::Instant;
 use story::{Goal, Story};
 
-/// Takes a line of progress.
+/// Callback for a line of progress.
 pub type Say<'a> = &'a dyn Fn(&str) -> Result<()>;
 
-/// What to measure.
+/// Parameters of the demonstration.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// In the simulator, instead of in network namespaces.
+    /// Runs in the simulator, instead of in network namespaces.
     pub simulated: bool,
-    /// Makes every measurement shorter or longer.
+    /// Factor for the duration of every measurement.
     pub seconds_scale: f64,
     /// SRD without encryption.
     pub plain: bool,
-    /// Only these parts.
+    /// Parts to run.
     pub parts: Vec<Part>,
 }
 
@@ -57,7 +57,7 @@ pub enum Part {
     OneFlow,
     /// (b) Incast.
     Incast,
-    /// (c) A spine dies.
+    /// (c) A spine fails.
     Failover,
     /// (d) An ordinary program.
     Program,
@@ -65,7 +65,7 @@ pub enum Part {
     Cloud,
 }
 
-/// What was measured, and which goals it meets.
+/// Results, and the goals that they meet.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     #[serde(flatten)]
@@ -74,19 +74,19 @@ pub struct Report {
 }
 
 impl Report {
-    /// Every figure beside its ideal, as tables for a terminal.
+    /// Returns every figure beside its ideal, as tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> String {
         show::tables(&self.story, &self.goals)
     }
 
-    /// The page with the charts, as one HTML file.
+    /// Returns the page with the charts, as one HTML file.
     #[must_use]
     pub fn page(&self) -> String {
         page::page(&self.story, &self.goals)
     }
 
-    /// How long it took.
+    /// Returns the duration of the demonstration.
     #[must_use]
     pub fn took_s(&self) -> f64 {
         self.story.took_s
@@ -99,10 +99,10 @@ impl Report {
     }
 }
 
-/// Measures, and says how it goes.
+/// Measures, and reports progress.
 ///
 /// # Errors
-/// A fabric cannot be built, a measurement fails, or `say` does.
+/// A fabric cannot be built, a measurement fails, or `say` fails.
 pub fn run(options: &Options, say: Say<'_>) -> Result<Report> {
     let begun = Instant::now();
     let mut story = match options.simulated {

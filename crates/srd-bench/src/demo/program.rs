@@ -6,7 +6,7 @@ use super::story::Program;
 use crate::experiment::{self, MissingPrograms, Options, Variant};
 use anyhow::{Context, Result};
 
-/// Runs it. Nothing, with a word about it, where iperf3 is missing.
+/// Runs iperf3. If it is missing, prints a message and returns an empty list.
 pub(super) fn measure(seconds: u64, plain: bool, say: Say<'_>) -> Result<Vec<Program>> {
     say("(d) iperf3, over kernel TCP and through srd up")?;
     let options = Options {

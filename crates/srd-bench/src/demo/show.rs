@@ -3,7 +3,7 @@
 use super::story::{Contestant, Goal, Story, size};
 use srd_chart::Table;
 
-/// Everything, the goals last.
+/// Returns all tables, the goals last.
 pub(super) fn tables(story: &Story, goals: &[Goal]) -> String {
     let parts = [singles(story), incasts(story), failovers(story), programs(story), cloud(story)];
     let sections = parts.into_iter().chain([judged(goals)]);
@@ -129,12 +129,12 @@ fn judged(goals: &[Goal]) -> String {
     table.to_string()
 }
 
-/// In a word.
+/// Returns the verdict in a word.
 pub(super) fn verdict(goal: &Goal) -> &'static str {
     if goal.met { "met" } else { "MISSED" }
 }
 
-/// Whether a row is ours.
+/// Whether a row shows SRD.
 pub(super) fn is_ours(contestant: Contestant) -> bool {
     contestant == Contestant::Srd
 }

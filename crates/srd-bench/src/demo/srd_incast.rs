@@ -1,7 +1,7 @@
-//! SRD's side of the barrier-started incast.
+//! The SRD side of the barrier-started incast.
 //!
-//! Contexts are made beforehand and reused, as TCP's connections are. In every round all flows
-//! of all senders are queued at one moment; a flow is complete when its sender holds the last
+//! Contexts are created beforehand and reused, like TCP's connections. In every round all flows of
+//! all senders are queued at one moment. A flow is complete when its sender has received the last
 //! acknowledgement.
 
 use super::srd_probe::{NAP, RECEIVER, Setup, WIRE_OVERHEAD_BYTES, address, datagram};
@@ -16,14 +16,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time;
 
-/// Between the decision to start a round and its start: every sender must know of it by then.
+/// Time between the decision to start a round and its start: every sender must have read it by
+/// then.
 const LEAD: Duration = Duration::from_millis(30);
-/// How often an idle sender looks whether a round begins.
+/// Interval at which an idle sender checks whether a round begins.
 const LOOK: Duration = Duration::from_millis(2);
 /// Probes of the idle network; the fastest one is the base round trip.
 const PINGS: u16 = 20;
 
-/// What to measure.
+/// Parameters of the measurement.
 #[derive(Clone, Debug)]
 pub(super) struct SrdIncast {
     pub(super) senders: Vec<HostId>,
@@ -35,21 +36,21 @@ pub(super) struct SrdIncast {
     pub(super) limit: time::Duration,
 }
 
-/// What happened.
+/// Completion times of all rounds.
 #[derive(Clone, Debug)]
 pub(super) struct SrdIncastResult {
     pub(super) ideal_ms: f64,
     pub(super) rounds_ms: Vec<Vec<Option<f64>>>,
 }
 
-/// What the senders share.
+/// State that the senders share.
 struct Course {
-    /// When the current round starts, on the monotonic clock; zero before the first.
+    /// Start time of the current round, on the monotonic clock; zero before the first.
     start_ns: AtomicU64,
     over: AtomicBool,
 }
 
-/// Runs an incast. It ends early, after a round with unfinished flows.
+/// Runs an incast. Ends early, after a round with unfinished flows.
 fn run_some(fabric: &Fabric, setup: &Setup, incast: &SrdIncast) -> Result<SrdIncastResult> {
     let course = Course { start_ns: AtomicU64::new(0), over: AtomicBool::new(false) };
     let (ready, wait_ready) = mpsc::channel::<usize>();
@@ -86,7 +87,7 @@ fn run_some(fabric: &Fabric, setup: &Setup, incast: &SrdIncast) -> Result<SrdInc
     })
 }
 
-/// Runs an incast; after a round with unfinished flows with new endpoints.
+/// Runs an incast; creates new endpoints after a round with unfinished flows.
 pub(super) fn run(fabric: &Fabric, setup: &Setup, incast: &SrdIncast) -> Result<SrdIncastResult> {
     let mut all = run_some(fabric, setup, incast)?;
     while all.rounds_ms.len() < incast.rounds {
@@ -119,15 +120,15 @@ fn conduct(
         let unfinished = round.contains(&None);
         rounds.push(round);
         if unfinished {
-            // What is still on its way would disturb the next round.
+            // Data still in flight would disturb the next round.
             break;
         }
     }
     Ok(rounds)
 }
 
-/// Bytes of all flows on the receiver's link, headers included, over its rate, and one base
-/// round trip.
+/// Returns the ideal time: bytes of all flows on the receiver's link, including headers, divided
+/// by its rate, plus one base round trip.
 fn ideal_ms(fabric: &Fabric, incast: &SrdIncast, payload_bytes: usize) -> Result<f64> {
     let pair = Pair { from: incast.senders[0], to: incast.receiver, family: Family::V4 };
     let mut base: Option<time::Duration> = None;
@@ -145,7 +146,7 @@ fn ideal_ms(fabric: &Fabric, incast: &SrdIncast, payload_bytes: usize) -> Result
     Ok(flows * flow_bytes * 8.0 / rate_bps * 1e3 + base.as_secs_f64() * 1e3)
 }
 
-/// Takes whatever comes.
+/// Accepts and discards all datagrams.
 struct Sink;
 
 impl Application for Sink {
@@ -172,13 +173,13 @@ fn receive(
 /// One sender's flows in one round.
 struct Flows {
     peer: PeerId,
-    /// The payload of a full datagram, and of a flow's last one.
+    /// The payload of a full datagram, and that of the last datagram of a flow.
     full: Bytes,
     last: Bytes,
     datagrams: u64,
-    /// The next to queue: number within its flow, and flow. Flows take turns.
+    /// Next datagram to queue: number within its flow, and flow. Flows take turns.
     next: (u64, u16),
-    /// Datagrams of each flow that are not acknowledged.
+    /// Datagrams of each flow that are not yet acknowledged.
     pending: Vec<u64>,
     started: Instant,
     fct_ms: Vec<Option<f64>>,
@@ -300,7 +301,7 @@ fn send(
     Ok(())
 }
 
-/// Makes the context with one small datagram.
+/// Creates the context with one small datagram.
 fn greet(endpoint: &mut LocalEndpoint, flows: &mut Flows) -> Result<()> {
     flows.pending.fill(0);
     flows.pending[0] = 1;
@@ -321,8 +322,8 @@ fn greet(endpoint: &mut LocalEndpoint, flows: &mut Flows) -> Result<()> {
     Ok(())
 }
 
-/// Waits, driving the endpoint, for the start of the round after the one at `before`; `None` if
-/// there is none.
+/// Drives the endpoint until the round after the one at `before` starts; `None` if no further
+/// round follows.
 fn next_start(
     endpoint: &mut LocalEndpoint,
     flows: &mut Flows,

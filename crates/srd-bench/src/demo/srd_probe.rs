@@ -1,5 +1,6 @@
-//! SRD between hosts of a fabric: one process, one clock, every endpoint on a thread of its own
-//! inside of its host's namespace. Threads block, so that they do not take each other's core.
+//! SRD between hosts of a fabric: one process and one clock; every endpoint has a thread of its
+//! own inside of its host's namespace. Threads block, so that they do not occupy each other's
+//! core.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
@@ -22,24 +23,24 @@ const PORT: u16 = 7471;
 pub(super) const RECEIVER: Qpn = Qpn(1);
 /// Longest sleep of an endpoint, so that it notices the end.
 pub(super) const NAP: Duration = Duration::from_millis(10);
-/// Datagrams of the one flow that wait or are in flight.
+/// Datagrams of the one flow that are queued or in flight.
 const OUTSTANDING: u32 = 1024;
-/// What a port counts per packet beside its IP payload: Ethernet 14, IPv4 20, UDP 8.
+/// Bytes that a port counts for each packet beyond the UDP payload: Ethernet 14, IPv4 20, UDP 8.
 pub(super) const WIRE_OVERHEAD_BYTES: u16 = 42;
 
 /// Real-time priority of the threads of SRD's endpoints.
 const FIFO_PRIORITY: u8 = 10;
 
-/// How the endpoints of a fabric are made.
+/// Options for the endpoints of a fabric.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) protection: Protection,
-    /// Source ports per endpoint: several per spine, so that each has its share.
+    /// Source ports per endpoint: several per spine, so that each spine gets its share.
     pub(super) paths: u16,
 }
 
 impl Setup {
-    /// Encrypted with a key drawn for this run, unless plain.
+    /// Uses encryption with a random key for this run, unless `plain` is set.
     pub(super) fn new(plain: bool) -> Result<Self> {
         let protection = if plain {
             Protection::Plain
@@ -50,7 +51,8 @@ impl Setup {
         Ok(Self { protection, paths: 64 })
     }
 
-    /// An endpoint in a host, for the calling thread, which must be inside of it.
+    /// Creates an endpoint in a host, for the calling thread, which must be inside of the host's
+    /// namespace.
     pub(super) fn bind(&self, fabric: &Fabric, host: HostId) -> Result<Endpoint> {
         let mut options = BindOptions::at(address(fabric, host)?);
         let config = &mut options.config;
@@ -61,14 +63,14 @@ impl Setup {
         let mut endpoint =
             LocalEndpoint::bind(&options).with_context(|| format!("SRD in {host}"))?;
         endpoint.open_qp(RECEIVER, ReceiveBuffers::Unlimited);
-        // What the kernel's TCP has by nature, since it runs in interrupts: it comes before
-        // other programs. Nice to have.
+        // The kernel's TCP runs in interrupts, and so before other programs. Real-time priority
+        // gives SRD the same advantage. It is optional.
         let priority = srd_lab::priority::fifo(FIFO_PRIORITY).ok();
         Ok(Endpoint { endpoint, _priority: priority })
     }
 }
 
-/// An endpoint on a thread that runs before other programs.
+/// An endpoint on a thread with real-time priority.
 pub(super) struct Endpoint {
     endpoint: LocalEndpoint,
     _priority: Option<FifoThread>,
@@ -88,12 +90,12 @@ impl DerefMut for Endpoint {
     }
 }
 
-/// Where a host's endpoint receives.
+/// Returns the address where a host's endpoint receives.
 pub(super) fn address(fabric: &Fabric, host: HostId) -> Result<SocketAddr> {
     Ok(SocketAddr::new(fabric.host_address(host, Family::V4)?, PORT))
 }
 
-/// A datagram of a flow; a flow is a queue pair of the sender.
+/// Returns a datagram of a flow; a flow is a queue pair of the sender.
 pub(super) fn datagram(flow: u16, payload: Bytes) -> Datagram {
     Datagram {
         src_qpn: Qpn(RECEIVER.0 + 1 + flow),
@@ -114,10 +116,11 @@ pub(super) struct Flow {
     pub(super) interval_ms: u64,
 }
 
-/// What arrived in each interval: its start in ms, and bytes.
+/// Start in ms of each interval, and bytes that arrived in it.
 pub(super) type Intervals = Vec<(u64, u64)>;
 
-/// Runs one flow, and `meanwhile` on the calling thread; it gets the moment the flow started.
+/// Runs one flow, and `meanwhile` on the calling thread; `meanwhile` gets the start time of the
+/// flow.
 pub(super) fn single_flow<T>(
     fabric: &Fabric,
     setup: &Setup,
@@ -133,7 +136,7 @@ pub(super) fn single_flow<T>(
             over.store(true, Ordering::Release);
             started?
         });
-        // A receiver that cannot start says so when it is joined.
+        // If the receiver cannot start, its error is returned by the join.
         let sender = wait_ready.recv().ok().map(|()| {
             let start = Instant::now();
             let _ = go.send(start);
@@ -150,7 +153,7 @@ pub(super) fn single_flow<T>(
     })
 }
 
-/// Counts what arrives.
+/// Counts the bytes that arrive in each interval.
 struct Buckets {
     bytes: Vec<u64>,
     start: Instant,
@@ -187,7 +190,7 @@ fn receive(
     Ok((0..).zip(buckets.bytes).map(|(n, bytes)| (n * flow.interval_ms, bytes)).collect())
 }
 
-/// Keeps datagrams outstanding.
+/// Keeps a fixed number of datagrams outstanding.
 struct Sender {
     peer: PeerId,
     payload: Bytes,

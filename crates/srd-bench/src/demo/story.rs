@@ -1,4 +1,4 @@
-//! The figures of the demonstration, and which goals they meet.
+//! The figures of the demonstration, and the goals that they meet.
 
 use crate::talk::tour::Tour;
 use serde::{Serialize, Serializer};
@@ -8,7 +8,7 @@ use std::fmt;
 /// A transport that takes part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Contestant {
-    /// Kernel TCP with cubic, under a minimum retransmission timeout; Linux has 200 ms.
+    /// Kernel TCP with cubic, under a minimum retransmission timeout; Linux uses 200 ms.
     Cubic { rto_min_ms: u32 },
     /// Kernel TCP with bbr.
     Bbr,
@@ -16,7 +16,7 @@ pub(super) enum Contestant {
     Mptcp { subflows: u16 },
     /// SRD.
     Srd,
-    /// SRD that may use one path only.
+    /// SRD restricted to one path.
     OnePath,
 }
 
@@ -40,7 +40,7 @@ impl Serialize for Contestant {
 }
 
 impl Contestant {
-    /// Its colour.
+    /// Returns the colour of the contestant.
     pub(super) fn colour(self) -> Colour {
         match self {
             Self::Cubic { .. } => Colour::Orange,
@@ -51,7 +51,7 @@ impl Contestant {
         }
     }
 
-    /// How its line differs from others of its colour.
+    /// Returns the dashes that distinguish its line from others of the same colour.
     pub(super) fn dashes(self) -> Dashes {
         match self {
             Self::Cubic { rto_min_ms: 200 } => Dashes::Solid,
@@ -61,13 +61,13 @@ impl Contestant {
         }
     }
 
-    /// Whether it is TCP with a single path.
+    /// Whether it is single-path TCP.
     fn is_plain_tcp(self) -> bool {
         matches!(self, Self::Cubic { .. } | Self::Bbr)
     }
 }
 
-/// Kernel TCP as Linux has it.
+/// Kernel TCP with Linux's defaults.
 pub(super) const CUBIC: Contestant = Contestant::Cubic { rto_min_ms: 200 };
 
 /// (a) One flow.
@@ -91,17 +91,18 @@ pub(super) struct Incast {
 pub(super) struct IncastRun {
     #[serde(rename = "who")]
     pub(super) contestant: Contestant,
-    /// What the wire needs for all flows, with this transport's own headers, and one round trip.
+    /// Time that the link needs for all flows, with this transport's own headers, and one round
+    /// trip.
     pub(super) ideal_ms: f64,
     /// Completion times of each round; `None` for a flow that did not finish in time.
     pub(super) rounds_ms: Vec<Vec<Option<f64>>>,
-    /// After which a flow counts as unfinished.
+    /// Time after which a flow counts as unfinished.
     pub(super) limit_ms: f64,
 }
 
 impl IncastRun {
-    /// The slowest flow of each round over the ideal, sorted; an unfinished one counts as the
-    /// limit.
+    /// Returns the slowest flow of each round divided by the ideal, sorted; an unfinished flow
+    /// counts as the limit.
     fn ratios(&self) -> Vec<f64> {
         let slowest = |round: &Vec<Option<f64>>| {
             let ms = round.iter().map(|fct| fct.unwrap_or(self.limit_ms)).fold(0.0, f64::max);
@@ -110,12 +111,12 @@ impl IncastRun {
         sorted(self.rounds_ms.iter().map(slowest).collect())
     }
 
-    /// In the median round.
+    /// Returns the ratio of the median round.
     pub(super) fn median_ratio(&self) -> Option<f64> {
         median(&self.ratios())
     }
 
-    /// In the worst round.
+    /// Returns the ratio of the worst round.
     pub(super) fn worst_ratio(&self) -> Option<f64> {
         self.ratios().last().copied()
     }
@@ -131,14 +132,14 @@ impl IncastRun {
     }
 }
 
-/// (c) One flow whose spine dies.
+/// (c) One flow whose spine fails.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Failover {
     #[serde(rename = "who")]
     pub(super) contestant: Contestant,
     pub(super) failed_ms: u64,
     pub(super) healed_ms: u64,
-    /// The longest time after the failure without a byte, as far as the intervals can tell.
+    /// The longest time after the failure without a byte, in whole intervals.
     pub(super) silence_ms: u64,
     pub(super) interval_ms: u64,
     /// Start of each interval, and bytes that arrived in it.
@@ -146,7 +147,8 @@ pub(super) struct Failover {
 }
 
 impl Failover {
-    /// The silence in milliseconds, in words: what is shorter than an interval is not zero.
+    /// Formats the silence in milliseconds; a silence that is shorter than an interval is not
+    /// zero.
     pub(super) fn silence(&self) -> String {
         match self.silence_ms {
             0 => format!("< {}", self.interval_ms),
@@ -166,12 +168,12 @@ impl Failover {
     }
 }
 
-/// Everything that was measured.
+/// All results.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub(super) struct Story {
-    /// Whether it happened in the simulator.
+    /// Whether the measurements ran in the simulator.
     pub(super) simulated: bool,
-    /// What it was measured in, in words.
+    /// Description of the network and the machine.
     pub(super) setting: Vec<String>,
     /// Sum of the uplinks' rates.
     pub(super) uplinks_mbps: f64,
@@ -187,19 +189,19 @@ pub(super) struct Story {
 /// One connection of an ordinary program, iperf3.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(super) struct Program {
-    /// Whether `srd up` carried it; else the kernel's TCP alone.
+    /// Whether `srd up` carried the connection; otherwise the kernel's TCP alone.
     pub(super) through_srd: bool,
     pub(super) mbps: f64,
 }
 
 impl Program {
-    /// What it ran over.
+    /// Names the transport of the program.
     pub(super) fn label(&self) -> &'static str {
         if self.through_srd { "iperf3 through srd up" } else { "iperf3 over TCP cubic" }
     }
 }
 
-/// What is hoped for.
+/// A goal, and whether it is met.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Goal {
     pub(super) name: String,
@@ -208,21 +210,21 @@ pub(super) struct Goal {
     pub(super) met: bool,
 }
 
-/// SRD reaches this part of the uplinks' sum with one flow.
+/// Least share of the uplinks' sum that SRD reaches with one flow.
 const SINGLE_SHARE_MIN: f64 = 0.9;
-/// SRD beats single-path TCP by this factor.
+/// Least factor by which SRD is faster than single-path TCP.
 const SINGLE_FACTOR_MIN: f64 = 3.5;
-/// Slowest flow over the ideal, by size of the flows.
+/// Largest ratio of the slowest flow to the ideal, by size of the flows.
 const INCAST_RATIO_MAX: [(u64, f64); 2] = [(2 << 20, 1.10), (512 << 10, 1.25)];
-/// Longest silence after a spine's death.
+/// Longest silence after a spine's failure.
 const SILENCE_MS_MAX: u64 = 20;
-/// EC2's own figures are met within this part.
+/// Largest relative difference from EC2's own figures.
 const LIMIT_SHARE: f64 = 0.1;
-/// An ordinary program's one connection through `srd up` reaches this part of the uplinks' sum.
+/// Least share of the uplinks' sum for one connection of an ordinary program through `srd up`.
 const PROGRAM_SHARE_MIN: f64 = 0.85;
 
 impl Story {
-    /// The goals that the project has set itself for this demonstration.
+    /// Returns the project's goals for this demonstration.
     pub(super) fn goals(&self) -> Vec<Goal> {
         let mut goals = Vec::new();
         let mbps = |is: fn(Contestant) -> bool| {
@@ -281,7 +283,7 @@ impl Story {
     }
 }
 
-/// What the cloud's rules and limits should do.
+/// Returns the goals for the cloud's rules and limits.
 fn of_cloud(tour: &Tour) -> [Goal; 4] {
     let near = |(seen, wanted): (f64, f64)| (seen - wanted).abs() <= LIMIT_SHARE * wanted;
     let (seen, wanted) = (tour.credits_mbps, tour.type_mbps);
@@ -320,7 +322,7 @@ impl Single {
     }
 }
 
-/// `512 KB`, `2 MB`: powers of 1024 under the names that people use for flows.
+/// Formats a size, as `512 KB` or `2 MB`: powers of 1024 under the names that are usual for flows.
 pub(super) fn size(bytes: u64) -> String {
     if bytes >= 1 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} KB", bytes >> 10) }
 }
@@ -330,7 +332,8 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// Of an even number the upper one: no figure is invented, and none flattered.
+/// Returns the median; the upper of the two middle values if their number is even, so that it is
+/// always a measured value.
 fn median(sorted: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2).copied()
 }
@@ -339,7 +342,7 @@ fn median(sorted: &[f64]) -> Option<f64> {
 pub(super) mod tests {
     use super::*;
 
-    /// A story with a bit of everything.
+    /// A story with some results of each part.
     pub(crate) fn story() -> Story {
         let cubic = Contestant::Cubic { rto_min_ms: 200 };
         let run = |contestant, ms: f64| IncastRun {

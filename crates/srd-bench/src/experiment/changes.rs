@@ -1,8 +1,8 @@
 //! Conditions that change while a load runs: neighbours come and go, links slow down and recover.
 //!
 //! The time is divided into [`PHASES`] of equal length. Half of the uplinks of the client's leaf
-//! fall to a tenth of their rate for two of them; in the second of these the neighbours are back,
-//! so that there is more to carry than the links that are left can.
+//! fall to a tenth of their rate for two phases. In the second of these the neighbours are active
+//! again, so that the load exceeds the capacity of the remaining links.
 
 use super::Stage;
 use super::elephants::FLOWS_PER_PAIR;
@@ -14,19 +14,19 @@ use srd_lab::id::{HostId, LinkId};
 use std::ops::Range;
 use std::time::Duration;
 
-/// What is so, one after the other.
+/// Names of the phases, in order.
 pub(super) const PHASES: [&str; 6] =
     ["quiet", "neighbours", "quiet again", "slow links", "slow links, neighbours", "recovered"];
 /// Phases with neighbours.
 const NEIGHBOURS: [u32; 2] = [1, 4];
-/// Links are slow from the beginning of the first to the end of the last of these.
+/// First and last phase with slow links.
 const SLOW: [u32; 2] = [3, 4];
-/// A slow link has this part of its rate.
+/// Divisor of the rate of a slow link.
 const SLOW_PART: u32 = 10;
 /// Length of an interval of the neighbours: only their mean is of interest.
 const INTERVAL_MS: u64 = 100;
 
-/// What changes when.
+/// Schedule of the changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Changes {
     leaf: u16,
@@ -34,27 +34,28 @@ pub(super) struct Changes {
     phase: Duration,
 }
 
-/// What happened.
+/// Results of the changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Seen {
-    /// In ms since the start of the load.
+    /// Starts of the phases, in ms since the start of the load.
     pub(super) marks: Vec<(u64, String)>,
-    /// Goodput of the neighbours while they were there.
+    /// Goodput of the neighbours while they were active.
     pub(super) elephants_mbps: f64,
 }
 
 impl Changes {
-    /// Neighbours between these hosts, slow links of this leaf, in so much time.
+    /// Creates a schedule over `time`, with neighbours between these hosts and slow links of this
+    /// leaf.
     pub(super) fn new(leaf: u16, pairs: &[(HostId, HostId)], time: Duration) -> Changes {
         Changes { leaf, pairs: pairs.to_vec(), phase: time / 6 }
     }
 
-    /// When a phase is, since the start.
+    /// Returns the time range of a phase, since the start.
     pub(super) fn phase(&self, number: u32) -> Range<Duration> {
         self.phase * number..self.phase * (number + 1)
     }
 
-    /// Makes all of it happen; returns at the end of the last change.
+    /// Applies all changes; returns at the end of the last change.
     pub(super) fn make(&self, stage: &Stage<'_>, clock: &Clock<'_>) -> Result<Seen> {
         let mut seen = Seen::default();
         let links = self.slow_links(stage.fabric.config());
@@ -90,7 +91,7 @@ impl Changes {
         Ok(seen.mbps_between(0, u64::MAX))
     }
 
-    /// Half of the leaf's links to spines, at least one.
+    /// Returns half of the leaf's links to spines, at least one.
     fn slow_links(&self, config: &FabricConfig) -> Vec<LinkId> {
         let count = (config.spines / 2).max(1);
         (0..count).map(|spine| LinkId { leaf: self.leaf, spine }).collect()

@@ -1,22 +1,23 @@
-//! Times, counted in memory that does not grow with their number.
+//! Durations, counted in memory that does not grow with their number.
 //!
-//! A run of eight hours at 20,000 requests a second has 576 million latencies: as a list they
-//! would take 4.6 GB, here 0.3 MB. The price is exactness: a value is known to three digits, and
-//! is reported as the greatest that it may have been, so at most [`ERROR_MAX`] above what it was.
+//! A run of eight hours at 20,000 requests a second has 576 million latencies: a list would take
+//! 4.6 GB, and this histogram takes 0.3 MB. The cost is a loss of precision: values have three
+//! digits. A value is reported as the upper bound of its bucket, so it is at most [`ERROR_MAX`]
+//! above the true value.
 //!
-//! Bound: [`TIME_MAX`]; longer times count as that.
+//! Bound: [`TIME_MAX`]; longer durations count as [`TIME_MAX`].
 
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// Digits that are kept.
+/// Significant digits of the histogram.
 const DIGITS: u8 = 3;
-/// By what part of itself a value may be reported too high.
+/// Largest relative error by which a value may be reported too high.
 pub const ERROR_MAX: f64 = 1e-3;
-/// The longest time; longer ones count as this.
+/// The longest duration; longer ones count as this.
 pub const TIME_MAX: Duration = Duration::from_secs(12 * 3600);
 
-/// How often which time was seen.
+/// Histogram of durations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counts(Histogram<u64>);
 
@@ -27,26 +28,27 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// One more.
+    /// Counts one duration.
     pub fn record(&mut self, time: Duration) {
         self.0.saturating_record(ns(time));
     }
 
-    /// Those of another one, too.
+    /// Adds the durations of another histogram.
     pub fn add(&mut self, other: &Counts) {
         self.0.add(&other.0).expect("both have the same bounds");
     }
 
-    /// How many.
+    /// Number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The one with so many below it, in nanoseconds.
+    /// Returns the duration that has `at` durations below it, in nanoseconds.
     #[must_use]
     pub fn nth_ns(&self, at: u64) -> Option<f64> {
-        // Half of one more: whatever the division rounds, the rank above it is the right one.
+        // Adding 0.5 makes the quantile select this rank in spite of rounding errors of the
+        // division.
         let part = (at as f64 + 0.5) / self.count() as f64;
         (at < self.count()).then(|| self.0.value_at_quantile(part) as f64)
     }

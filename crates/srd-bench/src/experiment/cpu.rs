@@ -1,9 +1,9 @@
-//! CPU that an experiment used itself, whatever else the machine was doing.
+//! CPU time that an experiment itself used, without the other load of the machine.
 //!
-//! A measurement runs above the other load, so a machine that is busy with something else does
-//! not spoil it; one that is busy with the measurement does. Counted are this process and those
-//! it waited for, the processes inside of the fabric, and network interrupts, nearly all of
-//! which are the fabric's.
+//! A measurement has priority over other load, so other load on the machine does not distort it,
+//! but a machine that the measurement itself saturates does. Counted are this process and the
+//! children that it waited for, the processes inside of the fabric, and network interrupts, nearly
+//! all of which belong to the fabric.
 
 use anyhow::{Context, Result};
 use srd_lab::fabric::Fabric;
@@ -12,7 +12,7 @@ use srd_lab::{namespace, plan};
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Measures from its start.
+/// Counters at the start of a measurement.
 pub(super) struct OwnCpu {
     machine: CpuMeter,
     own_ticks: u64,
@@ -26,7 +26,7 @@ impl OwnCpu {
         Ok(OwnCpu { machine, own_ticks, inside })
     }
 
-    /// What the machine used since, and the part of it that was ours, 0 to 1.
+    /// Returns the machine's CPU time since the start, and the experiment's part of it, 0 to 1.
     pub(super) fn stop(&self, fabric: &Fabric) -> Result<(CpuUse, f64)> {
         let machine = self.machine.stop()?;
         let before = |pid: &i32| self.inside.get(pid).copied().unwrap_or(0);
@@ -40,13 +40,13 @@ impl OwnCpu {
     }
 }
 
-/// This process, and the children that it has waited for.
+/// CPU ticks of this process, and of the children that it has waited for.
 fn own_ticks() -> Result<u64> {
     let stat = fs::read_to_string("/proc/self/stat").context("/proc/self/stat")?;
     ticks(&stat, 4).context("/proc/self/stat")
 }
 
-/// CPU seconds that a process has used, of a child that we have started.
+/// Returns the CPU seconds of a process that this one has started.
 pub(super) fn of_process(pid: u32) -> Result<f64> {
     let file = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&file).with_context(|| file.clone())?;
@@ -54,7 +54,7 @@ pub(super) fn of_process(pid: u32) -> Result<f64> {
     Ok(ticks as f64 / srd_lab::priority::clock_ticks_per_s() as f64)
 }
 
-/// The processes inside of the fabric that live.
+/// Returns the running processes inside of the fabric, with their CPU ticks.
 fn inside(fabric: &Fabric) -> BTreeMap<i32, u64> {
     let names = plan::namespace_names(fabric.config());
     let pids = namespace::processes(&names).into_iter().map(|(pid, _)| pid.as_raw_nonzero().get());
@@ -65,8 +65,9 @@ fn inside(fabric: &Fabric) -> BTreeMap<i32, u64> {
     known.collect()
 }
 
-/// The sum of the first `count` of user, system, and both of the children waited for: fields 14
-/// to 17. The name in field 2 may contain anything, even parentheses.
+/// Returns the sum of the first `count` of these fields of `/proc/PID/stat`: user, system, and
+/// both for the children waited for (fields 14 to 17). The name in field 2 may contain anything,
+/// even parentheses.
 fn ticks(stat: &str, count: usize) -> Option<u64> {
     let fields = stat.rsplit_once(')')?.1.split_whitespace();
     let times: Vec<u64> =

@@ -1,7 +1,7 @@
-//! Flows of numbered datagrams at a constant pace, and what became of each.
+//! Flows of numbered datagrams at a constant pace, and statistics of their arrival.
 //!
-//! A delay is that from the moment a datagram was *due* to leave, so that a sender that is held up
-//! does not hide what its datagrams suffer. Both sockets are sockets of this process: one clock.
+//! A delay counts from the moment at which a datagram was *due* to leave, so that delays of the
+//! sender are included. Both sockets belong to this process: one clock.
 
 use super::Stage;
 use anyhow::{Context, Result};
@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 /// Real-time priority of senders and receivers.
 const PRIORITY: u8 = 20;
-/// How long the last datagrams are waited for.
+/// Wait for the last datagrams.
 const DRAIN: Duration = Duration::from_millis(500);
 /// Socket buffer of a receiver: only the network loses datagrams.
 const BUFFER_BYTES: usize = 8 << 20;
-/// Time for the threads to get ready.
+/// Time for the threads to start.
 const START: Duration = Duration::from_millis(50);
 
 /// One flow.
@@ -34,31 +34,32 @@ pub(super) struct Paced {
     pub(super) port: u16,
     /// Payload of each datagram, at least four.
     pub(super) bytes: usize,
-    /// Between two datagrams.
+    /// Time between two datagrams.
     pub(super) period: Duration,
 }
 
-/// The datagrams of a flow that arrived, in the order in which they did: number, and seconds
-/// since the start.
+/// The datagrams of a flow that arrived, in their order of arrival: number, and seconds since the
+/// start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Arrivals(Vec<(u32, f64)>);
 
-/// What became of the datagrams of a time.
+/// Statistics of the datagrams of a time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Account {
     /// Datagrams that were due.
     pub(super) sent: usize,
-    /// Those that never arrived.
+    /// Datagrams that never arrived.
     pub(super) lost: usize,
-    /// Those that arrived more than once.
+    /// Datagrams that arrived more than once.
     pub(super) twice: usize,
-    /// Those that arrived behind one of a higher number.
+    /// Datagrams that arrived after one with a higher number.
     pub(super) inversions: usize,
-    /// From due to arrived, in ms, of each that arrived.
+    /// Delay from due to arrived, in ms, of each datagram that arrived.
     pub(super) delay_ms: Vec<f64>,
 }
 
-/// Runs flows while `meanwhile` works on the calling thread; it gets the moment they start.
+/// Runs flows while `meanwhile` works on the calling thread; `meanwhile` gets the start time of
+/// the flows.
 pub(super) fn run<T>(
     stage: &Stage<'_>,
     flows: &[Paced],
@@ -76,7 +77,8 @@ pub(super) fn run<T>(
             .zip(flows)
             .map(|(sockets, flow)| scope.spawn(|| sockets.send(flow, start, no_more)))
             .collect();
-        // Also if it panics: the scope would wait for ever for threads that nobody stops.
+        // Stops the threads also if `meanwhile` panics; otherwise the scope would wait for them
+        // for ever.
         let (stop_senders, stop_receivers) = (StopOnDrop(no_more), StopOnDrop(over));
         let done = meanwhile(start);
         drop(stop_senders);
@@ -133,7 +135,8 @@ impl Sockets {
             datagram[..4].copy_from_slice(&number.to_be_bytes());
             match self.source.send_to(&datagram, self.target) {
                 Ok(_) => {}
-                // A full queue of our own card: the datagram is lost like any other.
+                // The queue of the host's own interface is full: the datagram counts as lost like
+                // any other.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => {}
                 Err(error) => return Err(error).context("send"),
             }
@@ -152,7 +155,7 @@ impl Sockets {
                     let [a, b, c, d, ..] = buffer[..] else { continue };
                     arrived.push((u32::from_be_bytes([a, b, c, d]), at_s));
                 }
-                // A stranger's.
+                // A datagram of another size is from another sender.
                 Ok(_) => {}
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
@@ -164,7 +167,7 @@ impl Sockets {
 }
 
 impl Arrivals {
-    /// What became of the datagrams that were due in these times (seconds since the start).
+    /// Counts the datagrams that were due in these times (seconds since the start).
     pub(super) fn account(&self, period: Duration, times_s: &[Range<f64>]) -> Account {
         let period_s = period.as_secs_f64();
         let counts = |number: u32| {
@@ -191,7 +194,8 @@ impl Arrivals {
     }
 }
 
-/// How many datagrams were due in these times: as many as periods begin in them.
+/// Returns the number of datagrams that were due in these times: one for each period that begins
+/// in them.
 fn sent(period_s: f64, times_s: &[Range<f64>]) -> usize {
     let before = |time_s: f64| (time_s / period_s).ceil().max(0.0);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a count

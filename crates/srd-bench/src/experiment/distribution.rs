@@ -5,18 +5,18 @@ use serde::Serialize;
 use serde::ser::SerializeStruct;
 use std::collections::BTreeMap;
 
-/// Percentiles that a distribution is reported with; the last is the worst of all samples.
+/// Percentiles that are reported for a distribution; the last is the worst of all samples.
 pub const PERCENTILES: [f64; 9] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999, 99.9999, 100.0];
 
 /// From this percentile on, [`BEYOND_MIN`] samples must lie beyond it.
 const FAR: f64 = 99.99;
-/// A far percentile with fewer samples beyond it would be one of the worst few, by chance.
+/// With fewer samples beyond it, a far percentile would be one of the worst few, by chance.
 const BEYOND_MIN: f64 = 10.0;
 
 /// A distribution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
-    /// What it is of.
+    /// Name of the samples.
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
@@ -30,20 +30,20 @@ enum Values {
 }
 
 impl Distribution {
-    /// A distribution of values in any order.
+    /// Creates a distribution of values in any order.
     #[must_use]
     pub fn new(name: &'static str, unit: &'static str, mut values: Vec<f64>) -> Distribution {
         values.sort_by(f64::total_cmp);
         Distribution { name, unit, values: Values::Sorted(values) }
     }
 
-    /// A distribution of times that were counted; the unit is `us`, `ms` or `s`.
+    /// Creates a distribution of durations that were counted; the unit is `us`, `ms` or `s`.
     #[must_use]
     pub fn counted(name: &'static str, unit: &'static str, counts: Counts) -> Distribution {
         Distribution { name, unit, values: Values::Counted(counts) }
     }
 
-    /// How many samples.
+    /// Number of samples.
     #[must_use]
     pub fn count(&self) -> usize {
         match &self.values {
@@ -52,7 +52,7 @@ impl Distribution {
         }
     }
 
-    /// The sample with so many below it.
+    /// Returns the sample that has `at` samples below it.
     #[must_use]
     pub fn nth(&self, at: usize) -> Option<f64> {
         match &self.values {
@@ -61,14 +61,14 @@ impl Distribution {
         }
     }
 
-    /// The nearest rank; `None` if there are too few samples for one to lie beyond it (ten from
-    /// p99.99 on), except for the worst of all.
+    /// Returns the percentile by nearest rank. Returns `None` if fewer than one sample (ten from
+    /// p99.99 on) lies beyond it, except for the worst of all.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         let count = self.count() as f64;
         let beyond = (100.0 - percent) / 100.0 * count;
         let wanted = if percent < FAR { 1.0 } else { BEYOND_MIN };
-        // Relative: percentiles are not exact, and their counts may be large.
+        // The tolerance is relative: percentiles are not exact, and their counts may be large.
         if percent < 100.0 && beyond < wanted * (1.0 - 1e-7) {
             return None;
         }
@@ -78,7 +78,7 @@ impl Distribution {
     }
 }
 
-/// Nanoseconds of a unit of time.
+/// Returns the nanoseconds of a unit of time.
 fn ns_of(unit: &str) -> f64 {
     match unit {
         "us" => 1e3,

@@ -1,4 +1,4 @@
-//! Long TCP flows beside a measurement that suffers from them.
+//! Long TCP flows ("elephants") that disturb a measurement.
 
 use super::{Stage, hosts};
 use crate::tcp::LongFlows;
@@ -10,17 +10,19 @@ pub(super) const FLOWS_PER_PAIR: usize = 2;
 /// Length of an interval: only the mean is of interest.
 const INTERVAL_MS: u64 = 100;
 
-/// Two hosts of the first leaf send to the host that is measured: its own link is full.
+/// Returns pairs in which two hosts of the first leaf send to the measured host: its own link is
+/// full.
 pub(crate) fn incast(receiver: HostId) -> Vec<(HostId, HostId)> {
     hosts(0, 3).skip(1).map(|sender| (sender, receiver)).collect()
 }
 
-/// Three hosts send to three others of the same racks: some uplinks are full.
+/// Returns pairs in which three hosts send to three others of the same racks: some uplinks are
+/// full.
 pub(crate) fn collisions() -> Vec<(HostId, HostId)> {
     hosts(0, 4).zip(hosts(1, 4)).skip(1).collect()
 }
 
-/// The hosts that take part, each once.
+/// Returns the hosts that take part, each once.
 pub(crate) fn with_hosts(measured: &[HostId], pairs: &[(HostId, HostId)]) -> Vec<HostId> {
     let pairs = pairs.iter().flat_map(|(from, to)| [*from, *to]);
     let mut all: Vec<HostId> = measured.iter().copied().chain(pairs).collect();
@@ -29,7 +31,7 @@ pub(crate) fn with_hosts(measured: &[HostId], pairs: &[(HostId, HostId)]) -> Vec
     all
 }
 
-/// Runs `work` beside the elephants, if there are any; also their goodput together.
+/// Runs `work` beside the elephants, if there are any; returns also their total goodput.
 pub(crate) fn beside<T>(
     stage: &Stage<'_>,
     pairs: &[(HostId, HostId)],

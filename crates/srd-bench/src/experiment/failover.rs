@@ -1,7 +1,7 @@
-//! A path dies silently, or slows down, or a daemon crashes, in mid-transfer.
+//! A path fails silently, or slows down, or a daemon crashes, during a transfer.
 //!
-//! Which spine breaks is found while the flows run: the one that carries most of them. So it is
-//! always the spine of a single flow that dies, never one it does not use.
+//! The spine that fails is chosen while the flows run: the busiest one. So for a single flow it is
+//! always the spine that this flow uses.
 
 use super::result::{Figure, Measured, Timeline};
 use super::{Case, Experiment, Options, Stage, Variant, describe};
@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 
 const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
-/// Intervals of the receiver: a silence is known to this.
+/// Intervals of the receiver, and so the resolution of a silence.
 const INTERVAL_MS: u64 = 5;
 /// Steps of the chart.
 const STEP_MS: u64 = 50;
-/// How long counters are watched to find the busiest spine.
+/// Time for which counters are watched to identify the busiest spine.
 const WATCH: Duration = Duration::from_millis(300);
 /// A flow that is silent for longer than this has stalled.
 const STALL_MS: u64 = 100;
-/// How long a killed daemon stays away.
+/// Time between kill and restart of a daemon.
 const AWAY: Duration = Duration::from_millis(500);
-/// A slow link has this part of its rate.
+/// Divisor of the rate of a slow link.
 const SLOW_PART: u32 = 10;
-/// Time that a slow link is given to show before rates count.
+/// Time for transports to adapt to a slow link before rates count.
 const ADAPT_MS: u64 = 1000;
 
 /// The experiment.
@@ -46,7 +46,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     cases,
 };
 
-/// What breaks.
+/// Kind of failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     SpineDies,
@@ -54,7 +54,7 @@ enum Fault {
     DaemonCrashes,
 }
 
-/// When: before, during, after.
+/// Number of flows, kind of failure, and times before, during and after it.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     fault: Fault,
@@ -64,7 +64,7 @@ struct Plan {
     after: Duration,
 }
 
-/// What happened, in ms since the flows started.
+/// Actual times of failure and repair, in ms since the flows started.
 struct Happened {
     broken_ms: u64,
     healed_ms: u64,
@@ -200,7 +200,7 @@ fn summarise(seen: &Timelines, plan: Plan, happened: &Happened, config: &FabricC
     }
 }
 
-/// Payload rate of the links that still work.
+/// Returns the payload rate of the links that still work.
 fn remaining_mbps(config: &FabricConfig, fault: Fault) -> f64 {
     let whole = config.uplink_rate_mbps * u32::from(config.spines - 1);
     let slow = if fault == Fault::LinkSlows { config.uplink_rate_mbps / SLOW_PART } else { 0 };

@@ -1,10 +1,10 @@
-//! A flood of handshakes from strangers at a daemon that carries a flow.
+//! A flood of handshakes from unknown hosts at a daemon that carries a flow.
 //!
-//! The flood comes from a neighbour under the victim's own leaf and shares one link with the flow,
-//! which has room for both: what the flow loses, it loses to the daemon's work. The generator is
-//! the hidden command `srd lab flood`, a process of its own, so that its CPU can be report apart.
-//! While it lasts, a third host's daemon is killed and started again: how long it takes to be
-//! served by the victim is how long a new session takes.
+//! The flood comes from a neighbour under the victim's own leaf and shares one link with the flow.
+//! The link has capacity for both, so a loss of goodput is caused by the daemon's work. The
+//! generator is the hidden command `srd lab flood`, a process of its own, so that its CPU time can
+//! be reported separately. During the flood, a third host's daemon is killed and started again:
+//! the time until the victim serves it is the time that a new session takes.
 
 use super::process::Status;
 use super::result::{Figure, Measured, Timeline};
@@ -27,32 +27,32 @@ use std::time::{Duration, Instant};
 const FROM: HostId = HostId { leaf: 0, host: 0 };
 const VICTIM: HostId = HostId { leaf: 1, host: 0 };
 const STRANGER: HostId = HostId { leaf: 1, host: 1 };
-/// Its daemon starts anew before the flood and in it.
+/// Host whose daemon restarts before the flood and during it.
 const NEWCOMER: HostId = HostId { leaf: 0, host: 1 };
-/// First of the 64 source addresses: of the stranger's leaf, and nobody's.
+/// First of the 64 source addresses: in the stranger's leaf, and not assigned to any host.
 const SOURCES_FROM: &str = "198.18.1.128";
-/// Packets a second: of an opening's size some 190 Mb/s.
+/// Packets a second; with the size of an opening, about 190 Mb/s.
 const RATE: u64 = 100_000;
-/// The uplinks together: the flow's rate, a quarter of the victim's own link.
+/// Rate of all uplinks together: the flow's rate, a quarter of the victim's own link.
 const UPLINKS_MBPS: u32 = 250;
 const INTERVAL_MS: u64 = 100;
-/// The beginning of each phase, which is not counted. The generator makes its packets in it.
+/// Start of each phase, which is not counted. The generator creates its packets in this time.
 const SETTLE: Duration = Duration::from_millis(1500);
 /// The case without a listener, and its port (discard).
 const ELSEWHERE: &str = "elsewhere";
 const DISCARD_PORT: u16 = 9;
-/// How much longer than asked for the generator may take.
+/// Time that the generator may take beyond the requested duration.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long a peer may take to open a session after its restart.
+/// Longest time until a peer has opened a session after its restart.
 const OPENING_MAX: Duration = Duration::from_secs(10);
-/// How long the flood lasts beyond the phase that is counted: a new session opens in it.
+/// Time for which the flood continues after the counted phase: a new session opens in it.
 const OPENING_PHASE: Duration = Duration::from_secs(4);
-/// Time between two looks at whether it has.
+/// Time between two checks of the session's state.
 const LOOK: Duration = Duration::from_millis(10);
 /// First byte of an opening: version 2, type 4.
 const HELLO: u8 = 0x24;
 const UDP_HEADER_BYTES: usize = 8;
-/// Why a daemon drops openings (the specification's reasons for a drop).
+/// Reasons for which a daemon drops openings (names as in the specification).
 const REASONS: [&str; 5] = ["cookie_demanded", "unauthentic", "replay", "stale_epoch", "malformed"];
 
 /// The experiment.
@@ -98,17 +98,17 @@ fn case(options: &Options, what: &'static str, phase: Duration) -> Case {
     }
 }
 
-/// A phase: when it was, in ms since the flow started, and what the daemon took in it.
+/// A phase: its time in ms since the flow started, and the CPU use in it.
 struct Phase {
     from_ms: u64,
     to_ms: u64,
-    /// Cores.
+    /// CPU of the daemon, in cores.
     daemon_cpu: f64,
-    /// Cores.
+    /// CPU of the generator, in cores.
     generator_cpu: f64,
 }
 
-/// What happened to the victim.
+/// Effects on the victim.
 struct Effect {
     without: Phase,
     with: Phase,
@@ -216,7 +216,7 @@ fn both_phases(
     Ok(Effect { without, with, memory_mb, opening_ms, drops, sent, sent_pps })
 }
 
-/// Lets a phase pass, and says what it took.
+/// Waits for the length of a phase, and returns its CPU use.
 fn watch(daemon: u32, generator: Option<u32>, phase: Duration, start: Instant) -> Result<Phase> {
     let now_ms = || u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
     let cpu_s = || -> Result<[f64; 2]> {
@@ -224,7 +224,7 @@ fn watch(daemon: u32, generator: Option<u32>, phase: Duration, start: Instant) -
         Ok([cpu::of_process(daemon)?, generator])
     };
     let (from_ms, before) = (now_ms(), cpu_s()?);
-    // The generator must still be there at the end of it.
+    // The generator must still be running when its CPU time is read at the end.
     thread::sleep(phase.saturating_sub(Duration::from_millis(100)));
     let (to_ms, after) = (now_ms(), cpu_s()?);
     let seconds = (to_ms - from_ms).max(1) as f64 / 1e3;
@@ -236,13 +236,14 @@ fn victim_address(stage: &Stage<'_>) -> Result<IpAddr> {
     stage.fabric.host_address(VICTIM, Family::V4)
 }
 
-/// Starts the newcomer's daemon anew; milliseconds until it has a session with the victim.
+/// Restarts the newcomer's daemon; returns the milliseconds until it has a session with the
+/// victim.
 fn opening_ms(overlay: &mut Overlay<'_>) -> Result<f64> {
     overlay.kill(NEWCOMER)?;
     overlay.start(NEWCOMER)?;
     let begun = Instant::now();
     while begun.elapsed() < OPENING_MAX {
-        // It answers once it has begun to open.
+        // The daemon answers status requests once it has begun to open the session.
         let status = overlay.status(NEWCOMER).unwrap_or_default();
         let peers = status["peers"].as_array().into_iter().flatten();
         let is_up = |peer: &Value| peer["name"] == VICTIM.to_string() && peer["state"] == "up";
@@ -254,7 +255,7 @@ fn opening_ms(overlay: &mut Overlay<'_>) -> Result<f64> {
     bail!("no session with {VICTIM} after {} s", OPENING_MAX.as_secs())
 }
 
-/// What the victim has dropped for one of the reasons.
+/// Returns the victim's drop counters for these reasons.
 fn drops(overlay: &Overlay<'_>) -> Result<BTreeMap<String, f64>> {
     let status = overlay.status(VICTIM)?;
     let all = status["drops"].as_object().context("`srd status` shows no drops")?;
@@ -262,7 +263,7 @@ fn drops(overlay: &Overlay<'_>) -> Result<BTreeMap<String, f64>> {
     Ok(ours.filter_map(|(why, count)| Some((why.clone(), count.as_f64()?))).collect())
 }
 
-/// Resident memory of a process.
+/// Returns the resident memory of a process.
 fn memory_mb(pid: u32) -> Result<f64> {
     Ok(Status::of(pid)?.number("VmRSS:")? as f64 / 1024.0)
 }
@@ -277,7 +278,7 @@ fn record_opening(stage: &mut Stage<'_>) -> Result<Vec<u8>> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     let overlay = stage.overlay.as_mut().context("no daemons")?;
     overlay.kill(FROM)?;
-    // Whatever came before was of the former session.
+    // Earlier packets belong to the former session.
     while receive(&socket)?.is_some() {}
     overlay.start(FROM)?;
     overlay.wait_until_up()?;
@@ -305,7 +306,7 @@ fn receive(socket: &OwnedFd) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// The payload of a packet of IPv4 and UDP, if it is an opening for a daemon.
+/// Returns the payload of an IPv4 UDP packet if it is an opening for a daemon.
 fn opening_in(packet: &[u8]) -> Option<Vec<u8>> {
     let header_bytes = usize::from(packet.first()? & 0xf) * 4;
     let port = packet.get(header_bytes + 2..header_bytes + 4)?;

@@ -1,9 +1,9 @@
-//! What became of the frames of a video.
+//! Statistics of the frames of a video.
 //!
-//! A frame is complete when its last datagram has arrived. It is *late* if that is more than one
-//! frame time after it began to be sent: the next one is due by then.
+//! A frame is complete when its last datagram has arrived. The frame is *late* if this happens
+//! more than one frame time after its sending began: at that moment the next frame is due.
 
-/// Datagrams of a frame, at most.
+/// Most datagrams of a frame.
 pub(super) const PACKETS_MAX: u16 = 64;
 
 /// The frames of one run. Times are in seconds since the start.
@@ -18,47 +18,47 @@ pub(super) struct Frames {
 #[derive(Clone, Copy, Default)]
 struct Frame {
     sent_s: Option<f64>,
-    /// A bit per datagram.
+    /// Bitmap of the datagrams that have arrived.
     seen: u64,
     complete_s: Option<f64>,
 }
 
-/// The account.
+/// Statistics of a run.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Account {
     /// Frames that were sent.
     pub(super) sent: usize,
-    /// Frames of which a datagram is missing.
+    /// Frames with a missing datagram.
     pub(super) incomplete: usize,
-    /// Complete, but later than one frame time after it began to be sent.
+    /// Frames that were complete later than one frame time after their sending began.
     pub(super) late: usize,
-    /// Complete frames that came later after the last complete one than a frame time and the
+    /// Complete frames that came later after the previous complete one than a frame time and the
     /// allowance.
     pub(super) gaps: usize,
     /// Datagrams that did not arrive.
     pub(super) lost: u64,
-    /// From the beginning of sending to the last datagram, in ms, complete frames only.
+    /// Time from the start of sending to the last datagram, in ms, for complete frames only.
     pub(super) delay_ms: Vec<f64>,
-    /// Between complete frames, in ms.
+    /// Time between complete frames, in ms.
     pub(super) gap_ms: Vec<f64>,
 }
 
 impl Frames {
-    /// No frame yet.
+    /// Creates statistics for `count` frames, all unsent.
     pub(super) fn new(count: usize, packets_per_frame: u16, frame_s: f64) -> Frames {
         assert!((1..=PACKETS_MAX).contains(&packets_per_frame), "a bit per datagram");
         let frames = vec![Frame::default(); count];
         Frames { packets_per_frame, frame_s, frames, received: 0, twice: 0 }
     }
 
-    /// A frame begins to be sent.
+    /// Records that the sending of a frame begins.
     pub(super) fn sent(&mut self, frame: usize, at_s: f64) {
         if let Some(frame) = self.frames.get_mut(frame) {
             frame.sent_s = Some(at_s);
         }
     }
 
-    /// A datagram has arrived; ones that cannot be ours are not counted.
+    /// Records that a datagram has arrived; datagrams with invalid numbers are not counted.
     pub(super) fn arrived(&mut self, frame: usize, packet: u16, at_s: f64) {
         let Some(frame) = self.frames.get_mut(frame) else { return };
         if packet >= self.packets_per_frame {
@@ -81,7 +81,7 @@ impl Frames {
         self.twice
     }
 
-    /// What became of all frames; a gap may be longer by the allowance.
+    /// Returns the statistics of all frames; a gap may be longer by the allowance.
     pub(super) fn account(&self, allowance_s: f64) -> Account {
         let mut account = Account::default();
         let mut last_s: Option<f64> = None;
@@ -100,7 +100,7 @@ impl Frames {
                 account.gaps += usize::from(gap_s > self.frame_s + allowance_s);
                 account.gap_ms.push(gap_s * 1e3);
             }
-            // A frame that is overtaken by its successor is shown with it.
+            // A frame that its successor overtook is shown together with it.
             last_s = Some(last_s.map_or(complete_s, |last_s| complete_s.max(last_s)));
         }
         let wanted = account.sent as u64 * u64::from(self.packets_per_frame);

@@ -1,4 +1,4 @@
-//! iperf3 from one host to another, and what it reports.
+//! iperf3 from one host to another, and its report.
 
 use super::Stage;
 use super::programs::{self, IPERF3};
@@ -9,11 +9,11 @@ use srd_lab::id::HostId;
 use std::time::Duration;
 
 const PORT: u16 = 5201;
-/// Seconds at the start that are not counted: each transport's own to get going.
+/// Seconds at the start that are not counted, in which each transport starts up.
 const OMIT_S: u64 = 1;
 /// Length of a step of the timeline.
 const STEP_MS: u64 = 500;
-/// How much longer than asked for it may take.
+/// Time that iperf3 may take beyond the requested duration.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// One test.
@@ -24,21 +24,21 @@ pub(super) struct Iperf {
     pub(super) seconds: u64,
 }
 
-/// What it reported.
+/// Report of iperf3.
 #[derive(Debug, PartialEq)]
 struct Report {
-    /// As the receiver counted.
+    /// Goodput, as counted by the receiver.
     mbps: f64,
-    /// Segments that the sender's TCP sent again.
+    /// Segments that the sender's TCP retransmitted.
     again: f64,
-    /// Flow by flow.
+    /// Rate of each flow.
     flows_mbps: Vec<f64>,
-    /// Step by step.
+    /// Rate of each step.
     steps_mbps: Vec<f64>,
 }
 
 impl Iperf {
-    /// Runs the test. Figures: goodput, its parts of the ideal and of one path, fairness.
+    /// Runs the test. Figures: goodput, its share of the ideal, its ratio to one path, fairness.
     pub(super) fn measure(&self, stage: &Stage<'_>) -> Result<Measured> {
         let config = stage.fabric.config();
         let _subflows = stage.subflows()?;
@@ -73,7 +73,7 @@ impl Iperf {
         let mut command = programs::command(stage, IPERF3)?;
         command.args(["-s", "-1", "-p", &port]);
         let mut server = programs::start(stage, self.to, "iperf3-server", &mut command)?;
-        // Not by connecting: one connection is all that this server serves.
+        // Without connecting: this server serves a single connection.
         programs::wait_for_listener(stage, self.to, PORT, &mut server, "iperf3-server")?;
         let mut command = programs::command(stage, IPERF3)?;
         let interval = format!("{}", STEP_MS as f64 / 1e3);
@@ -104,7 +104,7 @@ fn parse(text: &str) -> Result<Report> {
         Ok(number(&stream["receiver"]["bits_per_second"], "a receiver's rate")? / 1e6)
     };
     let steps = json["intervals"].as_array().context("iperf3 reports no intervals")?;
-    // The first one that counts still has a part of what does not.
+    // The first counted interval still contains a part of the omitted time.
     let counted = steps.iter().filter(|step| step["sum"]["omitted"] != true).skip(1);
     let step = |step: &Value| Ok(number(&step["sum"]["bits_per_second"], "an interval")? / 1e6);
     Ok(Report {

@@ -1,11 +1,12 @@
-//! The limit of one flow, as the card has it, for a host that sends one flow only.
+//! The rate limit of one flow, as a card applies it, for a host that sends one flow only.
 //!
-//! An instance of EC2 may send 10 Gb/s in one flow inside of a cluster placement group, and 25 Gb/s
-//! in one that ENA Express carries. What counts is the flow of the program, not the paths that
-//! Express sends it on; so the limit stands where the program's packets leave it: at the host's
-//! link, or at the interface of `srd up`. Both are divided by [`SCALE`], as the lab's links are.
+//! An instance of EC2 may send 10 Gb/s in one flow inside of a cluster placement group, and 25
+//! Gb/s in a flow that ENA Express carries. The limit applies to the flow of the program, not to
+//! the paths that Express uses. So it is set where the program's packets leave: at the host's
+//! link, or at the interface of `srd up`. Both limits are divided by [`SCALE`], like the lab's
+//! links.
 //!
-//! Bound: packets wait for [`WAIT_MAX_MS`] at most, and are dropped when they would wait longer.
+//! Bound: packets wait for [`WAIT_MAX_MS`] at most, and are dropped if they would wait longer.
 
 use super::{Stage, Variant};
 use anyhow::Result;
@@ -15,30 +16,31 @@ use srd_lab::id::HostId;
 use srd_lab::plan::{self, HOST_DEVICE};
 use srd_lab::{command, express};
 
-/// A link of 250 Mb/s stands for one of 50 Gb/s.
+/// Divisor of rates: a link of 250 Mb/s represents one of 50 Gb/s.
 pub(super) const SCALE: u32 = 200;
 /// One flow in a cluster placement group, in Mb/s.
 const PLAIN_MBPS: u32 = 10_000;
 /// One flow that Express carries, in Mb/s.
 const EXPRESS_MBPS: u32 = 25_000;
-/// How long a packet may wait.
+/// Longest time that a packet may wait.
 const WAIT_MAX_MS: u32 = 10;
 
-/// What one flow of a transport may send here.
+/// Rate that one flow of a transport may send here.
 pub(super) fn flow_mbps(variant: Variant) -> u32 {
     if variant == Variant::Express { EXPRESS_MBPS / SCALE } else { PLAIN_MBPS / SCALE }
 }
 
-/// The limit, for as long as this lives.
+/// The limit; removed when this is dropped.
 pub(super) struct FlowLimit<'a> {
     fabric: &'a Fabric,
     namespace: String,
-    /// At the host's own link, which goes back to its rate; an interface of `srd up` goes away.
+    /// Whether the limit is at the host's own link, whose rate is restored; an interface of `srd
+    /// up` is removed anyway.
     own: bool,
 }
 
 impl<'a> FlowLimit<'a> {
-    /// Limits what a host sends in its one flow.
+    /// Limits the rate of a host's one flow.
     pub(super) fn set(stage: &Stage<'a>, host: HostId) -> Result<FlowLimit<'a>> {
         let own = stage.variant != Variant::Express;
         let device = if own { HOST_DEVICE } else { express::DEVICE };
@@ -60,7 +62,7 @@ impl Drop for FlowLimit<'_> {
             let config = self.fabric.config();
             let rate =
                 plan::shape(config, HOST_DEVICE, config.host_rate_mbps, config.host_queue_bytes);
-            // A host that is gone has no link to put right.
+            // The host may be gone; then there is no link to restore.
             let _ = command::tc_batch_in(&self.namespace, &rate);
         }
     }

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
 const INTERVAL_MS: u64 = 50;
-/// How long counters are watched to find the busiest spine.
+/// Time for which counters are watched to identify the busiest spine.
 const WATCH: Duration = Duration::from_millis(300);
-/// Packets that a lossy spine loses of a thousand.
+/// Lost packets of a lossy spine per thousand.
 const LOSS_PERMILLE: u16 = 10;
-/// The beginning of each phase, which is not counted.
+/// Start of each phase, which is not counted.
 const SETTLE_MS: u64 = 1000;
 
 /// The experiment.
@@ -61,7 +61,7 @@ fn case(options: &Options, flows: usize, phase: Duration) -> Case {
     }
 }
 
-/// What the sender's kernel counted in the two phases, and when the second began.
+/// Counters of the sender's kernel in both phases, and the time of the second phase.
 struct Phases {
     lossless: TcpCounters,
     lossy: TcpCounters,

@@ -1,8 +1,8 @@
-//! Hosts of a fabric as machines of their own, for programs that look themselves up by name.
+//! Hosts of a fabric as separate machines, for programs that look up their own host name.
 //!
-//! Each program gets the host name of its host and an `/etc/hosts` in which the names of all
-//! hosts stand for the addresses of the variant. Both are its own (`unshare`): nothing of this
-//! machine changes. What it started besides and left behind ends with the guard.
+//! Each program gets the host name of its host and an `/etc/hosts` that maps the names of all
+//! hosts to the addresses of the variant. Both are private to the program (`unshare`), so this
+//! machine does not change. Processes that the program left behind end with the guard.
 
 use super::programs::{self, Program};
 use super::{Stage, Variant};
@@ -21,25 +21,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(super) const UNSHARE: Program = Program { name: "unshare", package: "util-linux" };
-/// How long what was left behind may take to end when asked to.
+/// Longest time for processes that were left behind to end after SIGTERM.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Becomes the program, with a host name and names of hosts of its own.
+/// Shell script that sets the host name and `/etc/hosts`, and then executes the program.
 const BECOME: &str = "hostname \"$0\" && mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";
 
-/// Machines that programs are started on.
+/// Machines on which programs are started.
 pub(super) struct Machines<'a> {
     stage: &'a Stage<'a>,
     names: PathBuf,
-    /// Daemons, which stay.
+    /// Daemons that run already, and stay.
     before: HashSet<Pid>,
 }
 
 impl<'a> Machines<'a> {
-    /// Writes the names of these hosts.
+    /// Writes `/etc/hosts` with the names of these hosts.
     ///
     /// # Errors
-    /// The programs know no such transport, or a file cannot be written.
+    /// The programs do not support this transport, or a file cannot be written.
     pub(super) fn new(stage: &'a Stage<'a>, hosts: &[HostId]) -> Result<Machines<'a>> {
         if stage.variant == Variant::Mptcp {
             bail!("not tried with Multipath TCP");
@@ -53,17 +53,17 @@ impl<'a> Machines<'a> {
         Ok(Machines { stage, names, before: inside(stage.fabric) })
     }
 
-    /// The stage that they are in.
+    /// Returns the stage of the machines.
     pub(super) fn stage(&self) -> &'a Stage<'a> {
         self.stage
     }
 
-    /// The file with the names of hosts.
+    /// Returns the file with the names of hosts.
     pub(super) fn names(&self) -> &std::path::Path {
         &self.names
     }
 
-    /// A command that runs a program on a machine; its arguments can be appended.
+    /// Returns a command that runs a program on a machine; arguments can be appended.
     pub(super) fn command(&self, host: HostId, program: impl AsRef<OsStr>) -> Result<Command> {
         let mut command = programs::command(self.stage, UNSHARE)?;
         command.args(["--uts", "--mount", "sh", "-c", BECOME, &host_name(host)]);
@@ -84,7 +84,7 @@ impl Drop for Machines<'_> {
                 return;
             }
             for pid in left {
-                // It may have ended meanwhile.
+                // The process may have ended in the meantime.
                 let _ = kill_process(pid, signal);
             }
             if signal == Signal::KILL {

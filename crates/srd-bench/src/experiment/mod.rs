@@ -1,25 +1,25 @@
 //! Experiments with real programs, with and without ENA Express in one run.
 //!
-//! An experiment is a list of cases, a case is a fabric and something to measure in it. Every
-//! variant runs in the same fabric, over the same links and queues, one after the other; every
-//! second repetition runs them in the opposite order. What is compared are the *programs*: they
-//! are the same, and only the addresses that they use differ.
+//! An experiment is a list of cases; a case is a fabric and a measurement in it. All variants run
+//! in the same fabric, over the same links and queues, one after the other; every second
+//! repetition runs them in the opposite order. The *programs* are the same in all variants, and
+//! only the addresses that they use differ.
 //!
 //! | module | what |
 //! |---|---|
 //! | `variant` | the transports below the programs |
 //! | [`mod@run`] | cases, repetitions and variants in turn |
-//! | `result`, `distribution`, `counts` | figures, samples, and how repetitions become one figure |
-//! | `programs` | what has to be installed, and what a program printed |
-//! | `published` | what AWS says of the same experiments |
-//! | `cpu`, `pulse` | CPU that a run took itself, and whether the machine held it up |
+//! | `result`, `distribution`, `counts` | figures, samples, and the summary of repetitions |
+//! | `programs` | required programs, and the output of a program |
+//! | `published` | figures that AWS published for the same experiments |
+//! | `cpu`, `pulse` | CPU time of a run, and delays that the machine caused |
 //! | `process` | memory and threads of one process |
-//! | `requests`, `frames`, `datagrams` | a load of GET and SET, the account of a video, paced flows |
-//! | `elephants`, `changes` | long flows beside a measurement; what changes meanwhile |
-//! | `iperf` | iperf3 there and back |
-//! | `limit` | what one flow of a host may send |
+//! | `requests`, `frames`, `datagrams` | GET and SET load, video statistics, paced flows |
+//! | `elephants`, `changes` | long flows beside a measurement; conditions that change meanwhile |
+//! | `iperf` | iperf3 between two hosts |
+//! | `limit` | rate limit of one flow of a host |
 //! | `fetched` | programs from their registries, with checksums |
-//! | `machines` | host names, and names of hosts, for programs that look themselves up |
+//! | `machines` | host names, and `/etc/hosts`, for programs that look up their own host |
 //! | `hadoop` | HDFS, YARN and MapReduce |
 //! | `records` | Spark, Dask, Ray: sorts and joins |
 //! | `training` | data-parallel training, with JAX and with MPI |
@@ -82,63 +82,62 @@ use srd_lab::id::{HostId, Network};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// Source ports of measured connections begin in this range, below the kernel's own.
+/// Range of the first source port of measured connections.
 const PORTS_FIRST: u32 = 20_000;
 const PORTS_SPAN: u32 = 30_000;
 
-/// Where fetched programs are, unless told otherwise.
+/// Default directory of fetched programs.
 pub const CACHE: &str = "/var/cache/srd";
 
-/// Longest run of an experiment that keeps nothing of each request or frame but a few bytes.
+/// Longest run of an experiment that keeps only a few bytes for each request or frame.
 const SECONDS_MAX: u64 = 8 * 3600;
-/// Longest run of the others.
+/// Longest run of the other experiments.
 const SECONDS_MAX_SHORT: u64 = 3600;
 
-/// What the caller of an experiment may choose.
+/// Options of the caller of an experiment.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which transports, in their order of the first repetition; the experiment's own if there
-    /// are none.
+    /// Transports, in their order of the first repetition; default: those of the experiment.
     pub variants: Option<Vec<Variant>>,
-    /// How often each; the experiment's own number if there is none.
+    /// Number of repetitions; default: that of the experiment.
     pub repetitions: Option<u32>,
-    /// Length of one run; the experiment's own if there is none. Experiments that count rounds
-    /// instead scale them.
+    /// Length of one run; default: that of the experiment. Experiments that count rounds instead
+    /// scale their number.
     pub seconds: Option<u64>,
     /// Spines, for experiments that do not prescribe them.
     pub spines: Option<u16>,
-    /// Only the cases of these names; all without one.
+    /// Names of the cases to run; all cases if the list is empty.
     pub only_cases: Vec<String>,
     /// One short repetition of the smallest case: a smoke test, not a measurement.
     pub quick: bool,
     /// Seed of hashes, ports and arrivals.
     pub seed: u32,
-    /// Leave the last fabric and the files of the daemons behind.
+    /// Leaves the last fabric and the files of the daemons behind.
     pub keep: bool,
-    /// Use memcached in place of Redis.
+    /// Uses memcached in place of Redis.
     pub memcached: bool,
-    /// Requests per second of `redis`; its own rate if there is none.
+    /// Requests per second of `redis`; default: its own rate.
     pub rate: Option<u32>,
-    /// Threads that ask, of `redis`; one if there is none.
+    /// Threads that send requests, for `redis`; default: one.
     pub threads: Option<u32>,
     /// The `srd` program, for the daemons of Express.
     pub program: PathBuf,
-    /// Real-time priority of the daemons; without one, they run as every process.
+    /// Real-time priority of the daemons; with `None`, they run at normal priority.
     pub realtime_priority: Option<u8>,
     /// Whether Express and the libfabric provider encrypt.
     pub encrypted: bool,
-    /// The launcher of the MPI that is measured; `mpirun` if there is none.
+    /// Launcher of the MPI that is measured; default: `mpirun`.
     pub mpirun: Option<PathBuf>,
-    /// The libfabric provider, or its directory; looked for in the usual places if there is none.
+    /// The libfabric provider, or its directory; with `None`, the usual places are searched.
     pub provider: Option<PathBuf>,
-    /// Where programs are that `srd lab fetch` fetched.
+    /// Directory of the programs that `srd lab fetch` fetched.
     pub cache: PathBuf,
     /// Name of the fabric.
     pub name: String,
 }
 
 impl Options {
-    /// Checks what has a range.
+    /// Checks the ranges of the options.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let variants = self.variants.as_ref().map_or(1, Vec::len) as u64;
         check("variants", variants, 1..=Variant::ALL.len() as u64)?;
@@ -153,22 +152,23 @@ impl Options {
         srd_lab::config::check_name(&self.name)
     }
 
-    /// The length of a run, given the experiment's own and the one of a smoke test.
+    /// Returns the length of a run, from the experiment's default and that of a smoke test.
     fn seconds_or(&self, normal: u64, quick: u64) -> u64 {
         self.seconds.unwrap_or(if self.quick { quick } else { normal })
     }
 
-    /// Whether a transport is among those that were chosen.
+    /// Whether a transport is among the chosen ones.
     fn compares(&self, variant: Variant) -> bool {
         self.variants.as_ref().is_some_and(|variants| variants.contains(&variant))
     }
 
-    /// How many cases a smoke test has: the first few, or any that are chosen by name.
+    /// Returns the number of cases: a smoke test runs the first few, or all that are chosen by
+    /// name.
     fn cases_or(&self, quick: usize, normal: usize) -> usize {
         if self.quick && self.only_cases.is_empty() { quick } else { normal }
     }
 
-    /// A number that a smoke test has less of.
+    /// Chooses the smaller number for a smoke test.
     fn quick_or<T>(&self, quick: T, normal: T) -> T {
         if self.quick { quick } else { normal }
     }
@@ -181,15 +181,15 @@ pub struct Experiment {
     pub name: &'static str,
     /// The question, in one sentence.
     pub summary: &'static str,
-    /// How it is measured, in a paragraph.
+    /// Method of the measurement, in a paragraph.
     pub about: &'static str,
-    /// Repetitions unless chosen.
+    /// Default number of repetitions.
     pub repetitions: u32,
-    /// What it compares unless chosen.
+    /// Default transports.
     pub variants: &'static [Variant],
-    /// What must be installed.
+    /// Programs that must be installed.
     pub(crate) programs: fn(&Options) -> Vec<Program>,
-    /// The settings.
+    /// The cases.
     pub(crate) cases: fn(&Options) -> Vec<Case>,
 }
 
@@ -226,16 +226,16 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
 }
 
 impl Experiment {
-    /// Names of its cases under these options.
+    /// Returns the names of its cases under these options.
     #[must_use]
     pub fn case_names(&self, options: &Options) -> Vec<String> {
         (self.cases)(options).into_iter().map(|case| case.name).collect()
     }
 
-    /// The cases that were asked for.
+    /// Returns the chosen cases.
     ///
     /// # Errors
-    /// It has none of that name.
+    /// The experiment has no case of that name.
     fn chosen_cases(&self, options: &Options) -> Result<Vec<Case>, ConfigError> {
         let names = self.case_names(options);
         let chosen = whole_names(&options.only_cases, &names);
@@ -249,20 +249,20 @@ impl Experiment {
         Ok(cases)
     }
 
-    /// Checks what was chosen, before anything starts.
+    /// Checks the chosen options, before anything starts.
     ///
     /// # Errors
-    /// Something is out of its range, or is not one of this experiment's.
+    /// An option is out of its range, or is not one of this experiment's.
     pub fn check(&self, options: &Options) -> Result<(), ConfigError> {
         self.validate(options)?;
         let variants = Some(self.chosen_variants(options)?);
         self.chosen_cases(&Options { variants, ..options.clone() }).map(drop)
     }
 
-    /// Checks that all that it runs is installed, or fetched.
+    /// Checks that all its programs are installed, or fetched.
     ///
     /// # Errors
-    /// Something is not: [`MissingPrograms`], [`NotFetched`].
+    /// A program is missing: [`MissingPrograms`], [`NotFetched`].
     pub fn require(&self, options: &Options) -> Result<()> {
         let variants = Some(self.chosen_variants(options)?);
         let options = &Options { variants, ..options.clone() };
@@ -272,13 +272,13 @@ impl Experiment {
         self.fetched().map_or(Ok(()), |name| check_fetched(name, &options.cache))
     }
 
-    /// What `srd lab fetch` has to fetch for it, if anything.
+    /// Returns the name that `srd lab fetch` needs for this experiment, if any.
     #[must_use]
     pub fn fetched(&self) -> Option<&'static str> {
         fetched::needed_by(self.name)
     }
 
-    /// Checks what has a range of its own here.
+    /// Checks options whose range depends on the experiment.
     ///
     /// # Errors
     /// A run would be too long.
@@ -289,10 +289,10 @@ impl Experiment {
         check("seconds", options.seconds.unwrap_or(1), 1..=most)
     }
 
-    /// What it compares under these options.
+    /// Returns the transports to compare under these options.
     ///
     /// # Errors
-    /// One of them is none that its programs can use.
+    /// Its programs cannot use one of the transports.
     fn chosen_variants(&self, options: &Options) -> Result<Vec<Variant>, ConfigError> {
         let chosen = options.variants.clone().unwrap_or_else(|| self.variants.to_vec());
         if chosen.contains(&Variant::Srd) && !self.variants.contains(&Variant::Srd) {
@@ -302,14 +302,14 @@ impl Experiment {
         Ok(chosen)
     }
 
-    /// The programs it needs under these options.
+    /// Returns the programs that the experiment needs under these options.
     #[must_use]
     pub fn programs(&self, options: &Options) -> Vec<Program> {
         (self.programs)(options)
     }
 }
 
-/// What a case does with a stage that is ready.
+/// Measurement of a case, in a stage that is ready.
 type Measure = Box<dyn Fn(&mut Stage<'_>) -> Result<result::Measured>>;
 
 /// One setting of an experiment.
@@ -322,7 +322,7 @@ pub(crate) struct Case {
     pub(crate) fabric: FabricConfig,
     /// The hosts that take part; with Express each gets a daemon.
     pub(crate) hosts: Vec<HostId>,
-    /// The only variant it makes sense for, if any.
+    /// The only variant that the case supports, if there is one.
     pub(crate) only: Option<Variant>,
     /// The measurement.
     pub(crate) measure: Measure,
@@ -332,40 +332,41 @@ pub(crate) struct Case {
 pub(crate) struct Stage<'a> {
     /// The fabric.
     pub(crate) fabric: &'a Fabric,
-    /// What is measured.
+    /// The transport that is measured.
     pub(crate) variant: Variant,
     /// Seed of this repetition: the same for all variants.
     pub(crate) seed: u32,
-    /// The daemons, if the variant has some.
+    /// The daemons, if the variant needs them.
     pub(crate) overlay: Option<Overlay<'a>>,
-    /// For files of programs.
+    /// Directory for files of programs.
     pub(crate) directory: &'a Path,
 }
 
 impl Stage<'_> {
-    /// The addresses that programs use.
+    /// Returns the network whose addresses the programs use.
     pub(crate) fn network(&self) -> Network {
         self.variant.network()
     }
 
-    /// The address that programs use for a host.
+    /// Returns the address that programs use for a host.
     pub(crate) fn address(&self, host: HostId) -> Result<IpAddr> {
         self.fabric.address_in(host, self.network())
     }
 
-    /// The hosts have the MPTCP subflows of the variant while this lives, for programs.
+    /// Sets the MPTCP subflows of the variant on the hosts, for programs, as long as the result
+    /// lives.
     pub(crate) fn subflows(&self) -> Result<Subflows<'_>> {
         Subflows::set(self.fabric, self.variant.mptcp_subflows(), self.network().family())
     }
 
-    /// Source port of the first measured connection: from the seed, so that all variants of a
-    /// repetition meet the same collisions.
+    /// Source port of the first measured connection. The port is derived from the seed, so that
+    /// all variants of a repetition have the same hash collisions.
     pub(crate) fn first_port(&self) -> Option<u16> {
         let port = PORTS_FIRST + self.seed.wrapping_mul(2_654_435_761) % PORTS_SPAN;
         u16::try_from(port).ok()
     }
 
-    /// TCP connections between hosts, as the variant has them.
+    /// Returns parameters for TCP connections between hosts, with the settings of the variant.
     pub(crate) fn flows(&self, pairs: &[(HostId, HostId)], flows_per_pair: usize) -> Flows {
         Flows {
             pairs: pairs.to_vec(),
@@ -378,12 +379,12 @@ impl Stage<'_> {
     }
 }
 
-/// A name for each host of a leaf.
+/// Returns the ids of the first hosts of a leaf.
 pub(crate) fn hosts(leaf: u16, count: u16) -> impl Iterator<Item = HostId> {
     (0..count).map(move |host| HostId { leaf, host })
 }
 
-/// Links and queues of a fabric in words.
+/// Describes links and queues of a fabric.
 pub(crate) fn describe(config: &FabricConfig) -> String {
     format!(
         "{} leaves x {} hosts at {} Mb/s, {} spines at {} Mb/s a link, {} KB queues, MTU {}",
@@ -397,13 +398,13 @@ pub(crate) fn describe(config: &FabricConfig) -> String {
     )
 }
 
-/// Sizes as people say them.
+/// Formats a size in its usual unit.
 pub(crate) fn size(bytes: u64) -> String {
     if bytes >= 1 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} KB", bytes >> 10) }
 }
 
-/// The names that stand in a list which was parted at its commas, also those that have commas
-/// themselves: of what begins at a part, the longest name counts.
+/// Joins the parts of a list that was split at its commas into names, which may contain commas
+/// themselves. Where several names match, the longest one counts.
 fn whole_names(parts: &[String], names: &[String]) -> Vec<String> {
     let mut whole = Vec::new();
     let mut rest = parts;
@@ -467,7 +468,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// As the command line gives them: parted at each comma.
+    /// The command line splits names at each comma.
     #[test]
     fn names_of_cases_may_have_commas() {
         let names = ["idle", "spine dies", "spine dies, 16 flows"].map(String::from);

@@ -1,4 +1,4 @@
-//! Sixteen TCP connections between two hosts, as `nconnect=16` makes them.
+//! Sixteen TCP connections between two hosts, as `nconnect=16` creates them.
 
 use super::Experiment;
 use super::single_flow;

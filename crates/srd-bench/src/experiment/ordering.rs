@@ -1,9 +1,9 @@
 //! Two UDP flows between two hosts, and losses that hit only one of them.
 //!
-//! Outer packets are encrypted and spread over all paths, so the fabric tells the flows apart by
-//! size: the spines lose packets above a length that lies between the two. One datagram is one
-//! packet (F2 of the specification of Express), and hosts hand out no super-packets here. The
-//! mean length of what was lost shows that the rule hit what it should.
+//! Outer packets are encrypted and spread over all paths, so the fabric can only distinguish the
+//! flows by size: the spines lose packets above a length that lies between the two. One datagram
+//! is one packet (F2 of the specification of Express), and hosts send no super-packets here. The
+//! mean length of the lost packets shows that the rule affected the right flow.
 
 use super::datagrams::{self, Account, Arrivals, Paced};
 use super::distribution::Distribution;
@@ -19,18 +19,18 @@ use std::time::{Duration, Instant};
 
 const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
-/// The flow that loses packets, and the one beside it.
+/// The flow that loses packets, and the flow beside it.
 const A: Paced =
     Paced { from: FROM, to: TO, port: 5006, bytes: 4000, period: Duration::from_micros(1000) };
 const B: Paced =
     Paced { from: FROM, to: TO, port: 5008, bytes: 1000, period: Duration::from_micros(500) };
-/// Packets up to this length are spared: all of B and all control packets, with any headers.
+/// Packets up to this length are not lost: all of B and all control packets, with any headers.
 const SPARED_BYTES: u32 = 2500;
-/// Packets of A that are lost of a thousand.
+/// Lost packets of A per thousand.
 const LOSS_PERMILLE: u16 = 20;
-/// The beginning of each phase, which is not counted.
+/// Start of each phase, which is not counted.
 const SETTLE: Duration = Duration::from_millis(300);
-/// Phases without and with loss take turns, so that what drifts meets both alike.
+/// Phases without and with loss alternate, so that a slow drift affects both equally.
 const TURNS: u32 = 3;
 
 /// The experiment.
@@ -69,13 +69,13 @@ fn case(options: &Options, (phase, turns): (Duration, u32), bypass: bool) -> Cas
         ),
         fabric,
         hosts: vec![FROM, TO],
-        // Without Express there is nothing to bypass.
+        // Without Express there is no ordering to bypass.
         only: bypass.then_some(Variant::Express),
         measure: Box::new(move |stage| measure(stage, (phase, turns), bypass)),
     }
 }
 
-/// When which phases were, in seconds since the start, and what the spines lost.
+/// Times of the phases, in seconds since the start, and the packets that the spines lost.
 #[derive(Default)]
 struct Phases {
     without_s: Vec<Range<f64>>,

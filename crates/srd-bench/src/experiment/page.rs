@@ -6,18 +6,19 @@ use super::show;
 use super::{Outcome, Variant, published};
 use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};
 
-/// Points of one line; more cannot be told apart.
+/// Points of one line; more points could not be distinguished.
 const POINTS_MAX: usize = 300;
-/// Fewer samples make no distribution.
+/// Least number of samples for a chart of a distribution.
 const SAMPLES_MIN: usize = 20;
-/// What the figures are.
+/// Description of the figures.
 const MEDIANS: &str = "Medians over the repetitions, in brackets the least and the greatest; \
                        percentiles over the samples of all repetitions";
 /// Percentiles that the chart of a tail marks.
 const TAIL_MARKS: [(&str, f64); 5] =
     [("p99", 1e2), ("p99.9", 1e3), ("p99.99", 1e4), ("p99.999", 1e5), ("p99.9999", 1e6)];
 
-/// The page, as one HTML file; behind the outcomes those that there are none of, and why.
+/// Returns the page, as one HTML file; after the outcomes, it lists the experiments that did not
+/// run, with reasons.
 pub fn page(outcomes: &[Outcome], not_run: &[(&str, String)]) -> String {
     let mut page = Page::new("ENA Express beside kernel TCP: real programs on the same wires");
     page.lead(
@@ -75,7 +76,7 @@ fn add_case(page: &mut Page, case: &CaseResult) {
     }
 }
 
-/// The colour that a transport has on every page.
+/// Returns the colour of a transport on every page.
 pub(crate) fn colour(variant: Variant) -> Colour {
     match variant {
         Variant::Express | Variant::Srd => Colour::Blue,
@@ -93,7 +94,7 @@ fn dashes(variant: Variant) -> Dashes {
     }
 }
 
-/// A chart for each figure that has an ideal.
+/// Returns a chart for each figure that has an ideal.
 fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
     let figures = case.summaries.first().map(|summary| &summary.figures[..]).unwrap_or_default();
     let with_ideal = figures.iter().filter_map(|figure| Some((figure, figure.ideal?)));
@@ -105,7 +106,7 @@ fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
                     label: case.label(summary.variant).to_owned(),
                     colour: colour(summary.variant),
                     value: found.map(|found| found.median),
-                    // Where more is better, the greatest is not the worst.
+                    // If more is better, the greatest value is not the worst one.
                     worst: found.map(|found| found.max).filter(|max| *max > ideal.value),
                     runs: Vec::new(),
                 }
@@ -121,7 +122,7 @@ fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
         .collect()
 }
 
-/// A chart for each kind of samples: how slow is the slowest one of so many?
+/// Returns a chart for each kind of samples: the latency that one of N samples exceeds.
 fn tails(case: &CaseResult) -> Vec<(String, LineChart)> {
     let kinds = case.summaries.first().map(|summary| &summary.distributions[..]);
     kinds.unwrap_or_default().iter().filter_map(|kind| tail(case, kind)).collect()
@@ -170,8 +171,8 @@ fn name(name: &str, unit: &str) -> String {
     if unit.is_empty() { name.to_owned() } else { format!("{name}, {unit}") }
 }
 
-/// The value that one of N exceeds, for growing N: the least first, the worst last. The more
-/// extreme, the more points.
+/// Returns the value that one of N exceeds, for growing N: the least first, the worst last. More
+/// extreme values have more points.
 fn tail_points(all: &Distribution) -> Vec<(f64, f64)> {
     let count = all.count() as f64;
     let mut points: Vec<(f64, f64)> = Vec::new();
@@ -187,7 +188,7 @@ fn tail_points(all: &Distribution) -> Vec<(f64, f64)> {
     points
 }
 
-/// What happened over time, in the first repetition of each variant.
+/// Returns charts of values over time, from the first repetition of each variant.
 fn timelines(case: &CaseResult) -> Vec<(String, LineChart)> {
     let first = case.runs.iter().filter(|run| run.repetition == 0);
     let all: Vec<(Variant, &Timeline)> = first
@@ -230,8 +231,8 @@ fn timeline(case: &CaseResult, variant: Variant, line: &Timeline, top: f64) -> L
     }
 }
 
-/// How distributions changed over time, in the first repetition of each variant. All variants
-/// have the same axes.
+/// Returns charts of distributions over time, from the first repetition of each variant. All
+/// variants have the same axes.
 fn spreads(case: &CaseResult) -> Vec<(String, LineChart)> {
     let first = case.runs.iter().filter(|run| run.repetition == 0);
     let all: Vec<(Variant, &Spread)> = first
@@ -264,7 +265,7 @@ fn spread_chart(
         label: line.label.to_owned(),
         colour: colour(variant),
         dashes: [Dashes::Solid, Dashes::Long][usize::from(number + 1 < spread.lines.len())],
-        // The worst is what it is about.
+        // The worst value is the important one, so the other lines are faint.
         faint: number + 1 < spread.lines.len(),
         points: (0u64..)
             .zip(&line.values)
@@ -350,9 +351,9 @@ mod tests {
         let html = page(&[outcome(1000)], &[]);
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
         assert!(!html.contains("http:") && !html.contains("https:"));
-        // One of bars, one of the tail, a timeline and a spread per variant.
+        // One chart of bars, one of the tail, and a timeline and a spread per variant.
         assert_eq!(html.matches("<figure>").count(), 6);
-        // Each in either size.
+        // The label occurs in each of two sizes of each chart.
         assert_eq!(html.matches(">links &lt;slow&gt; down<").count(), 4);
     }
 

@@ -1,19 +1,19 @@
-//! What the kernel says about a process in `/proc/PID/status`.
+//! Fields of `/proc/PID/status`.
 
 use anyhow::{Context, Result};
 use std::fs;
 
-/// The text about one process at one moment.
+/// Text of the file at one moment.
 pub(super) struct Status(String);
 
 impl Status {
-    /// Asks the kernel.
+    /// Reads the file.
     pub(super) fn of(pid: u32) -> Result<Status> {
         let file = format!("/proc/{pid}/status");
         fs::read_to_string(&file).map(Status).context(file)
     }
 
-    /// The number behind a name, which is written with its colon; memory is in KB.
+    /// Returns the number after a field name, which is given with its colon; memory is in KB.
     pub(super) fn number(&self, name: &str) -> Result<u64> {
         let line = self.0.lines().find_map(|line| line.strip_prefix(name));
         let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());

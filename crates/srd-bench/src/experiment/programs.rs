@@ -1,4 +1,4 @@
-//! The programs that experiments run: whether they are there, and what they print.
+//! Programs that experiments run: their presence, and their output.
 
 use super::{Options, Stage, Variant};
 use anyhow::{Context, Result, bail};
@@ -13,14 +13,14 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a server may take until it accepts connections: JVMs take long on a busy machine.
+/// Longest time until a server accepts connections: JVMs need long on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// How long a program may take to end when asked to.
+/// Longest time until a program ends after a signal.
 const LEAVE_MAX: Duration = Duration::from_secs(3);
-/// Longest part of a program's complaint that an error shows.
+/// Longest part of a program's error output that an error shows.
 const COMPLAINT_CHARS: usize = 600;
 
-/// A program and the Debian package that brings it.
+/// A program and the Debian package that contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
     /// Its name.
@@ -29,11 +29,11 @@ pub struct Program {
     pub package: &'static str,
 }
 
-/// Sets real-time priorities of daemons.
+/// Program that sets real-time priorities of daemons.
 pub(crate) const CHRT: Program = Program { name: "chrt", package: "util-linux" };
-/// Makes a program's TCP sockets Multipath TCP ones.
+/// Program that makes another program's TCP sockets Multipath TCP ones.
 pub(crate) const MPTCPIZE: Program = Program { name: "mptcpize", package: "mptcpize" };
-/// Measures throughput.
+/// Program that measures throughput.
 pub(crate) const IPERF3: Program = Program { name: "iperf3", package: "iperf3" };
 
 /// Programs that are not installed.
@@ -54,14 +54,14 @@ impl fmt::Display for MissingPrograms {
 
 impl std::error::Error for MissingPrograms {}
 
-/// Refuses if one of them is not installed.
+/// Fails if one of the programs is not installed.
 pub(crate) fn require(programs: &[Program]) -> Result<(), MissingPrograms> {
     let missing: Vec<_> =
         programs.iter().copied().filter(|program| find_program(program.name).is_none()).collect();
     if missing.is_empty() { Ok(()) } else { Err(MissingPrograms(missing)) }
 }
 
-/// What the variants need whatever the experiment does.
+/// Returns the programs that the variants need in every experiment.
 pub(crate) fn of_variants(options: &Options) -> Vec<Program> {
     let daemons = options.compares(Variant::Express);
     let is_real_time = options.realtime_priority.is_some();
@@ -69,7 +69,7 @@ pub(crate) fn of_variants(options: &Options) -> Vec<Program> {
     chrt.into_iter().collect()
 }
 
-/// A command that runs a program, with Multipath TCP if the variant asks for it.
+/// Returns a command that runs a program, with Multipath TCP if the variant needs it.
 pub(crate) fn command(stage: &Stage<'_>, program: Program) -> Result<Command> {
     let path = |program: Program| {
         find_program(program.name).with_context(|| MissingPrograms(vec![program]).to_string())
@@ -82,7 +82,7 @@ pub(crate) fn command(stage: &Stage<'_>, program: Program) -> Result<Command> {
     Ok(command)
 }
 
-/// Starts a program in a host; what it prints goes into files of the stage.
+/// Starts a program in a host; its output goes into files of the stage.
 pub(crate) fn start(
     stage: &Stage<'_>,
     host: HostId,
@@ -97,7 +97,7 @@ pub(crate) fn start(
     Ok(Running::new(stage.fabric.spawn(host, command)?, LEAVE_MAX))
 }
 
-/// Runs a program in a host to its end; its standard output.
+/// Runs a program in a host to its end; returns its standard output.
 pub(crate) fn run_to_end(
     stage: &Stage<'_>,
     host: HostId,
@@ -113,7 +113,7 @@ pub(crate) fn run_to_end(
     printed(stage, host, name)
 }
 
-/// The standard output of a program that has ended.
+/// Returns the standard output of a program that has ended.
 pub(crate) fn printed(stage: &Stage<'_>, host: HostId, name: &str) -> Result<String> {
     let path = output(stage, host, name, "out");
     fs::read_to_string(&path).with_context(|| path.display().to_string())
@@ -163,13 +163,13 @@ pub(crate) fn listens(table: &str, port: u16) -> bool {
     })
 }
 
-/// What a program wrote to standard error so far.
+/// Returns the standard error output of a program so far.
 pub(crate) fn logged(stage: &Stage<'_>, host: HostId, name: &str) -> Result<String> {
     let path = output(stage, host, name, "err");
     fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-/// The end of what a program printed.
+/// Returns the end of a program's output.
 pub(crate) fn complaint(stage: &Stage<'_>, host: HostId, name: &str) -> String {
     let read = |extension| tail(&output(stage, host, name, extension)).unwrap_or_default();
     let all = read("err") + &read("out");
@@ -177,7 +177,7 @@ pub(crate) fn complaint(stage: &Stage<'_>, host: HostId, name: &str) -> String {
     all[all.len().saturating_sub(COMPLAINT_CHARS)..].iter().collect()
 }
 
-/// The end of a file, which a program may have filled for hours.
+/// Reads the end of a file, which may be the output of many hours.
 fn tail(file: &Path) -> io::Result<String> {
     let mut file = File::open(file)?;
     // A character has four bytes at most.
@@ -208,7 +208,7 @@ mod tests {
         assert!(!listens("", 0x1451));
     }
 
-    /// All of it was read, however much it was.
+    /// The whole output was read, even a very long one.
     #[test]
     fn regression_only_the_end_of_what_a_program_printed_is_read() {
         let path = std::env::temp_dir().join(format!("srd-tail-{}", std::process::id()));

@@ -1,11 +1,11 @@
-//! What AWS has published of the same experiments, to stand beside the figures found here.
+//! Figures that AWS has published for the same experiments, shown beside the measured ones.
 //!
-//! Sources, by the words in brackets: *Express*, the article on ENA Express's effect on workloads;
-//! *SRD*, "A Cloud-Optimized Transport Protocol for Elastic and Scalable HPC" (IEEE Micro, 2020);
-//! *efs-utils*, the notes of its versions 2.0.0 and 2.0.1; *Hadoop*, the comparison of instances
-//! with and without Enhanced Networking (2015).
+//! Sources, by the words in parentheses: *Express*, the article on ENA Express's effect on
+//! workloads; *SRD*, "A Cloud-Optimized Transport Protocol for Elastic and Scalable HPC" (IEEE
+//! Micro, 2020); *efs-utils*, the release notes of its versions 2.0.0 and 2.0.1; *Hadoop*, the
+//! comparison of instances with and without Enhanced Networking (2015).
 
-/// A statement, if there is one.
+/// Returns the statement on an experiment, if there is one.
 pub(super) fn of(experiment: &str) -> Option<&'static str> {
     let (_, statement) = STATEMENTS.iter().find(|(name, _)| *name == experiment)?;
     Some(statement)

@@ -1,8 +1,8 @@
-//! Whether the machine let a run run.
+//! Checks whether the machine delayed a run.
 //!
-//! A thread of the run's own priority wants to wake up every two milliseconds. How late it is
-//! says what nobody's counters do: that something of higher priority, or the host below a virtual
-//! machine, held the processors. A run that was held up measures that, and not a transport.
+//! A thread with the run's own priority wakes up every two milliseconds. Its delay shows an effect
+//! that no counter shows: a task of higher priority, or the host below a virtual machine, occupied
+//! the processors. A run that was delayed measures this delay, and not a transport.
 
 use super::counts::Counts;
 use super::distribution::Distribution;
@@ -13,17 +13,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How often to wake up.
+/// Wake-up period.
 const PERIOD: Duration = Duration::from_millis(2);
 /// Lateness beyond which a run is suspect: more than a tick of the kernel.
 const LATE_MS: f64 = 5.0;
 
-/// How late the machine was.
+/// Wake-up delays of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Lateness {
     /// 99th percentile, in ms.
     pub p99_ms: f64,
-    /// The worst, in ms.
+    /// The longest delay, in ms.
     pub p100_ms: f64,
 }
 
@@ -35,14 +35,14 @@ impl Lateness {
     }
 }
 
-/// Measures while it lives.
+/// Measures delays as long as it lives.
 pub(crate) struct Pulse {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Counts>>,
 }
 
 impl Pulse {
-    /// Starts; the thread has the caller's nice level.
+    /// Starts the thread, which has the caller's nice level.
     pub(crate) fn start() -> Result<Pulse> {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
@@ -50,7 +50,7 @@ impl Pulse {
         Ok(Pulse { over, thread: Some(thread.context("cannot start a thread")?) })
     }
 
-    /// Stops, and says how late it was.
+    /// Stops the thread, and returns its delays.
     pub(crate) fn stop(mut self) -> Lateness {
         self.over.store(true, Ordering::Release);
         let late = self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
@@ -67,8 +67,8 @@ impl Drop for Pulse {
     }
 }
 
-/// One value per period, also for the periods that were slept through: a thread that is late by
-/// ten periods was late for ten.
+/// Records one value for each period, including periods in which the thread slept: a thread that
+/// is late by ten periods was late for all ten.
 fn beat(over: &AtomicBool) -> Counts {
     let mut late = Counts::default();
     let mut due = Instant::now() + PERIOD;
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_pulse_beats_until_it_is_stopped() {
-        // On a busy machine the thread may not have begun when it is stopped.
+        // On a busy machine the thread may not have started when it is stopped.
         let beats = |periods| {
             let pulse = Pulse::start().unwrap();
             thread::sleep(PERIOD * periods);

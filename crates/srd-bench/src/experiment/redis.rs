@@ -1,5 +1,5 @@
 //! A key-value store under a steady load, with and without elephants on its links, or with links
-//! and neighbours that change meanwhile.
+//! and neighbours that change during the run.
 
 use super::changes::{Changes, PHASES};
 use super::counts::Counts;
@@ -23,7 +23,7 @@ const CONNECTIONS: usize = 600;
 const RATE: u32 = 2000;
 const RATE_MBPS: u32 = 250;
 const QUEUE_BYTES: u32 = 100_000;
-/// A load of which less than this part is answered in its time is too much.
+/// Least share of requests that must be answered in time; below it, the load is too high.
 const ANSWERED_MIN: f64 = 0.99;
 /// Time for elephants to fill the queues before the first request.
 const RAMP: Duration = Duration::from_secs(1);
@@ -70,11 +70,11 @@ fn cases(options: &Options) -> Vec<Case> {
     chosen.map(|(name, beside)| case(options, name, beside)).collect()
 }
 
-/// What else is on the links.
+/// Other load on the links.
 enum Beside {
     /// Elephants between these hosts, from before the first request to after the last.
     Always(Vec<(HostId, HostId)>),
-    /// The same at times, and links that slow down and recover.
+    /// Elephants between these hosts at times, and links that slow down and recover.
     Changes(Vec<(HostId, HostId)>),
 }
 
@@ -118,7 +118,7 @@ fn case(options: &Options, name: &str, beside: Beside) -> Case {
     }
 }
 
-/// What is asked for.
+/// Parameters of the load.
 #[derive(Clone, Copy)]
 struct Asked {
     protocol: Protocol,
@@ -223,7 +223,7 @@ fn summarise(answers: &Answers, marks: Vec<(u64, String)>) -> Measured {
     }
 }
 
-/// The 99th percentile and the worst of each phase, GET and SET apart.
+/// Returns the 99th percentile and the worst latency of each phase, separately for GET and SET.
 fn phases(answers: &Answers, changes: &Changes) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (kind, seen) in [("GET", &answers.get), ("SET", &answers.set)] {

@@ -1,8 +1,8 @@
-//! What an experiment found, and how many repetitions become one figure.
+//! Results of an experiment, and the summary of its repetitions.
 //!
 //! A run measures *figures* (one number each) and *samples* (many: requests, flows, frames).
-//! Figures of several repetitions become their median, least and greatest; samples of all
-//! repetitions are pooled before percentiles are taken, so that a tail is that of all requests.
+//! Figures of several repetitions are summarised as median, minimum and maximum. Samples of all
+//! repetitions are pooled before percentiles are taken, so that a tail covers all requests.
 
 use super::Variant;
 use super::counts::Counts;
@@ -14,37 +14,37 @@ use srd_lab::priority::CpuUse;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The best that can be, for comparison.
+/// The best possible value, for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ideal {
     /// The value.
     pub value: f64,
-    /// What it is.
+    /// Description of the value.
     pub label: &'static str,
 }
 
-/// One number.
+/// A single number.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// What it is; the same in all runs of a case.
+    /// Name of the figure; the same in all runs of a case.
     pub name: Cow<'static, str>,
     /// Its unit; empty for a pure number.
     pub unit: &'static str,
     /// The number.
     pub value: f64,
-    /// What it would be at best; figures that have this get a chart.
+    /// The best possible value; figures that have one get a chart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ideal: Option<Ideal>,
 }
 
 impl Figure {
-    /// A number without an ideal.
+    /// Creates a figure without an ideal.
     #[must_use]
     pub fn new(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
         Figure { name: name.into(), unit, value, ideal: None }
     }
 
-    /// A number beside its ideal.
+    /// Adds the ideal.
     #[must_use]
     pub fn beside(self, value: f64, label: &'static str) -> Figure {
         Figure { ideal: Some(Ideal { value, label }), ..self }
@@ -54,44 +54,44 @@ impl Figure {
 /// Many numbers of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
-    /// What they are; the same in all runs of a case.
+    /// Name of the samples; the same in all runs of a case.
     pub name: &'static str,
     /// Their unit; empty for pure numbers.
     pub unit: &'static str,
-    /// The numbers, in no order.
+    /// The numbers, in any order.
     pub values: Vec<f64>,
 }
 
-/// What happened over time, with equal steps.
+/// A value over time, in equal steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Timeline {
-    /// What it is.
+    /// Name of the value.
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
     /// Length of a step.
     pub step_ms: u64,
-    /// Step by step.
+    /// The value in each step.
     pub values: Vec<f64>,
-    /// What happened when, in ms since the start.
+    /// Events, in ms since the start.
     pub marks: Vec<(u64, String)>,
 }
 
-/// Many times of one kind, more than a list could hold.
+/// Durations of one kind, which are too many for a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counted {
-    /// What they are; the same in all runs of a case.
+    /// Name of the durations; the same in all runs of a case.
     pub name: &'static str,
-    /// The unit in which they are shown: `us`, `ms` or `s`.
+    /// Unit for output: `us`, `ms` or `s`.
     pub unit: &'static str,
-    /// The times.
+    /// The durations.
     pub counts: Counts,
 }
 
-/// How a distribution changed over time: lines of one chart, with equal steps.
+/// Changes of a distribution over time: lines of one chart, with equal steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// What it is of.
+    /// Name of the distribution.
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
@@ -99,33 +99,33 @@ pub struct Spread {
     pub step_ms: u64,
     /// The lowest line first.
     pub lines: Vec<SpreadLine>,
-    /// What happened when, in ms since the start.
+    /// Events, in ms since the start.
     pub marks: Vec<(u64, String)>,
 }
 
 /// A percentile, step by step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SpreadLine {
-    /// Which.
+    /// Name of the percentile.
     pub label: &'static str,
-    /// Step by step; none where the step has too few samples.
+    /// The percentile in each step; `None` where the step has too few samples.
     pub values: Vec<Option<f64>>,
 }
 
-/// What one run measured.
+/// Results of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// One number each.
+    /// Single numbers.
     pub figures: Vec<Figure>,
-    /// Many numbers each.
+    /// Lists of samples.
     pub samples: Vec<Samples>,
-    /// Many times each.
+    /// Counted durations.
     pub counted: Vec<Counted>,
-    /// Over time.
+    /// Values over time.
     pub timelines: Vec<Timeline>,
     /// Distributions over time.
     pub spreads: Vec<Spread>,
-    /// What a reader should know about this run.
+    /// Remarks for the reader about this run.
     pub notes: Vec<String>,
 }
 
@@ -134,18 +134,18 @@ pub struct Measured {
 pub struct Run {
     /// The transport.
     pub variant: Variant,
-    /// Which repetition, from zero.
+    /// Number of the repetition, from zero.
     pub repetition: u32,
-    /// What it measured.
+    /// Its results.
     pub measured: Measured,
-    /// CPU the whole machine spent meanwhile.
+    /// CPU time of the whole machine during the run.
     pub cpu: CpuUse,
-    /// The part of the machine that this run itself took, 0 to 1. Above about 0.7, rates are the
-    /// CPU's and not the fabric's.
+    /// The part of the machine that this run itself used, 0 to 1. Above about 0.7, the CPU limits
+    /// the rates and not the fabric.
     pub own_cpu_share: f64,
-    /// How late the machine woke up a thread of this run's priority.
+    /// Wake-up delays of a thread with this run's priority.
     pub late: Lateness,
-    /// The daemons' counters added up, if there were any.
+    /// Sum of the daemons' counters, if there were daemons.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub express: Option<BTreeMap<String, f64>>,
 }
@@ -157,53 +157,53 @@ pub struct CaseResult {
     pub name: String,
     /// Links, queues, hosts, loads in words.
     pub setting: String,
-    /// What the repetitions say together, variant by variant.
+    /// Summary of the repetitions, variant by variant.
     pub summaries: Vec<Summary>,
-    /// All runs, in the order they happened.
+    /// All runs, in the order of their execution.
     pub runs: Vec<Run>,
-    /// Whether they ran in a fabric of ours.
+    /// Whether they ran in a fabric of the lab.
     #[serde(skip)]
     is_lab: bool,
 }
 
-/// All repetitions of one variant together.
+/// Summary of all repetitions of one variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// The transport.
     pub variant: Variant,
-    /// Medians.
+    /// Median, minimum and maximum of each figure.
     pub figures: Vec<FigureSummary>,
-    /// Of all samples.
+    /// Distributions of all samples.
     pub distributions: Vec<Distribution>,
 }
 
-/// All of an experiment.
+/// Results of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// Its name.
     pub experiment: &'static str,
     /// The question, in one sentence.
     pub summary: &'static str,
-    /// How it is measured.
+    /// Method of the measurement.
     pub about: &'static str,
     /// Machine and kernel.
     pub machine: String,
-    /// The seed: the same gives the same path collisions.
+    /// The seed; an equal seed leads to equal path collisions.
     pub seed: u32,
     /// Whether it was a smoke test (`--quick`), whose figures measure nothing.
     pub quick: bool,
-    /// How long everything took.
+    /// Duration of the whole experiment.
     pub took_s: f64,
-    /// Setting by setting.
+    /// Results of each case.
     pub cases: Vec<CaseResult>,
-    /// Variants that could not run here, and why.
+    /// Variants that could not run here, each with its reason.
     pub left_out: Vec<String>,
 }
 
-/// A figure of all repetitions of a variant.
+/// Summary of a figure over all repetitions of a variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FigureSummary {
-    /// What it is.
+    /// Name of the figure.
     pub name: Cow<'static, str>,
     /// Its unit.
     pub unit: &'static str,
@@ -213,19 +213,19 @@ pub struct FigureSummary {
     pub min: f64,
     /// The greatest.
     pub max: f64,
-    /// What it would be at best.
+    /// The best possible value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ideal: Option<Ideal>,
 }
 
 impl Measured {
-    /// The figure of a run whose command failed, and was counted: 1, else 0.
+    /// Returns the figure of a run for counted failures: 1 if its command failed, otherwise 0.
     #[must_use]
     pub fn failed(is_failure: bool) -> Figure {
         Figure::new("failed", "of 1", f64::from(u8::from(is_failure)))
     }
 
-    /// Whether the run's command failed, and was counted.
+    /// Whether the run's command failed, and the failure was counted.
     #[must_use]
     pub fn is_failure(&self) -> bool {
         self.figures.contains(&Measured::failed(true))
@@ -233,8 +233,8 @@ impl Measured {
 }
 
 impl FigureSummary {
-    /// The figure's name without its unit, and the unit: that of ours, or what follows the last
-    /// comma of a name that a user gave.
+    /// Splits the figure's name and unit. If the figure has no unit, the unit is the text after
+    /// the last comma of the user's name.
     #[must_use]
     pub fn parts(&self) -> (&str, &str) {
         match self.name.rsplit_once(',') {
@@ -245,7 +245,7 @@ impl FigureSummary {
 }
 
 impl CaseResult {
-    /// Sums up the runs of a case.
+    /// Summarises the runs of a case.
     #[must_use]
     pub fn new(name: String, setting: String, runs: Vec<Run>) -> CaseResult {
         let mut variants: Vec<Variant> = runs.iter().map(|run| run.variant).collect();
@@ -261,13 +261,13 @@ impl CaseResult {
         CaseResult { name, setting, summaries, runs, is_lab: true }
     }
 
-    /// The same between machines whose settings are what they are.
+    /// Marks the runs as runs between real machines, whose TCP settings are unknown.
     #[must_use]
     pub fn between_machines(self) -> CaseResult {
         CaseResult { is_lab: false, ..self }
     }
 
-    /// What a transport is called. Which congestion control TCP has is known in the lab only.
+    /// Returns the label of a transport. The congestion control of TCP is only known in the lab.
     #[must_use]
     pub fn label(&self, variant: Variant) -> &'static str {
         if self.is_lab { variant.label() } else { variant.label_between_machines() }
@@ -317,8 +317,8 @@ fn distributions(all: &[&Measured]) -> Vec<Distribution> {
 }
 
 impl Serialize for Measured {
-    /// Samples as their distributions, whether they were listed or counted: a run may have a
-    /// million of them.
+    /// Writes samples as their distributions, whether they were listed or counted: a run may have
+    /// a million samples.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut all = serializer.serialize_struct("Measured", 5)?;
         all.serialize_field("figures", &self.figures)?;
@@ -334,14 +334,15 @@ impl Serialize for Measured {
     }
 }
 
-/// The middle one of sorted values, or the mean of the middle two.
+/// Returns the middle one of sorted values, or the mean of the middle two.
 #[must_use]
 pub fn median(sorted: &[f64]) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get(last / 2).map_or(0.0, |low| f64::midpoint(*low, sorted[sorted.len() / 2]))
 }
 
-/// Jain's index of fairness: 1 if all get the same, 1/n if one gets everything; 1 of nothing.
+/// Returns Jain's index of fairness: 1 if all get the same, 1/n if one gets everything; 1 if the
+/// sum is zero.
 #[must_use]
 pub fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();

@@ -1,6 +1,6 @@
 //! Cases, repetitions and variants in turn.
 //!
-//! One fabric per case; between two runs nothing of the first is left in it but counters. The
+//! Each case has one fabric; between two runs only counters of the earlier run remain in it. The
 //! hash seed of a repetition is the same for all variants.
 
 use super::cpu::OwnCpu;
@@ -21,14 +21,14 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pause between two runs, for what is still in a queue.
+/// Pause between two runs, in which queues empty.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A file in a directory of a run, until that is removed or left behind on purpose.
+/// Marker file in the directory of a run, until the directory is removed or kept on purpose.
 const IN_USE: &str = "in-use";
-/// Directories of this process tried before giving up.
+/// Most directory names of this process that are tried.
 const DIRECTORIES_MAX: u32 = 100;
 
-/// Runs an experiment; `say` gets a line when something begins and when it has ended.
+/// Runs an experiment; calls `say` with a line when a part begins and when it has ended.
 pub fn run(
     experiment: &Experiment,
     options: &Options,
@@ -46,14 +46,14 @@ pub fn run(
     in_turns(&title, &cases, &variants, repetitions, options, say)
 }
 
-/// What is said of an experiment.
+/// Name and descriptions of an experiment.
 pub(crate) struct Title {
     pub(crate) name: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) about: &'static str,
 }
 
-/// Runs cases, each with every variant as often as asked for.
+/// Runs cases, each with every variant for the given number of repetitions.
 pub(crate) fn in_turns(
     title: &Title,
     cases: &[Case],
@@ -100,7 +100,8 @@ pub(crate) fn in_turns(
     Ok(outcome)
 }
 
-/// A transport that this machine does not have, and why. It is left out, whatever it is.
+/// Reason why a transport is unavailable on this machine. Such a transport is left out, even a
+/// mandatory one.
 #[derive(Debug)]
 pub(super) struct Unavailable(pub(super) String);
 
@@ -205,7 +206,7 @@ impl Turns<'_> {
     }
 }
 
-/// What one run yields.
+/// Results of one run.
 struct Observed {
     measured: Measured,
     cpu: CpuUse,
@@ -214,7 +215,7 @@ struct Observed {
     express: Option<BTreeMap<String, f64>>,
 }
 
-/// How much of what could go over SRD did.
+/// Returns a note if less than 99 % of the eligible packets went over SRD.
 fn share_note(counters: &BTreeMap<String, f64>) -> Option<String> {
     let sent = counters.get("ena_srd_tx_pkts")?;
     let eligible = counters.get("ena_srd_eligible_tx_pkts").filter(|count| **count > 0.0)?;
@@ -231,14 +232,14 @@ fn overlay_options(options: &Options, directory: &Path) -> OverlayOptions {
     }
 }
 
-/// The first figures, for a line of progress.
+/// Formats the first figures, for a line of progress.
 fn headline(measured: &Measured) -> String {
     let figures = measured.figures.iter().take(2);
     let said = figures.map(|f| format!("{} {:.3} {}", f.name, f.value, f.unit).trim().to_owned());
     said.collect::<Vec<_>>().join(", ")
 }
 
-/// A fabric that goes away with the process, or one that stays.
+/// A fabric that is removed with the process, or one that stays.
 enum Standing {
     Guarded(srd_lab::FabricGuard),
     Kept(Fabric),
@@ -271,7 +272,7 @@ impl std::ops::Deref for Standing {
     }
 }
 
-/// A directory that only we can read, for keys, sockets and logs. It goes with this process.
+/// A directory for keys, sockets and logs that only this user can read; removed with this process.
 struct Directory {
     guard: srd_lab::DirectoryGuard,
     keep: bool,
@@ -303,8 +304,8 @@ impl Drop for Directory {
     }
 }
 
-/// Removes the directories that runs under this name left behind when they were killed. There are
-/// keys in them.
+/// Removes the directories that killed runs under this name left behind, because they contain
+/// keys.
 fn remove_left_behind(prefix: &str) {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.flatten() {
@@ -314,7 +315,7 @@ fn remove_left_behind(prefix: &str) {
         let is_one = pid.parse::<u32>().is_ok() && number.parse::<u32>().is_ok();
         let is_over = !Path::new("/proc").join(pid).exists();
         let path = entry.path();
-        // Everybody writes there: what is not ours is none of our business.
+        // Every user can write to this directory: entries of other users are skipped.
         let is_ours = fs::symlink_metadata(&path)
             .is_ok_and(|data| data.is_dir() && data.uid() == rustix::process::geteuid().as_raw());
         if is_one && is_over && is_ours && path.join(IN_USE).is_file() {
@@ -323,7 +324,7 @@ fn remove_left_behind(prefix: &str) {
     }
 }
 
-/// Kernel and cores.
+/// Returns the kernel's version and the number of cores.
 pub(crate) fn machine() -> String {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();

@@ -1,18 +1,18 @@
-//! What `srd lab run` prints: the list of experiments, and a table per case.
+//! Text output of `srd lab run`: the list of experiments, and a table per case.
 
 use super::distribution::{Distribution, PERCENTILES};
 use super::result::{CaseResult, FigureSummary};
 use super::{Options, Outcome, Variant, result};
 use srd_chart::{Table, Unit, figure};
 
-/// Above this part of the machine, rates are the CPU's and not the fabric's.
+/// Above this part of the machine, the CPU limits the rates and not the fabric.
 const BUSY_MAX: f64 = 0.7;
-/// What is said of a run with `--quick`.
+/// Remark on a run with `--quick`.
 pub(super) const QUICK: &str = "--quick: short runs show that it works, and measure nothing";
 /// Width of a paragraph.
 const COLUMNS: usize = 92;
 
-/// All experiments.
+/// Lists all experiments.
 pub fn list(options: &Options) -> String {
     let mut text = String::new();
     for experiment in super::ALL {
@@ -49,7 +49,7 @@ fn wrap(text: &str, indent: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// One experiment: a table per case, variants side by side.
+/// Formats one experiment: a table per case, variants side by side.
 pub fn outcome(outcome: &Outcome) -> String {
     let mut text = format!("\n{}: {}\n", outcome.experiment, outcome.summary);
     for case in &outcome.cases {
@@ -70,8 +70,9 @@ pub fn outcome(outcome: &Outcome) -> String {
     text + &format!("{:.0} s, {}, seed {}", outcome.took_s, outcome.machine, outcome.seed)
 }
 
-/// The columns and rows of a case: a variant per column, a figure or a percentile per row. Beside
-/// two variants, of which the first is plain TCP, the last column is the change in percent.
+/// Returns the columns and rows of a case: a variant per column, a figure or a percentile per row.
+/// If there are two variants, and the first is plain TCP, the last column is the change in
+/// percent.
 pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
     let labels = case.summaries.iter().map(|summary| case.label(summary.variant).to_owned());
     let mut columns: Vec<String> = [String::new()].into_iter().chain(labels).collect();
@@ -87,7 +88,7 @@ pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
         let found: Vec<Option<FigureSummary>> = case.summaries.iter().map(of).collect();
         let (words, unit) = wanted.parts();
         let medians = found.iter().flatten().map(|figure| figure.median);
-        // A unit that a user named may be any: `934 Mb/s`, not `934536978 b/s`.
+        // A user may name any unit: `934 Mb/s` is shown, not `934536978 b/s`.
         let unit = Unit::fitting(unit, medians.filter(|_| wanted.unit.is_empty()));
         let cell = |found: &Option<FigureSummary>| {
             found.as_ref().map_or("-".into(), |figure| figure_cell(figure, &unit))
@@ -135,8 +136,8 @@ fn has_change(case: &CaseResult) -> bool {
     matches!(&case.summaries[..], [first, _] if first.variant == Variant::Plain)
 }
 
-/// The second of two values as a change of the first, in percent: `+37 %`. Absent values, and a
-/// first of zero, have no change.
+/// Formats the second of two values as a change of the first, in percent: `+37 %`. If a value is
+/// absent, or the first is zero, there is no change.
 fn change(values: impl Iterator<Item = Option<f64>>) -> String {
     let values: Vec<Option<f64>> = values.collect();
     match values[..] {
@@ -159,12 +160,13 @@ fn figure_cell(summary: &FigureSummary, unit: &Unit) -> String {
     format!("{median} ({} to {})", unit.digits(summary.min), unit.digits(summary.max))
 }
 
-/// Whether the machine was too busy, or held the run up: the figures may be the machine's.
+/// Whether the machine was too busy, or delayed the run: then the machine may determine the
+/// figures.
 pub(crate) fn is_doubtful(run: &result::Run) -> bool {
     run.own_cpu_share > BUSY_MAX || run.late.is_suspect()
 }
 
-/// What a reader should know about the runs of a case, each thing once.
+/// Collects the notes for the reader on the runs of a case, each note once.
 pub(crate) fn notes(case: &CaseResult) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for run in &case.runs {

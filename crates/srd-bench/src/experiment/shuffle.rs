@@ -1,4 +1,4 @@
-//! Everybody sends to everybody, as the shuffle of a sort does.
+//! All-to-all traffic, like the shuffle of a sort.
 
 use super::result::{Figure, Measured, Samples};
 use super::{Case, Experiment, Options, Stage, describe, hosts, size};

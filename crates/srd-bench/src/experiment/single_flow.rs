@@ -20,13 +20,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     cases: |options| cases(options, 1),
 };
 
-/// iperf3, and what makes it use Multipath TCP.
+/// Returns iperf3, and the program that makes it use Multipath TCP.
 pub(super) fn needed(options: &Options) -> Vec<super::Program> {
     let mptcp = options.compares(Variant::Mptcp);
     [Some(IPERF3), mptcp.then_some(MPTCPIZE)].into_iter().flatten().collect()
 }
 
-/// One case per number of spines, or only the chosen one.
+/// Returns one case per number of spines, or only the chosen one.
 pub(super) fn cases(options: &Options, flows: u32) -> Vec<Case> {
     let spines = match options.spines {
         Some(spines) => vec![spines],

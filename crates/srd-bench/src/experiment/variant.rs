@@ -1,4 +1,4 @@
-//! What an experiment compares: the same programs over different transports.
+//! Variants of an experiment: the same programs over different transports.
 
 use crate::tcp::Congestion;
 use serde::{Serialize, Serializer};
@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 /// Extra subflows of a Multipath TCP connection.
 const MPTCP_SUBFLOWS: u16 = 4;
-/// What Linux uses when nothing is set.
+/// Linux's default for the minimum retransmission timeout.
 const RTO_MIN_DEFAULT_MS: u32 = 200;
 
 /// A transport below unchanged programs.
@@ -16,21 +16,21 @@ const RTO_MIN_DEFAULT_MS: u32 = 200;
 pub enum Variant {
     /// Kernel TCP with cubic on the fabric's own addresses; UDP likewise.
     Plain,
-    /// The same programs on the addresses of `srd up`, inner TCP with cubic.
+    /// ENA Express: the programs use the addresses of `srd up`; inner TCP with cubic.
     Express,
     /// Kernel TCP with bbr.
     Bbr,
     /// Multipath TCP of five subflows with cubic.
     Mptcp,
-    /// Kernel TCP with cubic and a smallest retransmission timeout of 50 ms.
+    /// Kernel TCP with cubic and a minimum retransmission timeout of 50 ms.
     Rto50,
-    /// Kernel TCP with cubic and a smallest retransmission timeout of 5 ms.
+    /// Kernel TCP with cubic and a minimum retransmission timeout of 5 ms.
     Rto5,
-    /// SRD, which the programs themselves use, through libfabric.
+    /// SRD, which the programs themselves use through libfabric.
     Srd,
 }
 
-/// What experiments compare unless told otherwise.
+/// Default variants of experiments.
 pub(super) const USUAL: &[Variant] = &[Variant::Plain, Variant::Express];
 
 impl Variant {
@@ -45,7 +45,7 @@ impl Variant {
         Variant::Srd,
     ];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl Variant {
         }
     }
 
-    /// What it is, in words.
+    /// Returns the label for tables and charts.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -73,25 +73,25 @@ impl Variant {
         }
     }
 
-    /// What it is between machines, where TCP's settings are nobody's here.
+    /// Returns the label between real machines, whose TCP settings are unknown.
     #[must_use]
     pub fn label_between_machines(self) -> &'static str {
         if self == Variant::Plain { "plain" } else { self.label() }
     }
 
-    /// Congestion control of the programs' TCP.
+    /// Returns the congestion control of the programs' TCP.
     #[must_use]
     pub fn congestion(self) -> Congestion {
         if self == Variant::Bbr { Congestion::Bbr } else { Congestion::Cubic }
     }
 
-    /// Extra Multipath TCP subflows; zero for TCP.
+    /// Returns the number of extra Multipath TCP subflows; zero for TCP.
     #[must_use]
     pub fn mptcp_subflows(self) -> u16 {
         if self == Variant::Mptcp { MPTCP_SUBFLOWS } else { 0 }
     }
 
-    /// The hosts' smallest retransmission timeout.
+    /// Returns the hosts' minimum retransmission timeout.
     #[must_use]
     pub fn rto_min_ms(self) -> u32 {
         match self {
@@ -101,14 +101,14 @@ impl Variant {
         }
     }
 
-    /// Whether a failure of it fails the experiment. What is compared with may be missing here;
-    /// what is compared may not.
+    /// Whether a failure of this variant fails the experiment. The variants for comparison may be
+    /// missing on this machine; the main ones may not.
     #[must_use]
     pub fn must_run(self) -> bool {
         matches!(self, Variant::Plain | Variant::Express | Variant::Srd)
     }
 
-    /// The addresses the programs use.
+    /// Returns the network whose addresses the programs use.
     #[must_use]
     pub fn network(self) -> Network {
         if self == Variant::Express { Network::Overlay } else { Network::V4 }
@@ -137,8 +137,8 @@ impl Serialize for Variant {
     }
 }
 
-/// The order of a repetition: as given, and the other way round every second time, so that
-/// neither the order nor a slow drift of the machine favours a variant.
+/// Returns the order of a repetition: as given, and reversed every second time, so that neither
+/// the order nor a slow drift of the machine favours a variant.
 #[must_use]
 pub fn order(variants: &[Variant], repetition: u32) -> Vec<Variant> {
     let mut order = variants.to_vec();

@@ -21,28 +21,27 @@ const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
 const PORT: u16 = 5004;
 const FRAMES_PER_S: u32 = 60;
-/// A video without a limit of its own: a frame of it fills the link for a while.
+/// A video without a rate limit; one of its frames fills the link for some time.
 const WIDE: Shape = Shape { name: "", frame_bytes: 125_000, pace_mbps: 200, limited: false };
-/// HD, 3 Gb/s as it comes from the camera, divided as the links are. Paced at four fifths of what
-/// one plain flow may send, so that HD passes both limits.
+/// HD, with 3 Gb/s as the camera delivers it, divided like the links. The pace is four fifths of
+/// the rate that one plain flow may send, so that HD passes both limits.
 const HD: Shape = Shape { name: "HD ", frame_bytes: 31_250, pace_mbps: 40, limited: true };
-/// Four times the bytes of HD: more than one plain flow may send, and less than one that Express
-/// carries, of which the pace is four fifths.
+/// 4K, with four times the bytes of HD: more than one plain flow may send, and less than a flow
+/// that Express carries. The pace is four fifths of Express's limit.
 const UHD: Shape = Shape { name: "4K ", frame_bytes: 125_000, pace_mbps: 100, limited: true };
-/// Fits the overlay's MTU as well as the fabric's, so that all variants send the same datagrams.
+/// Fits the MTU of the overlay and of the fabric, so that all variants send the same datagrams.
 const DATAGRAM_BYTES: usize = 8_800;
 const RATE_MBPS: u32 = 250;
 const QUEUE_BYTES: u32 = 100_000;
 /// Real-time priority of source and receiver.
 const PRIORITY: u8 = 20;
-/// By how much a gap between two frames may be longer than a frame time: sleeping threads are
-/// not exact.
+/// Tolerance for a gap between two frames beyond a frame time: sleeping threads are not exact.
 const ALLOWANCE_S: f64 = 0.5e-3;
 /// Time for elephants to fill the queues before the first frame.
 const RAMP: Duration = Duration::from_secs(1);
-/// How long the last datagrams are waited for.
+/// Wait for the last datagrams.
 const DRAIN: Duration = Duration::from_millis(500);
-/// Socket buffer of the receiver: many frames, so that only the network loses datagrams.
+/// Socket buffer of the receiver: room for many frames, so that only the network loses datagrams.
 const BUFFER_BYTES: usize = 8 << 20;
 
 /// The experiment.
@@ -65,14 +64,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     cases,
 };
 
-/// What is sent, sixty times a second.
+/// A kind of video, of which sixty frames are sent each second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     name: &'static str,
     frame_bytes: usize,
-    /// Within a frame.
+    /// Rate within a frame.
     pace_mbps: u32,
-    /// Whether one flow may send only so much.
+    /// Whether the rate of one flow is limited.
     limited: bool,
 }
 
@@ -202,7 +201,8 @@ impl Video {
         frames.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))
     }
 
-    /// Datagrams carry frame and place; the last of a frame is shorter.
+    /// Sends the frames. Datagrams carry frame number and position; the last datagram of a frame
+    /// is shorter.
     fn send(&self, frames: &Mutex<Frames>, start: Instant) -> Result<()> {
         let _fifo = priority::fifo(PRIORITY)?;
         let frame_time = Duration::from_secs(1) / FRAMES_PER_S;
@@ -220,7 +220,8 @@ impl Video {
                 let bytes = DATAGRAM_BYTES.min(self.shape.frame_bytes - place * DATAGRAM_BYTES);
                 match self.source.send_to(&datagram[..bytes], self.target) {
                     Ok(_) => {}
-                    // A full queue of our own card: the datagram is lost like any other.
+                    // The queue of the host's own interface is full: the datagram counts as lost
+                    // like any other.
                     Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => {}
                     Err(error) => return Err(error).context("send"),
                 }
@@ -271,7 +272,7 @@ mod tests {
         assert_eq!(UHD.frame_bytes, 4 * HD.frame_bytes);
         let mbps = |shape: Shape| shape.frame_bytes as f64 * 8.0 * f64::from(FRAMES_PER_S) / 1e6;
         let (plain, express) = (flow_mbps(Variant::Plain), flow_mbps(Variant::Express));
-        // As it comes from the camera: 3 and 12 Gb/s.
+        // Rates that the camera delivers: 3 and 12 Gb/s.
         let camera = |shape: Shape| mbps(shape) * f64::from(SCALE) / 1e3;
         assert!((camera(HD) - 3.0).abs() < 0.01 && (camera(UHD) - 12.0).abs() < 0.01);
         assert!(mbps(UHD) > f64::from(plain));

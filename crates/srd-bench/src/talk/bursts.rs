@@ -1,5 +1,5 @@
-//! One and two flows for seconds: what the ceiling of a flow, the bandwidth of an instance, and its
-//! packets a second allow; and bursts that a minute's average hides.
+//! One and two flows for seconds: the limits are the ceiling of a flow, the bandwidth of an
+//! instance, and its packets a second. Also bursts that a minute's average hides.
 
 use crate::experiment::programs::IPERF3;
 use anyhow::Result;
@@ -58,8 +58,8 @@ fn burst(context: &Context<'_>) -> Result<Found> {
     Ok(found)
 }
 
-/// Two flows share as the congestion control of the guests makes them: the talk's shares are those
-/// of one second, and nothing promises them.
+/// Adds the share of each flow. The congestion control of the guests determines the shares: those
+/// of the talk are from one second, and are not guaranteed.
 fn shares(context: &Context<'_>, found: &mut Found, flows_mbps: &[f64], talk_gbps: [f64; 2]) {
     for flow in flows_mbps {
         found.figures.push(Figure::new("  each of them", "Mb/s", *flow));
@@ -70,7 +70,7 @@ fn shares(context: &Context<'_>, found: &mut Found, flows_mbps: &[f64], talk_gbp
     ));
 }
 
-/// The counters that a run moved.
+/// Lists the counters that increased in a run.
 fn moved(cloud: &Cloud, what: &str) -> Result<String> {
     let [sender, receiver] = ["a", "b"].map(|instance| cloud.exceeded(instance));
     let list = |names: Vec<String>| match names.is_empty() {
@@ -128,7 +128,8 @@ fn microburst(context: &Context<'_>) -> Result<Found> {
     });
 
     let each = format!("{:.0}K", context.mbps(3.28) * 1e3);
-    // Queues of a slower lab are longer in time: what they hold counts less in a longer run.
+    // A slower lab has queues that take longer to empty; in a longer run their contents matter
+    // less.
     let seconds = context.quick_or(1, 10);
     (context.say)(&format!("-t {seconds} -u -P 8 -b {each}"));
     let cloud = Cloud::of(context, &KIND)?;

@@ -1,8 +1,8 @@
 //! A card with the instances of one experiment.
 //!
-//! The card has a network namespace of its own, which nobody names and which ends with it; so
-//! nothing that it changes (packet rules, forwarding) is this machine's. It ends with this process,
-//! however that ends.
+//! The card has a network namespace of its own, without a name, which ends with the card. So its
+//! changes (packet rules, forwarding) do not affect this machine. The card ends with this process,
+//! however this process ends.
 
 use crate::experiment::programs::Program;
 use anyhow::{Context as _, Result, bail};
@@ -19,52 +19,52 @@ use std::time::{Duration, Instant};
 
 use super::Context;
 
-/// How long a card may take to make its instances, and to take them away.
+/// Longest time for a card to create its instances, and longest time to remove them.
 const READY_MAX: Duration = Duration::from_secs(20);
 const LEAVE_MAX: Duration = Duration::from_secs(10);
 
-/// Directories for files of cards begin so.
+/// Prefix of the directories for files of cards.
 const DIRECTORY: &str = "srd-talk-";
 /// The socket of the card.
 const SOCKET: &str = "card.sock";
 
-/// Makes namespaces.
+/// Program that creates namespaces.
 pub(super) const UNSHARE: Program = Program { name: "unshare", package: "util-linux" };
-/// Ends a program with the one that started it.
+/// Program that makes a child end together with its parent.
 pub(super) const SETPRIV: Program = Program { name: "setpriv", package: "util-linux" };
-/// Enters namespaces.
+/// Program that enters namespaces.
 pub(super) const IP: Program = Program { name: "ip", package: "iproute2" };
 
-/// Two instances `a` and `b` of one subnet, whose group lets everything pass.
+/// Two instances `a` and `b` of one subnet, whose network ACL allows everything.
 pub(super) struct Pair {
     /// Their type.
     pub(super) kind: &'static str,
-    /// The type of `a`, if it has another.
+    /// The type of `a`, if it differs.
     pub(super) sender: Option<&'static str>,
     /// Whether they are in one cluster placement group.
     pub(super) clustered: bool,
     /// Whether their interfaces have ENA Express.
     pub(super) express: bool,
-    /// What the group admits.
+    /// Ingress rules of the group.
     pub(super) ingress: &'static str,
-    /// Where the group lets packets go.
+    /// Egress rules of the group.
     pub(super) egress: &'static str,
 }
 
 impl Pair {
-    /// Of a type, in one placement group, open to everybody.
+    /// Returns a pair of one type, in one placement group, open to any host.
     pub(super) const fn of(kind: &'static str) -> Self {
         let (ingress, egress) = (r#""all from 0.0.0.0/0""#, r#""all to 0.0.0.0/0""#);
         Self { kind, sender: None, clustered: true, express: false, ingress, egress }
     }
 
-    /// With another type for `a`.
+    /// Sets another type for `a`.
     pub(super) const fn from(mut self, kind: &'static str) -> Self {
         self.sender = Some(kind);
         self
     }
 
-    /// Outside of placement groups.
+    /// Places the pair outside of placement groups.
     pub(super) const fn apart(mut self) -> Self {
         self.clustered = false;
         self
@@ -128,7 +128,7 @@ impl Cloud {
         Self::up(context, &pair.text())
     }
 
-    /// Starts a card with a file, in which `@` stands before the names of instances.
+    /// Starts a card with a configuration file, in which `@` stands before the names of instances.
     pub(super) fn up(context: &Context<'_>, text: &str) -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -176,25 +176,25 @@ impl Cloud {
         Ok(path)
     }
 
-    /// Gives the card other rules, and returns when they hold.
+    /// Gives the card other rules, and returns when they apply.
     pub(super) fn apply(&self, pair: &Pair) -> Result<()> {
         self.apply_text(&pair.text())
     }
 
-    /// The same with a file.
+    /// Gives the card the rules of a configuration text, and returns when they apply.
     pub(super) fn apply_text(&self, text: &str) -> Result<()> {
         let file = self.write("other.toml", text)?;
         self.ask(&["apply", &file.display().to_string()]).map(drop)
     }
 
-    /// A command of `srd card`.
+    /// Returns a command of `srd card`.
     pub(super) fn card(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("card").args(words).arg("--socket").arg(self.socket());
         command
     }
 
-    /// What `srd card` answers.
+    /// Returns the answer of `srd card`.
     fn ask(&self, words: &[&str]) -> Result<Value> {
         let mut command = self.card(words);
         command.args(["--json", "-"]);
@@ -205,7 +205,7 @@ impl Cloud {
         serde_json::from_slice(&output.stdout).context("an answer of the card")
     }
 
-    /// A counter of an instance.
+    /// Returns a counter of an instance.
     pub(super) fn counter(&self, instance: &str, name: &str) -> Result<u64> {
         let stats = self.ask(&["stats", &format!("{}{instance}", self.tag)])?;
         stats[name].as_u64().with_context(|| format!("the card has no counter {name}"))
@@ -217,21 +217,21 @@ impl Cloud {
         self.ask(&[&["set", &name], words].concat()).map(drop)
     }
 
-    /// What each queue of an instance has received.
+    /// Returns the number of packets that each queue of an instance has received.
     pub(super) fn queues(&self, instance: &str) -> Result<Vec<u64>> {
         let stats = self.ask(&["stats", &format!("{}{instance}", self.tag)])?;
         let count = |queue: u32| stats[format!("queue_{queue}_rx_cnt")].as_u64();
         Ok((0..).map_while(count).collect())
     }
 
-    /// The flows of an instance, as the card knows them.
+    /// Returns the flows of an instance, as the card reports them.
     pub(super) fn flows(&self, instance: &str) -> Result<Vec<Value>> {
         let flows = self.ask(&["flows", &format!("{}{instance}", self.tag)])?;
         Ok(flows.as_array().cloned().unwrap_or_default())
     }
 
-    /// The limits that held packets of an instance up, but for those of flows and gateways, which
-    /// have no counter on EC2.
+    /// Returns the limits that held up packets of an instance, except those of flows and gateways,
+    /// which have no counter on EC2.
     pub(super) fn exceeded(&self, instance: &str) -> Result<Vec<String>> {
         let stats = self.ask(&["stats", &format!("{}{instance}", self.tag)])?;
         let all = stats.as_object().into_iter().flatten();
@@ -275,7 +275,7 @@ impl Cloud {
         within(&self.namespace(instance), work)?
     }
 
-    /// A file for what a program prints.
+    /// Returns a path for the output of a program.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.directory.0.join(name)
     }
@@ -302,7 +302,7 @@ impl Directory {
     }
 }
 
-/// Removes the files of this process's cards, which a signal ends.
+/// Removes the files of this process's cards. A handler calls this when a signal ends the process.
 pub fn remove_files() {
     let own = format!("{DIRECTORY}n{}x", std::process::id());
     for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {

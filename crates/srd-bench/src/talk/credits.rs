@@ -18,29 +18,30 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// How long a full stock lasts in a short run.
+/// Seconds for which a full stock of credits lasts in a short run.
 const QUICK_CREDITS_S: u32 = 5;
 
-/// What two flows had until the credits were spent, and after.
+/// Rates of two flows until the credits were spent, and after.
 pub(super) struct Spent {
     /// With credits, Mb/s.
     pub(super) with_mbps: f64,
     /// Without.
     pub(super) without_mbps: f64,
-    /// Seconds above the middle between both.
+    /// Seconds in which the rate was above the mean of both rates.
     pub(super) lasted_s: usize,
     /// Mb/s of each second.
     pub(super) line: Vec<(f64, f64)>,
 }
 
-/// Sends until the credits, which last so long, are spent, and so many seconds more.
+/// Sends for `credits_s` seconds, which is how long the credits last, and for `after_s` seconds
+/// more.
 pub(super) fn spend(context: &Context<'_>, credits_s: u32, after_s: u32) -> Result<Spent> {
     let cloud = Cloud::of(&Context { credits_s, ..*context }, &Pair::of("c7i.large"))?;
     let report = iperf::run(&cloud, &["-l", "9000", "-P", "2"], credits_s + after_s)?;
     let seconds = &report.seconds_mbps;
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
     let with_mbps = mean(&seconds[..seconds.len().min(credits_s as usize * 2 / 3)]);
-    // First the sender's queues run empty.
+    // The sender's queues empty first; that time is left out.
     let without_mbps = mean(&seconds[seconds.len().saturating_sub(after_s as usize * 3 / 4)..]);
     let half = (with_mbps + without_mbps) / 2.0;
     let lasted_s = seconds.iter().take_while(|rate| **rate > half).count();

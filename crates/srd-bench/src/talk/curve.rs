@@ -5,11 +5,11 @@ use serde::Serialize;
 /// Lines over one axis.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
-    /// What it shows.
+    /// Title of the chart.
     pub title: String,
-    /// The axes: label and unit.
+    /// Label and unit of the horizontal axis.
     pub x: &'static str,
-    /// The other one.
+    /// Label and unit of the vertical axis.
     pub y: &'static str,
     /// Each line with its name.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,

@@ -1,4 +1,4 @@
-//! iperf3 between two instances, with the talk's own words.
+//! iperf3 between two instances, with the talk's own command lines.
 
 use crate::experiment::programs::{IPERF3, listens};
 use anyhow::{Context as _, Result, bail};
@@ -12,21 +12,21 @@ use std::time::Duration;
 
 use super::cloud::{Cloud, address};
 
-/// How much longer than asked for it may take.
+/// Time that iperf3 may take beyond the requested duration.
 const GRACE: Duration = Duration::from_secs(30);
-/// How long a server may take until it listens.
+/// Most checks whether a server listens.
 const TRIES_MAX: u32 = 100;
 const TRY_EACH: Duration = Duration::from_millis(20);
 const PORT: u16 = 5201;
 
-/// What iperf3 reports, as the receiver counted.
+/// Report of iperf3, as counted by the receiver.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Report {
     /// All flows together, Mb/s.
     pub(super) mbps: f64,
     /// Flow by flow.
     pub(super) flows_mbps: Vec<f64>,
-    /// Second by second, as the sender counted.
+    /// Rate of each second, as counted by the sender.
     pub(super) seconds_mbps: Vec<f64>,
     /// Bytes that arrived.
     pub(super) bytes: f64,
@@ -34,7 +34,7 @@ pub(super) struct Report {
     pub(super) datagrams: (f64, f64),
 }
 
-/// Sends from instance `a` to instance `b` with these options for so many seconds.
+/// Sends from instance `a` to instance `b` with the given options for this number of seconds.
 pub(super) fn run(cloud: &Cloud, words: &[&str], seconds: u32) -> Result<Report> {
     let iperf = program(IPERF3.name)?;
     let iperf = iperf.to_str().context("a path that is no text")?;
@@ -86,7 +86,7 @@ fn parse(text: &str) -> Result<Report> {
     };
     let rate = |stream: &Value| {
         if udp {
-            // As the sender counted, less what was lost.
+            // The rate that the sender counted, minus the lost share.
             let (all, lost) = lost(&stream["udp"]);
             let sent = stream["udp"]["bits_per_second"].as_f64().unwrap_or(0.0);
             return if all > 0.0 { sent * (all - lost) / all / 1e6 } else { 0.0 };

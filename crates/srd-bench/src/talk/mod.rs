@@ -1,14 +1,14 @@
 //! Experiments of the talk NET402 (AWS re:Invent 2024, "Optimizing EC2 network performance"), with
 //! instances of `srd card up` on this machine, real iperf3 and the talk's own command lines.
 //!
-//! A machine does not carry the rates of an instance type through namespaces, so a card divides all
-//! rates by one number, and each figure stands beside the talk's, divided by the same. Counts
-//! (tracked connections) are not divided.
+//! Network namespaces of one machine cannot carry the rates of an instance type. So a card divides
+//! all rates by one number, and each figure stands beside the talk's figure, divided by the same
+//! number. Counts (tracked connections) are not divided.
 //!
 //! | module | what |
 //! |---|---|
 //! | `cloud` | a card with the instances of one experiment, and programs in them |
-//! | `iperf`, `stream` | what moves bytes: iperf3, and a connection that is watched closely |
+//! | `iperf`, `stream` | senders and receivers: iperf3, and a connection that is watched closely |
 //! | [`curve`] | lines beside the figures |
 //! | [`mod@tour`] | the shortest way through a cloud, for the demonstration |
 //! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
@@ -43,12 +43,12 @@ use srd_sim::talk::figure::Figure;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// What the caller may choose.
+/// Options of the caller.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The `srd` program, for the card.
     pub program: PathBuf,
-    /// Short runs of fewer cases: shows that it works, measures nothing.
+    /// Short runs of fewer cases: they show that the experiments work, and measure nothing.
     pub quick: bool,
 }
 
@@ -57,11 +57,11 @@ pub struct Options {
 pub struct Experiment {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What the talk shows, and what is done here.
+    /// Summary of the talk's experiment, and of the one here.
     pub about: &'static str,
-    /// By what the card divides rates.
+    /// Factor by which the card divides rates.
     pub scale: u32,
-    /// How long it takes, in seconds.
+    /// Duration of the experiment, in seconds.
     pub takes_s: u32,
     needs: &'static [Program],
     run: fn(&Context<'_>) -> Result<Found>,
@@ -91,32 +91,32 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
     ALL.into_iter().find(|experiment| experiment.name == name)
 }
 
-/// How long a full stock of credits lasts, in seconds: what NET402 shows.
+/// Seconds for which a full stock of credits lasts, as in NET402.
 const CREDITS_S: u32 = 300;
 
-/// What an experiment gets.
+/// Environment of an experiment.
 #[derive(Clone, Copy)]
 struct Context<'a> {
     options: &'a Options,
     scale: u32,
-    /// How long a full stock of credits lasts at the peak rate.
+    /// Seconds for which a full stock of credits lasts at the peak rate.
     credits_s: u32,
     say: &'a dyn Fn(&str),
 }
 
 impl Context<'_> {
-    /// A number that a short run has less of.
+    /// Chooses the smaller number for a short run.
     fn quick_or<T>(&self, quick: T, normal: T) -> T {
         if self.options.quick { quick } else { normal }
     }
 
-    /// Gb/s of the talk as Mb/s here.
+    /// Converts Gb/s of the talk to Mb/s here.
     fn mbps(&self, gbps: f64) -> f64 {
         gbps * 1e3 / f64::from(self.scale)
     }
 }
 
-/// What an experiment found.
+/// Results of an experiment, as its function returns them.
 #[derive(Default)]
 struct Found {
     figures: Vec<Figure>,
@@ -127,25 +127,26 @@ struct Found {
 /// The result of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Its name.
+    /// Name of the experiment.
     pub experiment: &'static str,
-    /// What was done.
+    /// Summary of the experiment.
     pub about: &'static str,
-    /// By what rates were divided.
+    /// Factor by which rates were divided.
     pub scale: u32,
     /// Figures beside those of the talk.
     pub figures: Vec<Figure>,
     /// Curves.
     pub curves: Vec<Curve>,
-    /// What has to be known to read them.
+    /// Notes that the reader needs to interpret the figures.
     pub notes: Vec<String>,
-    /// How long it took, in seconds.
+    /// Duration of the experiment, in seconds.
     pub took_s: f64,
 }
 
 #[cfg(test)]
 impl Outcome {
-    /// A figure that is missed, one that is met, and one that nothing is wanted of.
+    /// Returns an outcome with three figures: one misses its target, one meets it, and one has no
+    /// target.
     fn sample() -> Self {
         Self {
             experiment: "burst",
@@ -164,14 +165,14 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// Whether each figure that the talk has is as near to it as it should be.
+    /// Whether each figure with a target is as near to it as required.
     #[must_use]
     pub fn all_met(&self) -> bool {
         self.figures.iter().all(|figure| figure.is_met() != Some(false))
     }
 }
 
-/// Runs an experiment; `say` gets a line when a part of it begins.
+/// Runs an experiment; calls `say` with a line when a part of the experiment begins.
 ///
 /// # Errors
 /// A program is missing, the card does not start, or a program fails.

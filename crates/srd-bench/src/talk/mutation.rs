@@ -1,4 +1,4 @@
-//! A network ACL is changed in mid-transfer.
+//! A network ACL is changed during a transfer.
 
 use anyhow::Result;
 use std::thread;
@@ -21,15 +21,15 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// What runs before the change and after it.
+/// Duration of the transfer before the change, and after it.
 const BEFORE: Duration = Duration::from_millis(1500);
 const AFTER: Duration = Duration::from_millis(1500);
-/// What the card has passed before may lie in a socket for so long.
+/// Longest time for which packets that the card passed earlier may wait in a socket.
 const IN_SOCKETS: Duration = Duration::from_millis(50);
 const STEP: Duration = Duration::from_millis(50);
 const STEPS: u32 = 60;
 
-/// Two subnets, so that their lists are asked.
+/// A cloud with two subnets, so that the network ACLs apply.
 fn text(ingress: &str) -> String {
     format!(
         r#"
@@ -67,20 +67,20 @@ instance = "@b"
     )
 }
 
-/// A cloud whose list allows everything.
+/// Starts a cloud whose network ACL allows everything.
 pub(super) fn cloud(context: &Context<'_>) -> Result<Cloud> {
     Cloud::up(context, &text("100 allow all from 0.0.0.0/0"))
 }
 
-/// What a change in mid-transfer did.
+/// Effects of a change during a transfer.
 pub(super) struct Changed {
-    /// How long `srd card apply` took as a whole.
+    /// Duration of the whole `srd card apply`.
     pub(super) acknowledged_ms: f64,
-    /// When it was asked for, in seconds since the lines began.
+    /// Time of the request for the change, in seconds since the lines began.
     pub(super) asked_s: f64,
     /// Bytes for port 80 before the change, and after it.
     pub(super) http: (usize, usize),
-    /// Bytes for port 443 after the change over those in as much time before it.
+    /// Bytes for port 443 after the change, divided by those in an equally long time before it.
     pub(super) https_share: f64,
     /// Packets that the rules judged soon after the change, and later.
     judged: (u64, u64),
@@ -88,7 +88,7 @@ pub(super) struct Changed {
     pub(super) lines: [(String, Vec<(f64, f64)>); 2],
 }
 
-/// Keeps a connection to port 80 and one to port 443 full, and changes the list meanwhile.
+/// Keeps a connection to port 80 and one to port 443 full, and changes the network ACL meanwhile.
 pub(super) fn change(cloud: &Cloud) -> Result<Changed> {
     let (http, https) = (Stream::begin(cloud, 80)?, Stream::begin(cloud, 443)?);
     let began = Instant::now();

@@ -29,7 +29,8 @@ fn run(context: &Context<'_>) -> Result<Found> {
     ] {
         (context.say)(name);
         let cloud = Cloud::of(context, &pair)?;
-        // What iperf3 has in its sockets at the end is not counted: the longer, the less it is.
+        // iperf3 does not count the bytes in its sockets at the end; in a longer run their share
+        // is smaller.
         let report = iperf::run(&cloud, &["-P", &flows.to_string()], seconds)?;
         let figure = Figure::new(name, "Mb/s", report.mbps);
         found.figures.push(figure.wanted(context.mbps(gbps), near, "nconnect on EC2"));

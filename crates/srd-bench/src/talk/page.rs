@@ -5,10 +5,10 @@ use super::curve::Curve;
 use super::show::cells;
 use srd_chart::{Axis, Line, LineChart, Page, nth};
 
-/// Points of one line; more cannot be told apart.
+/// Points of one line; more points could not be distinguished.
 const POINTS_MAX: usize = 400;
 
-/// The page, as one HTML file. Figures of short runs are not judged.
+/// Returns the page, as one HTML file. Figures of short runs are not judged.
 #[must_use]
 pub fn page(outcomes: &[Outcome], is_judged: bool) -> String {
     let mut page = Page::new("EC2 instances on this machine, beside the figures of NET402");

@@ -1,4 +1,4 @@
-//! Which queue a packet goes to: all to one, by the hash, or by the talk's three rules.
+//! Choice of the receive queue: one queue for all packets, the hash, or the talk's three rules.
 
 use crate::experiment::programs::IPERF3;
 use anyhow::{Context as _, Result};
@@ -21,10 +21,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const KIND: Pair = Pair::of("c8g.8xlarge");
 const FLOWS: &str = "64";
-/// An even share of so many flows is not exactly even: the busiest queue has less than this many
-/// times it.
+/// Bound for the busiest queue, in multiples of an even share. The hash does not spread this
+/// number of flows exactly evenly.
 const UNEVEN_MAX: f64 = 3.0;
-/// Last packets of the run before are among those of the next one.
+/// Required share in the right queue: the last packets of the previous run count in the next one.
 const NEARLY_ALL: f64 = 0.95;
 const RULES: [&str; 3] =
     ["tcp4 dst-port 22 action 1 loc 0", "tcp4 action 2 loc 1", "udp4 action 3 loc 2"];
@@ -72,7 +72,7 @@ fn run(context: &Context<'_>) -> Result<Found> {
         let figure = Figure::new(name, "", share(counts, of(counts, queue)));
         found.figures.push(figure.wanted(NEARLY_ALL, Near::AtLeast, TALK));
     }
-    // The connection that controls iperf3 is TCP, and so queue 2's.
+    // The control connection of iperf3 is TCP, so its packets go to queue 2.
     let datagrams = share(&udp, of(&udp, 3) + of(&udp, 2));
     let figure = Figure::new("rules: share of UDP in queue 3, its control in 2", "", datagrams);
     found.figures.push(figure.wanted(NEARLY_ALL, Near::AtLeast, TALK));
@@ -82,7 +82,7 @@ fn run(context: &Context<'_>) -> Result<Found> {
     Ok(found)
 }
 
-/// A figure of counts that the slide shows exactly.
+/// A figure of a count that the slide shows exactly.
 trait Slide {
     fn slide_count(self, value: f64) -> Self;
 }
@@ -93,7 +93,7 @@ impl Slide for Figure {
     }
 }
 
-/// What each queue of `b` receives while this is done.
+/// Returns the packets that each queue of `b` receives during `work`.
 fn watch(cloud: &Cloud, work: impl FnOnce() -> Result<()>) -> Result<Vec<u64>> {
     let before = cloud.queues("b")?;
     work()?;

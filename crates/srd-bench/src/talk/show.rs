@@ -5,7 +5,7 @@ use srd_chart::Table;
 use srd_sim::talk::figure::Figure;
 use std::fmt::Write as _;
 
-/// What there is.
+/// Lists all experiments.
 #[must_use]
 pub fn list() -> String {
     let mut text = String::new();
@@ -19,7 +19,7 @@ pub fn list() -> String {
     text
 }
 
-/// An experiment's figures. Those of short runs are not judged.
+/// Returns the figures of an experiment. Those of short runs are not judged.
 #[must_use]
 pub fn outcome(outcome: &Outcome, is_judged: bool) -> String {
     let mut table = Table::new([outcome.experiment, "here", "wanted", "source", ""]);
@@ -33,7 +33,7 @@ pub fn outcome(outcome: &Outcome, is_judged: bool) -> String {
     text + "\n"
 }
 
-/// A figure in words: name, value, what it should be, by which source, and whether it is.
+/// Describes a figure: name, value, target, its source, and the verdict.
 pub(super) fn cells(of: &Figure, is_judged: bool) -> [String; 5] {
     let (wanted, source) = of.shown_wanted();
     [of.name.clone(), of.shown(), wanted, source.to_owned(), of.verdict(is_judged).to_owned()]

@@ -1,4 +1,4 @@
-//! Throughput by packet size: packets a second, then the ceiling of the flow.
+//! Throughput by packet size: limited by packets a second first, then by the ceiling of the flow.
 
 use crate::experiment::programs::IPERF3;
 use anyhow::Result;
@@ -19,7 +19,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Payload of packets a second of a c7i.large: 928 Mb/s of 128 bytes.
+/// Packets a second of a c7i.large: 928 Mb/s with 128 bytes of payload.
 const PACKETS_PER_SECOND: f64 = 906_000.0;
 /// The largest segments of an interface's MTU of 9001.
 const LARGE: u32 = 8949;

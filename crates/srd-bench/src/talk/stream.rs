@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use super::cloud::{Cloud, address};
 
-/// After so long without an answer there is none.
+/// Longest wait for an answer; after it the answer counts as lost.
 const SILENCE: Duration = Duration::from_millis(700);
-/// How often an end looks whether it should stop.
+/// Interval at which each end checks whether it should stop.
 const LOOK_EACH: Duration = Duration::from_millis(20);
 
 /// Opens a listener in instance `b`.
@@ -20,7 +20,7 @@ pub(super) fn listen(cloud: &Cloud, port: u16) -> Result<TcpListener> {
     cloud.within("b", || TcpListener::bind(("0.0.0.0", port)).context("a listener"))
 }
 
-/// A connection from instance `a` to a listener of `b`, both ends.
+/// Connects instance `a` to a listener of `b`; returns both ends.
 pub(super) fn connect(cloud: &Cloud, listener: &TcpListener) -> Result<(TcpStream, TcpStream)> {
     let port = listener.local_addr()?.port();
     let to = SocketAddr::new(address("b").parse()?, port);
@@ -30,7 +30,7 @@ pub(super) fn connect(cloud: &Cloud, listener: &TcpListener) -> Result<(TcpStrea
     Ok((out, listener.accept()?.0))
 }
 
-/// Whether a line that one end sends reaches the other.
+/// Whether a line that one end sends arrives at the other.
 pub(super) fn passes(from: &mut TcpStream, to: &mut TcpStream) -> Result<bool> {
     to.set_read_timeout(Some(SILENCE))?;
     from.write_all(b"line")?;
@@ -46,7 +46,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Begins to send from `a` to `b`.
+    /// Starts to send from `a` to `b`.
     pub(super) fn begin(cloud: &Cloud, port: u16) -> Result<Self> {
         let listener = listen(cloud, port)?;
         let (mut out, mut into) = connect(cloud, &listener)?;
@@ -78,7 +78,7 @@ impl Stream {
         Ok(Self { stop, sender, receiver })
     }
 
-    /// Ends it: when how many bytes arrived.
+    /// Ends the connection; returns the arrival times and sizes.
     pub(super) fn end(self) -> Arrivals {
         self.stop.store(true, Ordering::Relaxed);
         let _ = self.sender.join();
@@ -90,17 +90,17 @@ fn is_silence(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// When how many bytes arrived.
+/// Arrival times and sizes.
 pub(super) struct Arrivals(Vec<(Instant, usize)>);
 
 impl Arrivals {
-    /// Bytes between two times.
+    /// Bytes that arrived between two times.
     pub(super) fn bytes(&self, from: Instant, until: Instant) -> usize {
         let within = self.0.iter().filter(|(at, _)| *at >= from && *at < until);
         within.map(|(_, bytes)| bytes).sum()
     }
 
-    /// Mb/s in steps from a time on, as a line in seconds.
+    /// Rate in Mb/s in steps from a time on; positions of the points are in seconds.
     pub(super) fn line(&self, from: Instant, steps: u32, each: Duration) -> Vec<(f64, f64)> {
         let step = |step: u32| {
             let (begin, end) = (from + each * step, from + each * (step + 1));

@@ -25,22 +25,22 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// What an issue of this project asks for; the talk shows a card that is shared, and no figure.
+/// Goal of an issue of this project; the talk shows a shared card, without a figure.
 const AIM: &str = "the card's aim";
 const PORT: u16 = 7000;
 /// Bytes of a small packet's payload.
 const SMALL: usize = 18;
 const PAUSE: Duration = Duration::from_millis(1);
-/// An instance that has been quiet for so long comes back.
+/// Quiet time of an instance before it sends again.
 const AWAY: Duration = Duration::from_millis(50);
-/// An answer that takes longer is lost.
+/// Longest wait for an answer; after it the answer counts as lost.
 const SILENCE: Duration = Duration::from_millis(500);
-/// Flows that begin without an end: each packet from another port.
+/// Destination ports of the new flows: each packet begins another flow, and no flow ends.
 const PORTS: u16 = 20_000;
-/// Instances of EC2 have processors of their own: here the quiet pair's threads come before all
-/// others, so that what it waits for is the card.
+/// Instances of EC2 have processors of their own. Here the quiet pair's threads have priority over
+/// all others, so that they wait only for the card.
 const PRIORITY: u8 = 1;
-/// Share of the time after which a longer one counts.
+/// Share of the answers that arrive within the reported time.
 const P99: f64 = 0.99;
 
 const CLOUD: &str = r#"
@@ -99,7 +99,8 @@ fn run(context: &Context<'_>) -> Result<Found> {
         let figure = Figure::new("  of one that comes back: p99", "us", back);
         found.figures.push(figure.wanted(1000.0, Near::AtMost, AIM));
         if flood == Flood::Small {
-            // The other pair sends a thousand packets a second: it leaves nearly all of its time.
+            // The other pair sends a thousand packets a second, and leaves nearly all of its time
+            // unused.
             let rate = noisy.rate(Duration::from_secs(seconds.into()));
             let figure = Figure::new("  share of an idle neighbour's time used", "", rate / least);
             found.figures.push(figure.wanted(0.95, Near::AtLeast, AIM));
@@ -121,13 +122,14 @@ fn run(context: &Context<'_>) -> Result<Found> {
 
 const PPS: &str = "pps_allowance_exceeded";
 
-/// The flood has one processor, and leaves the others to the card and the quiet pair.
+/// Restricts the calling thread to one processor, which leaves the others to the card and the
+/// quiet pair.
 fn stay_on_one() {
     let Ok(all) = sched_getaffinity(None) else { return };
     let mut set = CpuSet::new();
     if let Some(last) = (0..CpuSet::MAX_CPU).rev().find(|cpu| all.is_set(*cpu)) {
         set.set(last);
-        // Without it times are those that the kernel gives.
+        // If this fails, the kernel's scheduling affects the times.
         let _ = sched_setaffinity(None, &set);
     }
 }
@@ -160,7 +162,7 @@ impl Quiet {
         Ok(Self { asks, stop, answers: Some(answers) })
     }
 
-    /// The time that 99 of 100 answers take at most, microseconds.
+    /// Returns the time in microseconds within which 99 of 100 answers arrive.
     fn trips(&self, count: u32, pause: Duration) -> Result<f64> {
         let _fifo = priority::fifo(PRIORITY)?;
         let mut times = Vec::new();
@@ -171,7 +173,7 @@ impl Quiet {
             self.asks.send(&number.to_be_bytes())?;
             loop {
                 let length = self.asks.recv(&mut bytes).unwrap_or(0);
-                // One that came too late is another's.
+                // An answer to an earlier request arrived too late, and is ignored.
                 if length == 0 || bytes[..length] == number.to_be_bytes() {
                     break;
                 }
@@ -197,7 +199,7 @@ fn bound(port: u16) -> Result<UdpSocket> {
     UdpSocket::bind(("0.0.0.0", port)).context("a socket")
 }
 
-/// The pair of which one floods the other.
+/// The pair in which one instance floods the other.
 struct Noisy {
     stop: Arc<AtomicBool>,
     arrived: Arc<AtomicU64>,
@@ -249,7 +251,7 @@ impl Noisy {
         Ok(Self { stop, arrived, threads: [sends, takes] })
     }
 
-    /// Packets that arrive in a second.
+    /// Packets that arrive each second.
     fn rate(&self, time: Duration) -> f64 {
         let before = self.arrived.load(Ordering::Relaxed);
         let began = Instant::now();
@@ -258,7 +260,7 @@ impl Noisy {
         packets as f64 / began.elapsed().as_secs_f64()
     }
 
-    /// Ends it. Returns how many packets were sent.
+    /// Ends the flood. Returns the number of packets sent.
     fn end(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         let [sends, takes] = self.threads;

@@ -1,5 +1,5 @@
-//! The shortest way through a cloud: a port that a group allows, one that none does, a network ACL
-//! that is changed in mid-transfer, and credits that run out.
+//! The shortest tour of a cloud: an allowed port, a closed port, a change of a network ACL during
+//! a transfer, and credits that run out.
 
 use crate::experiment::programs::{self, IPERF3, Program};
 use anyhow::{Context as _, Result};
@@ -15,40 +15,40 @@ use super::{CREDITS_S, Context, Options, credits, mutation};
 
 const CURL: Program = Program { name: "curl", package: "curl" };
 const NEEDS: [Program; 5] = [CURL, IPERF3, IP, SETPRIV, UNSHARE];
-/// By what rates are divided.
+/// Factor by which rates are divided.
 const SCALE: u32 = 100;
-/// How long credits last here, and how long it goes on without.
+/// Seconds for which credits last here, and seconds measured after they are spent.
 const SPEND_S: u32 = 5;
 const AFTER_S: u32 = 6;
 
-/// What was seen.
+/// Results of the tour.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Tour {
-    /// What `curl` said of a port that a group allows: the status of HTTP.
+    /// HTTP status that `curl` printed for a port that a group allows.
     pub allowed: String,
     /// Exit code of `curl` to a port that no rule allows; 28 is its time-out.
     pub closed: i32,
-    /// How long `srd card apply` took as a whole, ms.
+    /// Duration of the whole `srd card apply`, ms.
     pub acknowledged_ms: f64,
-    /// Bytes for the port that the changed network ACL closes, after the change.
+    /// Bytes for the port that the changed network ACL closes, received after the change.
     pub late_bytes: usize,
-    /// Bytes for the other port after the change over those before it.
+    /// Bytes for the other port after the change, divided by those before it.
     pub open_share: f64,
-    /// When the network ACL changed, in seconds since the lines of `changed` began.
+    /// Time of the change of the network ACL, in seconds since the lines of `changed` began.
     pub changed_s: f64,
     /// Mb/s over seconds, of both ports.
     pub changed: Vec<(String, Vec<(f64, f64)>)>,
     /// Mb/s with credits, and without.
     pub credits_mbps: (f64, f64),
-    /// What the type has with credits, and without, at this scale.
+    /// Rates of the instance type with credits, and without, at this scale.
     pub type_mbps: (f64, f64),
-    /// Mb/s of each second, as the sender counted.
+    /// Mb/s of each second, as counted by the sender.
     pub spent: Vec<(f64, f64)>,
-    /// For how many seconds credits lasted.
+    /// Seconds until the credits were spent.
     pub credits_s: f64,
 }
 
-/// Goes through it.
+/// Runs the whole tour.
 ///
 /// # Errors
 /// A program is missing, the card does not start, or a program fails.
@@ -82,7 +82,7 @@ pub fn tour(program: PathBuf) -> Result<Tour> {
     })
 }
 
-/// Its exit code and the status of HTTP.
+/// Runs `curl` in instance `a`; returns its exit code and the HTTP status.
 fn curl(cloud: &Cloud, port: u16) -> Result<(i32, String)> {
     let url = format!("http://{}:{port}/", address("b"));
     let words = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "1", &url];

@@ -1,4 +1,4 @@
-//! Which connections are tracked, and what a full table does.
+//! Connection tracking: which connections are tracked, and the effects of a full table.
 
 use anyhow::{Context as _, Result, bail};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -98,21 +98,21 @@ fn untracked(context: &Context<'_>) -> Result<Found> {
     Ok(Found { figures, ..Found::default() })
 }
 
-/// What the talk's counter shows.
+/// Allowance that the talk's counter shows.
 const ALLOWANCE: f64 = 136_812.0;
-/// Flows that are opened at most, and those beyond a full table.
+/// Most flows that are opened, and flows that are opened beyond a full table.
 const FLOWS_MAX: u32 = 200_000;
 const BEYOND: u32 = 1000;
-/// Flows that are opened at once, and the pause after them: fewer than the instance's packets a
-/// second at this scale.
+/// Flows that are opened in a row, and the pause after them. Their rate stays below the packets a
+/// second of the instance at this scale.
 const AT_ONCE: u32 = 80;
 const PAUSE: Duration = Duration::from_millis(10);
-/// Flows between two looks at the counter.
+/// Flows between two reads of the counter.
 const LOOK_EACH: u32 = 4000;
-/// Destination ports of one source port.
+/// Destination ports for each source port.
 const PORTS: u32 = 60_000;
 
-/// Opens one flow after the other: each its own pair of ports.
+/// Opens one flow after the other; each has its own pair of ports.
 struct Opener {
     sockets: Vec<UdpSocket>,
     opened: u32,
@@ -143,7 +143,7 @@ impl Opener {
 }
 
 fn full(context: &Context<'_>) -> Result<Found> {
-    // What `a` sends is tracked there, too: it has more room.
+    // The packets of `a` are tracked at `a`, too, so it has a type with a larger table.
     let pair = Pair::of("c7i.large")
         .from("c7i.8xlarge")
         .admitting(r#""udp from 10.0.1.10/32", "tcp 80 from 10.0.1.10/32""#);

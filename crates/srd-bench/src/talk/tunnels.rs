@@ -1,4 +1,4 @@
-//! Tunnels: one flow to the card, or as many as they have source ports.
+//! Tunnels: the card counts a tunnel as one flow, or as one flow for each source port.
 
 use anyhow::{Context as _, Result};
 use rustix::net::{AddressFamily, Protocol, SocketType};
@@ -31,9 +31,9 @@ const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
 const VXLAN_PORT: u16 = 4789;
 const GRE: u32 = 47;
-/// The start, which a queue fills, is not counted.
+/// Start of the transfer, which fills a queue and is not counted.
 const FILL: Duration = Duration::from_millis(700);
-/// How often the sender catches up with the time.
+/// Interval at which the sender catches up with the time.
 const TICK: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy)]
@@ -66,8 +66,8 @@ fn gre_socket() -> Result<UdpSocket> {
     Ok(UdpSocket::from(socket.context("a raw socket")?))
 }
 
-/// What follows the outer addresses and ports: a header of the tunnel, and an inner packet of
-/// this flow.
+/// Returns the bytes after the outer addresses and ports: a header of the tunnel, and an inner
+/// packet of the flow.
 fn payload(outer: Outer, flow: u16) -> Vec<u8> {
     let mut bytes = match outer {
         Outer::Gre => vec![0, 0, 0x08, 0],
@@ -121,7 +121,7 @@ fn measure(context: &Context<'_>, cloud: &Cloud, outer: Outer) -> Result<f64> {
                 let due = began.elapsed().as_secs_f64() * packets_per_second;
                 while (sent as f64) < due {
                     let flow = sent % payloads.len();
-                    // What the queue of the device has no room for is lost, as by a sender in a
+                    // Packets that do not fit into the queue of the device are lost, as in a
                     // guest.
                     let _ = senders[flow % senders.len()].send_to(&payloads[flow], to);
                     sent += 1;

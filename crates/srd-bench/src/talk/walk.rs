@@ -1,4 +1,4 @@
-//! The way of one `curl`: from a name to a verdict, step by step, as the talk walks it.
+//! The stages of one `curl`: from a name to a verdict, step by step, as the talk explains them.
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -30,12 +30,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const CURL: Program = Program { name: "curl", package: "curl" };
 const PORT: u16 = 80;
-/// The answer is long enough for packets that follow a kept verdict.
+/// Size of the answer: enough packets follow the first one to use a kept verdict.
 const FILE_BYTES: usize = 256 * 1024;
-/// The trace has all packets after so long.
+/// Time after which the trace contains all packets.
 const SETTLED: Duration = Duration::from_millis(300);
 const LEAVE: Duration = Duration::from_secs(3);
-/// Port of the question for a name.
+/// Port of the query for a name.
 const DNS: u64 = 53;
 
 fn run(context: &Context<'_>) -> Result<Found> {
@@ -59,7 +59,7 @@ fn run(context: &Context<'_>) -> Result<Found> {
     let said: Vec<&str> = said.split(' ').collect();
     let [status, reached, port, bytes] = said[..] else { bail!("curl: {output:?}") };
     if !output.status.success() {
-        // Nobody may ever connect to the server: it is not waited for.
+        // A client may never connect to the server, so its thread is not joined.
         bail!("curl http://{name}/a_file: {}, of {reached}, status {status}", output.status);
     }
     server.join().map_err(|_| anyhow::anyhow!("the server has panicked"))??;
@@ -74,7 +74,7 @@ fn run(context: &Context<'_>) -> Result<Found> {
     let of_flow: Vec<&Value> = packets.iter().filter(|packet| is_of(packet, PORT)).collect();
     let slow = |packet: &&&Value| packet["judged"]["by_rules"] == true;
     let evaluated = of_flow.iter().filter(slow).count();
-    // Each card keeps its own verdicts: of either end, one for each direction.
+    // Each card keeps its own verdicts: one for each direction at either end.
     exactly(&mut found, "slow evaluations, two ends and two directions", evaluated as f64, 4.0);
     let counted = (judged("a")? - before[0]) + (judged("b")? - before[1]);
     let figure = Figure::new("  as the cards count, with the name's", "", counted as f64);
@@ -96,7 +96,7 @@ fn is_of(packet: &Value, port: u16) -> bool {
     packet["protocol"] == "tcp" && ports.into_iter().any(|of| of == port)
 }
 
-/// The talk's steps.
+/// Notes the talk's steps.
 fn steps(
     notes: &mut Vec<String>,
     packets: &[Value],
@@ -151,7 +151,7 @@ fn steps(
     Ok(())
 }
 
-/// What the cards keep of the flow.
+/// Notes the states that the cards keep of the flow.
 fn states(notes: &mut Vec<String>, cloud: &Cloud) -> Result<()> {
     for end in ["a", "b"] {
         let flows = cloud.flows(end)?;
@@ -187,7 +187,7 @@ fn answer_once(listener: &TcpListener) -> Result<()> {
 /// `srd card trace` of all instances.
 struct Trace {
     program: Running,
-    /// Open as long as it runs.
+    /// Standard error of the program; stays open as long as the program runs.
     says: BufReader<ChildStderr>,
     file: PathBuf,
 }

@@ -1,9 +1,9 @@
 //! Rounds of flows that start at one moment.
 //!
 //! Connections are established beforehand and reused. In every round all flows start to send at
-//! one moment; the receiving application answers one byte when it has *all* bytes of a flow, and
-//! a flow is complete when its sender has read that byte. So the completion time is what the
-//! sending application can know, and it is the same for a transport that has no streams.
+//! one moment. The receiving application answers one byte when it has *all* bytes of a flow, and a
+//! flow is complete when its sender has read that byte. So the completion time is what the sending
+//! application can measure, and it has the same meaning for a transport without streams.
 
 use super::connection::{self, Connection, Connections, Flows};
 use super::poll::{CHUNK_BYTES, Poll};
@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What to measure.
+/// Parameters of the measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Barrier {
     /// The connections.
     pub flows: Flows,
     /// Bytes of each flow in each round.
     pub bytes: u64,
-    /// How often.
+    /// Number of rounds.
     pub rounds: usize,
     /// Pause between rounds.
     pub gap_ms: u64,
@@ -32,14 +32,14 @@ pub struct Barrier {
     pub round_limit_s: u64,
 }
 
-/// What happened.
+/// Results of all rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarrierResult {
-    /// Round by round.
+    /// Completion times of each round.
     pub rounds: Vec<Round>,
-    /// Packets dropped by all ports meanwhile.
+    /// Packets that all ports dropped during the measurement.
     pub dropped_packets: u64,
-    /// CPU the machine spent meanwhile.
+    /// CPU time of the machine during the measurement.
     pub cpu: CpuUse,
 }
 
@@ -77,7 +77,7 @@ impl Barrier {
                 break;
             }
             if unfinished {
-                // What is still on its way belongs to the old round.
+                // Data that is still in flight belongs to the old round.
                 drop(connections);
                 connections = Connections::establish(fabric, &self.flows)?;
             }
@@ -101,7 +101,7 @@ fn run_round(connections: &[Connection], barrier: &Barrier) -> Result<Round> {
     })
 }
 
-/// Sends `bytes` on every connection, from one moment on; returns each completion time.
+/// Sends `bytes` on every connection, starting at one moment; returns each completion time.
 fn send_all(connections: &[Connection], bytes: u64, limit: Duration) -> Result<Vec<Option<u64>>> {
     let both = EventFlags::IN | EventFlags::OUT;
     let mut poll = Poll::watch(connections.iter().map(|c| &c.sender), both)?;
@@ -129,7 +129,8 @@ fn send_all(connections: &[Connection], bytes: u64, limit: Duration) -> Result<V
     Ok(fct_us)
 }
 
-/// Answers one byte on every connection that has delivered `bytes`; until all have, or `over`.
+/// Answers one byte on every connection that has delivered `bytes`. Returns when all have, or when
+/// `over` is set.
 fn receive_all(connections: &[Connection], bytes: u64, over: &AtomicBool) -> Result<()> {
     let mut poll = Poll::watch(connections.iter().map(|c| &c.receiver), EventFlags::IN)?;
     let mut buffer = vec![0u8; CHUNK_BYTES];

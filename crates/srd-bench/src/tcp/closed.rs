@@ -1,4 +1,5 @@
-//! Message after message on every connection: the next begins when the last is complete.
+//! Message after message on every connection: each message begins when the previous one is
+//! complete.
 //!
 //! A message is complete when its sender has read the receiver's answer to the last byte, as in
 //! [`super::Barrier`].
@@ -13,18 +14,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What to run.
+/// Parameters of the measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedLoop {
     /// The connections.
     pub flows: Flows,
     /// Bytes of a message.
     pub bytes: u64,
-    /// For how long messages begin. Those that have begun may take as long again to complete.
+    /// Time in which messages begin. Messages that have begun may take as long again to complete.
     pub seconds: u64,
 }
 
-/// What happened.
+/// Completion times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClosedLoopResult {
     /// Completion time of each message.
@@ -34,7 +35,7 @@ pub struct ClosedLoopResult {
 }
 
 impl ClosedLoop {
-    /// Runs for the time asked for.
+    /// Runs for the configured time.
     pub fn run(&self, fabric: &Fabric) -> Result<ClosedLoopResult> {
         check("bytes", self.bytes, 1..=1 << 32)?;
         check("seconds", self.seconds, 1..=3600)?;

@@ -16,13 +16,13 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-/// How long one connection may take to be established.
+/// Longest time until a connection is established.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Time for MPTCP to join its subflows, and for the handshakes' last segments to be gone.
+/// Time for MPTCP to join its subflows, and for the last segments of the handshakes to arrive.
 const SETTLE: Duration = Duration::from_millis(200);
 /// Connections the listener queues.
 const BACKLOG: i32 = 512;
-/// How often to try to listen, once a millisecond.
+/// Most attempts to listen, one each millisecond.
 const LISTEN_TRIES_MAX: u32 = 500;
 /// The port receivers listen on.
 const PORT: u16 = 7000;
@@ -30,26 +30,27 @@ const PORT: u16 = 7000;
 /// Most flows of one measurement.
 pub const FLOWS_MAX: u64 = 1024;
 
-/// What kind of connections, and from where to where.
+/// Parameters of a set of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flows {
     /// Senders and receivers.
     pub pairs: Vec<(HostId, HostId)>,
     /// Connections of each pair.
     pub flows_per_pair: usize,
-    /// Over which addresses.
+    /// Addresses that the connections use.
     pub network: Network,
     /// The kernel's congestion control.
     pub congestion: Congestion,
     /// Extra MPTCP subflows per connection; zero for plain TCP.
     pub mptcp_subflows: u16,
-    /// Source port of the first connection; each further one takes the next. The kernel draws
-    /// them if there is none.
+    /// Source port of the first connection; each further connection uses the next port. With
+    /// `None` the kernel chooses them.
     pub first_port: Option<u16>,
 }
 
 impl Flows {
-    /// Checks them, and gives the hosts their MPTCP subflows for as long as the result lives.
+    /// Checks the number of flows, and gives the hosts their MPTCP subflows as long as the result
+    /// lives.
     pub(super) fn prepare<'a>(&self, fabric: &'a Fabric) -> Result<Subflows<'a>> {
         let flows = self.pairs.len() * self.flows_per_pair;
         check("pairs * flows_per_pair", flows as u64, 1..=FLOWS_MAX)?;
@@ -57,14 +58,14 @@ impl Flows {
     }
 }
 
-/// One connection. Both ends do not block.
+/// One connection. Both ends are non-blocking.
 pub(super) struct Connection {
     pub(super) sender: OwnedFd,
     pub(super) receiver: OwnedFd,
 }
 
-/// Connections, pair by pair. Dropped, they are reset, so that what is still on its way
-/// cannot disturb the next ones.
+/// Connections, pair by pair. Dropping them resets them, so that their packets in flight cannot
+/// disturb the next connections.
 pub(super) struct Connections {
     pub(super) all: Vec<Connection>,
     /// Must outlive the connections: MPTCP subflows join through it, and without it they fail
@@ -116,7 +117,8 @@ impl Drop for Connections {
     }
 }
 
-/// A connection of the calling thread's namespace to anything that accepts it. It does not block.
+/// Connects a socket of the calling thread's namespace to any listener. The socket is
+/// non-blocking.
 pub(crate) fn connect_to(
     target: SocketAddr,
     congestion: Congestion,
@@ -155,7 +157,8 @@ fn listen(flows: &Flows) -> Result<OwnedFd> {
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(CONNECT_MAX))?;
     rustix::net::bind(&socket, &SocketAddr::new(any, PORT)).context("bind")?;
-    // The port of a listener just closed is free in a moment: see `Fabric::udp_socket`.
+    // The port of a listener that was just closed becomes free after a moment: see
+    // `Fabric::udp_socket`.
     for _ in 0..LISTEN_TRIES_MAX {
         match rustix::net::listen(&socket, BACKLOG) {
             Err(Errno::ADDRINUSE) => thread::sleep(Duration::from_millis(1)),
@@ -184,7 +187,7 @@ fn accept(listener: &OwnedFd) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Sends what fits; `None` if nothing does right now.
+/// Sends as many bytes as fit; returns `None` if nothing fits right now.
 pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<Option<usize>> {
     match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         Ok(count) => Ok(Some(count)),
@@ -193,7 +196,7 @@ pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<Option<usize>> {
     }
 }
 
-/// Until the socket is full (then it will say when it is not) or all is sent.
+/// Sends until all is sent or the socket is full; then epoll reports when it is writable again.
 pub(super) fn push(socket: &OwnedFd, chunk: &[u8], left: &mut u64) -> Result<()> {
     while *left > 0 {
         let size = usize::try_from(*left).unwrap_or(usize::MAX).min(chunk.len());
@@ -203,8 +206,8 @@ pub(super) fn push(socket: &OwnedFd, chunk: &[u8], left: &mut u64) -> Result<()>
     Ok(())
 }
 
-/// Receives what is there; `None` if nothing is right now. The other end of these connections
-/// never closes first, so the end of the stream is an error.
+/// Receives available bytes; returns `None` if nothing is available right now. The other end of
+/// these connections never closes first, so the end of the stream is an error.
 pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>> {
     match rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT) {
         Ok((0, _)) => anyhow::bail!("connection closed"),
@@ -214,11 +217,12 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usiz
     }
 }
 
-/// An answer makes the kernel take the connection for an interactive one and delay its
-/// acknowledgements, which would tame the next round's bursts by a tenth. This takes it back.
+/// Switches the socket back to immediate acknowledgements. After an answer the kernel classifies
+/// the connection as interactive and delays its acknowledgements, which would reduce the next
+/// round's bursts by a tenth.
 pub(super) fn stay_one_way(socket: &OwnedFd) -> Result<()> {
     match sockopt::set_tcp_quickack(socket, true) {
-        // An MPTCP socket has no such option: its subflows keep their own counsel.
+        // An MPTCP socket has no such option, and its subflows keep their own setting.
         Err(rustix::io::Errno::NOPROTOOPT | rustix::io::Errno::OPNOTSUPP) => Ok(()),
         other => other.context("TCP_QUICKACK"),
     }

@@ -1,7 +1,7 @@
-//! One long flow whose spine dies silently and heals again.
+//! One long flow whose spine fails silently and heals again.
 //!
-//! The spine is found by its counters while the flow runs, so it is always the flow's own spine
-//! (its busiest one, with MPTCP) that fails.
+//! The spine is identified by its counters while the flow runs, so the failing spine is always
+//! that of the flow (its busiest one, with MPTCP).
 
 use super::single::{Flow, Interval, Throughput, single_flow_with};
 use anyhow::Result;
@@ -12,20 +12,20 @@ use srd_lab::status::SpineShare;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the leaf's counters are watched to find the flow's spine.
+/// Time for which the leaf's counters are watched to identify the flow's spine.
 const WATCH: Duration = Duration::from_millis(200);
-/// The flow needs this long to be seen, so a failure cannot come earlier.
+/// Earliest failure: the counters need this long to show the flow.
 const FAIL_AT_MS_MIN: u64 = 500;
 
-/// What to measure.
+/// Parameters of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Failover {
     /// The flow; it must outlast the failure.
     pub flow: Flow,
-    /// When its spine fails, since the flow started.
+    /// Time of the spine's failure, since the flow started.
     pub fail_at_ms: u64,
-    /// When the spine heals.
+    /// Time of the spine's repair, since the flow started.
     pub heal_at_ms: u64,
 }
 
@@ -36,25 +36,25 @@ impl Default for Failover {
     }
 }
 
-/// What happened.
+/// Throughput and longest silence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FailoverResult {
-    /// What arrived and when.
+    /// Delivered bytes over time.
     pub throughput: Throughput,
-    /// The spine that failed, and how much each got before.
+    /// The spine that failed, and the bytes that each spine got before.
     pub spine: SpineShare,
-    /// When it had failed, since the flow started.
+    /// Time at which the spine had failed, since the flow started.
     pub failed_ms: u64,
-    /// When it had healed.
+    /// Time at which the spine had healed, since the flow started.
     pub healed_ms: u64,
-    /// The longest time without a delivered byte since the failure, as long as intervals can tell.
+    /// The longest time without a delivered byte since the failure, in whole intervals.
     pub silence_ms: u64,
     /// Whether bytes arrived again before the end.
     pub recovered: bool,
 }
 
-/// The longest run of intervals without a byte that ends after `since_ms`, up to the end of the
-/// timeline. A run that began before counts from `since_ms` on.
+/// Returns the longest run of intervals without a byte that ends after `since_ms`, up to the end
+/// of the timeline. A run that began before counts from `since_ms` on.
 #[must_use]
 pub fn silence_ms(intervals: &[Interval], interval_ms: u64, since_ms: u64) -> u64 {
     let (mut longest, mut run) = (0, 0);
@@ -66,8 +66,8 @@ pub fn silence_ms(intervals: &[Interval], interval_ms: u64, since_ms: u64) -> u6
     longest
 }
 
-/// Runs a flow, fails the spine it uses, heals it, and reports the silence. The spine is healed
-/// also when something goes wrong.
+/// Runs a flow, fails the spine that it uses, heals the spine, and reports the silence. The spine
+/// is healed also if the measurement fails.
 pub fn failover(fabric: &Fabric, failover: &Failover) -> Result<FailoverResult> {
     let Failover { flow, fail_at_ms, heal_at_ms } = *failover;
     let end_ms = flow.seconds.saturating_mul(1000);

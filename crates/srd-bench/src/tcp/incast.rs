@@ -10,25 +10,25 @@ use srd_lab::fabric::Fabric;
 use srd_lab::id::{HostId, Network};
 use srd_lab::priority::CpuUse;
 
-/// What to measure.
+/// Parameters of the measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Incast {
     /// The hosts that send.
     pub senders: Vec<HostId>,
-    /// Flows of each of them.
+    /// Flows of each sender.
     pub flows_per_sender: usize,
     /// The host that receives.
     pub receiver: HostId,
     /// Bytes of each flow in each round.
     pub bytes: u64,
-    /// How often.
+    /// Number of rounds.
     pub rounds: usize,
     /// The kernel's congestion control.
     pub congestion: Congestion,
     /// Extra MPTCP subflows per connection; zero for plain TCP.
     pub mptcp_subflows: u16,
-    /// Over which addresses.
+    /// Addresses that the flows use.
     pub network: Network,
     /// Pause between rounds.
     pub gap_ms: u64,
@@ -57,19 +57,19 @@ impl Default for Incast {
 /// All rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IncastResult {
-    /// What was measured.
+    /// Parameters of the measurement.
     pub incast: Incast,
-    /// Time the receiver's link needs for the payload of all flows at its full rate.
+    /// Time that the receiver's link needs for the payload of all flows at its full rate.
     pub ideal_us: u64,
-    /// Round by round.
+    /// Completion times of each round.
     pub rounds: Vec<Round>,
-    /// Packets the fabric dropped meanwhile.
+    /// Packets that the fabric dropped during the measurement.
     pub dropped_packets: u64,
-    /// CPU the machine spent meanwhile.
+    /// CPU time of the machine during the measurement.
     pub cpu: CpuUse,
 }
 
-/// The usual figures of an incast; times over all flows of all rounds unless said otherwise.
+/// The usual figures of an incast. Times are over all flows of all rounds, except where noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IncastSummary {
     /// Median of completed flows.
@@ -113,13 +113,13 @@ impl IncastResult {
     }
 }
 
-/// Nearest rank; zero of nothing.
+/// Percentile by nearest rank; zero if there are no values.
 fn percentile(sorted: &[u64], percent: usize) -> u64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or(0)
 }
 
-/// Runs an incast. Takes about `rounds * (ideal + gap)`, more if the transport does badly.
+/// Runs an incast. Takes about `rounds * (ideal + gap)`, more if the transport performs badly.
 pub fn barrier_incast(fabric: &Fabric, incast: &Incast) -> Result<IncastResult> {
     let pairs: Vec<_> = incast.senders.iter().map(|sender| (*sender, incast.receiver)).collect();
     let flows = Flows {
@@ -147,7 +147,7 @@ pub fn barrier_incast(fabric: &Fabric, incast: &Incast) -> Result<IncastResult> 
     })
 }
 
-/// The receiver's link is the bottleneck of a sensible incast.
+/// Ideal completion time: the receiver's link is the bottleneck of a sensible incast.
 fn ideal_us(fabric: &Fabric, incast: &Incast) -> u64 {
     let goodput_mbps = fabric.config().goodput_mbps(fabric.config().host_rate_mbps);
     let flows = incast.senders.len() * incast.flows_per_sender;

@@ -1,7 +1,7 @@
 //! Many long flows at once, each measured at its receiver in small intervals.
 //!
-//! The flows run while the caller does something else: breaks a spine, serves requests, or
-//! sleeps. A connection that ends meanwhile is part of the result, not an error.
+//! The flows run while the caller does something else: it fails a spine, serves requests, or
+//! sleeps. A connection that ends during the run is part of the result, not an error.
 
 use super::connection::{self, Connection, Connections, Flows};
 use super::failover::silence_ms;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// What to run.
+/// Parameters of the measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongFlows {
     /// The connections.
@@ -25,21 +25,21 @@ pub struct LongFlows {
     pub interval_ms: u64,
 }
 
-/// What arrived, by flow and interval.
+/// Delivered bytes, by flow and interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Timelines {
     /// Length of an interval.
     pub interval_ms: u64,
     /// Bytes delivered to the application, flow by flow, interval by interval. All flows have
-    /// equally many intervals; the last, begun one is left out.
+    /// equally many intervals; the last, incomplete interval is left out.
     pub flows: Vec<Vec<u64>>,
-    /// Why a connection ended, flow by flow; `None` if it lived to the end.
+    /// Reason why a connection ended, flow by flow; `None` if it lasted to the end.
     pub ended: Vec<Option<String>>,
 }
 
 impl LongFlows {
-    /// Runs the flows while `meanwhile` works on the calling thread; it gets the moment the flows
-    /// started.
+    /// Runs the flows while `meanwhile` works on the calling thread; `meanwhile` gets the start
+    /// time of the flows.
     pub fn run<T>(
         &self,
         fabric: &Fabric,
@@ -53,7 +53,8 @@ impl LongFlows {
         thread::scope(|scope| {
             let sender = scope.spawn(|| send_all(&connections.all, &over));
             let receiver = scope.spawn(|| self.receive_all(&connections.all, start, &over));
-            // Also if it panics: the scope would wait for ever for threads that nobody stops.
+            // Stops the threads also if `meanwhile` panics; otherwise the scope would wait for
+            // them for ever.
             let stop = StopOnDrop(&over);
             let done = meanwhile(start);
             drop(stop);
@@ -113,7 +114,7 @@ fn add(flow: &mut Vec<u64>, interval: usize, bytes: u64) {
     flow[interval] += bytes;
 }
 
-/// Keeps every socket full. A connection that ended is left alone; its receiver reports it.
+/// Keeps every socket full. A connection that ended is ignored here; its receiver reports it.
 fn send_all(connections: &[Connection], over: &AtomicBool) -> Result<()> {
     let mut poll = Poll::watch(connections.iter().map(|c| &c.sender), EventFlags::OUT)?;
     let chunk = vec![0u8; CHUNK_BYTES];
@@ -130,13 +131,13 @@ fn send_all(connections: &[Connection], over: &AtomicBool) -> Result<()> {
 }
 
 impl Timelines {
-    /// Bytes of all flows in the intervals that begin in this time.
+    /// Bytes of all flows in the intervals that begin between the two times.
     #[must_use]
     pub fn bytes_between(&self, from_ms: u64, to_ms: u64) -> u64 {
         self.flows.iter().map(|flow| self.flow_bytes(flow, from_ms, to_ms)).sum()
     }
 
-    /// Goodput of all flows in the intervals that begin in this time.
+    /// Goodput of all flows in the intervals that begin between the two times.
     #[must_use]
     pub fn mbps_between(&self, from_ms: u64, to_ms: u64) -> f64 {
         let intervals = self.range(from_ms, to_ms).len() as u64;

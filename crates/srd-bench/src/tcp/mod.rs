@@ -1,4 +1,4 @@
-//! The kernel's own TCP and MPTCP, measured over the fabric: what SRD has to beat.
+//! The kernel's own TCP and MPTCP, measured over the fabric: the baseline for SRD.
 //!
 //! Both ends of every connection are sockets of *this* process, made inside of their hosts, so
 //! there is one clock and no synchronisation error. Two threads do the work, one for all senders
@@ -7,11 +7,11 @@
 //! | function | what |
 //! |---|---|
 //! | [`Barrier`] | many flows start at once, round by round: flow completion times |
-//! | [`barrier_incast`] | the same towards one host |
+//! | [`barrier_incast`] | many flows towards one host start at once, round by round |
 //! | [`ClosedLoop`] | message after message on every connection: completion times |
 //! | [`single_flow`] | one long flow: delivered bytes per interval |
 //! | [`LongFlows`] | many long flows at once: delivered bytes of each per interval |
-//! | [`failover`] | one long flow whose spine dies silently and heals: how long nothing arrives |
+//! | [`failover`] | one long flow whose spine fails silently and heals: the longest silence |
 
 mod barrier;
 mod closed;
@@ -48,15 +48,15 @@ pub enum Congestion {
     Cubic,
     /// Model-based.
     Bbr,
-    /// The textbook.
+    /// Loss-based, the classic textbook algorithm.
     Reno,
 }
 
 impl Congestion {
-    /// All of them.
+    /// All values.
     pub const ALL: [Congestion; 3] = [Congestion::Cubic, Congestion::Bbr, Congestion::Reno];
 
-    /// The kernel's name for it.
+    /// Returns the kernel's name for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -82,8 +82,8 @@ impl FromStr for Congestion {
     }
 }
 
-/// While this lives, the hosts have the MPTCP subflows a measurement asked for; afterwards those
-/// they had before.
+/// Keeps the MPTCP subflows that a measurement requested on all hosts as long as it lives; then
+/// restores the earlier number.
 pub(crate) struct Subflows<'a> {
     fabric: &'a Fabric,
     before: u16,
@@ -91,7 +91,8 @@ pub(crate) struct Subflows<'a> {
 }
 
 impl<'a> Subflows<'a> {
-    /// Zero leaves the hosts alone: a plain TCP socket does not care about endpoints.
+    /// Sets the number of subflows. Zero leaves the hosts unchanged: a plain TCP socket does not
+    /// use MPTCP endpoints.
     pub(crate) fn set(fabric: &'a Fabric, subflows: u16, family: Family) -> Result<Subflows<'a>> {
         if subflows > 0 && family == Family::V6 {
             bail!("mptcp_subflows = {subflows}: must be 0 over IPv6, subflows have IPv4 addresses");

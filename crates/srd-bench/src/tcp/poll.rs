@@ -20,7 +20,7 @@ pub(crate) struct Poll {
 }
 
 impl Poll {
-    /// Watches sockets; each is known by its place in the list.
+    /// Watches sockets; each is identified by its index in the list.
     pub(crate) fn watch<'a>(
         sockets: impl Iterator<Item = &'a OwnedFd>,
         flags: EventFlags,
@@ -33,12 +33,12 @@ impl Poll {
         Ok(Poll { epoll, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
-    /// The sockets of which something is new; none after a short while.
+    /// Returns the sockets that have new events; returns none after a short while.
     pub(crate) fn wait(&mut self) -> Result<impl Iterator<Item = usize> + use<'_>> {
         self.wait_at_most(NAP)
     }
 
-    /// The sockets of which something is new; none after `at_most`.
+    /// Returns the sockets that have new events; returns none after `at_most`.
     pub(crate) fn wait_at_most(
         &mut self,
         at_most: Duration,

@@ -21,7 +21,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Longest sleep of a worker, so that it notices the end.
 const NAP: Duration = Duration::from_millis(20);
 
-/// What to measure.
+/// Parameters of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Flow {
@@ -29,13 +29,13 @@ pub struct Flow {
     pub from: HostId,
     /// The host that receives.
     pub to: HostId,
-    /// For how long.
+    /// Duration of the flow.
     pub seconds: u64,
     /// The kernel's congestion control.
     pub congestion: Congestion,
     /// Extra MPTCP subflows; zero for plain TCP.
     pub mptcp_subflows: u16,
-    /// Over which addresses.
+    /// Addresses that the flow uses.
     pub network: Network,
     /// Length of an interval.
     pub interval_ms: u64,
@@ -55,20 +55,20 @@ impl Default for Flow {
     }
 }
 
-/// Start of an interval since the flow started, in ms, and bytes delivered to the application
-/// in it.
+/// Start of an interval since the flow started, in ms, and bytes delivered to the application in
+/// this interval.
 pub type Interval = (u64, u64);
 
-/// What arrived and when.
+/// Delivered bytes over time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// What was measured.
+    /// Parameters of the measurement.
     pub flow: Flow,
-    /// Every interval, also the empty ones.
+    /// Every interval, including the empty ones.
     pub intervals: Vec<Interval>,
     /// Goodput over the whole time.
     pub mbps: f64,
-    /// CPU the machine spent meanwhile.
+    /// CPU time of the machine during the measurement.
     pub cpu: CpuUse,
 }
 
@@ -77,7 +77,8 @@ pub fn single_flow(fabric: &Fabric, flow: &Flow) -> Result<Throughput> {
     single_flow_with(fabric, flow, |_| Ok(())).map(|(throughput, ())| throughput)
 }
 
-/// Runs one flow, and `meanwhile` on the calling thread; it gets the moment the flow started.
+/// Runs one flow, and `meanwhile` on the calling thread; `meanwhile` gets the start time of the
+/// flow.
 pub(super) fn single_flow_with<T>(
     fabric: &Fabric,
     flow: &Flow,
@@ -159,7 +160,8 @@ fn receive_into_buckets(socket: &OwnedFd, flow: &Flow, start: Instant) -> Result
         match received {
             Some(bytes) => {
                 let index = (now - start).as_nanos() / interval.as_nanos();
-                // The last interval may be a part of one, and is left out.
+                // The flow may end in the middle of its last interval, so the incomplete interval
+                // is left out.
                 if let Some(bucket) = buckets.get_mut(usize::try_from(index)?) {
                     *bucket += bytes as u64;
                 }

@@ -12,7 +12,7 @@ fn tcp_fills_one_path_and_dies_with_it() {
         return;
     }
     let config = FabricConfig {
-        // The process id: a second checkout may run its tests at the same time.
+        // The process id in the name: a second checkout may run its tests at the same time.
         name_prefix: format!("tcp{}", std::process::id()),
         hosts_per_leaf: 2,
         ..FabricConfig::default()
@@ -20,7 +20,8 @@ fn tcp_fills_one_path_and_dies_with_it() {
     let fabric = Fabric::up_guarded(config).unwrap();
     let one = single_flow(&fabric, &Flow { seconds: 2, ..Flow::default() }).unwrap();
     assert_eq!(one.intervals.len(), 400);
-    // One path of 250 Mb/s, and not the host's 1000. Loose below: the machine may be busy.
+    // One path of 250 Mb/s, not the host's 1000. The lower bound is loose: the machine may be
+    // busy.
     assert!((10.0..255.0).contains(&one.mbps), "{} Mb/s", one.mbps);
 
     let incast = Incast {
@@ -35,11 +36,11 @@ fn tcp_fills_one_path_and_dies_with_it() {
     assert!(result.rounds.iter().all(|r| r.fct_us.len() == 8 && r.worst_us().is_some()));
 
     let flow = Flow { seconds: 4, ..Flow::default() };
-    // TCP sends again 0.2, 0.6 and 1.4 s after the failure: the last time is the first to get
-    // through, and what the receiver had not read yet at the failure does not matter.
+    // TCP retransmits 0.2, 0.6 and 1.4 s after the failure, and only the last retransmission gets
+    // through. Bytes that the receiver had not read yet at the failure do not matter.
     let plan = Failover { flow, fail_at_ms: 1000, heal_at_ms: 1700 };
     let result = failover(&fabric, &plan).unwrap();
-    // Nothing passes before healing begins; that takes a while.
+    // No packet passes before healing begins, and healing takes a while.
     let outage_ms = plan.heal_at_ms.saturating_sub(result.failed_ms);
     assert!(result.silence_ms + 50 >= outage_ms, "{} of {outage_ms} ms", result.silence_ms);
     assert!(fabric.faults().unwrap().is_empty(), "healed");

@@ -176,8 +176,8 @@ impl Rules {
         }
     }
 
-    /// Public addresses. What the host's interfaces send has their own addresses, that of a NAT
-    /// gateway, or, behind a middlebox, anybody's.
+    /// Adds the public addresses. Packets of the host's interfaces have the interfaces' own source
+    /// addresses or that of a NAT gateway; behind a middlebox they may have any source address.
     fn add_elastic(&mut self, world: &World) {
         let vpc_of = |id: &SubnetId| world.subnets.get(id).map(|subnet| subnet.vpc);
         let own: BTreeSet<VpcId> = self.subnets.values().map(|subnet| subnet.vpc).collect();

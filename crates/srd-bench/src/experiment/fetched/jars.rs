@@ -1,4 +1,4 @@
-//! Programs for the JVM as jars. Hadoop's binary distribution is in no registry, its jars are.
+//! Programs for the JVM as jars. Hadoop's binary distribution is in no registry, but its jars are.
 
 use super::{Fetchable, require};
 use anyhow::{Context, Result, bail};
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What Maven resolves from a few artefacts.
+/// Jars that Maven resolves from a few artefacts.
 #[derive(Debug)]
 pub(in super::super) struct Jars {
     name: &'static str,
@@ -23,8 +23,8 @@ pub(in super::super) struct Jars {
     checksums: &'static str,
 }
 
-/// Hadoop, in the newest version whose examples, TeraSort among them, are published. TestDFSIO is
-/// among the tests of one artefact, and refers to JUnit.
+/// Hadoop, in the newest version whose examples, including TeraSort, are published. TestDFSIO is
+/// in the test jar of one artefact, and refers to JUnit.
 pub(in super::super) static HADOOP: Jars = Jars {
     name: "hadoop",
     title: "Hadoop",
@@ -35,7 +35,7 @@ pub(in super::super) static HADOOP: Jars = Jars {
         "hadoop-hdfs",
         "hadoop-yarn-server-resourcemanager",
         "hadoop-yarn-server-nodemanager",
-        // The resource manager does not start without its classes.
+        // The resource manager needs classes of this artefact to start.
         "hadoop-yarn-server-timelineservice",
         "hadoop-mapreduce-client-app",
         "hadoop-mapreduce-client-shuffle",
@@ -65,10 +65,10 @@ pub(in super::super) static SPARK: Jars = Jars {
 const GOAL: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";
 
 impl Jars {
-    /// The directory of the jars, all of which are there.
+    /// Returns the directory of the jars if all are present.
     ///
     /// # Errors
-    /// One is missing; the message says how to fetch them.
+    /// A jar is missing; the message describes how to fetch the jars.
     pub(in super::super) fn require(&self, cache: &Path) -> Result<PathBuf> {
         require(self, cache)
     }
@@ -116,7 +116,7 @@ impl Fetchable for Jars {
         self.names().find(|name| !directory.join(name).is_file()).map(str::to_owned)
     }
 
-    /// Whether the jars are the ones that this program knows, and no others.
+    /// Checks that the jars have the expected checksums, and that there are no other jars.
     fn check(&self, directory: &Path) -> Result<()> {
         let mut command = Command::new("sha256sum");
         command.args(["--check", "--quiet", "--strict", "-"]).current_dir(directory);
@@ -124,7 +124,7 @@ impl Fetchable for Jars {
         let known: BTreeSet<&str> = self.names().collect();
         for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            // Java takes both spellings.
+            // Java accepts both spellings.
             if (name.ends_with(".jar") || name.ends_with(".JAR")) && !known.contains(name.as_str())
             {
                 bail!("{name} in {} is none of {}'s", directory.display(), self.title);
@@ -139,7 +139,7 @@ impl Fetchable for Jars {
         };
         let project = directory.join("pom.xml");
         fs::write(&project, self.pom()).with_context(|| project.display().to_string())?;
-        // Maven looks for settings, and for code, in the next `.mvn` upwards: here it is.
+        // Maven searches upwards for `.mvn` with settings and code: this one ends the search.
         fs::create_dir(directory.join(".mvn")).with_context(|| project.display().to_string())?;
         say(&format!("fetching {} with {}", self.parts(), maven.display()));
         let mut command = Command::new(maven);

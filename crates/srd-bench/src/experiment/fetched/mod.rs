@@ -1,10 +1,10 @@
-//! Programs that `srd lab fetch` brings from their registries, and believes only with checksums
-//! that this program knows. Experiments never use the network.
+//! Programs that `srd lab fetch` downloads from their registries, and accepts only with the
+//! checksums in this program. Experiments never use the network.
 //!
 //! | module | what |
 //! |---|---|
 //! | `jars` | Hadoop and Spark, as jars from Maven Central |
-//! | `python` | Dask, Ray and JAX, as environments of Python with packages from PyPI |
+//! | `python` | Dask, Ray and JAX, as Python environments with packages from PyPI |
 
 mod jars;
 mod python;
@@ -20,29 +20,29 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Something that can be fetched.
+/// A program that can be fetched.
 trait Fetchable: Sync {
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     fn name(&self) -> &'static str;
-    /// What it is, with its version.
+    /// Returns its title, with its version.
     fn title(&self) -> String;
-    /// What its parts are, and how many.
+    /// Describes the kind and number of its parts.
     fn parts(&self) -> String;
-    /// Its directory in a cache.
+    /// Returns its directory in a cache.
     fn directory(&self, cache: &Path) -> PathBuf;
-    /// What is missing in its directory, if something is.
+    /// Returns a missing file of its directory, if there is one.
     fn missing(&self, directory: &Path) -> Option<String>;
-    /// Whether what is there is what this program knows.
+    /// Checks the content of the directory.
     fn check(&self, directory: &Path) -> Result<()>;
-    /// Fetches all of it into an empty directory.
+    /// Fetches all parts into an empty directory.
     fn fetch_into(&self, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<()>;
 }
 
-/// Between the name of a program and the process that fetches it.
+/// Separates the name of a program from the process id in a temporary directory.
 const PART: &str = ".part-";
 const ALL: [&dyn Fetchable; 5] = [&HADOOP, &SPARK, &DASK, &RAY, &JAX];
 
-/// A program of an experiment that is to be fetched first.
+/// Error: a program of an experiment has to be fetched first.
 #[derive(Debug)]
 pub struct NotFetched(String);
 
@@ -54,10 +54,10 @@ impl fmt::Display for NotFetched {
 
 impl std::error::Error for NotFetched {}
 
-/// The directory in a cache, all of which is there.
+/// Returns the directory in a cache if it is complete.
 ///
 /// # Errors
-/// Something is missing; the message says how to fetch it.
+/// A part is missing; the message describes how to fetch it.
 fn require(what: &dyn Fetchable, cache: &Path) -> Result<PathBuf> {
     let directory = what.directory(cache);
     let Some(missing) = what.missing(&directory) else {
@@ -74,7 +74,8 @@ fn require(what: &dyn Fetchable, cache: &Path) -> Result<PathBuf> {
     Err(NotFetched(text).into())
 }
 
-/// Refuses a directory whose content others may replace: what is in it is run, mostly by root.
+/// Refuses a directory that other users can modify, because its content is executed, mostly by
+/// root.
 fn check_ours(directory: &Path) -> Result<()> {
     let metadata = fs::metadata(directory).with_context(|| directory.display().to_string())?;
     let caller = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
@@ -90,20 +91,20 @@ fn check_ours(directory: &Path) -> Result<()> {
     )
 }
 
-/// Names of what can be fetched.
+/// Returns the names of all programs that can be fetched.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.into_iter().map(Fetchable::name)
 }
 
-/// What is missing of a program in a cache, and how to fetch it.
+/// Checks that a program is completely present in a cache.
 ///
 /// # Errors
-/// There is no such program, or it is not there: [`NotFetched`].
+/// There is no such program, or it is missing: [`NotFetched`].
 pub fn check_fetched(name: &str, cache: &Path) -> Result<()> {
     require(find(name)?, cache).map(drop)
 }
 
-/// What an experiment needs of this, if anything.
+/// Returns the fetched program that an experiment needs, if any.
 pub(super) fn needed_by(experiment: &str) -> Option<&'static str> {
     let name = experiment.strip_suffix("-mpi").unwrap_or(experiment);
     let name = if name == "training" { JAX.name() } else { name };
@@ -116,8 +117,8 @@ fn find(name: &str) -> Result<&'static dyn Fetchable> {
     found.with_context(|| format!("`{name}` cannot be fetched: {}", known()))
 }
 
-/// Fetches a program into a cache, unless it is there. If a checksum is another one it is
-/// refused, and nothing of it is kept.
+/// Fetches a program into a cache, unless it is present. If a checksum differs, the program is
+/// refused, and none of its files is kept.
 ///
 /// # Errors
 /// There is no such program, its registry's client is not installed or fails, the disk is full,
@@ -140,9 +141,9 @@ pub fn fetch(name: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Path
         .with_context(|| format!("{} is there: remove it", fresh.display()))?;
     what.fetch_into(&fresh, say)?;
     fs::set_permissions(&fresh, Permissions::from_mode(0o755))?;
-    // Another process may have been faster, and its directory be in use.
+    // Another process may have been faster, and its directory may be in use.
     if require(what, cache).is_err() {
-        // An older, broken one makes room.
+        // An older, incomplete directory is replaced.
         match fs::remove_dir_all(&directory) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(error).with_context(|| directory.display().to_string());
@@ -156,7 +157,7 @@ pub fn fetch(name: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Path
     Ok(directory)
 }
 
-/// Removes what processes left behind that were killed while they fetched.
+/// Removes temporary directories of processes that were killed during a fetch.
 fn remove_left_behind(cache: &Path) {
     let Ok(entries) = fs::read_dir(cache) else { return };
     for entry in entries.flatten() {
@@ -198,7 +199,7 @@ mod tests {
         fs::remove_dir_all(&cache).unwrap();
     }
 
-    /// A program was run as root out of a directory that others could write.
+    /// A program was run as root from a directory to which other users could write.
     #[test]
     fn regression_programs_out_of_a_directory_of_others_are_refused() {
         let cache = cache("others");
@@ -217,7 +218,7 @@ mod tests {
         fs::remove_dir_all(&cache).unwrap();
     }
 
-    /// A cache of this test and of no other.
+    /// A cache for this test only.
     pub(super) fn cache(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("srd-{name}-test-{}", std::process::id()))
     }

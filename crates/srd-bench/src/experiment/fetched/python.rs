@@ -1,7 +1,7 @@
-//! Programs in Python, each in an environment of its own (`venv`), with every package pinned and
-//! its SHA-256 known. Only wheels are installed, so that no code of a package runs meanwhile.
-//! Python is isolated (`-I`): otherwise it would look for its modules in the caller's directory
-//! first.
+//! Programs in Python, each in an environment of its own (`venv`), with a pinned version and a
+//! SHA-256 checksum for every package. Only wheels are installed, so that no code of a package
+//! runs during installation. Python is isolated (`-I`); otherwise it would search for modules in
+//! the caller's directory first.
 
 use super::{Fetchable, require};
 use anyhow::{Context, Result, bail};
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An environment.
+/// A Python environment.
 #[derive(Debug)]
 pub(in super::super) struct Environment {
     name: &'static str,
@@ -36,10 +36,10 @@ pub(in super::super) static RAY: Environment =
 pub(in super::super) static JAX: Environment =
     Environment { name: "jax", title: "JAX", version: "0.10.2", lock: include_str!("jax.lock") };
 
-/// The copy of the lock that is written when everything is there.
+/// Copy of the lock file that is written when the environment is complete.
 const DONE: &str = "srd.lock";
 
-/// Python without modules of the caller's directory and environment.
+/// Returns a command for Python that ignores modules of the caller's directory and environment.
 fn isolated(python: &Path) -> Command {
     let mut command = Command::new(python);
     command.arg("-I");
@@ -47,10 +47,10 @@ fn isolated(python: &Path) -> Command {
 }
 
 impl Environment {
-    /// The environment's interpreter, with all packages.
+    /// Returns the interpreter of the environment with all packages.
     ///
     /// # Errors
-    /// They are not there; the message says how to fetch them.
+    /// Packages are missing; the message describes how to fetch them.
     pub(in super::super) fn python(&self, cache: &Path) -> Result<PathBuf> {
         require(self, cache).map(|directory| directory.join("bin/python"))
     }
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// A `pip.py` that somebody had put there was run, mostly by root.
+    /// A foreign `pip.py` in this directory was run, mostly by root.
     #[test]
     fn regression_modules_of_the_caller_s_directory_are_not_run() {
         let Some(python) = find_program("python3") else {

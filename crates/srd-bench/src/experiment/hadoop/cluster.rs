@@ -1,4 +1,4 @@
-//! A cluster in the hosts of a fabric: HDFS, YARN and the history of jobs, a JVM each.
+//! A cluster in the hosts of a fabric: HDFS, YARN and the job history server, each in a JVM.
 
 use super::super::fetched::HADOOP;
 use super::super::machines::UNSHARE;
@@ -17,13 +17,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(super) const JAVA: Program = Program { name: "java", package: "default-jre-headless" };
-/// How long a cluster may take until all its nodes have registered.
+/// Longest time until all nodes of a cluster have registered.
 const READY_MAX: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long the format of the name node may take.
+/// Longest time to format the name node.
 const FORMAT_MAX: Duration = Duration::from_secs(60);
-/// The least of what a JVM of Hadoop needs: modules that its libraries look into, and little time
-/// spent on compiling.
+/// Minimal options of a JVM of Hadoop: modules that its libraries access, and settings that save
+/// compilation time.
 const JVM: &str = "--add-opens=java.base/java.lang=ALL-UNNAMED -XX:+UseSerialGC \
                    -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.net.preferIPv4Stack=true";
 const NAME_NODE: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
@@ -35,7 +35,7 @@ const NODE_MANAGER: &str = "org.apache.hadoop.yarn.server.nodemanager.NodeManage
 const HEAP_MB: u32 = 256;
 const HEAP_NODE_MANAGER_MB: u32 = 320;
 
-/// Which host does what.
+/// Roles of the hosts.
 #[derive(Clone, Debug)]
 pub(super) struct Roles {
     pub(super) master: HostId,
@@ -46,7 +46,7 @@ pub(super) struct Roles {
 }
 
 impl Roles {
-    /// Each host once.
+    /// Returns each host once.
     pub(super) fn hosts(&self) -> Vec<HostId> {
         let mut hosts = vec![self.master];
         for host in self.data.iter().chain(&self.compute) {
@@ -62,14 +62,14 @@ impl Roles {
     }
 }
 
-/// A cluster that runs. Dropped, it ends, and its data are removed.
+/// A running cluster. Dropping it ends the cluster and removes its data.
 pub(super) struct Cluster<'a> {
     stage: &'a Stage<'a>,
     roles: &'a Roles,
     jars: PathBuf,
     directory: PathBuf,
     jvm: String,
-    /// In the order in which they end: nodes before masters.
+    /// Running programs, in the order in which they end: nodes before masters.
     running: Vec<Running>,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Cluster<'a> {
         cluster.remove();
         let conf = cluster.conf();
         fs::create_dir_all(&conf).with_context(|| conf.display().to_string())?;
-        // The JVM asks this file for names, and no server: nothing below /etc is changed.
+        // The JVM resolves names from this file instead of a server, so /etc stays unchanged.
         cluster.jvm = format!("{JVM} -Djdk.net.hosts.file={}", conf.join("hosts").display());
         let addresses = |host: HostId| -> Result<(String, IpAddr, u16)> {
             Ok((roles.name(host), stage.address(host)?, host.leaf))
@@ -143,7 +143,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// A JVM of Hadoop in a host.
+    /// Returns a command for a JVM of Hadoop in a host.
     fn java(&self, host: HostId, heap_mb: u32, class: &str, words: &[&str]) -> Result<Command> {
         let name = self.roles.name(host);
         let own = self.directory.join(&name);
@@ -154,7 +154,7 @@ impl<'a> Cluster<'a> {
         command.arg("-cp").arg(format!("{}:{}/*", self.conf().display(), self.jars.display()));
         command.arg(class).args(words);
         if let Some(home) = java_home() {
-            // Node managers start the tasks' JVMs with it.
+            // Node managers use this variable to start the JVMs of tasks.
             command.env("JAVA_HOME", home);
         }
         command.current_dir(&self.directory);
@@ -167,7 +167,7 @@ impl<'a> Cluster<'a> {
         programs::start(self.stage, self.roles.master, name, &mut command)
     }
 
-    /// Runs a client on the master to its end; what it printed.
+    /// Runs a client on the master to its end; returns its output.
     pub(super) fn run(
         &self,
         name: &str,
@@ -179,7 +179,7 @@ impl<'a> Cluster<'a> {
         programs::run_to_end(self.stage, self.roles.master, name, &mut command, at_most)
     }
 
-    /// Where a client may put files.
+    /// Returns a directory for files of clients.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
@@ -189,7 +189,7 @@ impl<'a> Cluster<'a> {
     }
 
     fn remove(&self) {
-        // What is left is the next run's: it removes it, or says what it cannot write.
+        // If files remain, the next run removes them, or fails with an error that names them.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
@@ -204,20 +204,20 @@ impl Drop for Cluster<'_> {
     }
 }
 
-/// The lines of a program's log.
+/// Returns the lines of a program's log.
 fn complaint_lines(stage: &Stage<'_>, host: HostId, name: &str) -> impl Iterator<Item = String> {
     let text = programs::logged(stage, host, name).unwrap_or_default();
     text.lines().map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
-/// The directory of the Java that is found first.
+/// Returns the home directory of the Java program that is found first.
 fn java_home() -> Option<PathBuf> {
     let program = srd_lab::command::find_program(JAVA.name)?;
     let real = fs::canonicalize(program).ok()?;
     Some(real.parent()?.parent()?.to_owned())
 }
 
-/// Refuses what a JVM cannot have.
+/// Refuses variants that a JVM cannot use.
 pub(super) fn check(variant: Variant) -> Result<()> {
     if variant == Variant::Srd {
         bail!("Hadoop knows no libfabric");

@@ -4,19 +4,19 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::path::Path;
 
-/// The name of the host with the name node and the resource manager.
+/// Name of the host with the name node and the resource manager.
 pub(super) const MASTER: &str = "master";
-/// Where the name node listens.
+/// Port of the name node.
 pub(super) const NAME_NODE_PORT: u16 = 8020;
 
-/// What differs between clusters.
+/// Settings that differ between clusters.
 #[derive(Debug)]
 pub(super) struct Settings<'a> {
     /// The directory of the jars.
     pub(super) jars: &'a Path,
     /// The directory of these files.
     pub(super) directory: &'a Path,
-    /// Options of each JVM, tasks among them.
+    /// Options of each JVM, including tasks.
     pub(super) jvm: &'a str,
     /// Name, address and leaf of each host.
     pub(super) hosts: &'a [(String, std::net::IpAddr, u16)],
@@ -29,8 +29,8 @@ impl Settings<'_> {
             let file = self.directory.join(name);
             fs::write(&file, text).with_context(|| file.display().to_string())
         };
-        // A jar has no entries for directories, and the web servers look for theirs in the class
-        // path.
+        // The web servers search for their directories in the class path, and a jar has no entries
+        // for directories.
         for name in ["hdfs", "datanode", "secondary", "cluster", "node", "jobhistory"] {
             let directory = self.directory.join("webapps").join(name);
             fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
@@ -45,7 +45,8 @@ impl Settings<'_> {
         put("capacity-scheduler.xml", &xml(&scheduler()))
     }
 
-    /// The whole difference between two transports: the addresses behind the names.
+    /// Returns the hosts file, the only difference between two transports: the addresses of the
+    /// names.
     fn hosts_file(&self) -> String {
         let lines = self.hosts.iter().map(|(name, ip, _)| format!("{ip} {name}\n"));
         format!("127.0.0.1 localhost\n{}", lines.collect::<String>())
@@ -142,7 +143,7 @@ fn scheduler() -> Vec<Property> {
         ("yarn.scheduler.capacity.root.queues", "default".into()),
         ("yarn.scheduler.capacity.root.default.capacity", "100".into()),
         ("yarn.scheduler.capacity.maximum-am-resource-percent", "0.5".into()),
-        // Tasks are spread over the hosts.
+        // This spreads tasks over the hosts.
         ("yarn.scheduler.capacity.per-node-heartbeat.multiple-assignments-enabled", "false".into()),
         ("yarn.scheduler.capacity.node-locality-delay", "8".into()),
     ]

@@ -9,24 +9,24 @@ use anyhow::{Context, Result, bail};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A job that takes longer has failed: paths that lead nowhere hold kernel TCP up for minutes.
+/// Longest duration of a job: dead paths can delay kernel TCP for minutes.
 const JOB_MAX: Duration = Duration::from_secs(900);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const DFSIO: &str = "org.apache.hadoop.fs.TestDFSIO";
 const EXAMPLES: &str = "org.apache.hadoop.examples.terasort";
 const SHELL: &str = "org.apache.hadoop.fs.FsShell";
 
-/// A spine dies so long after the sort has begun.
+/// Failure of a spine some time after the sort has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Outage {
     after: Duration,
     spine: u16,
 }
 
-/// In the middle of the maps' output.
+/// A failure while the maps write their output.
 pub(super) const OUTAGE: Outage = Outage { after: Duration::from_secs(25), spine: 1 };
 
-/// Files that are written and read at a time.
+/// Number and size of the files that are written and read at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct DfsIo {
     pub(super) files: u32,
@@ -39,14 +39,14 @@ impl Default for DfsIo {
     }
 }
 
-/// What TestDFSIO says of itself.
+/// Figures that TestDFSIO reports.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Seen {
-    /// Bytes over the sum of the tasks' times, MB (2^20) per second.
+    /// Bytes divided by the sum of the tasks' times, in MB (2^20) per second.
     pub(super) throughput: f64,
     /// The mean of the tasks' rates.
     pub(super) rate: f64,
-    /// From the start of the job to its end.
+    /// Time from the start of the job to its end.
     pub(super) seconds: f64,
 }
 
@@ -84,7 +84,7 @@ fn seen(text: &str) -> Option<Seen> {
     })
 }
 
-/// The number behind a name and a colon.
+/// Returns the number after a name and a colon.
 fn number(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.trim_start().starts_with(name))?;
     line.rsplit(':').next()?.trim().parse().ok()
@@ -167,7 +167,7 @@ impl Sort {
     }
 }
 
-/// TeraValidate writes a checksum, and a line for each misorder.
+/// Checks the output of TeraValidate: a checksum, and a line for each record out of order.
 fn in_order(verdict: &str) -> Result<()> {
     let mut lines = verdict.lines().filter(|line| !line.trim().is_empty());
     let first = lines.next().unwrap_or_default();
@@ -180,7 +180,7 @@ fn in_order(verdict: &str) -> Result<()> {
     }
 }
 
-/// What went in came out: by the counters of the job.
+/// Checks by the counters of the job that all input records are in the output.
 fn all_rows(log: &str, rows: u64) -> Result<()> {
     for name in ["Map input records", "Reduce output records"] {
         let counted =

@@ -1,4 +1,4 @@
-//! Hadoop: HDFS, YARN and MapReduce as they are, and the jobs with which clusters are compared.
+//! Hadoop: unmodified HDFS, YARN and MapReduce, and the usual jobs for comparing clusters.
 
 mod cluster;
 mod conf;
@@ -14,8 +14,8 @@ use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
 
 const MASTER: HostId = HostId { leaf: 0, host: 0 };
-/// Spines; each of their links is half a host's, so two hosts under a leaf have all they need, and
-/// one TCP connection half a host's link at most.
+/// Spines. Each of their links has half the rate of a host's link. So two hosts under a leaf have
+/// sufficient capacity, and one TCP connection gets at most half of a host's link.
 const SPINES: u16 = 4;
 const QUEUE_BYTES: u32 = 100_000;
 
@@ -68,7 +68,7 @@ fn workers(leaf: u16, count: u16) -> impl Iterator<Item = HostId> {
     hosts(leaf, 1 + count).skip(1)
 }
 
-/// Where the nodes are that store, and those that compute.
+/// Placement of the nodes that store and of those that compute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Placement {
     TwoLeaves,
@@ -97,8 +97,8 @@ fn dfsio(options: &Options, rate_mbps: u32, placement: Placement) -> Case {
     })
 }
 
-/// With four nodes that store and four that compute, two copies of every byte are not more than the
-/// links of the nodes that store can take: the spines are the limit.
+/// A case with four nodes that store and four that compute. Their links have the capacity for two
+/// copies of every byte, so the spines are the limit.
 fn two_copies(options: &Options) -> Case {
     const NODES: u16 = 4;
     const RATE_MBPS: u32 = 100;
@@ -129,7 +129,7 @@ fn terasort(options: &Options, rate_mbps: u32, outage: Option<jobs::Outage>) -> 
     case(options, name, setting, fabric, roles, move |stage, cluster, _| sort.run(stage, cluster))
 }
 
-/// A case that measures on a cluster of these roles, which is up by then.
+/// Creates a case that measures on a running cluster with these roles.
 fn case(
     options: &Options,
     name: String,
@@ -182,7 +182,7 @@ fn write(
 ) -> Result<[Figure; 3]> {
     let [throughput, rate, time] = WRITES[copies - 1];
     let seen = work.write(cluster, copies).context(throughput)?;
-    // The nodes that store receive every copy.
+    // Every copy goes to one of the nodes that store.
     let ideal = ideal(stage, roles.data.len(), work) / copies as f64;
     let throughput = Figure::new(throughput, "MB/s a file", seen.throughput);
     Ok([
@@ -192,14 +192,15 @@ fn write(
     ])
 }
 
-/// The links of so many nodes, shared by the files that move at a time, in MB/s a file.
+/// Returns the rate of the links of `nodes` nodes, divided among the files that move at a time, in
+/// MB/s a file.
 fn ideal(stage: &Stage<'_>, nodes: usize, work: DfsIo) -> f64 {
     let config = stage.fabric.config();
     let link = config.goodput_mbps(config.host_rate_mbps) * 1e6 / 8.0 / f64::from(1 << 20);
     link * nodes as f64 / f64::from(work.files)
 }
 
-/// The figures of a write with one copy, and with two.
+/// Names of the figures of a write with one copy, and with two.
 const WRITES: [[&str; 3]; 2] = [
     ["write, one copy", "average IO rate of writes, one copy", "time to write, one copy"],
     ["write, two copies", "average IO rate of writes, two", "time to write, two"],

@@ -1,18 +1,18 @@
-//! The time that the wires need for an operation, whatever moves the bytes.
+//! The time that the links need for an operation, independent of the transport.
 //!
-//! Bytes over the links that have to carry them, at the rate that is left of a link after
-//! headers; the slowest link decides. Ranks of one host need no link. Latency counts nothing: an
-//! ideal of small messages would be far below anything, and is not given.
+//! The ideal is the number of bytes divided by the payload rate of the links that carry them; the
+//! slowest link determines it. Ranks of one host need no link. Latency is ignored: for small
+//! messages the ideal would be far too low, so there is no ideal for them.
 
 use srd_doctor::mpi::ranks::WINDOW;
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
 use std::collections::BTreeMap;
 
-/// Messages below this have no ideal.
+/// Messages below this size have no ideal.
 const BYTES_MIN: u64 = 16 << 10;
 
-/// What the ranks do, as the program calls it.
+/// Operations of the ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Operation {
     PingPong,
@@ -36,7 +36,7 @@ impl Operation {
         Operation::Incast,
     ];
 
-    /// Its name on the command line of the ranks.
+    /// Returns the name on the command line of the ranks.
     pub(super) fn name(self) -> &'static str {
         match self {
             Operation::PingPong => "ping-pong",
@@ -50,10 +50,11 @@ impl Operation {
     }
 }
 
-/// Hosts and their ranks, numbered host by host.
+/// Hosts with their number of ranks; ranks are numbered host by host.
 pub(super) type Nodes = [(HostId, u32)];
 
-/// What an iteration needs at best, in us; `None` where latency decides.
+/// Returns the ideal time of an iteration, in us; `None` for small messages, whose time depends on
+/// latency.
 pub(super) fn ideal_us(
     config: &FabricConfig,
     operation: Operation,
@@ -73,12 +74,12 @@ pub(super) fn ideal_us(
     Some(us(needed.host_bytes, host).max(us(needed.leaf_bytes, uplink)))
 }
 
-/// Bytes between hosts in an iteration.
+/// Returns the bytes between hosts in an iteration.
 pub(super) fn bytes_between_hosts(operation: Operation, bytes: u64, nodes: &Nodes) -> u64 {
     traffic(operation, bytes, nodes).values().sum()
 }
 
-/// What the busiest host's link and the busiest leaf's uplinks carry, one way.
+/// Load of the busiest host's link and of the busiest leaf's uplinks, one way.
 struct Needed {
     host_bytes: f64,
     leaf_bytes: f64,
@@ -103,8 +104,8 @@ impl Needed {
     }
 }
 
-/// The known bound: of `n` hosts each has to send, and receive, `2 (n-1)/n` of the data; and all
-/// of it has to cross between leaves once.
+/// Returns the known lower bound: each of `n` hosts has to send, and to receive, `2 (n-1)/n` of
+/// the data, and all data has to cross between leaves once.
 fn all_reduce(bytes: u64, nodes: &Nodes) -> Needed {
     let hosts = nodes.len() as f64;
     let several_leaves = nodes.iter().any(|(host, _)| host.leaf != nodes[0].0.leaf);
@@ -114,7 +115,7 @@ fn all_reduce(bytes: u64, nodes: &Nodes) -> Needed {
     }
 }
 
-/// How much each host sends to each other.
+/// Returns the bytes that each host sends to each other host.
 fn traffic(operation: Operation, bytes: u64, nodes: &Nodes) -> Traffic {
     let ranks: Vec<HostId> = nodes
         .iter()
@@ -150,14 +151,15 @@ mod tests {
         HostId { leaf, host }
     }
 
-    /// Two hosts under each of two leaves, a rank each; as much uplink as links of hosts.
+    /// Two hosts under each of two leaves, a rank each; the uplinks have the capacity of the
+    /// hosts' links.
     fn four() -> (FabricConfig, Vec<(HostId, u32)>) {
         let config = FabricConfig { uplink_rate_mbps: 500, ..FabricConfig::default() };
         let hosts = [host(0, 0), host(0, 1), host(1, 0), host(1, 1)];
         (config, hosts.map(|host| (host, 1)).to_vec())
     }
 
-    /// In units of what a host's link needs for `bytes`.
+    /// Ideal time in units of the time that a host's link needs for `bytes`.
     fn ratio(operation: Operation) -> f64 {
         let (config, nodes) = four();
         let unit = MB as f64 * 8.0 / config.goodput_mbps(config.host_rate_mbps);
@@ -174,7 +176,7 @@ mod tests {
         close(ratio(Operation::AllReduce), 1.5);
         close(ratio(Operation::Gather), 3.0);
         close(ratio(Operation::Incast), 3.0);
-        // With an eighth of the uplinks, what crosses between leaves decides.
+        // With an eighth of the uplinks, the traffic between leaves determines the time.
         let narrow = FabricConfig { uplink_rate_mbps: 62, spines: 4, ..config.clone() };
         let uplinks = config.goodput_mbps(62) * 4.0;
         let us = ideal_us(&narrow, Operation::Across, MB, &nodes).unwrap();

@@ -1,5 +1,5 @@
-//! A job of MPI in the hosts of a fabric: compiled, launched, waited for, and believed only if
-//! every rank ran where it should and every word was right.
+//! An MPI job in the hosts of a fabric: compiled, launched and awaited. Its results are accepted
+//! only if every rank ran on the right host and all data was correct.
 
 use super::ideal::Operation;
 use crate::experiment::programs::{complaint, start};
@@ -24,21 +24,22 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The name of its files.
+/// Name of the program in its output files.
 pub(in super::super) const NAME: &str = "mpirun";
-/// The file in which the ranks write what they measured.
+/// File in which the ranks write their results.
 const RESULTS: &str = "ranks.json";
-/// How long a job may take beyond what it measures: launching, first contact, the last messages.
+/// Time that a job may take beyond the measured time: for launching, first contact and the last
+/// messages.
 const GRACE: Duration = Duration::from_secs(60);
-/// How long it may take until counting begins.
+/// Longest time until counting begins.
 const BEGIN_MAX: Duration = Duration::from_secs(45);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Variables of the caller that would change which way messages take.
+/// Prefixes of the caller's variables that would change the transport of messages.
 const FOREIGN: [&str; 6] = ["OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "I_MPI_", "UCX_", "FI_"];
-/// Those among them that do not.
+/// Prefixes of variables among these that are harmless.
 const HARMLESS: [&str; 2] = ["FI_LOG_", "FI_SRD_"];
 
-/// What a job needs to know of the options.
+/// Options that a job needs.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Setup {
     srd: PathBuf,
@@ -78,12 +79,12 @@ impl Setup {
         }
     }
 
-    /// The MPI of the launcher.
+    /// Returns the MPI of the launcher.
     pub(in super::super) fn mpi(&self) -> Result<Mpi> {
         Mpi::of(&self.mpirun)
     }
 
-    /// SRD by libfabric, if this MPI's libfabric offers it.
+    /// Returns SRD as a libfabric provider, if this MPI's libfabric offers it.
     fn srd(&self, mpi: &Mpi, stage: &Stage<'_>) -> Result<Transport> {
         let directory = stage.directory;
         let unavailable = |why: String| anyhow::Error::from(Unavailable(why));
@@ -103,7 +104,8 @@ impl Setup {
             let file = job_key(directory)?;
             settings.push(("FI_SRD_KEY_FILE".to_owned(), file.display().to_string()));
         }
-        // Outside of the fabric, where no interface need be called so.
+        // This check runs outside of the fabric, where the interface may not exist, so its setting
+        // is omitted.
         let (offered, log) =
             offers::of(&self.srd, &mpi.libfabric(), Some(&providers), &settings[1..])
                 .with_context(|| format!("the libfabric of {who} with {}", found.display()))?;
@@ -116,7 +118,7 @@ impl Setup {
     }
 }
 
-/// A file with a key for the job.
+/// Returns a file with a key for the job; creates it if necessary.
 fn job_key(directory: &Path) -> Result<PathBuf> {
     let file = directory.join("job.key");
     if !file.exists() {
@@ -128,7 +130,7 @@ fn job_key(directory: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The results of the run before must not be taken for this one's.
+/// Removes the results of an earlier run, so that they cannot be mistaken for those of this run.
 fn forget(results: &Path) -> Result<()> {
     match fs::remove_file(results) {
         Err(e) if e.kind() != ErrorKind::NotFound => {
@@ -196,7 +198,7 @@ impl Ranks {
 }
 
 impl Job {
-    /// Launches it.
+    /// Launches the job.
     pub(super) fn start(&self, stage: &Stage<'_>) -> Result<Started<'_>> {
         let mpi = self.setup.mpi()?;
         let program = ranks::compile(&mpi, stage.directory)?;
@@ -214,7 +216,7 @@ impl Job {
         Ok(Started { job: self, running, root: self.nodes[0].0, results })
     }
 
-    /// The host name that each rank must have.
+    /// Returns the expected host name of each rank.
     fn placement(&self) -> Vec<String> {
         let names = |(host, ranks): &(HostId, u32)| vec![host_name(*host); *ranks as usize];
         self.nodes.iter().flat_map(names).collect()
@@ -222,7 +224,7 @@ impl Job {
 }
 
 impl Started<'_> {
-    /// Waits until counting begins; the moment in ns of the monotonic clock.
+    /// Waits until counting begins; returns the time in ns of the monotonic clock.
     pub(super) fn begun(&mut self, stage: &Stage<'_>) -> Result<u64> {
         let deadline = Instant::now() + BEGIN_MAX;
         loop {
@@ -240,7 +242,7 @@ impl Started<'_> {
         }
     }
 
-    /// Waits for its end; what it measured.
+    /// Waits for the end of the job; returns its results.
     pub(super) fn finish(self, stage: &Stage<'_>) -> Result<Seen> {
         let Started { job, running, root, results } = self;
         let at_most = Duration::from_secs(job.seconds) + GRACE;
@@ -257,7 +259,7 @@ impl Started<'_> {
     }
 }
 
-/// What the ranks have written so far: nothing, before the first of them runs.
+/// Reads the output of the ranks so far, which is empty until the first rank runs.
 fn read(results: &Path) -> Result<String> {
     match fs::read_to_string(results) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
@@ -265,7 +267,7 @@ fn read(results: &Path) -> Result<String> {
     }
 }
 
-/// Variables that must not reach a job.
+/// Returns the variables that must not reach a job.
 fn foreign(names: impl Iterator<Item = String>) -> Vec<String> {
     let begins = |name: &str, with: &[&str]| with.iter().any(|prefix| name.starts_with(prefix));
     names.filter(|name| begins(name, &FOREIGN) && !begins(name, &HARMLESS)).collect()

@@ -1,4 +1,4 @@
-//! MPI: the same ranks over kernel TCP and over SRD, and what the wires would need at best.
+//! MPI: the same ranks over kernel TCP and over SRD, and the ideal time on the links.
 
 mod ideal;
 mod job;
@@ -17,10 +17,10 @@ use srd_lab::id::HostId;
 use std::num::NonZero;
 use std::thread;
 
-/// A rate that two cores still move when ranks spin on them.
+/// A rate that two cores can handle even while ranks spin on them.
 const RATE_MBPS: u32 = 200;
 const QUEUE_BYTES: u32 = 100_000;
-/// Hosts that send in an incast, and ranks on each where there are cores for them.
+/// Hosts that send in an incast, and ranks on each if there are enough cores.
 const SENDERS: u16 = 4;
 const SENDING_RANKS: u32 = 12;
 const COMPARED: &[Variant] = &[Variant::Plain, Variant::Srd];
@@ -61,7 +61,7 @@ pub(super) const INCAST: Experiment = Experiment {
 
 pub(super) fn programs(options: &Options) -> Vec<Program> {
     if options.mpirun.is_some() {
-        // It says itself what is missing.
+        // The given launcher itself reports a missing program.
         return Vec::new();
     }
     vec![
@@ -112,13 +112,13 @@ fn incast(options: &Options, cores: u32, bytes: u64) -> Case {
     case
 }
 
-/// Where ranks run.
+/// Fabric and placement of ranks.
 struct Place {
     fabric: FabricConfig,
     nodes: Vec<(HostId, u32)>,
 }
 
-/// A host under each leaf; four paths of a quarter of their links.
+/// A host under each leaf; four paths, each with a quarter of the rate of their links.
 fn two_hosts(options: &Options) -> Place {
     let fabric = FabricConfig { hosts_per_leaf: 1, ..FabricConfig::default() };
     let spines = options.spines.unwrap_or(fabric.spines);
@@ -127,7 +127,7 @@ fn two_hosts(options: &Options) -> Place {
     Place { nodes: fabric.hosts().map(|host| (host, 1)).collect(), fabric }
 }
 
-/// Two hosts under each leaf, and as much uplink as they need: four paths of half a link.
+/// Two hosts under each leaf, and uplinks with their capacity: four paths of half a link.
 fn two_racks(options: &Options) -> Place {
     let spines = options.spines.unwrap_or(4);
     let fabric = FabricConfig {
@@ -141,7 +141,8 @@ fn two_racks(options: &Options) -> Place {
     Place { nodes: fabric.hosts().map(|host| (host, 1)).collect(), fabric }
 }
 
-/// Four hosts under each leaf, and twice as many uplinks as they need, each as fast as they.
+/// Four hosts under each leaf, and twice as many uplinks as they need, each with the rate of a
+/// host.
 fn many_uplinks(options: &Options) -> Place {
     let fabric = FabricConfig {
         hosts_per_leaf: 4,

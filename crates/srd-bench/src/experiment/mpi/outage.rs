@@ -1,7 +1,6 @@
-//! A spine dies in the middle of a job, and comes back.
+//! A spine fails in the middle of a job, and recovers.
 //!
-//! Which one is found while the job runs: the one that carries most of it. The job must come to
-//! its end all the same.
+//! The busiest spine is chosen while the job runs. The job must complete nevertheless.
 
 use super::ideal;
 use super::job::{Job, Setup};
@@ -13,18 +12,18 @@ use srd_doctor::mpi::ranks::Seen;
 use std::thread;
 use std::time::Duration;
 
-/// Of each message: small, so that an iteration is short beside a silence.
+/// Size of each message: small, so that an iteration is short compared with a silence.
 const BYTES: u64 = 32 << 10;
-/// When it dies, in seconds after counting began.
+/// Time of the failure, in seconds after counting began.
 const BEFORE_S: u64 = 2;
-/// How long the job goes on after the spine is back.
+/// Duration of the job after the spine has recovered.
 const AFTER_S: u64 = 4;
-/// How long counters are watched to find the busiest spine.
+/// Time for which counters are watched to identify the busiest spine.
 const WATCH: Duration = Duration::from_millis(300);
 /// Steps of the chart.
 const STEP_MS: u64 = 50;
 
-/// What happened, in ms since counting began.
+/// Times of failure and repair, in ms since counting began.
 struct Happened {
     spine: u16,
     broken_ms: u64,
@@ -32,7 +31,7 @@ struct Happened {
 }
 
 impl Happened {
-    /// A job that has not met the outage says nothing of it.
+    /// Fails if the job ended before the repair: such a job shows no effect of the outage.
     fn check_within(&self, seen: &Seen) -> Result<()> {
         let &Happened { broken_ms, healed_ms, .. } = self;
         let ended_ms = seen.at_ms.last().copied().unwrap_or_default();
@@ -122,7 +121,7 @@ fn summarise(seen: &Seen, job: &Job, happened: &Happened) -> Measured {
     }
 }
 
-/// What was exchanged in each step, by the ends of iterations.
+/// Returns the rate of each step, from the end times of iterations.
 fn mbps_by_step(at_ms: &[f64], bytes_each: u64) -> Vec<f64> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a run is not that long
     let step = |at: &f64| index(*at as u64);
@@ -165,7 +164,7 @@ mod tests {
             nodes,
             yields: true,
         };
-        // An iteration every 10 ms, and none between 500 and 800 ms.
+        // An iteration ends every 10 ms, except between 500 and 800 ms.
         let at_ms: Vec<f64> = (1..150)
             .map(|n| f64::from(n) * 10.0)
             .filter(|at| !(500.0..800.0).contains(at))
@@ -185,7 +184,7 @@ mod tests {
         };
         assert_eq!(value("longest silence"), 310.0);
         assert_eq!(value("meanwhile"), 0.0);
-        // Eight messages of 32 KB each way of the racks in 10 ms.
+        // Eight messages of 32 KB in each direction between the racks in 10 ms.
         let mbps = 8.0 * BYTES as f64 * 8.0 / 10_000.0;
         assert!((value("before") - mbps).abs() < 0.05 * mbps, "{}", value("before"));
         assert_eq!(measured.timelines[0].marks.len(), 2);

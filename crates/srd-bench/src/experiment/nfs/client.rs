@@ -1,4 +1,4 @@
-//! A client of one file: many reads at once, or so many writes.
+//! A client of one file that keeps several reads, or several writes, in flight.
 
 use super::xdr;
 use anyhow::{Context, Result, bail};
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 /// Bytes of one read.
 pub(super) const READ_BYTES: u32 = 256 << 10;
-/// Reads without an answer, per connection.
+/// Reads in flight, per connection.
 const READS_OPEN: u64 = 16;
-/// How long an answer may take.
+/// Longest wait for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// What is written.
+/// Size and number of the writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writes {
     /// Bytes of one write.
     pub(super) bytes: usize,
-    /// Writes without an answer.
+    /// Writes in flight.
     pub(super) depth: usize,
 }
 
@@ -46,8 +46,8 @@ impl Client {
         Ok(client)
     }
 
-    /// Reads the file from the beginning, again and again, until `end`: how many bytes were read
-    /// after `from`.
+    /// Reads the file from the beginning, repeatedly, until `end`; returns the number of bytes
+    /// that were read after `from`.
     pub(super) fn read_until(
         &mut self,
         file_bytes: u64,
@@ -79,8 +79,8 @@ impl Client {
         }
     }
 
-    /// Writes the first half of the file, again and again, with so many writes on their way, until
-    /// `end`: how long each took.
+    /// Writes the first half of the file repeatedly until `end`, with the given number of writes
+    /// in flight; returns the duration of each write.
     pub(super) fn write_until(
         &mut self,
         writes: Writes,

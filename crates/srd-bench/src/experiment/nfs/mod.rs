@@ -1,14 +1,14 @@
 //! A file on an NFS server: large reads, and small writes through TLS.
 //!
 //! The server is nfs-ganesha on the host's file system. The client is [`client`]: this kernel may
-//! have none, and one of ours keeps many reads in flight. Between them is
-//! nothing, a pair of stunnels, or the two halves of `srd nfs-proxy`.
+//! have no NFS client, and our client keeps many reads in flight. The connection is direct, or
+//! goes through a pair of stunnels or the two halves of `srd nfs-proxy`.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`xdr`] | calls and replies |
 //! | [`client`] | one connection |
-//! | [`proxies`] | what is between client and server |
+//! | [`proxies`] | proxies between client and server |
 
 mod client;
 mod proxies;
@@ -32,12 +32,12 @@ use std::time::{Duration, Instant};
 const SERVER: HostId = HostId { leaf: 1, host: 0 };
 const CLIENT: HostId = HostId { leaf: 0, host: 0 };
 const NFS_PORT: u16 = 2049;
-/// Where the client's TLS proxy listens.
+/// Port of the client's TLS proxy.
 const LOCAL_PORT: u16 = 20_049;
 const FILE_BYTES: u64 = 64 << 20;
 const EXPORT: &str = "export";
 const FILE: &str = "file";
-/// The beginning of reading, which is not counted.
+/// Start of reading, which is not counted.
 const SETTLE: Duration = Duration::from_secs(1);
 
 const GANESHA: Program = Program { name: "ganesha.nfsd", package: "nfs-ganesha nfs-ganesha-vfs" };
@@ -60,7 +60,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     cases,
 };
 
-/// What the client does.
+/// Work of the client.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Reads { connections: usize },
@@ -157,7 +157,7 @@ fn reads(
     })
 }
 
-/// Where the client connects to.
+/// Returns the address that the client connects to.
 fn server_for(stage: &Stage<'_>, through: Through) -> Result<SocketAddr> {
     Ok(match through {
         Through::Nothing => SocketAddr::new(stage.address(SERVER)?, NFS_PORT),
@@ -214,7 +214,7 @@ fn start_server(stage: &Stage<'_>) -> Result<Running> {
 }
 
 fn server_config(directory: &Path, export: &Path) -> String {
-    // NFS 4 only: version 3 insists on a port mapper.
+    // Only NFS 4: version 3 requires a port mapper.
     format!(
         "NFS_CORE_PARAM {{ Protocols = 4; NFS_Port = {NFS_PORT}; Enable_NLM = false; \
          Enable_RQUOTA = false; }}\n\

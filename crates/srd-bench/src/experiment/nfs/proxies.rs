@@ -1,4 +1,4 @@
-//! What is between client and server: nothing, a pair of stunnels, or `srd nfs-proxy`.
+//! Proxies between client and server: none, a pair of stunnels, or `srd nfs-proxy`.
 
 use super::super::Stage;
 use super::super::programs::{self, Program};
@@ -12,26 +12,26 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
-/// Where the server's TLS proxy listens.
+/// Port of the server's TLS proxy.
 const TLS_PORT: u16 = 20_050;
 /// The name in the certificate.
 const NAME: &str = "srd-lab";
 pub(super) const STUNNEL: Program = Program { name: "stunnel4", package: "stunnel4" };
 pub(super) const OPENSSL: Program = Program { name: "openssl", package: "openssl" };
 
-/// What is between client and server.
+/// Kind of connection between client and server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Through {
-    /// The client connects to the server.
+    /// The client connects to the server directly.
     Nothing,
     /// A stunnel at each end, with TCP_NODELAY.
     Stunnel,
     /// `srd nfs-proxy` at each end.
     Proxy {
-        /// Connections at most.
+        /// Most connections to the server.
         connections: u16,
     },
-    /// The same without TCP_NODELAY, each TLS record of 8 KiB a write of its own.
+    /// `srd nfs-proxy` without TCP_NODELAY, which writes each TLS record of 8 KiB separately.
     NoNodelay,
 }
 
@@ -39,7 +39,7 @@ impl Through {
     pub(super) const OF_WRITES: [Through; 4] =
         [Self::Nothing, Self::Stunnel, Self::Proxy { connections: 1 }, Self::NoNodelay];
 
-    /// A proxy beside the client and one beside the server.
+    /// Starts a proxy beside the client and one beside the server.
     pub(super) fn start(self, stage: &Stage<'_>, program: &Path) -> Result<Vec<Running>> {
         let certificate = stage.directory.join("tls.pem");
         if self != Self::Nothing && !certificate.exists() {
@@ -79,7 +79,7 @@ fn halves(
     server.arg(format!("0.0.0.0:{TLS_PORT}")).arg("--cert").arg(certificate);
     server.arg("--key").arg(certificate).arg("--any-client").args(more);
     let mut client = Command::new(program);
-    // The client of the measurement is none of the kernel, and its fabric has no other users.
+    // The measurement's client is not the kernel's, and its fabric has no other users.
     client.args(["nfs-proxy", "--any-user", "--unprivileged-port"]);
     client.args(["--listen", &format!("127.0.0.1:{LOCAL_PORT}"), "--ca"]);
     client.arg(certificate).args(["--server-name", NAME]).args(more);
@@ -124,10 +124,10 @@ fn stunnels(stage: &Stage<'_>, certificate: &Path) -> Result<Vec<Running>> {
     Ok(vec![start(SERVER, "stunnel-server", &server)?, start(CLIENT, "stunnel-client", &client)?])
 }
 
-/// A key and a certificate signed with it, for one run.
+/// Creates a key and a self-signed certificate for one run.
 fn make_certificate(directory: &Path, file: &Path) -> Result<()> {
     let config = directory.join("openssl.conf");
-    // Not an issuer: such a certificate would not be taken for a server's.
+    // The certificate is not a CA: a CA's certificate would not be accepted for a server.
     let text = format!(
         "[req]\ndistinguished_name = name\nx509_extensions = more\nprompt = no\n\
          [name]\nCN = {NAME}\n\
@@ -148,7 +148,7 @@ fn make_certificate(directory: &Path, file: &Path) -> Result<()> {
 struct Proxy<'a> {
     accept: SocketAddr,
     connect: SocketAddr,
-    /// The server has one.
+    /// Certificate of the proxy at the server; `None` at the client.
     certificate: Option<&'a Path>,
     nodelay: bool,
 }

@@ -1,4 +1,4 @@
-//! The little of NFS 4.0 (RFC 7530) that reads and writes one file, as calls and replies of ONC
+//! The subset of NFS 4.0 (RFC 7530) that reads and writes one file, as calls and replies of ONC
 //! RPC (RFC 5531).
 //!
 //! ```text
@@ -9,12 +9,12 @@
 //!            status | tag | results: code, status, results
 //! ```
 //!
-//! Everything is in units of four bytes, big-endian. Data is read and written under the anonymous
-//! state, all zeros, which needs no client registration and no open.
+//! All fields are multiples of four bytes, big-endian. Data is read and written under the
+//! anonymous state, all zeros, which needs no client registration and no open.
 
 use anyhow::{Context, Result, bail};
 
-/// Most bytes of one reply that make sense here.
+/// Largest reply that is accepted.
 const RECORD_BYTES_MAX: usize = 8 << 20;
 const LAST_FRAGMENT: u32 = 1 << 31;
 const PROGRAM: u32 = 100_003;
@@ -24,10 +24,10 @@ const OP_PUTFH: u32 = 22;
 const OP_PUTROOTFH: u32 = 24;
 const OP_READ: u32 = 25;
 const OP_WRITE: u32 = 38;
-/// The server has it on stable storage before it answers.
+/// The server writes the data to stable storage before it answers.
 const FILE_SYNC: u32 = 2;
 
-/// A call under construction: the record's length comes last.
+/// A call under construction; the length of the record is written last.
 struct Call {
     bytes: Vec<u8>,
 }
@@ -74,7 +74,7 @@ impl Call {
     }
 }
 
-/// Asks for the handle of a file below the root.
+/// Requests the handle of a file below the root.
 pub(super) fn lookup(xid: u32, path: &[&str]) -> Vec<u8> {
     let names = u32::try_from(path.len()).expect("a short path");
     let mut call = Call::new(xid, names + 2);
@@ -87,7 +87,7 @@ pub(super) fn lookup(xid: u32, path: &[&str]) -> Vec<u8> {
     call.finish()
 }
 
-/// Asks for a part of a file.
+/// Requests a part of a file.
 pub(super) fn read(xid: u32, handle: &[u8], offset: u64, count: u32) -> Vec<u8> {
     let mut call = Call::new(xid, 2);
     call.word(OP_PUTFH);
@@ -112,7 +112,8 @@ pub(super) fn write(xid: u32, handle: &[u8], offset: u64, data: &[u8]) -> Vec<u8
     call.finish()
 }
 
-/// The length of a record from its first four bytes, which must be the whole of a reply.
+/// Returns the length of a record from its first four bytes; the record must contain a whole
+/// reply.
 pub(super) fn record_bytes(mark: [u8; 4]) -> Result<usize> {
     let mark = u32::from_be_bytes(mark);
     let bytes = usize::try_from(mark & !LAST_FRAGMENT)?;
@@ -151,7 +152,7 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    /// Everything before the results of the operations.
+    /// Reads the fields before the results of the operations.
     fn open(bytes: &'a [u8]) -> Result<Reply<'a>> {
         let mut reply = Reply(bytes);
         reply.word()?; // xid: replies of one file need not be told apart
@@ -172,12 +173,12 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// The number of the transaction.
+/// Returns the transaction number.
 pub(super) fn xid(bytes: &[u8]) -> Option<u32> {
     bytes.first_chunk().map(|xid| u32::from_be_bytes(*xid))
 }
 
-/// The handle in the reply to [`lookup`].
+/// Returns the handle in the reply to [`lookup`].
 pub(super) fn handle(bytes: &[u8], names: usize) -> Result<Vec<u8>> {
     let mut reply = Reply::open(bytes)?;
     reply.result(OP_PUTROOTFH)?;
@@ -186,7 +187,7 @@ pub(super) fn handle(bytes: &[u8], names: usize) -> Result<Vec<u8>> {
     reply.opaque().map(<[u8]>::to_vec)
 }
 
-/// How many bytes the reply to [`read`] brings.
+/// Returns the number of bytes in the reply to [`read`].
 pub(super) fn read_bytes(bytes: &[u8]) -> Result<usize> {
     let mut reply = Reply::open(bytes)?;
     reply.result(OP_PUTFH)?;
@@ -195,7 +196,7 @@ pub(super) fn read_bytes(bytes: &[u8]) -> Result<usize> {
     reply.opaque().map(<[u8]>::len)
 }
 
-/// How many bytes were written, by the reply to [`write`].
+/// Returns the number of bytes written, from the reply to [`write`].
 pub(super) fn written_bytes(bytes: &[u8]) -> Result<usize> {
     let mut reply = Reply::open(bytes)?;
     reply.result(OP_PUTFH)?;

@@ -18,9 +18,10 @@ const SCHEDULER: &str = "distributed.cli.dask_scheduler";
 const WORKER: &str = "distributed.cli.dask_worker";
 const PORT: u16 = 8786;
 const WORKER_MEMORY: &str = "2GB";
-/// The first round, in which modules are loaded, is smaller.
+/// Divisor for the size of the first round, in which modules are loaded.
 const WARM_UP_SHARE: u64 = 10;
-/// What is in memory stays there: disks are not what is measured. One thread a worker.
+/// Settings of all processes. Data stays in memory, because disks are not measured. A worker has
+/// one thread.
 const SETTINGS: [(&str, &str); 6] = [
     ("DASK_DISTRIBUTED__WORKER__MEMORY__TARGET", "False"),
     ("DASK_DISTRIBUTED__WORKER__MEMORY__SPILL", "False"),

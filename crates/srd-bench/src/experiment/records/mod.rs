@@ -1,8 +1,8 @@
 //! Engines that sort and join records over a cluster: Spark, Dask, Ray.
 //!
-//! Each has a scheduler on `h0.0` and a worker on two hosts under each leaf, and moves most of the
-//! records from one worker to another. What a job printed about its output is believed only if
-//! the output is all of the input, in order.
+//! Each engine has a scheduler on `h0.0` and a worker on two hosts under each leaf, and moves most
+//! of the records between workers. A job is only valid if its output contains all of the input, in
+//! order.
 //!
 //! | module | what |
 //! |---|---|
@@ -24,23 +24,23 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where the scheduler is.
+/// Host of the scheduler.
 const MASTER: HostId = HostId { leaf: 0, host: 0 };
-/// Each of their links is half a host's, so two hosts under a leaf have all they need, and one
-/// TCP connection half a host's link at most.
+/// Each of their links has half the rate of a host's link. So two hosts under a leaf have
+/// sufficient capacity, and one TCP connection gets at most half of a host's link.
 const SPINES: u16 = 4;
 const QUEUE_BYTES: u32 = 100_000;
 /// Bytes of a record.
 const RECORD_BYTES: u64 = 100;
-/// Records that a smoke test moves.
+/// Number of records in a smoke test.
 const QUICK_RECORDS: u64 = 100_000;
-/// How long a cluster may take until all its workers have registered.
+/// Longest time until all workers of a cluster have registered.
 const READY_MAX: Duration = Duration::from_secs(180);
-/// How long a job may take.
+/// Longest duration of a job.
 const JOB_MAX: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What a job does with records.
+/// Kind of job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Work {
     Sort,
@@ -65,12 +65,12 @@ struct Job {
 }
 
 impl Job {
-    /// The master, then the workers.
+    /// Returns the master, then the workers.
     fn hosts(&self) -> Vec<HostId> {
         [MASTER].into_iter().chain(self.workers.iter().copied()).collect()
     }
 
-    /// Two for each worker, so that they can be spread.
+    /// Returns two partitions for each worker, so that they can be spread.
     fn partitions(&self) -> usize {
         2 * self.workers.len()
     }
@@ -108,18 +108,18 @@ fn case(
     }
 }
 
-/// What a job printed of its last round.
+/// Figures that a job printed for its last round.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Said {
     seconds: f64,
-    /// Of the stages that fetched from others, if it knows.
+    /// Time of the stages that fetched data from other workers, if the job reports it.
     shuffle_s: Option<f64>,
-    /// Bytes fetched from other workers, if it knows.
+    /// Bytes fetched from other workers, if the job reports it.
     fetched: Option<f64>,
 }
 
 impl Said {
-    /// Reads the last line that begins with RESULT, and checks what came out.
+    /// Reads the last line that begins with RESULT, and checks the output.
     fn of(printed: &str, job: &Job) -> Result<Said> {
         let line = printed.lines().rev().find_map(|line| line.strip_prefix("RESULT "));
         let line = line.with_context(|| format!("no result in {printed:?}"))?;
@@ -161,7 +161,7 @@ impl Said {
     }
 }
 
-/// Waits until something has happened, while programs run.
+/// Waits until a condition is true; fails if one of the programs ends before.
 fn wait_until(
     what: &str,
     running: &mut [srd_lab::running::Running],
@@ -183,7 +183,7 @@ fn wait_until(
     Ok(())
 }
 
-/// What these experiments need besides what is fetched.
+/// Returns the installed programs that these experiments need.
 fn programs(more: &[Program]) -> Vec<Program> {
     [super::machines::UNSHARE].iter().chain(more).copied().collect()
 }

@@ -1,4 +1,4 @@
-//! Ray on the hosts of a fabric: a head without CPUs of its own, nodes, and a driver.
+//! Ray on the hosts of a fabric: a head without CPUs, nodes, and a driver.
 
 use super::super::fetched::RAY;
 use super::super::machines::Machines;
@@ -19,8 +19,8 @@ const PORT: u16 = 6379;
 /// Shared memory of the head, and of a node, in bytes.
 const HEAD_STORE: &str = "200000000";
 const NODE_STORE: &str = "700000000";
-/// Ports of a node's agents. Given, they need not be waited for, which Ray does for 15 s only:
-/// too short on a busy machine.
+/// Ports of a node's agents. With given ports, Ray does not have to wait for the agents to choose
+/// them; it waits only 15 s, which is too short on a busy machine.
 const AGENTS: [&str; 8] = [
     "--metrics-export-port",
     "20101",
@@ -31,13 +31,13 @@ const AGENTS: [&str; 8] = [
     "--runtime-env-agent-port",
     "20104",
 ];
-/// What Ray prints when a node has registered.
+/// Text that Ray prints when a node has registered.
 const STARTED: &str = "Ray runtime started";
-/// The first round, in which workers are started, is smaller.
+/// Divisor for the size of the first round, in which workers are started.
 const WARM_UP_SHARE: u64 = 10;
-/// Nothing is reported to anybody, and a node may take its time on a busy machine. No token is
-/// asked for, which the head would do, and the nodes not, where the user has one in `~/.ray`:
-/// the fabric ends at this machine.
+/// Settings of all processes. Usage reports are off, and a node may start slowly on a busy
+/// machine. Authentication is disabled: otherwise, if the user has a token in `~/.ray`, the head
+/// requires one and the nodes do not. This is safe because the fabric is confined to this machine.
 const SETTINGS: [(&str, &str); 7] = [
     ("RAY_AUTH_MODE", "disabled"),
     ("RAY_USAGE_STATS_ENABLED", "0"),
@@ -68,7 +68,7 @@ fn cases(options: &Options) -> Vec<Case> {
 
 fn measure(stage: &Stage<'_>, job: &Job, cache: &Path) -> Result<Measured> {
     let python = RAY.python(cache)?;
-    // Paths of sockets are short, so not in the stage's directory.
+    // Paths of sockets must be short, so they are not in the stage's directory.
     let files = directory()?;
     let ray = Ray { machines: Machines::new(stage, &job.hosts())?, python, job, files };
     let _cluster = ray.up()?;
@@ -77,10 +77,10 @@ fn measure(stage: &Stage<'_>, job: &Job, cache: &Path) -> Result<Measured> {
     Ok(Said::of(&printed, job)?.measured(job, stage.fabric.config()))
 }
 
-/// Directories of earlier runs that are passed over.
+/// Most directories of earlier runs that are skipped.
 const DIRECTORIES_MAX: u32 = 100;
 
-/// A directory of our own: /tmp is everybody's.
+/// Creates a private directory: all users can write to /tmp.
 fn directory() -> Result<PathBuf> {
     for number in 0..DIRECTORIES_MAX {
         let path = PathBuf::from(format!("/tmp/ray-{}-{number}", std::process::id()));
@@ -155,7 +155,7 @@ impl Ray<'_> {
 
 impl Drop for Ray<'_> {
     fn drop(&mut self) {
-        // What is left are logs of Ray's own.
+        // Only logs of Ray are left in it.
         let _ = fs::remove_dir_all(&self.files);
     }
 }

@@ -25,7 +25,7 @@ const HEAP_MB: u32 = 256;
 const HEAP_DRIVER_MB: u32 = 512;
 const EXECUTOR_MB: u32 = 1200;
 const WORKER_MB: u32 = 1600;
-/// Options of each JVM that cost little CPU, and modules into which Spark looks.
+/// JVM options that save CPU time, and modules that Spark accesses.
 const JVM: &str = "-XX:+UseSerialGC -XX:-UsePerfData -Djava.net.preferIPv4Stack=true \
                    -Djdk.reflect.useDirectMethodHandle=false";
 const OPENS: [&str; 13] = [
@@ -43,7 +43,7 @@ const OPENS: [&str; 13] = [
     "sun.security.action",
     "sun.util.calendar",
 ];
-/// The first round, in which code is compiled, is smaller.
+/// Divisor for the size of the first round, in which code is compiled.
 const WARM_UP_SHARE: u64 = 5;
 
 /// The experiment.
@@ -95,7 +95,7 @@ impl Spark<'_> {
         self.machines.stage().directory.join("spark")
     }
 
-    /// The jobs' class, for driver and executors: all hosts see the same files.
+    /// Compiles the jobs' class, for driver and executors: all hosts see the same files.
     fn compile(&self) -> Result<()> {
         let directory = self.directory();
         if directory.join(format!("{CLASS}.class")).exists() {
@@ -131,8 +131,8 @@ impl Spark<'_> {
         Ok(command)
     }
 
-    /// Starts master and workers, and waits until all have registered. They end in this order:
-    /// workers before the master.
+    /// Starts master and workers, and waits until all have registered. Workers end before the
+    /// master.
     fn up(&self) -> Result<Vec<Running>> {
         let stage = self.machines.stage();
         let home = self.directory().join("jars");

@@ -1,17 +1,17 @@
-//! Which keys are asked for, and how.
+//! Random choice of keys and kinds of requests.
 
 use super::protocol::{KEYS, Kind};
 use srd_lab::random::Random;
 
-/// One SET in so many requests.
+/// One request in this number is a SET.
 const SET_ONE_IN: usize = 5;
 
-/// A key that exists.
+/// Returns a random key that exists.
 pub(super) fn key(random: &mut Random) -> u32 {
     u32::try_from(random.below(KEYS as usize)).unwrap_or(0)
 }
 
-/// Four GETs to one SET.
+/// Returns a random kind: four GETs to one SET.
 pub(super) fn kind(random: &mut Random) -> Kind {
     if random.below(SET_ONE_IN) == 0 { Kind::Set } else { Kind::Get }
 }

@@ -1,20 +1,20 @@
 //! An open-loop generator of GET and SET requests over many connections.
 //!
 //! Requests arrive at a fixed mean rate, at moments drawn beforehand (a Poisson process), whether
-//! or not earlier ones are answered. A latency counts from the moment a request was *due*: time
-//! that it waits because the generator or a full socket is late is part of it. Requests that are
-//! never answered count with the time they waited.
+//! or not earlier ones are answered. A latency counts from the moment a request was *due*: it
+//! includes the time for which the request waits because the generator is late or a socket is
+//! full. Requests that are never answered count with the time they waited.
 //!
-//! Several threads share connections and rate: what each asks is a Poisson process again.
+//! Several threads share connections and rate: the requests of each thread are a Poisson process.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`protocol`] | what is written and read, of Redis and memcached |
-//! | [`choice`] | which keys are asked for, and how |
-//! | [`seen`] | latencies, of all of the run and over time |
+//! | [`protocol`] | requests and answers of Redis and memcached |
+//! | [`choice`] | choice of keys and kinds of requests |
+//! | [`seen`] | latencies of the whole run and over time |
 //!
 //! Bounds: [`CONNECTIONS_MAX`] connections, [`RATE_MAX`] requests per second, [`THREADS_MAX`]
-//! threads, [`OPEN_MAX`] requests that wait for an answer.
+//! threads, [`OPEN_MAX`] unanswered requests.
 
 mod choice;
 mod protocol;
@@ -46,25 +46,25 @@ const CONNECTIONS_MAX: u64 = 10_000;
 pub(super) const RATE_MAX: u32 = 1_000_000;
 /// Most threads of one load.
 pub(super) const THREADS_MAX: u32 = 64;
-/// Most requests without an answer, of all threads together: some 100 MB. A load that has more
-/// asks for more than the server gives, and ends.
+/// Most unanswered requests of all threads together: about 100 MB. A load that reaches this bound
+/// exceeds the server's capacity, and ends.
 const OPEN_MAX: usize = 500_000;
 /// Real-time priority of the threads.
 const PRIORITY: u8 = 20;
-/// The threads start so long before the first request is due.
+/// Time between the start of the threads and the first request.
 const HEAD_START: Duration = Duration::from_millis(20);
 /// Longest sleep, so that a thread notices that the load is over.
 const NAP: Duration = Duration::from_millis(50);
-/// How long answers are waited for after the last request.
+/// Longest wait for answers after the last request.
 const DRAIN: Duration = Duration::from_secs(5);
-/// How long the keys may take to be written beforehand.
+/// Longest time to write all keys beforehand.
 const FILL_MAX: Duration = Duration::from_secs(20);
 /// Keys written before their answers are read.
 const FILL_BATCH: u32 = 100;
 /// Bytes taken from the kernel at a time.
 const READ_BYTES: usize = 16 << 10;
 
-/// What to ask, which servers, and how often.
+/// Parameters of a load: protocol, hosts, rate and duration.
 pub(super) struct Load {
     pub(super) protocol: Protocol,
     pub(super) clients: Vec<HostId>,
@@ -89,19 +89,19 @@ struct Request {
     due: Instant,
 }
 
-/// A connection at work.
+/// State of a connection.
 #[derive(Default)]
 struct Line {
-    /// Written by us, not yet taken by the kernel.
+    /// Request bytes that the kernel has not accepted yet.
     out: VecDeque<u8>,
-    /// Read from the kernel, not yet a whole answer.
+    /// Received bytes that are not a whole answer yet.
     input: Vec<u8>,
-    /// Requests without an answer, the oldest first: servers answer in order.
+    /// Unanswered requests, the oldest first: servers answer in order.
     pending: VecDeque<Request>,
 }
 
 impl Load {
-    /// Writes every key once, so that each GET has something to find.
+    /// Writes every key once, so that each GET finds a value.
     pub(super) fn fill(&self, fabric: &Fabric) -> Result<()> {
         let client = *self.clients.first().context("a load has clients")?;
         let stream =
@@ -135,7 +135,7 @@ impl Load {
         Ok(())
     }
 
-    /// Establishes the connections, evenly from all clients.
+    /// Establishes the connections, distributed evenly over all clients.
     pub(super) fn connect(&self, fabric: &Fabric) -> Result<Clients> {
         check("connections", self.connections as u64, 1..=CONNECTIONS_MAX)?;
         let mut sockets = Vec::new();
@@ -152,8 +152,8 @@ impl Load {
         Ok(Clients { sockets })
     }
 
-    /// Asks for the time that is set, on real-time threads, while `meanwhile` works on the
-    /// calling one; it gets the clock of the load.
+    /// Sends requests for the configured time, on real-time threads, while `meanwhile` works on
+    /// the calling thread; `meanwhile` gets the clock of the load.
     pub(super) fn run<T>(
         &self,
         clients: &Clients,
@@ -184,13 +184,13 @@ impl Load {
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
-            // A load that failed is the reason for what else did.
+            // If the load failed, this caused the other error, so the load's error is returned.
             failed.map_or(Ok(()), Err)?;
             Ok((answers, done?))
         })
     }
 
-    /// The share of one thread.
+    /// Returns the part of one thread.
     fn asker<'a>(&'a self, clients: &'a Clients, number: u32, clock: Clock<'a>) -> Asker<'a> {
         let threads = self.threads as usize;
         let begin = |number: usize| clients.sockets.len() * number / threads;
@@ -207,7 +207,7 @@ impl Load {
     }
 }
 
-/// When a load began, and whether it is over.
+/// Start of a load, and whether it is over.
 #[derive(Clone, Copy)]
 pub(super) struct Clock<'a> {
     pub(super) start: Instant,
@@ -215,7 +215,7 @@ pub(super) struct Clock<'a> {
 }
 
 impl Clock<'_> {
-    /// Sleeps; an error if the load ends before.
+    /// Sleeps until this time; fails if the load ends earlier.
     pub(super) fn sleep_until(&self, since_start: Duration) -> Result<()> {
         let moment = self.start + since_start;
         loop {
@@ -231,7 +231,8 @@ impl Clock<'_> {
     }
 }
 
-/// A scope waits for its threads before it panics: for the end of the load, if nobody stops it.
+/// Stops the load if the calling thread panics: otherwise the scope would wait for the end of the
+/// load first.
 struct StopInPanic<'a>(&'a AtomicBool);
 
 impl Drop for StopInPanic<'_> {
@@ -242,7 +243,7 @@ impl Drop for StopInPanic<'_> {
     }
 }
 
-/// One thread's part of a load.
+/// Part of a load that one thread runs.
 struct Asker<'a> {
     protocol: Protocol,
     sockets: &'a [OwnedFd],
@@ -320,7 +321,7 @@ impl Line {
         self.pending.push_back(request);
     }
 
-    /// Gives the kernel what it takes.
+    /// Sends as many bytes as the kernel accepts.
     fn flush(&mut self, socket: &OwnedFd) -> Result<()> {
         while !self.out.is_empty() {
             let (front, _) = self.out.as_slices();
@@ -330,7 +331,7 @@ impl Line {
         Ok(())
     }
 
-    /// Reads to the end of what is there; how many requests were answered.
+    /// Reads all available bytes; returns the number of requests that were answered.
     fn receive(
         &mut self,
         protocol: Protocol,

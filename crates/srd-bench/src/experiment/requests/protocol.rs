@@ -1,4 +1,4 @@
-//! What is written to Redis and memcached, and how their answers end.
+//! Requests to Redis and memcached, and the format of their answers.
 //!
 //! ```text
 //! Redis (RESP2)                                memcached
@@ -10,25 +10,25 @@
 //!                            <- +OK                                        <- STORED
 //! ```
 //!
-//! Every line ends with CR LF, and so does every value. An answer that is none of these is an
-//! error of the whole load: what follows could not be told apart.
+//! Every line ends with CR LF, and so does every value. Any other answer is an error of the whole
+//! load, because the next answers could not be separated.
 
 use anyhow::{Result, bail};
 use std::io::Write;
 
-/// Keys that exist.
+/// Number of keys.
 pub(in super::super) const KEYS: u32 = 10_000;
 /// Bytes of a value.
 pub(in super::super) const VALUE_BYTES: usize = 512;
-/// Bytes of a value in an answer, at most: each connection may have to hold one.
+/// Largest value in an answer: each connection may have to store one.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// A line of an answer is never longer: longer ones are nonsense.
+/// Longest line of an answer; a longer one is invalid.
 const LINE_MAX: usize = 512;
 
 /// A protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Protocol {
-    /// RESP2, as Redis speaks it unless asked for another.
+    /// RESP2, the default of Redis.
     Redis,
     /// The text protocol.
     Memcached,
@@ -41,12 +41,12 @@ pub(in super::super) enum Kind {
     Set,
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// Its length.
     pub(super) bytes: usize,
-    /// Whether it is what was asked for: a value, or success.
+    /// Whether the answer is the expected one: a value, or success.
     pub(super) good: bool,
 }
 
@@ -73,7 +73,7 @@ impl Protocol {
         }
     }
 
-    /// The answer at the beginning of what was read; `None` if it is not all there yet.
+    /// Reads the answer at the beginning of the input; returns `None` if it is incomplete.
     pub(super) fn read(self, kind: Kind, input: &[u8]) -> Result<Option<Answer>> {
         match self {
             Protocol::Redis => redis(kind, input),
@@ -122,7 +122,7 @@ fn memcached(kind: Kind, input: &[u8]) -> Result<Option<Answer>> {
     }
 }
 
-/// The first line without its end; `None` if the end is not there yet.
+/// Returns the first line without its end; `None` if the end has not arrived yet.
 fn line(input: &[u8]) -> Result<Option<&[u8]>> {
     let end = input.windows(2).take(LINE_MAX).position(|pair| pair == b"\r\n");
     if end.is_none() && input.len() > LINE_MAX {
@@ -131,7 +131,7 @@ fn line(input: &[u8]) -> Result<Option<&[u8]>> {
     Ok(end.map(|end| &input[..end]))
 }
 
-/// Where the value of `length` bytes that begins at `from` ends, CR LF included.
+/// Returns the end of the value of `length` bytes that begins at `from`, including CR LF.
 fn value(input: &[u8], from: usize, length: usize) -> Result<Option<usize>> {
     let end = from + length;
     match input.get(end..end + 2) {
@@ -141,7 +141,7 @@ fn value(input: &[u8], from: usize, length: usize) -> Result<Option<usize>> {
     }
 }
 
-/// Digits only, of a length that is not absurd.
+/// Parses digits of a reasonable length.
 fn decimal(digits: &[u8]) -> Option<usize> {
     let sane = (1..=7).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     let digits = std::str::from_utf8(digits).ok().filter(|_| sane)?;
@@ -172,7 +172,7 @@ mod tests {
         [&b"VALUE k 0 512\r\n"[..], &[b'\n'; 512], b"\r\nEND\r\n"].concat()
     }
 
-    /// Whatever the kernel cuts: every beginning is incomplete, and the end is not read beyond.
+    /// Checks that every prefix is incomplete, and that reading stops at the end of the answer.
     fn only_whole(protocol: Protocol, kind: Kind, whole: &[u8]) {
         for cut in 0..whole.len() {
             assert_eq!(protocol.read(kind, &whole[..cut]).unwrap(), None, "{cut}");
@@ -212,7 +212,7 @@ mod tests {
         assert!(Protocol::Memcached.read(Kind::Get, &open).is_err());
     }
 
-    /// Ten megabytes were taken, on each of the connections.
+    /// The client accepted ten megabytes on each of the connections.
     #[test]
     fn regression_a_value_that_nobody_stored_is_not_waited_for() {
         assert_eq!(Protocol::Redis.read(Kind::Get, b"$65536\r\n").unwrap(), None);

@@ -1,11 +1,10 @@
-//! What a generator of requests saw, in memory that does not grow with the run.
+//! Results of a request generator, in memory that does not grow with the run.
 //!
-//! Of all latencies there is one [`Counts`] per kind of request. Of each step of time there is a
-//! smaller histogram, so that it can be said afterwards when the slow ones were: a latency belongs
-//! to the step in which its request was *due*, so a stall is shown when it began, not when it
-//! ended.
+//! All latencies of one kind of request are in one [`Counts`]. Each time step has a smaller
+//! histogram, which shows the times of slow requests. A latency belongs to the step in which its
+//! request was *due*, so a stall appears at its beginning, not at its end.
 //!
-//! Bound: [`STEPS_MAX`] steps; they are longer in longer runs.
+//! Bound: [`STEPS_MAX`] steps; longer runs have longer steps.
 
 use super::super::counts::{Counts, TIME_MAX};
 use super::super::result::{Spread, SpreadLine};
@@ -16,18 +15,18 @@ use std::time::Duration;
 
 /// Most steps of one run.
 pub(super) const STEPS_MAX: u64 = 600;
-/// A step of most runs.
+/// Length of a step in most runs.
 const STEP_MS: u64 = 1000;
-/// A step of short runs: smoke tests have something to show, too.
+/// Length of a step in short runs, so that smoke tests have several steps, too.
 const STEP_SHORT_MS: u64 = 250;
 /// Runs up to this length are short.
 const SHORT_S: u64 = 12;
-/// Digits of the histogram of a step: a value is at most a hundredth too high.
+/// Significant digits of the histogram of a step: a value is at most one percent too high.
 const STEP_DIGITS: u8 = 2;
-/// Samples that a p99 of a step needs.
+/// Least number of samples for a p99 of a step.
 const P99_SAMPLES_MIN: u64 = 100;
 
-/// Requests of one kind.
+/// Latencies of requests of one kind.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Latencies {
     pub(in super::super) all: Counts,
@@ -35,14 +34,14 @@ pub(in super::super) struct Latencies {
     step: Duration,
 }
 
-/// All that was seen.
+/// Results of a load.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Answers {
     pub(in super::super) get: Latencies,
     pub(in super::super) set: Latencies,
-    /// By how much the generator itself was late, request by request.
+    /// Delay of the generator itself, for each request.
     pub(in super::super) late: Counts,
-    /// Requests without an answer; they count above with the time they waited.
+    /// Unanswered requests; they count above with the time they waited.
     pub(in super::super) unanswered: u64,
     /// Answers that were errors, or misses of keys that exist.
     pub(in super::super) wrong: u64,
@@ -50,7 +49,7 @@ pub(in super::super) struct Answers {
     seconds: u64,
 }
 
-/// The worst and the 99th percentile of some time, in microseconds.
+/// The worst and the 99th percentile of a time range, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in super::super) struct Part {
     pub(in super::super) p99_us: f64,
@@ -70,7 +69,7 @@ impl Answers {
         }
     }
 
-    /// A request that was due so long after the start, and its latency.
+    /// Adds a request that was due `due` after the start, and its latency.
     pub(super) fn add(&mut self, kind: Kind, due: Duration, latency: Duration) {
         match kind {
             Kind::Get => self.get.add(due, latency),
@@ -78,7 +77,7 @@ impl Answers {
         }
     }
 
-    /// What another thread saw.
+    /// Adds the results of another thread.
     pub(super) fn merge(&mut self, other: &Answers) {
         self.get.merge(&other.get);
         self.set.merge(&other.set);
@@ -114,7 +113,7 @@ impl Latencies {
         let at = usize::try_from(due.as_nanos() / self.step.as_nanos()).unwrap_or(usize::MAX);
         let at = at.min(self.steps.len() - 1);
         let us = u64::try_from(latency.min(TIME_MAX).as_micros()).expect("hours are few");
-        // Not `saturating_record`: that one keeps a histogram from growing.
+        // `saturating_record` would not let the histogram grow.
         self.steps[at].record(us).expect("a histogram that grows takes every value");
     }
 
@@ -125,7 +124,8 @@ impl Latencies {
         }
     }
 
-    /// Of the requests that were due in this time; steps that are only partly in it are left out.
+    /// Returns the figures of requests that were due in this time; steps that are only partly in
+    /// it are left out.
     pub(in super::super) fn part(&self, time: Range<Duration>) -> Part {
         let steps = |time: Duration| time.as_nanos() as f64 / self.step.as_nanos() as f64;
         let (first, end) = (steps(time.start).ceil(), steps(time.end).floor());
@@ -138,7 +138,7 @@ impl Latencies {
         Part { p99_us: part.value_at_quantile(0.99) as f64, worst_us: part.max() as f64 }
     }
 
-    /// Median, 99th percentile and worst of each step.
+    /// Returns median, 99th percentile and worst of each step.
     pub(in super::super) fn over_time(
         &self,
         name: &'static str,

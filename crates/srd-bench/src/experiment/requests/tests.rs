@@ -1,9 +1,9 @@
-//! Loads against servers of this process.
+//! Loads against servers in this process.
 
 use super::*;
 use std::net::TcpListener;
 
-/// A server that answers everything with OK, or nothing at all.
+/// Starts a server that answers every request correctly, or none.
 fn server(answers: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -15,7 +15,8 @@ fn server(answers: bool) -> SocketAddr {
     address
 }
 
-/// A GET is 88 bytes, a SET more than 512: enough to tell them apart, one at a time.
+/// Serves a connection. A GET is 88 bytes, a SET more than 512, so they can be distinguished one
+/// at a time.
 fn serve(mut stream: TcpStream, answers: bool) {
     let (mut buffer, mut input) = (vec![0; 4096], Vec::new());
     let value = [&b"$512\r\n"[..], &[b'v'; 512], b"\r\n"].concat();
@@ -59,7 +60,7 @@ fn load(server: SocketAddr, rate: u32, threads: u32) -> (Load, Clients) {
     (load, Clients { sockets: (0..8).map(connect).collect() })
 }
 
-/// Threads of a load are real-time ones, which only root may have.
+/// Whether this process may use real-time threads, which need root.
 fn may_be_real_time() -> bool {
     let may = priority::fifo(PRIORITY).is_ok();
     if !may {

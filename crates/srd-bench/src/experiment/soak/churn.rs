@@ -1,4 +1,5 @@
-//! What happens to daemons and fabric during the soak, one thing after another, by seed.
+//! Failures and changes of daemons and fabric during the soak, one after another, chosen by a
+//! seed.
 
 use anyhow::Result;
 use srd_lab::express::{Overlay, Variation};
@@ -30,7 +31,7 @@ impl Kind {
         Kind::ExpressOff,
     ];
 
-    /// The name of its count.
+    /// Returns the name of its counter.
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::DaemonKilled => "daemons killed",
@@ -44,7 +45,7 @@ impl Kind {
     }
 }
 
-/// One thing that goes wrong and is put right.
+/// A failure or change that is undone later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trouble {
     pub(super) kind: Kind,
@@ -52,13 +53,13 @@ pub(super) struct Trouble {
     peer: HostId,
     link: LinkId,
     amount: u16,
-    /// How long it lasts.
+    /// Time until it is undone.
     pub(super) lasts: Duration,
 }
 
 impl Trouble {
-    /// The `number`-th trouble: every kind in turn, in a random order each time round; the first
-    /// host is never killed.
+    /// Returns the next trouble. Each round has every kind once, in random order; the first host's
+    /// daemon is never killed.
     pub(super) fn any(
         random: &mut Random,
         deck: &mut Vec<Kind>,
@@ -85,7 +86,7 @@ impl Trouble {
         }
     }
 
-    /// Lets it happen.
+    /// Begins the trouble.
     pub(super) fn begin(&self, fabric: &Fabric, overlay: &mut Overlay<'_>) -> Result<()> {
         let Trouble { host, peer, link, amount, .. } = *self;
         match self.kind {
@@ -105,7 +106,7 @@ impl Trouble {
         }
     }
 
-    /// Puts it right.
+    /// Ends the trouble.
     pub(super) fn end(&self, fabric: &Fabric, overlay: &mut Overlay<'_>) -> Result<()> {
         let Trouble { host, link, .. } = *self;
         match self.kind {

@@ -1,8 +1,9 @@
-//! The load of the soak: long TCP connections, short ones that come and go, a UDP stream; every
-//! byte is looked at.
+//! The load of the soak: long TCP connections, short ones that come and go, and a UDP stream;
+//! every byte is checked.
 //!
-//! The bytes of a stream follow from its number and their place in it. Long connections must
-//! live to the end; a short one may fail while a daemon is away, but what it brings is right.
+//! The bytes of a stream are computed from its number and their position. Long connections must
+//! last to the end. A short connection may fail while a daemon is down, but its data must be
+//! correct.
 
 use anyhow::{Context, Result};
 use srd_lab::address;
@@ -19,57 +20,57 @@ use std::time::{Duration, Instant};
 /// Ports of short connections and of datagrams.
 const SHORT_PORT: u16 = 7101;
 const UDP_PORT: u16 = 7102;
-/// A long connection sends so much at a time, so often: 16 Mb/s.
+/// Bytes that a long connection sends at a time, and the interval: 16 Mb/s.
 const LONG_BYTES: usize = 50_000;
 const LONG_EVERY: Duration = Duration::from_millis(25);
-/// Threads per host that serve short connections, and that make them.
+/// Threads per host that accept short connections, and threads that open them.
 const SERVERS: usize = 4;
 const CLIENTS: usize = 2;
-/// Time between two short connections of a thread, on average.
+/// Mean rate of short connections of a thread, per second.
 const SHORT_PER_S: u32 = 12;
 /// Most bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 40_000;
-/// How long a short connection may take for any step.
+/// Longest time for any step of a short connection.
 const SHORT_MAX: Duration = Duration::from_secs(5);
-/// Datagrams per second, and their size.
+/// Time between two datagrams, and their size.
 const UDP_EVERY: Duration = Duration::from_millis(5);
 const UDP_BYTES: usize = 600;
-/// How often waiting threads look whether all is over.
+/// Interval at which waiting threads check whether the load is over.
 const NAP: Duration = Duration::from_millis(10);
 
-/// What came of one long connection.
+/// Results of one long connection.
 #[derive(Debug, Default)]
 pub(super) struct Long {
     /// Bytes that arrived.
     pub(super) bytes: AtomicU64,
-    /// The longest time without any, in ms.
+    /// The longest time without data, in ms.
     pub(super) silence_ms: AtomicU64,
-    /// Why it ended before its time.
+    /// Reason why it ended early.
     pub(super) ended: Mutex<Option<String>>,
 }
 
-/// What came of everything.
+/// Results of the whole load.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// By connection.
+    /// Results of each long connection.
     pub(super) long: Vec<Long>,
-    /// Short connections that brought their answer.
+    /// Short connections that received their answer.
     pub(super) short_done: AtomicU64,
-    /// Those that failed.
+    /// Short connections that failed.
     pub(super) short_failed: AtomicU64,
-    /// Bytes that were not what they should be.
+    /// Bytes that differ from the expected ones.
     pub(super) wrong_bytes: AtomicU64,
-    /// Datagrams.
+    /// Datagrams sent, and datagrams that arrived.
     pub(super) udp_sent: AtomicU64,
     pub(super) udp_arrived: AtomicU64,
-    /// Datagrams that came a second time.
+    /// Datagrams that arrived a second time.
     pub(super) udp_twice: AtomicU64,
     over: AtomicBool,
 }
 
-/// The byte at a place of a stream.
+/// Returns the byte at a position of a stream.
 fn byte(stream: u64, at: u64) -> u8 {
-    // A period that is prime, so that no buffer begins where another began.
+    // The period is prime, so that buffers begin at different positions of it.
     ((at % 251) ^ (at / 65_521) ^ stream).to_le_bytes()[0]
 }
 
@@ -124,7 +125,7 @@ impl Tally {
             for thread in 0..CLIENTS as u64 {
                 let others = others.clone();
                 let random = Random::new(seed ^ (number << 32) ^ thread);
-                // On a thread within the host: each connection is made there.
+                // This thread is inside of the host's namespace: each connection is opened there.
                 scope.spawn(move || fabric.within(*host, || self.call(&others, random)));
             }
         }
@@ -144,7 +145,7 @@ impl Tally {
         let (mut at, mut chunk) = (0u64, vec![0; LONG_BYTES]);
         while !self.is_over() {
             fill(stream, at, &mut chunk);
-            // Blocks while daemon or link are away; the receiver tells what came of it.
+            // Blocks while a daemon or link is down; the receiver records the result.
             if socket.write_all(&chunk).is_err() {
                 return;
             }
@@ -178,7 +179,7 @@ impl Tally {
                 return;
             }
         }
-        // The sender may wait for room.
+        // Shutdown also releases a sender that is blocked on a full socket.
         let _ = socket.shutdown(std::net::Shutdown::Both);
     }
 
@@ -186,7 +187,7 @@ impl Tally {
         while !self.is_over() {
             match listener.accept() {
                 Ok((socket, _)) => {
-                    // The other end counts what failed.
+                    // The other end counts failures.
                     let _ = answer(socket);
                 }
                 Err(_) => thread::sleep(NAP),
@@ -224,7 +225,7 @@ impl Tally {
         while !self.is_over() {
             packet[..8].copy_from_slice(&number.to_le_bytes());
             fill(number, 8, &mut packet[8..]);
-            // No route while the daemon is away.
+            // Without the daemon there is no route, and sending fails.
             if socket.send_to(&packet, target).is_ok() {
                 self.udp_sent.fetch_add(1, Relaxed);
             }

@@ -1,14 +1,14 @@
-//! The soak of Express: real daemons for a long time, under load, while something always breaks.
+//! The soak of Express: real daemons for a long time, under load, with continuous failures.
 //!
-//! It compares nothing. What it finds out is whether anything grows, leaks, dies or is left
-//! behind; a run in which something does has failed.
+//! The soak has no comparison. It checks that no resource grows or leaks, that no process fails,
+//! and that no state is left behind; otherwise the run has failed.
 //!
 //! | module | what |
 //! |---|---|
-//! | `load` | connections and datagrams, byte by byte |
-//! | `churn` | what breaks and is put right |
-//! | `sample` | what daemons take and the system holds |
-//! | `verdict` | what the samples say |
+//! | `load` | connections and datagrams, with every byte checked |
+//! | `churn` | failures, and their repair |
+//! | `sample` | resources of the daemons and the system |
+//! | `verdict` | evaluation of the samples |
 
 mod churn;
 mod load;
@@ -34,14 +34,14 @@ use verdict::History;
 /// Time between two troubles, and between two samples.
 const TROUBLE_EVERY: Duration = Duration::from_secs(6);
 const SAMPLE_EVERY: Duration = Duration::from_secs(3);
-/// A daemon that began so recently need not answer yet.
+/// Time after a daemon's start in which it need not answer yet.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long the long connections may take to go on after everything has healed: TCP doubles its
-/// patience while a path is away.
+/// Longest time until the long connections continue after everything has healed: TCP doubles its
+/// retransmission timeout while a path is down.
 const RECOVER_MAX: Duration = Duration::from_secs(30);
 /// Network device of the daemons.
 const DEVICE: &str = "srd0";
-/// Wrong things that a message names.
+/// Most errors that a message names.
 const WRONGS_SHOWN: usize = 10;
 const NAP: Duration = Duration::from_millis(50);
 
@@ -86,7 +86,7 @@ fn cases(options: &Options) -> Vec<Case> {
     }]
 }
 
-/// How a trouble begins, or ends.
+/// Begin or end of a trouble.
 type Step = fn(&Trouble, &Fabric, &mut Overlay<'_>) -> Result<()>;
 
 /// A soak while it runs.
@@ -96,9 +96,9 @@ struct Soak<'a, 'f> {
     hosts: &'a [HostId],
     begun: Instant,
     sample_at: Instant,
-    /// When each daemon was started.
+    /// Start time of each daemon.
     started: BTreeMap<HostId, Instant>,
-    /// Daemons that are away on purpose.
+    /// Daemon that is stopped on purpose.
     away: Option<HostId>,
     history: History,
     counts: BTreeMap<Kind, u64>,
@@ -109,7 +109,7 @@ fn measure(stage: &mut Stage<'_>, time: Duration) -> Result<Measured> {
     let fabric = stage.fabric;
     let overlay = stage.overlay.take().context("the soak needs daemons")?;
     let (hosts, options) = (overlay.hosts().to_vec(), overlay.options().clone());
-    // The network without daemons is what must be left in the end.
+    // The network without daemons is the expected state at the end.
     overlay.down()?;
     let space = |host| fabric.host_namespace(host);
     let before = sample::networks(&hosts, space)?;
@@ -166,7 +166,8 @@ fn measure(stage: &mut Stage<'_>, time: Duration) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Stops the load also if the soak fails: its threads would be waited for without end.
+/// Stops the load also if the soak fails; otherwise the scope would wait for its threads without
+/// end.
 struct StopOnDrop<'a>(&'a Tally);
 
 impl Drop for StopOnDrop<'_> {
@@ -206,13 +207,13 @@ impl<'a, 'f> Soak<'a, 'f> {
         }
     }
 
-    /// Trouble after trouble.
+    /// Runs one trouble after another.
     fn run(&mut self, time: Duration, seed: u32) -> Result<()> {
         let (mut random, mut deck) = (Random::new(seed.into()), Vec::new());
         let spines = self.fabric.config().spines;
         let until = self.begun + time;
         let mut next = self.begun + NAP;
-        // Short runs see every kind of trouble, too.
+        // Short runs include every kind of trouble, too.
         let every = TROUBLE_EVERY.min(time / 7);
         while next < until {
             self.watch_until(next)?;
@@ -233,7 +234,8 @@ impl<'a, 'f> Soak<'a, 'f> {
         self.watch_until(until)
     }
 
-    /// Begins or ends a trouble. A daemon that was started a moment ago has no control socket yet.
+    /// Begins or ends a trouble. Retries while the daemon has just been started and has no control
+    /// socket yet.
     fn when_ready(&mut self, trouble: &Trouble, step: Step) -> Result<()> {
         loop {
             match step(trouble, self.fabric, self.overlay) {
@@ -291,7 +293,8 @@ impl<'a, 'f> Soak<'a, 'f> {
         Ok(())
     }
 
-    /// All has healed: daemons see each other, and every long connection goes on.
+    /// Heals everything; checks that the daemons reach each other, and that every long connection
+    /// continues.
     fn recover(&mut self, tally: &Tally) -> Result<()> {
         self.fabric.heal_all()?;
         self.overlay.wait_until_up()?;

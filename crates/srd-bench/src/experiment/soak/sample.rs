@@ -1,4 +1,4 @@
-//! What daemons take and what the system holds, every few seconds.
+//! Samples of the daemons' resources and of the system, every few seconds.
 
 use super::super::process::Status;
 use anyhow::{Context, Result, bail};
@@ -25,7 +25,7 @@ pub(super) struct Sample {
     pub(super) peers: u64,
 }
 
-/// One host's network, as text: equal text is an equal network.
+/// Network configuration of a host, as text: equal text means an equal configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HostNetwork {
     pub(super) routes: Vec<String>,
@@ -33,7 +33,7 @@ pub(super) struct HostNetwork {
     pub(super) devices: Vec<String>,
 }
 
-/// Asks a daemon and the kernel about it.
+/// Reads a daemon's status, and its resources from the kernel.
 pub(super) fn daemon(overlay: &Overlay<'_>, host: HostId, at_s: f64) -> Result<Sample> {
     let pid = overlay.pid(host).with_context(|| format!("no daemon in {host}"))?;
     let daemon = overlay.status(host)?;
@@ -51,12 +51,12 @@ pub(super) fn daemon(overlay: &Overlay<'_>, host: HostId, at_s: f64) -> Result<S
     })
 }
 
-/// Processes in the hosts by what they are: daemons, their network processes, others.
+/// Counts processes in the hosts by kind: daemons, their network processes, others.
 pub(super) fn processes(fabric: &str) -> Result<[usize; 3]> {
     let names = namespace::existing(fabric)?;
     let mut counts = [0; 3];
     for (pid, _) in namespace::processes(&names) {
-        // One that ends meanwhile has no words any more.
+        // A process that has just ended has an empty command line.
         let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
         let mut words = line.split(|byte| *byte == 0);
         if line.is_empty() {
@@ -72,7 +72,7 @@ pub(super) fn processes(fabric: &str) -> Result<[usize; 3]> {
     Ok(counts)
 }
 
-/// Reads the networks of hosts.
+/// Reads the network configurations of hosts.
 pub(super) fn networks(
     overlay_hosts: &[HostId],
     space: impl Fn(HostId) -> Result<String>,
@@ -98,14 +98,14 @@ fn network(space: &str) -> Result<HostNetwork> {
     Ok(HostNetwork { routes, rules, devices })
 }
 
-/// A line without what the kernel draws anew for each device: its link-local address.
+/// Normalises a line: replaces the link-local address, which is random for each device.
 fn plain(line: &str) -> String {
     let word = |word: &str| if word.starts_with("fe80::") { "fe80::" } else { word }.to_owned();
     line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
 }
 
 impl HostNetwork {
-    /// What is here and not there, for a message.
+    /// Returns the lines that the other configuration does not have, for a message.
     pub(super) fn beyond(&self, other: &HostNetwork) -> Vec<String> {
         let all = |network: &HostNetwork| -> Vec<String> {
             let parts = [&network.routes, &network.rules, &network.devices];

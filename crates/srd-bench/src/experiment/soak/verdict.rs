@@ -1,4 +1,4 @@
-//! What the samples say: figures, and what may not be.
+//! Evaluation of the samples: figures, and errors.
 
 use super::super::result::{Figure, Samples, median};
 use super::load::Tally;
@@ -7,13 +7,13 @@ use srd_lab::id::HostId;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Memory that a daemon which is never restarted may gain beside its flows.
+/// Memory growth that is tolerated, beyond that of flows, for a daemon that is never restarted.
 const GROWTH_KB_MAX: u64 = 16 << 10;
 /// Memory that one more remembered flow may take, in both directions together.
 const FLOW_KB: u64 = 2;
-/// Descriptors that come and go: control connections, and what they ask for.
+/// Tolerated growth of descriptors or threads: control connections come and go.
 const FDS_SPARE: u64 = 8;
-/// Samples below which first and last third say nothing.
+/// Least number of samples for a comparison of the first and last third.
 const SAMPLES_MIN: usize = 6;
 
 /// All samples, by host.
@@ -52,7 +52,7 @@ impl Thirds<'_> {
     }
 }
 
-/// Figures about the daemons; `keeper` is never restarted.
+/// Returns figures about the daemons; `keeper` is never restarted.
 pub(super) fn figures(history: &History, keeper: HostId) -> Vec<Figure> {
     let kept = history.get(&keeper).map_or(&[][..], Vec::as_slice);
     let all = || history.values().flatten();
@@ -81,13 +81,13 @@ fn rss(sample: &Sample) -> u64 {
     sample.rss_kb
 }
 
-/// Samples for distributions: memory of every daemon at every moment.
+/// Returns samples for distributions: memory of every daemon at every moment.
 pub(super) fn samples(history: &History) -> Vec<Samples> {
     let values = history.values().flatten().map(|sample| sample.rss_kb as f64 / 1024.0);
     vec![Samples { name: "memory of daemons", unit: "MB", values: values.collect() }]
 }
 
-/// What is wrong about a daemon that was never restarted.
+/// Returns the errors of a daemon that was never restarted.
 pub(super) fn kept(history: &History, keeper: HostId) -> Vec<String> {
     let kept = history.get(&keeper).map_or(&[][..], Vec::as_slice);
     let mut wrong = Vec::new();
@@ -113,7 +113,7 @@ pub(super) fn kept(history: &History, keeper: HostId) -> Vec<String> {
     wrong
 }
 
-/// Figures about the load.
+/// Returns figures about the load.
 pub(super) fn load_figures(tally: &Tally) -> Vec<Figure> {
     let count = |value: &std::sync::atomic::AtomicU64| value.load(Relaxed) as f64;
     let died = tally.long.iter().filter(|long| ended(long).is_some()).count();
@@ -135,7 +135,7 @@ fn ended(long: &super::load::Long) -> Option<String> {
     long.ended.lock().expect("nobody panics with the lock").clone()
 }
 
-/// What is wrong about the load.
+/// Returns the errors of the load.
 pub(super) fn load(tally: &Tally) -> Vec<String> {
     let mut wrong = Vec::new();
     for (number, long) in tally.long.iter().enumerate() {
@@ -180,7 +180,7 @@ mod tests {
     fn a_daemon_that_stays_as_it_is_passes() {
         let flat = history(|n| at(n, 20_000 + n % 3, 30 + n % 2, 100));
         assert_eq!(kept(&flat, KEEPER), Vec::<String>::new());
-        // Flows that are remembered take memory.
+        // Remembered flows explain the growth of memory.
         let flows = history(|n| at(n, 20_000 + 2000 * n, 30, 2000 * n));
         assert_eq!(kept(&flows, KEEPER), Vec::<String>::new());
     }

@@ -1,4 +1,4 @@
-//! JAX: a process for each rank, which find each other at a coordinator.
+//! JAX: a process for each rank; the processes connect to a coordinator.
 
 use super::super::fetched::JAX;
 use super::super::machines::{Machines, UNSHARE};
@@ -10,7 +10,7 @@ use anyhow::Result;
 const SOURCE: &str = include_str!("train_jax.py");
 const NAME: &str = "train";
 const PORT: u16 = 29_500;
-/// Two cores have four ranks: a thread each.
+/// Four ranks share two cores, so each rank has one thread.
 const SETTINGS: [(&str, &str); 3] =
     [("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1"), ("TF_CPP_MIN_LOG_LEVEL", "2")];
 

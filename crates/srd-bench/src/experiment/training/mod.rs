@@ -1,11 +1,11 @@
-//! Data-parallel training on four hosts: each has a part of every batch, and in every step the
-//! gradients of all are added up over the network.
+//! Data-parallel training on four hosts: each host processes a part of every batch, and in every
+//! step the gradients of all are summed over the network.
 //!
 //! | module | what |
 //! |---|---|
-//! | `jax`, `train_jax.py` | JAX with its Gloo collectives: processes that find each other |
+//! | `jax`, `train_jax.py` | JAX with its Gloo collectives: processes with a coordinator |
 //! | `mpi`, `train_mpi.py` | NumPy with MPI's all-reduce: ranks that a launcher starts |
-//! | `seen` | what the ranks wrote, and whether they agree |
+//! | `seen` | output of the ranks, and whether they agree |
 
 mod jax;
 mod mpi;
@@ -27,49 +27,49 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A rate that two cores still move, ranks and daemons together; at 200 Mb/s they do not.
+/// A rate that two cores can handle for ranks and daemons together; 200 Mb/s would be too much.
 const RATE_MBPS: u32 = 100;
 const QUEUE_BYTES: u32 = 100_000;
-/// Neighbours in the ring are in different racks: all that moves crosses the spines.
+/// Ranks. Neighbours in the ring are in different racks: all traffic crosses the spines.
 const RANKS: [HostId; 4] = [host(0, 0), host(1, 0), host(0, 1), host(1, 1)];
-/// Weights and biases of both programs' networks, 4 bytes each.
+/// Number of weights and biases of both programs' networks, 4 bytes each.
 const PARAMETERS: u32 = 128 * 512 + 512 + 512 * 384 + 384 + 384 * 10 + 10;
-/// How long it may take until steps are counted.
+/// Longest time until steps are counted.
 const BEGIN_MAX: Duration = Duration::from_secs(90);
-/// How long a training may take.
+/// Longest duration of a training.
 const TRAINING_MAX: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// When the spine dies, after steps are counted.
+/// Time of the spine's failure, after counting of steps began.
 const BEFORE: Duration = Duration::from_secs(3);
-/// How long counters are watched to find the busiest spine.
+/// Time for which counters are watched to identify the busiest spine.
 const WATCH: Duration = Duration::from_millis(300);
 
 const fn host(leaf: u16, host: u16) -> HostId {
     HostId { leaf, host }
 }
 
-/// A training.
+/// Parameters of a training.
 #[derive(Clone, Debug)]
 struct Training {
     steps: u32,
-    /// How long a spine is dead, if one dies.
+    /// Duration of a spine's failure, if one fails.
     dead: Option<Duration>,
 }
 
 /// Processes that train.
 struct Started<'a> {
     running: Vec<Running>,
-    /// A file for each rank.
+    /// Result file of each rank.
     results: Vec<PathBuf>,
-    /// The programs' names, host by host, for what they complained of.
+    /// Hosts and names of the programs, to find their error output.
     names: Vec<(HostId, &'static str)>,
-    /// Ends what is left of them.
+    /// Ends remaining processes when dropped.
     _machines: Option<Machines<'a>>,
 }
 
 type Start = for<'a> fn(&'a Stage<'a>, &Training, &Options) -> Result<Started<'a>>;
 
-/// What both experiments have.
+/// Returns the cases of both experiments.
 fn cases(options: &Options, start: Start) -> Vec<Case> {
     let steps = options.quick_or(20, 200);
     let mut all = vec![case(options, "collisions", 2, Training { steps, dead: None }, start)];
@@ -143,7 +143,8 @@ fn sum(seen: &Seen) -> f64 {
     seen.us.iter().sum()
 }
 
-/// When the spine was back, in ns of the monotonic clock.
+/// Fails and heals the busiest spine; returns the spine, and the time of its repair in ns of the
+/// monotonic clock.
 fn break_and_heal(
     stage: &Stage<'_>,
     started: &mut Started<'_>,
@@ -164,8 +165,8 @@ fn now_ns() -> u64 {
     seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// What a step needs at least: each byte of the gradients crosses a host's link twice, but for
-/// the host's own part.
+/// Returns the ideal time of a step: each byte of the gradients crosses a host's link twice,
+/// except the host's own part.
 fn ideal_ms(config: &FabricConfig) -> f64 {
     let ranks = RANKS.len() as f64;
     let bits = 2.0 * (ranks - 1.0) / ranks * f64::from(PARAMETERS) * 4.0 * 8.0;
@@ -219,7 +220,7 @@ impl Started<'_> {
         Ok(())
     }
 
-    /// Waits for the end; what the ranks wrote.
+    /// Waits for the end; returns the results of the ranks.
     fn finish(self, stage: &Stage<'_>) -> Result<Vec<seen::Rank>> {
         let Started { running, results, names, _machines } = self;
         let deadline = Instant::now() + TRAINING_MAX;
@@ -239,7 +240,7 @@ fn complaints(stage: &Stage<'_>, names: &[(HostId, &'static str)]) -> String {
     all.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-/// A file for each rank, with nothing of an earlier run.
+/// Returns a result file for each rank, without files of an earlier run.
 fn results(stage: &Stage<'_>) -> Result<Vec<PathBuf>> {
     let file = |rank: usize| stage.directory.join(format!("trained-{rank}"));
     let all: Vec<PathBuf> = (0..RANKS.len()).map(file).collect();

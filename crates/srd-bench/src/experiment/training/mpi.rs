@@ -1,4 +1,4 @@
-//! MPI: ranks of Python that a launcher starts, over kernel TCP, Express and SRD itself.
+//! MPI: Python ranks that a launcher starts, over kernel TCP, Express and SRD itself.
 
 use super::super::fetched::JAX;
 use super::super::mpi::{self, Ranks, Setup};

@@ -1,4 +1,4 @@
-//! What ranks wrote about their training, and whether all of them trained the same network.
+//! Results of the ranks, and the check that all of them trained the same network.
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -6,40 +6,40 @@ use std::cmp::Ordering;
 use std::fs;
 use std::path::Path;
 
-/// What one rank saw.
+/// Results of one rank.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub(super) struct Rank {
-    /// When the first counted step began, in ns of the monotonic clock.
+    /// Start of the first counted step, in ns of the monotonic clock.
     pub(super) begin_ns: u64,
-    /// Each step's time.
+    /// Duration of each step.
     us: Vec<f64>,
     /// The loss of each step, over all ranks' samples.
     losses: Vec<f64>,
-    /// Of the network at the end.
+    /// Digest of the network at the end.
     digest: String,
-    /// With what it trained.
+    /// Software that the rank used.
     by: String,
 }
 
-/// All of them together.
+/// Results of all ranks together.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Seen {
-    /// Each step's time at the slowest rank.
+    /// Duration of each step at the slowest rank.
     pub(super) us: Vec<f64>,
     pub(super) first_loss: f64,
     pub(super) last_loss: f64,
     pub(super) by: String,
 }
 
-/// Reads what a rank wrote.
+/// Reads the results of a rank.
 pub(super) fn read(file: &Path) -> Result<Rank> {
     let what = || file.display().to_string();
     let text = fs::read_to_string(file).with_context(what)?;
     serde_json::from_str(&text).with_context(what)
 }
 
-/// The ranks together, if every one made all steps, saw the same losses and has the same network
-/// in the end, and that one has learnt something.
+/// Combines the results of the ranks. Fails unless every rank made all steps, computed the same
+/// losses and has the same network in the end, and the loss decreased.
 pub(super) fn together(ranks: &[Rank], steps: usize) -> Result<Seen> {
     let first = ranks.first().context("no rank wrote what it saw")?;
     for (number, rank) in ranks.iter().enumerate() {
@@ -58,7 +58,7 @@ pub(super) fn together(ranks: &[Rank], steps: usize) -> Result<Seen> {
     let (Some(&first_loss), Some(&last_loss)) = (first.losses.first(), first.losses.last()) else {
         bail!("no step was made");
     };
-    // A batch is small, so single losses jump.
+    // A batch is small, so single losses vary widely.
     let (early, late) = first.losses.split_at(steps / 2);
     let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
     let (early, late) = (mean(early), mean(late));
