@@ -1,4 +1,4 @@
-//! Peers with several addresses: each is a network card, reached by its share of the paths.
+//! Peers with several addresses, one for each network card, which carries its share of the paths.
 
 // Sizes here are small.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
@@ -16,7 +16,7 @@ const PORT: u16 = 7471;
 const DELAY: Duration = Duration::from_micros(6);
 const QPN: Qpn = Qpn(7);
 
-/// The address of a node's card.
+/// Address of one card of a node.
 fn card(node: usize, number: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, number as u8, 1 + node as u8], PORT))
 }
@@ -42,7 +42,7 @@ struct Node {
     left: Vec<u64>,
 }
 
-/// Two nodes. Cards with the same number are in one network, and networks are apart.
+/// Two nodes. Cards with the same number are in one network, and the networks are separate.
 struct World {
     nodes: [Node; 2],
     now: Instant,
@@ -50,7 +50,7 @@ struct World {
     sequence: u64,
     dead: BTreeSet<IpAddr>,
     sent: u64,
-    /// The longest time without a delivery at the second node.
+    /// Longest time without a delivery at the second node.
     silence: Duration,
     delivered_at: Instant,
 }
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// Tells a node of so many of the other's addresses.
+    /// Adds the other node as a peer of `node`, with `count` of its addresses.
     fn tell(&mut self, node: usize, count: usize) -> PeerId {
         let key = self.nodes[1 - node].endpoint.public_key();
         let peer = PeerConfig::at_each(&cards(1 - node, count)).unwrap().with_key(key);
@@ -167,7 +167,7 @@ impl World {
         self.now = end;
     }
 
-    /// A datagram every so often, for so long.
+    /// Sends one datagram per `every`, during `span`.
     fn stream(&mut self, to: PeerId, every: Duration, span: Duration) {
         let end = self.now + span;
         while self.now < end {
@@ -225,8 +225,8 @@ fn two_cards_share_the_traffic() {
 
 #[test]
 fn a_node_with_one_card_reaches_both_of_a_peer() {
-    // The one network of the sender reaches the peer's first card only: the other half of its paths
-    // is dead from the beginning.
+    // The one network of the sender reaches only the peer's first card, so half of the paths are
+    // dead from the beginning.
     for config in [plain(), keyed()] {
         let (mut world, b) = both_know(&config, [1, 2]);
         world.stream(b, Duration::from_micros(100), Duration::from_millis(50));
@@ -271,7 +271,7 @@ fn a_session_opens_whichever_card_is_dead() {
 
 #[test]
 fn a_session_opens_under_load_whichever_card_is_dead() {
-    // Everyone is sent for a cookie first.
+    // Every opening is answered with a demand for a cookie first.
     let config = Config { handshakes_per_second_max: 0, ..keyed() };
     for dead in [None, Some(card(1, 0)), Some(card(1, 1))] {
         let (mut world, b) = both_know(&config, [2, 2]);

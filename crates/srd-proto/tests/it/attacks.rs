@@ -1,4 +1,4 @@
-//! What recordings, and a peer that presents extreme numbers, cannot do.
+//! Recorded packets, and a peer that presents extreme numbers, do no lasting harm.
 
 use crate::support::scene::{HELLO, at, datagram, keyed, met, modes, recorded};
 use srd_proto::{Config, Duration, Endpoint, Epoch, Instant, PeerConfig, TransmitBuf};
@@ -16,7 +16,8 @@ fn regression_a_recorded_opening_locks_no_run_out_whose_clock_was_set_back() {
             assert_eq!(pair.delivered_back(), 1);
             let mut hellos = recorded(&mut pair, false);
             hellos.retain(|packet| packet.kind() == HELLO);
-            // A is new and has nothing to say; B has a smaller epoch than in the recording.
+            // A restarts and has nothing to send; b restarts with a smaller epoch than the recorded
+            // one.
             pair.restart_a();
             pair.restart_b_with(0);
             pair.inject(&hellos[0], hellos[0].source);
@@ -41,7 +42,7 @@ fn regression_the_largest_epoch_is_no_end_of_the_world() {
         let mut endpoint = Endpoint::new(config, epoch, [1; 32], Instant::ZERO).unwrap();
         let key = Some(srd_proto::crypto::public_key(&[5; 32]));
         for _ in 0..3 {
-            // Each peer that is made after one that was removed has a larger epoch.
+            // Each peer that is added after a removal has a larger epoch.
             let peer = PeerConfig::at(at(2)).with_key(key);
             let peer = endpoint.add_peer(Instant::ZERO, peer).unwrap();
             endpoint.send(Instant::ZERO, peer, datagram()).unwrap();

@@ -1,5 +1,5 @@
-//! Two copies of one endpoint, as a restored or cloned virtual machine makes them: no key seals
-//! under one number twice once the world has said that there may be copies.
+//! Two copies of one endpoint, as a restored or cloned virtual machine creates them. After the
+//! world has reported that copies may exist, no two packets are sealed under one key and number.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,7 +10,7 @@ use srd_proto::{Class, Config, Datagram, DownReason, Duration, Epoch, Protection
 /// Bytes of a header, and of a tag.
 const HEADER: usize = 12;
 const TAG: usize = 16;
-/// Payload of the datagrams that tell a key stream.
+/// Payload bytes of the datagrams that show the key stream.
 const PAYLOAD: usize = 600;
 /// Kinds of packets: data, and an opening.
 const DATA: u8 = 1;
@@ -21,7 +21,7 @@ fn modes() -> [Config; 2] {
     [with(Protection::Static([9; 32])), with(Protection::JobKey([7; 32]))]
 }
 
-/// Two pairs that have done the same: the endpoints of one are copies of those of the other.
+/// Two pairs with the same history: the endpoints of one are copies of those of the other.
 fn copies(config: &Config) -> [Pair; 2] {
     [0, 1].map(|_| {
         let mut pair = Pair::new(config.clone(), 3);
@@ -33,12 +33,13 @@ fn copies(config: &Config) -> [Pair; 2] {
     })
 }
 
-/// The datagrams of zeros that `a` sends from now on: the key stream itself, by number.
+/// Sends datagrams of zeros from a. Returns their sealed payloads, which are the key stream itself,
+/// and all packets to b.
 fn key_streams(pair: &mut Pair, mark: u64) -> (BTreeSet<Vec<u8>>, Vec<InFlight>) {
     pair.recorded = Some(Vec::new());
     for user in 0..30 {
         let payload = vec![0; PAYLOAD].into();
-        // Other packets than those of the copy.
+        // The packets differ from those of the copy.
         let imm = mark + user;
         let datagram =
             Datagram { src_qpn: Qpn(1), dst_qpn: Qpn(7), imm, payload, class: Class::Bulk, user };
@@ -54,14 +55,14 @@ fn key_streams(pair: &mut Pair, mark: u64) -> (BTreeSet<Vec<u8>>, Vec<InFlight>)
     (streams.collect(), sent.into_iter().filter(|p| p.to_b).collect())
 }
 
-/// The receiver's context that a packet names.
+/// Destination context in the header of a packet.
 fn named(packet: &InFlight) -> u32 {
     u32::from_be_bytes(packet.bytes[4..8].try_into().unwrap())
 }
 
 #[test]
 fn copies_that_are_not_reseeded_repeat_their_key_streams() {
-    // A control: without the rule key streams repeat, and the test sees it.
+    // A control: without a reseed the key streams repeat, and this test detects that.
     for config in modes() {
         let [mut one, mut two] = copies(&config);
         let (first, _) = key_streams(&mut one, 1000);
@@ -75,7 +76,7 @@ fn copies_that_are_reseeded_never_seal_under_the_same_key_and_number() {
     for config in modes() {
         let [mut one, mut two] = copies(&config);
         for (pair, seed) in [(&mut one, 101), (&mut two, 102)] {
-            pair.send_many(20, 3000); // in flight when it happens
+            pair.send_many(20, 3000); // in flight at the reseed
             pair.run_for(Duration::from_micros(3));
             pair.a.reseed(pair.now, Epoch(0), [seed; 32]);
         }
@@ -83,7 +84,7 @@ fn copies_that_are_reseeded_never_seal_under_the_same_key_and_number() {
         let (second, sent_second) = key_streams(&mut two, 2000);
         assert!(first.len() >= 30 && second.len() >= 30, "{} {}", first.len(), second.len());
         assert_eq!(first.intersection(&second).count(), 0, "a key stream comes twice");
-        // Nor does anything else leave under a key that both had, in either space.
+        // All other sealed packets of each copy, too, belong to one new session.
         let known = |sent: &[InFlight]| {
             let sealed = sent.iter().filter(|p| p.bytes.len() > HEADER + TAG && named(p) != 0);
             sealed.map(named).collect::<BTreeSet<u32>>().len()
@@ -117,7 +118,7 @@ fn a_peer_that_speaks_first_after_a_reseed_is_heard_at_once() {
         pair.send_back(1, 100);
         pair.run_for(Duration::from_millis(50));
         let back = pair.delivered_back();
-        // The first may have been on its way when the session ended.
+        // The first datagram may have been in flight when the session ended.
         pair.send_back(5, 100);
         pair.run_for(Duration::from_millis(50));
         assert!(pair.delivered_back() >= back + 5, "{back}, {}", pair.delivered_back());

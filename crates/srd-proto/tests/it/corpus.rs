@@ -51,7 +51,7 @@ fn sealed_endpoint_seeds_replay() {
     replay("endpoint_sealed");
 }
 
-/// A taste of what the fuzzers do: every seed cut short, and with single bytes changed.
+/// A small part of the fuzzers' work: every seed cut short, and with single bytes changed.
 #[test]
 fn codec_seeds_survive_cuts_and_changes() {
     for (target, body) in &TARGETS[..6] {
@@ -190,7 +190,7 @@ fn bodies_of_packets() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     all
 }
 
-// The steps of a script, as `bodies::World::step` reads them.
+// Steps of a script, as `bodies::World::step` reads them.
 const DELIVER: u8 = 0;
 const ALL: u8 = 2;
 const LOSE: u8 = 3;
@@ -205,7 +205,7 @@ const CRAFTED: u8 = 12;
 const POST: u8 = 13;
 const CLOSE: u8 = 14;
 const NARROW: u8 = 15 + 16;
-/// The end that a step is about: the second, not the first.
+/// Bit of a step that applies to the second end instead of the first.
 const B: u8 = 128;
 
 /// Sends `bytes` to queue pair 7.
@@ -214,7 +214,7 @@ fn send(bytes: u16) -> [u8; 4] {
     [SEND, 1 << 3, high, low]
 }
 
-/// Opens whatever session there is to open, with a datagram each way.
+/// Opens the session, if the mode has one, with a datagram in each direction.
 fn begin() -> Vec<u8> {
     let mut script = send(100).to_vec();
     script.extend_from_slice(&[ALL, ALL, WAIT_US, 0, 20, ALL, ALL, ALL]);

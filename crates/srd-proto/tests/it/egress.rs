@@ -1,4 +1,4 @@
-//! An endpoint's own link: what leaves, when, and in whose turn.
+//! Pacing of an endpoint's own link: times of packets, and turns of peers.
 
 #![allow(clippy::unwrap_used)] // a test, with helpers
 
@@ -22,7 +22,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Windows and time-outs that hold nothing up for as long as these tests take.
+    /// Windows and timeouts that delay nothing for the duration of these tests.
     fn new(egress_pacing: bool) -> Self {
         let config = Config {
             egress_pacing,
@@ -54,7 +54,7 @@ impl Sender {
         }
     }
 
-    /// All that leaves at a moment: to whom, and bytes on the wire.
+    /// Batches that leave at `now`: destination and bytes on the wire.
     fn leaves(&mut self, now: Instant) -> Vec<(IpAddr, u64)> {
         self.endpoint.handle_timeout(now);
         let mut all = Vec::new();
@@ -86,7 +86,7 @@ fn data_leaves_at_the_rate_of_the_link_and_peers_take_turns() {
         all.extend(batches);
         now = sender.endpoint.poll_timeout().expect("there is more to send");
     }
-    // Two packets, what leaves in 100 us, and the one that may go beyond.
+    // Two packets, the bytes that leave in 100 us, and one packet that may exceed this.
     let burst = 3 * 9000 + RATE_BPS / 8 / 10_000;
     assert!(longest <= burst, "{longest} bytes at once");
     let carried = RATE_BPS / 8 / 100;

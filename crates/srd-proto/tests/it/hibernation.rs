@@ -1,5 +1,5 @@
-//! Hibernated contexts: what they give back, what they must not forget, and which contexts do not
-//! hibernate.
+//! Hibernated contexts: the memory that they release, the state that they keep, and contexts that
+//! do not hibernate.
 
 use crate::support::{Fault, Pair};
 use srd_proto::{Config, DownReason, Duration, Protection, Status};
@@ -10,7 +10,7 @@ fn config(protection: Protection) -> Config {
     Config { protection, idle_hibernate, packet_bytes_max: 4122, ..Config::default() }
 }
 
-/// Nothing is known of paths while a context hibernates.
+/// A hibernated context has no state of its paths.
 fn is_hibernated(pair: &Pair) -> bool {
     pair.paths().is_empty() && pair.a.peer_stats(pair.b_at_a).is_some()
 }
@@ -84,8 +84,8 @@ fn a_context_hibernated_is_not_forgotten_by_one_end_before_the_other() {
     pair.run_until_idle(Duration::from_millis(500));
     let a_at_b = pair.b.peer_at("10.0.0.1:7471".parse().unwrap()).expect("it has written");
     pair.b.keep_peer(a_at_b);
-    // The end that heard last would forget a few microseconds after the other one: somewhere here
-    // a datagram leaves in between.
+    // The end that received last would release the context a few microseconds after the other one.
+    // In one of these rounds a datagram leaves in between.
     for pause_us in 4800..5200 {
         pair.run_for(Duration::from_micros(pause_us));
         pair.send_many(1, 100);

@@ -1,12 +1,12 @@
 //! Interactive mode: small datagrams that answer one another are acknowledged together (A4 of the
-//! specification), and nobody waits longer for what is not one, or for what is lost.
+//! specification). Other datagrams, and lost ones, do not wait longer because of it.
 
 use crate::support::{Fault, Pair};
 use srd_proto::{Config, Duration};
 
 const SOON: Duration = Duration::from_micros(10);
 const LATER: Duration = Duration::from_micros(1000);
-/// A round trip on the Pair's wire, with some time to spare.
+/// Round trip on the pair's wire, with a margin.
 const ROUND: Duration = Duration::from_micros(13);
 
 fn config() -> Config {
@@ -19,7 +19,7 @@ fn config() -> Config {
     }
 }
 
-/// `n` times a word from a to b and one back.
+/// Sends `n` datagrams in each direction, by turns.
 fn talk(pair: &mut Pair, n: u64, bytes: usize) {
     for _ in 0..n {
         pair.send_many(1, bytes);
@@ -34,7 +34,8 @@ fn packets_of_interactive_mode_are_acknowledged_together() {
     let mut pair = Pair::new(config(), 1);
     talk(&mut pair, 320, 64);
     assert_eq!((pair.delivered(), pair.delivered_back()), (320, 320));
-    // 4 ms of talk: one in 32 asks, and a millisecond brings one more.
+    // 4 ms of traffic: one packet in 32 requests an Ack at once, and in each millisecond one more
+    // is due.
     let acks = pair.a.stats().ack_pkts;
     assert!((10..=20).contains(&acks), "{acks} acknowledgements");
     assert_eq!(pair.a.stats().retrans_pkts + pair.b.stats().retrans_pkts, 0);
@@ -48,7 +49,7 @@ fn a_word_carries_the_acknowledgement_of_the_one_before() {
     let patient = Config { ack_delay_interactive: Duration::from_micros(900), ..config() };
     let mut pair = Pair::new(patient, 1);
     talk(&mut pair, 20, 64);
-    // The first word of each asks, and is acknowledged by itself.
+    // The first datagram of each end requests an Ack, which is a packet of its own.
     let acks = (pair.a.stats().ack_pkts, pair.b.stats().ack_pkts);
     assert!(acks.0 <= 1 && acks.1 <= 1, "{acks:?} acknowledgements");
     assert_eq!(pair.completions().len(), 20, "each answer says that its question arrived");
@@ -86,8 +87,9 @@ fn small_datagrams_that_nobody_answers_complete_in_a_round_trip() {
     }
 }
 
-/// Words to and fro, each as soon as the one before has arrived, and amid them the first `dead` of
-/// all paths die: no more than `late` take longer than three round trips, none than `most_us`.
+/// Datagrams in alternating directions, each sent as soon as the previous one has arrived. At half
+/// time the first `dead` of all paths die. At most `late` exchanges may take longer than three
+/// round trips, and none longer than `most_us`.
 fn paths_die(dead: u16, late: usize, most_us: u64) {
     for seed in 0..20 {
         let mut pair = Pair::new(Config::default(), seed);
@@ -133,8 +135,8 @@ fn a_lost_word_is_said_again() {
         pair.send_many(1, 64);
         pair.run_for(ROUND);
         pair.fault = Fault::default();
-        // The acknowledgement of the words before may take its time, and starts the wait for
-        // that of this one anew; then a probe, and its answer.
+        // The Ack of the earlier datagrams may be delayed, and restarts the timer of this one.
+        // After that a tail probe leaves and is answered.
         pair.run_for(LATER.times(2) + LATER.over(4));
         assert_eq!(pair.delivered(), 21, "seed {seed}");
     }

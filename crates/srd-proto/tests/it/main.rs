@@ -1,4 +1,4 @@
-//! Endpoints that talk to each other over a wire in memory: the transport from outside.
+//! Endpoints that exchange packets over a wire in memory: tests of the transport from outside.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

@@ -1,8 +1,8 @@
-//! Any operations in any order on a [`Pair`]: what must hold whatever happens.
+//! Any operations in any order on a [`Pair`], and the properties that hold after each.
 //!
-//! A case is a list of operations that shrinks to the fewest that fail. After each of them both
-//! endpoints look at all their invariants; in the end everything heals, every datagram must have
-//! ended, and a new one must get through. `SRD_OPERATIONS_CASES` sets the number of cases.
+//! A case is a list of operations, which shrinks to the fewest that fail. After each operation both
+//! endpoints check all their invariants. In the end all faults end, every datagram must have
+//! completed, and a new one must arrive. `SRD_OPERATIONS_CASES` sets the number of cases.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use srd_proto::{Config, Duration, Event, Protection, Status};
 
-/// What may happen.
+/// An operation of a case.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     Send {
@@ -22,18 +22,18 @@ enum Operation {
     Advance {
         us: u32,
     },
-    /// The wire loses, repeats and reorders from now on.
+    /// From now on the wire loses, duplicates and reorders packets.
     Disturb {
         loss_permille: u16,
         duplicate_permille: u16,
         jitter_us: u16,
     },
-    /// Packets of so many source ports vanish, in both directions.
+    /// Packets of this number of source ports vanish, in both directions.
     KillPaths {
         ports: u8,
     },
     Heal,
-    /// A packet that was on the wire lately arrives again, perhaps from somewhere else.
+    /// A packet that left recently arrives again, from another address if `elsewhere`.
     Replay {
         back: bool,
         which: u8,
@@ -41,13 +41,13 @@ enum Operation {
     },
     RestartA,
     RestartB,
-    /// What b sends comes from another address.
+    /// B moves to another address.
     Roam {
         to: u8,
     },
-    /// A forgets b and is told of it again.
+    /// A removes b and adds it again.
     RemoveAndAdd,
-    /// A closes the queue pair that it sends from.
+    /// A closes the queue pair from which it sends.
     CloseQueuePair,
 }
 
@@ -87,14 +87,15 @@ fn config(mode: u8) -> Config {
         window_packets_max: 128,
         rto_max: Duration::from_millis(10),
         peer_timeout: Duration::from_millis(50),
-        // A plain packet says nothing of its age to an end that has forgotten its sender.
+        // A plain packet does not show its age: after an end has released the context, it accepts
+        // an old packet as new.
         idle_reclaim: if mode == 0 { Duration::MAX } else { Duration::from_millis(150) },
         key_packets_max: 200,
         ..Config::default()
     }
 }
 
-/// What one end handed in and was told of.
+/// Datagrams that one end accepted, and their statuses.
 #[derive(Default)]
 struct Books {
     accepted: BTreeSet<u64>,
@@ -102,7 +103,8 @@ struct Books {
 }
 
 impl Books {
-    /// Takes events that are new; `seen` of them were taken before.
+    /// Records completions: each accepted datagram completes once, and as `Ok` only if it was
+    /// delivered.
     fn take(&mut self, events: &[Event], delivered: impl Fn(u64) -> bool) {
         for event in events {
             let Event::Completed { user, status, .. } = event else { continue };
@@ -122,7 +124,7 @@ struct Run {
     pair: Pair,
     a: Books,
     b: Books,
-    /// Nothing happened that lets a datagram fail while the wire is good.
+    /// Whether nothing has happened that lets a datagram fail while the wire is good.
     untroubled: bool,
 }
 
@@ -131,8 +133,8 @@ impl Run {
         let mut pair = Pair::new(config(mode), seed);
         if mode == 0 {
             pair.again_after_restart = true;
-            // What the network holds for longer than a peer may be silent, a plain end may take
-            // for new (H9, H13).
+            // A plain end may accept a packet as new if the network holds it for longer than a peer
+            // may be silent (H9, H13).
             pair.replays_within = config(mode).peer_timeout;
         }
         Self { pair, a: Books::default(), b: Books::default(), untroubled: true }
@@ -140,7 +142,8 @@ impl Run {
 
     fn step(&mut self, operation: Operation) {
         let pair = &mut self.pair;
-        // A plain packet is its sender's by its address alone: from elsewhere it is another's.
+        // Only its source address identifies the sender of a plain packet: with another address it
+        // would be a packet of another peer.
         let protected = pair.a.config().protection.is_on();
         match operation {
             Operation::Send { back, count, bytes } => {
@@ -203,7 +206,7 @@ impl Run {
         self.b.take(&back, |user| pair.has_delivered(user));
     }
 
-    /// Everything heals: all that was handed in ends, and what is handed in then arrives.
+    /// Ends all faults: every accepted datagram must end, and a new one must arrive.
     fn finish(&mut self) {
         self.pair.fault = Fault::default();
         self.pair.roam_b(2);
@@ -288,9 +291,9 @@ fn regression_a_plain_packet_of_a_run_long_gone_is_not_held_by_the_network() {
     run(0, 0, &[&began[..], &goes_on, &[replayed]].concat());
 }
 
-/// One run in 256 numbered its context as the former run had, and took what the peer still sent to
-/// that for its own: acknowledgements of datagrams that never arrived. So did a peer that was named
-/// again.
+/// One run in 256 gave its context the number of the earlier run's context, and accepted packets
+/// for that context as its own: acknowledgements of datagrams that had never arrived. A peer that
+/// was removed and added again did the same.
 #[test]
 fn regression_what_is_sent_to_a_former_context_does_not_count_in_the_next() {
     use Operation::*;
@@ -301,7 +304,7 @@ fn regression_what_is_sent_to_a_former_context_does_not_count_in_the_next() {
         for (back, again) in
             [(false, RestartA), (false, RemoveAndAdd), (true, RestartB), (false, RestartB)]
         {
-            // The answer to what the former context sent arrives after 12 us.
+            // The answer to packets of the earlier context arrives after 12 us.
             run(0, seed, &[send(back), again, Advance { us: 12 }, send(back)]);
             let lost = [KillPaths { ports: 16 }, send(back), Advance { us: 10 }, Heal];
             run(0, seed, &[&[send(back), again, Advance { us: 6 }][..], &lost].concat());
@@ -309,8 +312,9 @@ fn regression_what_is_sent_to_a_former_context_does_not_count_in_the_next() {
     }
 }
 
-/// D14 had found that datagrams were certainly not delivered. When their queue pair closed before
-/// they left again, and then the peer restarted, they went to it as if they had never been sent.
+/// D14 had shown that datagrams were certainly not delivered. If their queue pair closed before
+/// they were sent again, and the peer then restarted, they moved to the new context as if they had
+/// never been sent.
 #[test]
 fn regression_what_has_ended_and_lost_its_identity_does_not_go_to_the_next_run() {
     use Operation::*;

@@ -1,4 +1,4 @@
-//! Two endpoints on a bad wire. Each test is named for the rule that it shows.
+//! Two endpoints on a wire with faults. The name of each test states the rule that it shows.
 
 use crate::support::{Fault, Pair};
 use srd_proto::{
@@ -267,7 +267,7 @@ fn a_silent_peer_is_found_out_though_nothing_more_can_be_sent() {
     let mut pair = Pair::new(config(), 15);
     pair.try_send(1).unwrap();
     let mut buf = TransmitBuf::new(1, 65_000);
-    // The first packet finds the socket full, so nobody asks for a second.
+    // The socket is full after the first packet, so the world does not poll for a second.
     assert!(pair.a.poll_transmit(pair.now, &mut buf).is_some());
     for _ in 0..1000 {
         let Some(at) = pair.a.poll_timeout() else { panic!("nothing wakes it") };
@@ -279,7 +279,8 @@ fn a_silent_peer_is_found_out_though_nothing_more_can_be_sent() {
     panic!("it waits for ever");
 }
 
-/// Each of many acknowledgements once left a wake-up behind, for when the context would be idle.
+/// Each of many acknowledgements once left a timer behind, for the time at which the context would
+/// be idle.
 #[test]
 fn regression_what_was_said_long_ago_wakes_nobody() {
     let mut pair = Pair::new(config(), 1);

@@ -1,5 +1,5 @@
-//! A path MTU that falls and rises under way: found, told once, without silence and without a
-//! storm.
+//! A path MTU that falls and rises during a transfer. It is found and reported once, without a long
+//! silence and without a storm of packets.
 
 use crate::support::{Fault, Pair};
 use srd_proto::{
@@ -35,7 +35,7 @@ fn datagram(bytes: usize, imm: u64) -> Datagram {
     }
 }
 
-/// A sender that cuts what it has to what the endpoint takes, as a card does.
+/// A sender that limits its datagrams to the size that the endpoint accepts, as a card does.
 struct Sender {
     pair: Pair,
     next: u64,
@@ -52,7 +52,8 @@ impl Sender {
         Self { pair, next: 0 }
     }
 
-    /// Keeps twenty datagrams under way for so many milliseconds; how long at most none arrived.
+    /// Keeps twenty datagrams in flight for `ms` milliseconds; returns the longest time without an
+    /// arrival.
     fn run(&mut self, ms: u64) -> Duration {
         let (mut silence, mut longest) = (0, 0);
         for _ in 0..ms {
@@ -113,7 +114,7 @@ fn regression_a_path_mtu_that_falls_in_mid_transfer_is_found_and_told_once() {
     }
 }
 
-/// Links of 1240, 1200 and 576 bytes: less than IPv6 asks of one, as tunnels in tunnels have.
+/// Links of 1240, 1200 and 576 bytes, below the minimum MTU of IPv6, as nested tunnels have.
 #[test]
 fn regression_a_path_mtu_below_that_of_ipv6_is_found_and_the_way_back_too() {
     for (seed, mode) in (0..).zip(modes()) {
@@ -163,7 +164,7 @@ fn regression_packets_that_do_not_pass_make_no_storm() {
     for (seed, (mode, mtu_discovery)) in
         (0..).zip(modes().into_iter().flat_map(|mode| [(mode.clone(), true), (mode, false)]))
     {
-        // Where nothing may ask for sizes, what does not pass is sent again ever more slowly.
+        // Without MTU discovery, a packet that does not pass is sent again ever more slowly.
         let config = Config { mtu_discovery, ..config(mode) };
         let mut sender = Sender::with(config, seed);
         sender.run(50);
@@ -237,8 +238,8 @@ fn regression_large_unreliable_datagrams_alone_find_a_smaller_path_mtu_and_a_lar
     }
 }
 
-/// E3c: a peer at our own address gets packets that no interface would pass, another does not, and
-/// a receiver with many senders grants at least one of them.
+/// E3c: a peer at our own address gets packets that no interface would pass, and another peer does
+/// not. A receiver with many senders grants at least one such packet.
 #[test]
 fn packets_to_our_own_address_may_be_larger() {
     for protection in modes() {
@@ -253,7 +254,7 @@ fn packets_to_our_own_address_may_be_larger() {
         assert_eq!(pair.a.payload_bytes_max(), most, "what every peer takes");
         assert_eq!(pair.a.payload_bytes_max_to(pair.b_at_a), larger);
         assert_eq!(far.a.payload_bytes_max_to(far.b_at_a), most);
-        // `b` has the address, so `a` is not at one of its own.
+        // The own address is that of `b`, so `b` sends to another address.
         assert_eq!(elsewhere.b.payload_bytes_max(), most);
         for _ in 0..50 {
             pair.a.send(pair.now, pair.b_at_a, datagram(larger, 1)).unwrap();

@@ -1,4 +1,4 @@
-//! Source ports that a firewall lets through, or a dead switch swallows: found, told, and used.
+//! Source ports that a firewall passes or a dead switch drops: found, reported, and used.
 
 use crate::support::{Fault, Pair};
 use srd_proto::{Class, Config, Datagram, Duration, Entropy, Protection, Qpn, Status};
@@ -28,12 +28,12 @@ fn modes() -> [Protection; 2] {
     [Protection::Plain, Protection::Static([9; 32])]
 }
 
-/// How many paths are not held to be bad.
+/// Number of paths that are not assumed bad.
 fn passing(pair: &Pair) -> usize {
     pair.paths().iter().filter(|path| matches!(path.state, "good" | "skip")).count()
 }
 
-/// Sends so many, a few at a time, as fast as they end.
+/// Sends `n` datagrams, at most 20 at a time, as fast as they complete.
 fn transfer(pair: &mut Pair, n: u64) {
     let before = pair.completions().len() as u64;
     let mut sent = 0;
@@ -141,7 +141,7 @@ fn regression_unreliable_datagrams_leave_a_dead_path_within_three() {
             for _ in 0..5 {
                 assert_eq!(run(&mut pair, 8), 8);
             }
-            // A quarter of the paths, and all that are in use.
+            // A quarter of the paths, among them all that are in use.
             pair.fault = Fault { dead_ports_below: BASE + 16, ..Fault::default() };
             for n in 0..20 {
                 let arrived = run(&mut pair, 8);
@@ -190,7 +190,7 @@ fn an_unreliable_flow_keeps_its_path_while_that_is_alive() {
     let arrived = pair.b.stats().unreliable_rx_pkts;
     assert_eq!(arrived, 100);
     assert!(pair.a.stats().probe_pkts <= 60, "{}", pair.a.stats().probe_pkts);
-    // Only its own path passes, and all still arrive: none took another.
+    // Only the flow's own path passes packets, and all datagrams arrive: none used another path.
     pair.fault.only_ports = Some((BASE + 5, BASE + 5));
     for _ in 0..10 {
         unreliable(&mut pair, 5);

@@ -1,4 +1,4 @@
-//! The same rules with protection on, and what protection adds.
+//! Rules of the transport with protection on, and the rules that protection adds.
 
 use crate::support::{Fault, Pair};
 use srd_proto::{Config, DownReason, Duration, Protection, Status};
@@ -73,7 +73,7 @@ fn a_restarted_peer_is_met_again_and_undecided_datagrams_fail() {
 fn strangers_beyond_the_rate_must_return_a_cookie_and_then_get_in() {
     for config in modes() {
         let mut pair = Pair::new(Config { handshakes_per_second_max: 10, ..config }, 7);
-        // The bucket holds one handshake; a restart at once wants a second.
+        // The bucket holds one handshake; an immediate restart needs a second one.
         pair.send_many(5, 1000);
         pair.run_until_idle(Duration::from_millis(100));
         pair.restart_a();
@@ -110,9 +110,8 @@ fn both_sides_may_open_at_once() {
     }
 }
 
-/// The opening that loses may arrive after the answer to the one that wins: on another path, or
-/// where a machine stands still for a while. It ended the session that had just begun, and what was
-/// in flight with it.
+/// The losing opening may arrive after the answer to the winning one, on another path or after a
+/// pause of a machine. Such an opening ended the new session, and datagrams in flight failed.
 #[test]
 fn regression_an_opening_that_comes_late_ends_no_session() {
     let [config, _] = modes();

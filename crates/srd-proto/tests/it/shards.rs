@@ -1,5 +1,5 @@
-//! Nodes of several shards: every packet finds the shard that it is for, whatever the numbers of
-//! shards, and what comes from any of them is known to be the same node.
+//! Nodes of several shards: every packet reaches the shard that it is for, whatever the numbers of
+//! shards, and packets of all shards count as those of one node.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
@@ -19,7 +19,7 @@ use srd_proto::{
 const PORT: u16 = 7471;
 const DELAY: Duration = Duration::from_micros(10);
 
-/// A node with its shards, all of which know the other node.
+/// A node with its shards, each of which has the other node as a peer.
 struct Host {
     shards: Vec<Endpoint>,
     peers: Vec<PeerId>,
@@ -33,7 +33,7 @@ struct Net {
     wire: VecDeque<(Instant, usize, SocketAddr, Vec<u8>)>,
     loss_permille: u32,
     rng: Rng,
-    /// Datagrams that arrived at each host, and how many came more than once.
+    /// Datagrams that arrived at each host; `again` counts the further copies of all of them.
     arrived: [BTreeSet<u64>; 2],
     again: u32,
     failed: Vec<Status>,
@@ -105,14 +105,15 @@ impl Net {
         }
     }
 
-    /// A host comes back with so many shards, and remembers nothing.
+    /// Restarts a host with this number of shards and without any state.
     fn restart(&mut self, host: usize, shards: u8) {
         self.restarts += 1;
         self.hosts[host] = Host::new(&self.config, host, shards, self.restarts, self.now);
         self.introduce();
     }
 
-    /// Each shard of a host sends so many datagrams to the other host; `user` of the first.
+    /// Each shard of a host sends `each` datagrams to the other host, numbered from `user`; returns
+    /// all numbers.
     fn send(&mut self, host: usize, each: u64, user: u64) -> BTreeSet<u64> {
         let mut users = BTreeSet::new();
         let Host { shards, peers } = &mut self.hosts[host];
@@ -148,14 +149,14 @@ impl Net {
                 buf.clear();
                 let Some(transmit) = shard.poll_transmit(self.now, &mut buf) else { break };
                 let astray = transmit.destination.ip() != address(1 - host).ip();
-                // A socket that only sends, as that of each path but the first, drops what arrives.
+                // The sockets of all paths except the first only send, and drop arriving packets.
                 let heard = transmit.destination == address(1 - host);
                 let mut source = address(host);
                 source.set_port(PORT + transmit.entropy.0);
                 for (head, payload) in buf.segments() {
                     if astray {
-                        // A stranger is asked for a cookie, told that there is no context, or gets
-                        // the answer to an opening that was played again, which it cannot read.
+                        // A stranger receives only demands for a cookie, Resets, and answers to
+                        // replayed openings, which it cannot decrypt.
                         assert!([5, 6, 7].contains(&(head[0] & 15)), "{head:?}");
                     }
                     if !heard || self.rng.below(1000) < self.loss_permille {
@@ -241,7 +242,7 @@ fn a_node_that_restarts_with_another_number_of_shards_is_reached_again() {
             net.run(Duration::from_millis(20));
             net.restart(1, after);
             let there = net.send(0, 10, 200_000);
-            // A peer that is silent is given up after 1.5 s, and what waits goes to its next run.
+            // A silent peer is given up after 1.5 s, and waiting datagrams go to its next run.
             net.run(Duration::from_secs(4));
             let what = format!("{protection:?} {before} then {after}, beside {here}");
             let lost = there.difference(&net.arrived[1]).count();
@@ -270,7 +271,7 @@ fn a_node_that_is_removed_is_removed_with_every_context() {
 fn a_stranger_gets_no_context_by_the_number_of_its_shard() {
     let protection = Protection::Static([0; 32]);
     let mut net = Net::new(&protection, [2, 4]);
-    // Host 0 takes nobody but the nodes that it was told of, and was told of another key.
+    // Host 0 admits only configured nodes, and the key that it has for host 1 is not host 1's.
     let config = Config { admission: Admission::Known, ..config(&protection) };
     net.hosts[0] = Host::new(&config, 0, 2, 5, net.now);
     let other = Host::new(&config, 5, 1, 1, net.now).shards[0].public_key();
@@ -281,7 +282,7 @@ fn a_stranger_gets_no_context_by_the_number_of_its_shard() {
     assert!(net.hosts[0].shards.iter().all(|shard| shard.peer_count() == 1));
 }
 
-/// Everything that host 0 says to host 1 while both shards of each send, with what else was sent.
+/// Packets from host 0 to host 1 during `span`, without duplicates.
 fn recorded(net: &mut Net, span: Duration) -> Vec<Vec<u8>> {
     let (end, mut all) = (net.now + span, Vec::new());
     while net.now < end {
@@ -294,7 +295,7 @@ fn recorded(net: &mut Net, span: Duration) -> Vec<Vec<u8>> {
     all
 }
 
-/// The first word of a packet's header that is a context's number.
+/// Offset of the destination context in a packet's header.
 const CONTEXT_AT: usize = 4;
 
 #[test]
@@ -325,7 +326,7 @@ fn packets_of_one_shard_played_to_another_deliver_nothing_and_disturb_nobody() {
         for shard in &net.hosts[1].shards {
             assert!(shard.peer_count() <= 2, "{protection:?}: {}", shard.peer_count());
         }
-        // What was played again from elsewhere leads nothing astray.
+        // The packets replayed from elsewhere have redirected no traffic.
         let (there, back) = (net.send(0, 40, 1_000), net.send(1, 40, 100_000));
         net.run(Duration::from_millis(60));
         assert!(there.is_subset(&net.arrived[1]), "{protection:?}");
@@ -349,7 +350,7 @@ fn no_two_shards_seal_under_one_key_and_number() {
         }
         let packets = recorded(&mut net, Duration::from_millis(20));
         assert_eq!(net.again, 60, "four shards sent the same twenty");
-        // The same plaintext under the same key and number would be the same bytes.
+        // Equal plaintexts under one key and one number would give equal bytes.
         let (mut sealed, mut blocks) = (BTreeSet::new(), 0);
         let data = packets.iter().filter(|bytes| bytes[0] & 15 == 1);
         for block in data.filter_map(|bytes| bytes.get(HEADER_BYTES..HEADER_BYTES + 16)) {

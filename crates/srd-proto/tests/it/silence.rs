@@ -1,5 +1,5 @@
-//! When a silent peer is given up: in every mode, after pauses of this endpoint's own, and with
-//! hints of the network that the peer cannot be reached.
+//! Silent peers are given up in time: in every mode, after pauses of this endpoint itself, and
+//! after hints of the network that the peer is unreachable.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,8 @@ fn config(protection: Protection) -> Config {
     Config { protection, packet_bytes_max: 4122, ..Config::default() }
 }
 
-/// As the provider has it: contexts rest, and a peer may be late to start.
+/// Configuration like that of the libfabric provider: contexts hibernate, and a peer that has not
+/// answered yet has its own timeout.
 fn provider(protection: Protection) -> Config {
     Config {
         idle_hibernate: Duration::from_millis(2),
@@ -23,7 +24,7 @@ fn provider(protection: Protection) -> Config {
     }
 }
 
-/// A pair that has spoken and has datagrams in flight.
+/// A pair that has a context and datagrams in flight.
 fn talking(config: Config, seed: u64) -> Pair {
     let mut pair = Pair::new(config, seed);
     pair.send_many(1, 100);
@@ -53,7 +54,7 @@ fn regression_a_pause_of_our_own_costs_no_peer_in_any_configuration() {
             let timeout = Duration::from_millis(1500);
             let mut pair = talking(Config { peer_timeout: timeout, ..config }, 2);
             pair.now += Duration::from_secs(2);
-            // Timers before any input.
+            // Timers are handled before any input.
             pair.a.handle_timeout(pair.now);
             pair.b.handle_timeout(pair.now);
             pair.run_until_idle(Duration::from_secs(2));
@@ -65,8 +66,8 @@ fn regression_a_pause_of_our_own_costs_no_peer_in_any_configuration() {
 
 #[test]
 fn a_peer_that_may_have_forgotten_the_context_meanwhile_is_not_waited_for() {
-    // After `idle_reclaim` the other end may have forgotten what it received: a repeated datagram
-    // could be delivered again.
+    // After `idle_reclaim` the other end may have released the context: a datagram that is sent
+    // again could be delivered twice.
     let mut pair = talking(config(Protection::Plain), 3);
     pair.now += Duration::from_secs(40);
     pair.a.handle_timeout(pair.now);
@@ -93,7 +94,7 @@ fn a_caller_that_is_always_late_still_gives_a_dead_peer_up() {
     }
 }
 
-/// The network says `n` times that b cannot be reached, one millisecond apart.
+/// The network reports `n` times that b is unreachable, at intervals of one millisecond.
 fn hint(pair: &mut Pair, n: u32) {
     let to = pair.a.address_of(pair.b_at_a).unwrap();
     for _ in 0..n {

@@ -1,4 +1,4 @@
-//! How contexts end, and what is told of why one does not begin.
+//! Ends of contexts, and diagnoses of contexts that do not begin.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -18,7 +18,7 @@ fn a_peer_whose_endpoint_ends_says_so_and_what_it_got() {
         for from_b in [true, false] {
             let mut pair = met(config.clone(), 13);
             pair.send_many(3, 1000);
-            // Arrived, and not yet acknowledged.
+            // The datagrams have arrived and are not acknowledged yet.
             pair.run_for(Duration::from_micros(7));
             let end = if from_b { &mut pair.b } else { &mut pair.a };
             end.close(pair.now);
@@ -76,7 +76,8 @@ fn a_goodbye_that_is_replayed_or_forged_ends_nothing() {
         for packet in &goodbyes {
             pair.inject(packet, packet.source);
         }
-        // One bit wrong anywhere in what a plain goodbye must know: contexts and epoch.
+        // One wrong bit anywhere in header and greeting, whose contexts and epoch a plain Close
+        // must match.
         for bit in 0..28 * 8 {
             let mut forged = goodbyes[0].clone();
             forged.bytes[bit / 8] ^= 1 << (bit % 8);
@@ -129,7 +130,8 @@ fn diagnoses(events: &[Event]) -> Vec<Diagnosis> {
     events.iter().filter_map(what).collect()
 }
 
-/// A pair that cannot meet within 50 ms, and what each side is told of why.
+/// Runs a pair that cannot open a session within its peer timeout of 50 ms; returns the diagnoses
+/// of each end.
 fn cannot_meet(mut pair: Pair) -> [Vec<Diagnosis>; 2] {
     pair.send_many(1, 100);
     pair.run_for(Duration::from_millis(200));
@@ -141,7 +143,7 @@ fn impatient(protection: Protection) -> Config {
     Config { protection, peer_timeout: Duration::from_millis(50), ..keyed() }
 }
 
-/// Tells a another key, or another secret, than b's.
+/// Adds b at a again with a public key or a preshared key that is not b's.
 fn misinformed(pair: &mut Pair, key: Option<[u8; 32]>, preshared_key: Option<[u8; 32]>) {
     pair.a.remove_peer(pair.now, pair.b_at_a);
     let peer = PeerConfig {
@@ -156,12 +158,13 @@ fn misinformed(pair: &mut Pair, key: Option<[u8; 32]>, preshared_key: Option<[u8
 #[test]
 fn wrong_keys_and_dead_hosts_are_told_apart() {
     let config = impatient(keyed().protection);
-    // Nobody is there.
+    // No host answers.
     let mut pair = Pair::new(config.clone(), 30);
     pair.fault.loss_permille = 1000;
     assert_eq!(cannot_meet(pair), [vec![Diagnosis::NothingReceived], vec![]]);
 
-    // A has a wrong key for b: b sees what a calls with, and a what b calls with.
+    // A has a wrong key for b. B reports an opening for another key; if b opens as well, a reports
+    // b's key as unknown.
     let mut pair = Pair::new(config.clone(), 31);
     misinformed(&mut pair, Some(srd_proto::crypto::public_key(&[42; 32])), None);
     let told = cannot_meet(pair);
@@ -172,7 +175,7 @@ fn wrong_keys_and_dead_hosts_are_told_apart() {
     pair.send_back(1, 100);
     assert_eq!(cannot_meet(pair)[0], [Diagnosis::UnknownKey(key)]);
 
-    // Their preshared keys differ.
+    // The preshared keys of a and b differ.
     let mut pair = Pair::new(config, 33);
     let key = pair.b.public_key();
     misinformed(&mut pair, key, Some([5; 32]));
@@ -248,7 +251,7 @@ fn a_peer_that_dies_is_found_out_soon_idle_or_spoken_to() {
             let took = pair.now.since(dead_at);
             let most = if spoken_to { 80 + 600 + 2 } else { 320 + 600 + 2 };
             assert!(took <= Duration::from_millis(most), "{took:?}");
-            // Asked often enough that a few lost packets condemn nobody.
+            // Probes are frequent enough that the loss of a few packets ends no context.
             let asked = recorded(&mut pair, true).iter().filter(|p| p.bytes.len() < 60).count();
             assert!(asked >= 10, "asked {asked} times");
         }
@@ -287,7 +290,7 @@ fn a_living_peer_is_not_given_up_for_recorded_openings() {
     }
 }
 
-/// Pairs in which b was told of at one address, has moved, and is known to a where it is now.
+/// Pairs in which b has moved away from its configured address, and a has followed it.
 fn moved_away() -> Vec<Pair> {
     let away = |config| {
         let mut pair = met(config, 30);
@@ -300,7 +303,7 @@ fn moved_away() -> Vec<Pair> {
     modes().into_iter().map(away).collect()
 }
 
-/// B goes back to where it was named, and the sixth datagram arrives there within a second.
+/// B returns to its configured address, and the sixth datagram arrives there within a second.
 fn is_found_at_home(pair: &mut Pair) {
     pair.roam_b(2);
     pair.send_many(1, 100);
@@ -324,7 +327,8 @@ fn regression_a_peer_that_comes_back_anew_where_it_was_named_is_found_within_a_s
         pair.send_many(1, 100);
         pair.run_for(Duration::from_secs(1));
         assert!(pair.completions().len() == 6, "it has ended");
-        // What was in flight when b was found to be anew has failed; the next one arrives.
+        // The datagram that was in flight while a detected the restart has failed; the next one
+        // arrives.
         pair.send_many(1, 100);
         pair.run_for(Duration::from_millis(100));
         assert_eq!(pair.completions().last(), Some(&Status::Ok));
@@ -386,7 +390,7 @@ fn regression_what_the_network_says_of_an_address_that_a_peer_has_left_is_no_hin
     }
 }
 
-/// Both sides open at once while b is away from where a was told that it is.
+/// Both ends open at once while b is away from the address that is configured at a.
 #[test]
 fn regression_ends_that_open_at_once_while_one_is_away_find_each_other_within_a_second() {
     for config in modes() {
@@ -398,7 +402,7 @@ fn regression_ends_that_open_at_once_while_one_is_away_find_each_other_within_a_
                 pair.send_many(1, 100);
                 pair.send_back(1, 100);
                 pair.run_for(Duration::from_micros(away_us));
-                // Under a job key a peer is known by its address alone: b must come home.
+                // Under a job key only its address identifies a peer, so b must return.
                 if !follows || seed % 2 == 0 {
                     pair.roam_b(2);
                 }

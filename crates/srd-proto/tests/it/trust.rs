@@ -1,4 +1,4 @@
-//! What strangers and recorded packets can do to a protected endpoint: nothing but move counters.
+//! Strangers and recorded packets change nothing at a protected endpoint except its counters.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // helpers of tests are tests
 
@@ -37,7 +37,8 @@ fn regression_a_replayed_packet_from_elsewhere_moves_no_address() {
     }
 }
 
-/// Under a number that was another's before, perhaps of a run of this endpoint that is over.
+/// The number may have been assigned to another peer before, perhaps by an earlier run of this
+/// endpoint.
 #[test]
 fn regression_a_plain_packet_from_another_host_is_for_no_context() {
     let mut pair = met(Config { protection: Protection::Plain, ..keyed() }, 3);
@@ -59,7 +60,7 @@ fn regression_a_weak_public_key_is_refused() {
     let mut endpoint = Endpoint::new(keyed(), Epoch(1), [1; 32], Instant::ZERO).unwrap();
     let mut one = [0; 32];
     one[0] = 1;
-    // All but the last are of small order: zero, one, the order eight, the prime less one.
+    // Four keys of small order: zero, one, a key of order eight, and the prime less one.
     let eight = [
         0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3, 0xfa, 0xf1, 0x9f, 0xc4,
         0x6a, 0xda, 0x09, 0x8d, 0xeb, 0x9c, 0x32, 0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16, 0x5f, 0x49,
@@ -91,7 +92,7 @@ fn regression_recorded_openings_do_not_keep_an_endpoint_from_opening() {
         hellos.retain(|packet| packet.kind() == HELLO);
         hellos.dedup_by(|a, b| a.bytes == b.bytes);
         assert!(hellos.len() >= 3, "{} openings", hellos.len());
-        // B comes back with nothing and has something to say; a is silent.
+        // B restarts without state and has data to send; a is silent.
         pair.run_for(Duration::from_millis(100));
         pair.restart_b();
         pair.send_back(1, 100);
@@ -114,7 +115,7 @@ fn regression_a_repeated_opening_is_answered_where_it_comes_from_each_time() {
         pair.run_for(Duration::from_micros(1));
         let hello = recorded(&mut pair, true).remove(0);
         assert_eq!(hello.kind(), HELLO);
-        // A man on the side is faster, from another address, with every opening.
+        // An attacker on the side copies every opening and is faster, from another address.
         let mut stolen = 0;
         for _ in 0..20 {
             pair.inject(&hello, elsewhere());
@@ -146,7 +147,7 @@ fn regression_a_stranger_costs_a_job_no_memory_before_it_has_shown_its_address()
 fn regression_a_forged_source_does_not_lock_the_owner_of_an_address_out() {
     let config = Config { admission: Admission::Anyone, ..keyed() };
     let mut pair = Pair::new(config.clone(), 5);
-    // Somebody with a key of its own writes from a's address first; its answers go to a.
+    // A host with a key of its own sends first, from a's address; its answers go to a.
     let mut liar = config.clone();
     liar.protection = Protection::Static([77; 32]);
     let mut liar = Endpoint::new(liar, Epoch(5), [5; 32], pair.now).unwrap();
@@ -168,7 +169,7 @@ fn regression_a_forged_source_does_not_lock_the_owner_of_an_address_out() {
     assert_eq!(pair.completions(), [Status::Ok]);
 }
 
-/// A new address of a's, from which its packets come from now on.
+/// Moves endpoint a to a new address, from which its packets come from now on.
 fn moved(pair: &mut Pair, last: u8) -> SocketAddr {
     pair.ips[0] = ip(last);
     SocketAddr::new(ip(last), 7471)
@@ -230,22 +231,23 @@ fn a_plain_peer_never_moves() {
     assert_eq!(pair.b.address_of(a_at_b), Some(at(1)));
 }
 
-/// What floods an endpoint, and from where.
+/// Kind and source of the packets that flood an endpoint.
 #[derive(Clone, Copy, Debug)]
 enum Flood {
-    /// An opening's header and random bytes.
+    /// Header of an opening, followed by random bytes.
     Noise,
-    /// Openings with the right MAC from anywhere.
+    /// Openings with a valid MAC from random addresses.
     Anywhere,
-    /// The same from the address of the peer that wants to open.
+    /// Openings with a valid MAC from the address of the peer that is about to open.
     FromPeer,
-    /// The same by a host that receives at its address, and returns its cookie.
+    /// Openings with a valid MAC and a valid cookie, from a host that receives at its address.
     WithCookie,
-    /// Recorded openings of the peer's, with its cookie, from the peer's address.
+    /// Recorded openings of the peer with its cookie, from the peer's address.
     Recorded,
 }
 
-/// An opening with the right MAC, which the dearer half of the work shows to be forged.
+/// An opening with a valid MAC. Only the more expensive checks after the MAC show that it is
+/// forged.
 fn forged(pair: &Pair, rng: &mut srd_proto::rng::Rng, cookie: [u8; 16]) -> Vec<u8> {
     let mut bytes = vec![srd_proto::wire::VERSION << 4 | HELLO];
     bytes.resize(12, 0);
@@ -260,7 +262,7 @@ fn forged(pair: &Pair, rng: &mut srd_proto::rng::Rng, cookie: [u8; 16]) -> Vec<u
     bytes
 }
 
-/// The cookie that b wants of a host that writes from `source`.
+/// Cookie that b demands from a host that sends from `source`.
 fn cookie_of(pair: &mut Pair, rng: &mut srd_proto::rng::Rng, source: SocketAddr) -> [u8; 16] {
     for _ in 0..1000 {
         let bytes = forged(pair, rng, [0; 16]);
@@ -295,7 +297,8 @@ fn a_session_opens_within_a_second_whatever_floods_the_responder() {
             Flood::WithCookie => cookie = cookie_of(&mut pair, &mut rng, elsewhere()),
             Flood::Recorded => {
                 for n in 1..=6 {
-                    // With a cookie, for b has handled all that it does without one.
+                    // The openings need a cookie, because `cookie_of` uses up b's allowance of
+                    // openings without one.
                     cookie_of(&mut pair, &mut rng, elsewhere());
                     pair.strays.clear();
                     pair.restart_a();
@@ -363,7 +366,8 @@ fn an_answer_or_a_demand_that_has_not_seen_the_opening_is_not_looked_at() {
         let answers = recorded(&mut pair, false);
         let of = |kind| answers.iter().find(|packet| packet.kind() == kind).unwrap().clone();
         let (retry, reply) = (of(RETRY), of(HELLO_REPLY));
-        // Another opening, unanswered: the former answers name its context and not its token.
+        // Another opening, without an answer. The earlier answers are changed to name its context,
+        // but do not have its token.
         pair.fault.loss_permille = 1000;
         pair.restart_a();
         pair.send_many(1, 100);
@@ -400,7 +404,8 @@ fn answers_to_one_opening_are_worked_on_a_few_times() {
     for _ in 0..100 {
         pair.inject(&reply, reply.source);
     }
-    // Eight were worked on. Then the opening is dropped, and with it the rest.
+    // Eight answers were processed. Then the opening is dropped, and the other answers fit no
+    // opening.
     assert_eq!(drops(&pair.a, DropReason::Unauthentic), 8);
     assert_eq!(drops(&pair.a, DropReason::Replay), 92);
     pair.fault.loss_permille = 0;
@@ -408,7 +413,7 @@ fn answers_to_one_opening_are_worked_on_a_few_times() {
     assert_eq!(pair.completions(), [Status::Ok]);
 }
 
-/// An endpoint with so many plain peers.
+/// An endpoint with this number of plain peers.
 fn crowd(peers: u32) -> (Endpoint, Vec<PeerId>) {
     let config = Config { peers_max: peers, ..Config::default() };
     let mut node = Endpoint::new(config, Epoch(1), [1; 32], Instant::ZERO).unwrap();
@@ -421,8 +426,8 @@ fn crowd(peers: u32) -> (Endpoint, Vec<PeerId>) {
     (node, ids)
 }
 
-/// The least time of several that something takes: the machine may be busy with something else.
-/// There are more than three as long as none is below `most`.
+/// Least time of several runs of `work`, because the machine may be busy with other programs. After
+/// three runs, further ones follow, up to 20 in total, until one takes less than `most`.
 fn least<T>(
     most: std::time::Duration,
     make: impl Fn() -> T,

@@ -1,4 +1,4 @@
-//! Unreliable datagrams: beside the reliable ones, under the same session, never repeated.
+//! Unreliable datagrams: sent beside the reliable ones, under the same session, at most once.
 
 use crate::support::{Fault, Pair};
 use srd_proto::{

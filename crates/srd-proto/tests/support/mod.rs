@@ -1,4 +1,4 @@
-//! A `Pair`: two endpoints, a wire that misbehaves by seed, and oracles of its own.
+//! A `Pair`: two endpoints, a wire whose faults follow from a seed, and checks of its own.
 
 // Each test file uses its part; a test may fail loudly; sizes here are small.
 #![allow(dead_code, clippy::unwrap_used, clippy::cast_possible_truncation)]
@@ -15,7 +15,7 @@ use srd_proto::{
     ReceiveBuffers, SendError, Status, TransmitBuf,
 };
 
-/// How the wire misbehaves.
+/// Faults of the wire.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fault {
     pub(crate) loss_permille: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Fault {
     pub(crate) swallows_probes: bool,
     /// Packets from source ports below this vanish, in both directions.
     pub(crate) dead_ports_below: u16,
-    /// If so: packets from all other source ports vanish, in both directions.
+    /// If set, packets from source ports outside of this range vanish, in both directions.
     pub(crate) only_ports: Option<(u16, u16)>,
 }
 
@@ -55,7 +55,7 @@ impl InFlight {
     }
 }
 
-/// Packets that [`Pair::replay`] chooses from.
+/// Number of recent packets from which [`Pair::replay`] chooses.
 const RECENT_PACKETS: usize = 64;
 
 pub(crate) struct Pair {
@@ -65,23 +65,24 @@ pub(crate) struct Pair {
     pub(crate) now: Instant,
     pub(crate) fault: Fault,
     pub(crate) events: Vec<Event>,
-    /// What b was told.
+    /// Events of b.
     pub(crate) events_b: Vec<Event>,
-    /// A datagram may reach each run of its receiver once, as plain first contacts may.
+    /// Whether a datagram may reach each run of its receiver once, as in plain mode before the peer
+    /// has answered.
     pub(crate) again_after_restart: bool,
-    /// No packet is replayed that is older: the network does not hold any for longer.
+    /// Greatest age of a replayed packet: the network holds no packet for longer.
     pub(crate) replays_within: Duration,
     pub(crate) check_payload: bool,
     /// The source port of entropy zero.
     pub(crate) entropy_base: u16,
-    /// The application at a does not look at events.
+    /// Whether the application at a leaves its events unread.
     pub(crate) leave_events: bool,
-    /// What the layer above the receiver says to each new datagram.
+    /// Decision of the layer above the receiver about each new datagram.
     pub(crate) judge: Box<dyn Fn(u64) -> Status>,
-    /// Where a and b are; a packet that is sent elsewhere goes astray.
+    /// Addresses of a and b; a packet to any other address is a stray.
     pub(crate) ips: [IpAddr; 2],
     pub(crate) strays: Vec<InFlight>,
-    /// Every packet that left since this was last emptied, if a test asks for it.
+    /// Packets that left since this list was last emptied, if a test records them.
     pub(crate) recorded: Option<Vec<InFlight>>,
     config: Config,
     wire: BTreeMap<(Instant, u64), InFlight>,
@@ -89,9 +90,9 @@ pub(crate) struct Pair {
     rng: Rng,
     delivered: BTreeSet<u64>,
     delivered_back: BTreeSet<u64>,
-    /// What the present runs of both ends got.
+    /// Datagrams that the present runs of both ends received.
     delivered_now: [BTreeSet<u64>; 2],
-    /// What was on the wire lately, and since when.
+    /// Packets that left recently, each with its time.
     recent: VecDeque<(Instant, InFlight)>,
     sender: Qpn,
     sent: u64,
@@ -107,7 +108,7 @@ fn payload(user: u64, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (user as usize * 31 + i) as u8).collect()
 }
 
-/// Endpoint `n`; with static keys each has its own.
+/// Creates endpoint `n`; with static keys each endpoint has its own.
 fn make(config: &Config, n: u8, epoch: u64, seed: u64, now: Instant) -> Endpoint {
     let mut config = config.clone();
     if let Protection::Static(key) = &mut config.protection {
@@ -115,13 +116,13 @@ fn make(config: &Config, n: u8, epoch: u64, seed: u64, now: Instant) -> Endpoint
     }
     let mut bytes = [n; 32];
     bytes[..8].copy_from_slice(&(seed * 1000 + epoch).to_le_bytes());
-    // Far apart: an endpoint counts its contexts up from its epoch.
+    // Far apart, because each further context of an endpoint has a larger epoch.
     let mut endpoint = Endpoint::new(config, Epoch(epoch << 32), bytes, now).unwrap();
     endpoint.open_qp(Qpn(7), ReceiveBuffers::Unlimited);
     endpoint
 }
 
-/// Tells each of the other; returns b as a knows it.
+/// Adds b as a peer of a, and with static keys a as a peer of b; returns b's identifier at a.
 fn introduce(a: &mut Endpoint, b: &mut Endpoint, now: Instant) -> PeerId {
     if a.public_key().is_some() {
         let address = SocketAddr::new(ip(1), PORT);
@@ -174,7 +175,7 @@ impl Pair {
         self.restart_b_with(self.epoch);
     }
 
-    /// B crashes and comes back with this epoch.
+    /// B crashes and restarts with this epoch.
     pub(crate) fn restart_b_with(&mut self, epoch: u64) {
         self.delivered_now[1].clear();
         self.b = make(&self.config, 2, epoch, epoch + 7, self.now);
@@ -184,7 +185,7 @@ impl Pair {
         }
     }
 
-    /// A crashes and comes back knowing b's key; b keeps what it knew.
+    /// A crashes and restarts with b's key; b keeps its state.
     pub(crate) fn restart_a(&mut self) {
         self.epoch += 1;
         self.delivered_now[0].clear();
@@ -194,18 +195,18 @@ impl Pair {
             self.a.add_peer(self.now, PeerConfig::at(address).with_key(public_key)).unwrap();
     }
 
-    /// B comes anew and was told of nobody.
+    /// B restarts without any peer.
     pub(crate) fn forget_a_at_b(&mut self) {
         self.epoch += 1;
         self.b = make(&self.config, 2, self.epoch, self.epoch, self.now);
     }
 
-    /// B turns out to hold another key than a was told.
+    /// Replaces b by an endpoint with another key than the one configured at a.
     pub(crate) fn replace_b_key(&mut self) {
         self.b = make(&self.config, 3, 1, 99, self.now);
     }
 
-    /// From b to a.
+    /// Sends `n` datagrams from b to a.
     pub(crate) fn send_back(&mut self, n: u64, bytes: usize) {
         let address = SocketAddr::new(ip(1), PORT);
         let public_key = self.a.public_key();
@@ -222,7 +223,8 @@ impl Pair {
         }
     }
 
-    /// Hands one datagram in, from b to a if `back`: its number, unless it is refused.
+    /// Sends one datagram, from b to a if `back`; returns its number, unless the datagram is
+    /// refused.
     pub(crate) fn offer(&mut self, back: bool, bytes: usize) -> Option<u64> {
         let mut d = self.datagram(self.sender, Qpn(7), bytes);
         if !back {
@@ -242,7 +244,7 @@ impl Pair {
         self.delivered.contains(&user) || self.delivered_back.contains(&user)
     }
 
-    /// What a and b dropped, by reason.
+    /// Number of packets that a and b dropped, by reason.
     pub(crate) fn drops(&self) -> [Vec<(DropReason, u64)>; 2] {
         [&self.a, &self.b].map(|endpoint| {
             let drops = DropReason::ALL.iter().copied().zip(endpoint.stats().drops);
@@ -254,7 +256,7 @@ impl Pair {
         self.fault.dead_ports_below = ENTROPY_BASE + ports;
     }
 
-    /// One of the packets that were on the wire lately arrives again.
+    /// Delivers one of the packets that left recently again, from another address if `elsewhere`.
     pub(crate) fn replay(&mut self, back: bool, which: u8, elsewhere: bool) {
         let young = |sent_at: Instant| self.now.since(sent_at) < self.replays_within;
         let mut these = self.recent.iter().filter(|(at, packet)| packet.to_b != back && young(*at));
@@ -272,7 +274,7 @@ impl Pair {
         self.ips[1] = ip(to);
     }
 
-    /// A forgets b, and is told of it again.
+    /// A removes b and adds it again.
     pub(crate) fn remove_and_add_b(&mut self) {
         self.a.remove_peer(self.now, self.b_at_a);
         self.delivered_now[0].clear();
@@ -280,13 +282,13 @@ impl Pair {
         self.b_at_a = self.a.add_peer(self.now, peer).unwrap();
     }
 
-    /// A closes the queue pair that it sends from and takes another.
+    /// A closes the queue pair from which it sends, and uses a new one.
     pub(crate) fn close_sender(&mut self) {
         self.a.close_qp(self.now, self.sender);
         self.sender = Qpn(self.sender.0 + 1);
     }
 
-    /// Takes the events that wait.
+    /// Reads the waiting events of both ends.
     pub(crate) fn hear_events(&mut self) {
         self.events.extend(std::iter::from_fn(|| self.a.poll_event()));
         self.events_b.extend(std::iter::from_fn(|| self.b.poll_event()));
@@ -415,7 +417,7 @@ impl Pair {
         }
     }
 
-    /// Hands a packet over at once, from `source`.
+    /// Delivers a packet at once, from `source`.
     pub(crate) fn inject(&mut self, packet: &InFlight, source: SocketAddr) {
         self.deliver(InFlight { source, ..packet.clone() });
     }

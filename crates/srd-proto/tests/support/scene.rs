@@ -1,4 +1,4 @@
-//! Keyed pairs that have met, and addresses that are nobody's.
+//! Pairs with keys and a session, and addresses outside of the pair.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -33,7 +33,7 @@ pub(crate) fn at(last: u8) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), 7471)
 }
 
-/// A byte for the queue pair that every endpoint here has.
+/// A datagram of one byte for the queue pair that every endpoint here has.
 pub(crate) fn datagram() -> Datagram {
     Datagram {
         src_qpn: Qpn(1),
@@ -49,7 +49,7 @@ pub(crate) fn drops(endpoint: &Endpoint, reason: DropReason) -> u64 {
     endpoint.stats().drops[reason as usize]
 }
 
-/// A pair with a session that has carried something.
+/// A pair with a session that has carried datagrams.
 pub(crate) fn met(config: Config, seed: u64) -> Pair {
     let mut pair = Pair::new(config, seed);
     pair.recorded = Some(Vec::new());
@@ -64,14 +64,15 @@ pub(crate) fn recorded(pair: &mut Pair, to_b: bool) -> Vec<InFlight> {
     all.into_iter().filter(|packet| packet.to_b == to_b).collect()
 }
 
-/// B begins anew, and once more with an epoch that is smaller by more than contexts begun anew make
-/// good: it is heard again, if not at once.
+/// Restarts b with a large epoch, and then with one that is smaller by more than the further
+/// contexts of that run, each with a larger epoch, can make up. Packets of b are accepted again,
+/// though not at once.
 pub(crate) fn is_heard_with_an_earlier_epoch(pair: &mut Pair) {
     pair.restart_b_with(1_000_000_000);
     pair.send_back(3, 200);
     pair.run_for(Duration::from_millis(100));
     assert_eq!(pair.delivered_back(), 3);
-    // Idle for long between the two.
+    // A long idle time between the two restarts.
     pair.run_for(Duration::from_secs(20));
     pair.restart_b_with(0);
     let mut waited = 0;
