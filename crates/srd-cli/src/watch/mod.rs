@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use srd_guest::config::scale;
 use srd_watch::live::Output as _;
 use srd_watch::session::Session;
@@ -235,11 +236,16 @@ pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
 /// Returns a flag that the first termination signal sets. The second one ends the process at once,
 /// even while it waits.
 pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, again) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     for signal in [SIGINT, SIGTERM] {
-        let again = Arc::clone(&stop);
-        signal_hook::flag::register_conditional_shutdown(signal, failure::RUN.into(), again)
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+        // The flag first: registering replaces the default action, so a signal that arrives before
+        // the flag is registered would be lost.
+        flag::register(signal, Arc::clone(&stop))
+            .and_then(|_| {
+                let status = failure::RUN.into();
+                flag::register_conditional_shutdown(signal, status, Arc::clone(&again))
+            })
+            .and_then(|_| flag::register(signal, Arc::clone(&again)))
             .context("signals")?;
     }
     Ok(stop)
